@@ -1,0 +1,79 @@
+"""Typed errors: each names the thing, the value found and what was allowed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RefsimError(Exception):
+    """Base of every error that refsim raises on purpose.
+
+    The message always reads ``<where>: <what>; got <got>, need <need>``; the parts stay available as
+    attributes, so that a caller never has to parse the text. ``exit_status`` is what the command line
+    returns for it: 2 for bad usage or bad input, 3 for a device that is missing or lost.
+    """
+
+    exit_status: ClassVar[int] = 2
+
+    def __init__(self, where: str, what: str, *, got: object = None, need: object = None) -> None:
+        self.where = where
+        self.what = what
+        self.got = got
+        self.need = need
+        parts = []
+        if got is not None:
+            parts.append(f"got {got}")
+        if need is not None:
+            parts.append(f"need {need}")
+        detail = f"; {', '.join(parts)}" if parts else ""
+        super().__init__(f"{where}: {what}{detail}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # keyword-only arguments do not survive the default pickling; workers send errors home
+        return (_rebuild, (type(self), self.where, self.what, self.got, self.need))
+
+
+def _rebuild(kind: type[RefsimError], where: str, what: str, got: object, need: object) -> RefsimError:
+    return kind(where, what, got=got, need=need)
+
+
+class ParameterError(RefsimError):
+    """A scalar argument of an operator (scale, zero point, stride, ...) is outside what is allowed."""
+
+
+class ShapeError(RefsimError):
+    """A tensor's shape is impossible, or does not fit the other arguments."""
+
+
+class LayoutError(RefsimError):
+    """A memory layout is unknown, or an operator does not take it."""
+
+
+class RawBufferError(RefsimError):
+    """A raw buffer's size or dtype does not match its description, or a guard byte changed."""
+
+
+class FormatError(RefsimError):
+    """A file (.pte, delegate blob, case directory, sidecar) is not what it claims to be."""
+
+
+class GraphError(RefsimError):
+    """A graph is not executable: unknown value, missing constant, unsound memory sharing."""
+
+
+class UnknownOperatorError(GraphError):
+    """No executor and no bridge knows the operator."""
+
+
+class LimitError(RefsimError):
+    """A declared size exceeds a limit that protects memory or time."""
+
+
+class MissingDependencyError(RefsimError):
+    """An optional package is needed for this and is not installed."""
+
+
+class DeviceError(RefsimError):
+    """A Vulkan device is missing, was lost, ran out of memory or cannot take a dispatch."""
+
+    exit_status: ClassVar[int] = 3
