@@ -34,7 +34,7 @@ def check_graph(graph: VkGraph, raw_size: int, where: str, limits: Limits = LIMI
     for kind in ("constants", "shaders"):
         for number, part in enumerate(getattr(graph, kind)):
             _check_bytes(f"{where}: {kind}[{number}]", part, raw_size)
-    _check_known(f"{where}: storage_type_override", graph.storage_type_override, STORAGES)
+    check_code(f"{where}: storage_type_override", graph.storage_type_override, STORAGES)
     total = 0
     for number, value in enumerate(graph.values):
         if isinstance(value, VkTensor):
@@ -70,7 +70,8 @@ def check_size(place: str, dims: tuple[int, ...], itemsize: int, limits: Limits)
     return nbytes
 
 
-def _check_known(place: str, code: int, known: Iterable[int]) -> None:
+def check_code(place: str, code: int, known: Iterable[int]) -> None:
+    """An enum's code is one of ``known``."""
     if code not in known:
         raise FormatError(place, "unknown code", got=code, need=f"one of {sorted(known)}")
 
@@ -89,9 +90,9 @@ def _check_bytes(place: str, part: VkBytes, raw_size: int) -> None:
 
 
 def _check_tensor(place: str, tensor: VkTensor, graph: VkGraph, limits: Limits) -> None:
-    _check_known(f"{place}.datatype", tensor.datatype, DATATYPES)
-    _check_known(f"{place}.staging_datatype", tensor.staging_datatype, DATATYPES)
-    _check_known(f"{place}.storage_type", tensor.storage_type, STORAGES)
+    check_code(f"{place}.datatype", tensor.datatype, DATATYPES)
+    check_code(f"{place}.staging_datatype", tensor.staging_datatype, DATATYPES)
+    check_code(f"{place}.storage_type", tensor.storage_type, STORAGES)
     nbytes = check_size(place, tensor.dims, DATATYPES[tensor.datatype][1], limits)
     if tensor.is_constant:
         check_ids(f"{place}.constant_id", (tensor.constant_id,), len(graph.constants))

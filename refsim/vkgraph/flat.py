@@ -28,8 +28,9 @@ _STRUCTS = {name: struct.Struct("<" + code) for name, code in SCALARS.items()}
 _U16 = struct.Struct("<H")
 #: Nesting of tables; neither schema is recursive, both stay below 10.
 MAX_DEPTH = 32
-#: Tables in one flatbuffer; real programs have thousands. Bounds what Python objects may cost (about 300 MB).
-MAX_TABLES = 2**20
+#: Tables, vectors and strings in one flatbuffer; real programs have thousands. Bounds the cost of Python
+#: objects, which take far more than the 4 bytes that the smallest table does.
+MAX_OBJECTS = 2**20
 
 
 def view(data: bytes | bytearray | memoryview) -> memoryview:
@@ -85,8 +86,10 @@ class _Decoder:
             self.fail(name, at, "nested too deep", depth, f"at most {MAX_DEPTH}")
         if (name, at) in self.done:
             return self.done[name, at]
-        if len(self.done) > MAX_TABLES:
-            raise LimitError(self.where, "too many tables", got=len(self.done), need=f"at most {MAX_TABLES}")
+        if len(self.done) > MAX_OBJECTS:
+            raise LimitError(
+                self.where, "too many objects", got=len(self.done), need=f"at most {MAX_OBJECTS}"
+            )
         rows = self.schema.tables[name]
         vtable, slots, length = self.vtable(name, at)
         self.charge(name, at, length)

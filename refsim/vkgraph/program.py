@@ -53,7 +53,7 @@ SCALAR_TYPES: Mapping[int, tuple[str, int]] = {
 IN_SEGMENT, EXTERNAL = 0, 1
 DELEGATE_INLINE, DELEGATE_SEGMENT = 0, 1
 #: Tensor.shape_dynamism.
-STATIC_SHAPE, BOUNDED_SHAPE, UNBOUNDED_SHAPE = 0, 1, 2
+SHAPE_DYNAMISM: Mapping[int, str] = {0: "STATIC", 1: "DYNAMIC_BOUND", 2: "DYNAMIC_UNBOUND"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Tensor:
     data_index: int = 0
     allocation: Allocation | None = None
     storage_offset: int = 0
-    shape_dynamism: int = STATIC_SHAPE
+    shape_dynamism: int = 0
     extra: ExtraTensorInfo | None = None
 
     @property
@@ -294,7 +294,7 @@ PROGRAM = Schema(
             (3, "dim_order", "[ubyte]"),
             (5, "data_index", "uint", 0),
             (6, "allocation", "AllocationDetails"),
-            (8, "shape_dynamism", "byte", STATIC_SHAPE),
+            (8, "shape_dynamism", "byte", 0),
             (9, "extra", "ExtraTensorInfo"),
         ),
         "EValue": table(None, (1, "value", "KernelTypes")),

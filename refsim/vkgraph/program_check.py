@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from refsim.errors import FormatError
-from refsim.vkgraph.check import check_ids, check_size
+from refsim.vkgraph.check import check_code, check_ids, check_size
 from refsim.vkgraph.limits import Limits
 from refsim.vkgraph.program import (
+    DELEGATE_INLINE,
     DELEGATE_SEGMENT,
+    EXTERNAL,
+    IN_SEGMENT,
     SCALAR_TYPES,
+    SHAPE_DYNAMISM,
     Chain,
     DelegateCall,
     FreeCall,
@@ -47,11 +51,12 @@ def check_plan(plan: Plan, program: Program, where: str, limits: Limits) -> None
         elif type(value) in _LISTS:
             _check_list(place, value, plan)
     limits.check(f"{where}.values", "total_bytes", total)
+    pools = {DELEGATE_INLINE: program.inline_delegates, DELEGATE_SEGMENT: program.segments}
     for number, delegate in enumerate(plan.delegates):
         if delegate.processed is not None:
-            in_segment = delegate.processed.location == DELEGATE_SEGMENT
-            pool = program.segments if in_segment else program.inline_delegates
-            check_ids(f"{where}.delegates[{number}].processed", (delegate.processed.index,), len(pool))
+            place = f"{where}.delegates[{number}].processed"
+            check_code(f"{place}.location", delegate.processed.location, pools)
+            check_ids(f"{place}.index", (delegate.processed.index,), len(pools[delegate.processed.location]))
     for number, chain in enumerate(plan.chains):
         place = f"{where}.chains[{number}]"
         check_ids(f"{place}.inputs", chain.inputs, count)
@@ -61,9 +66,10 @@ def check_plan(plan: Plan, program: Program, where: str, limits: Limits) -> None
 
 
 def _check_tensor(place: str, tensor: Tensor, limits: Limits) -> int:
-    if tensor.scalar_type not in SCALAR_TYPES:
-        need = f"one of {sorted(SCALAR_TYPES)}"
-        raise FormatError(f"{place}.scalar_type", "unknown code", got=tensor.scalar_type, need=need)
+    check_code(f"{place}.scalar_type", tensor.scalar_type, SCALAR_TYPES)
+    check_code(f"{place}.shape_dynamism", tensor.shape_dynamism, SHAPE_DYNAMISM)
+    if tensor.extra is not None:
+        check_code(f"{place}.extra.location", tensor.extra.location, (IN_SEGMENT, EXTERNAL))
     nbytes = check_size(place, tensor.sizes, SCALAR_TYPES[tensor.scalar_type][1], limits)
     rank = len(tensor.sizes)
     if len(tensor.dim_order) != rank or sorted(tensor.dim_order) != list(range(rank)):
