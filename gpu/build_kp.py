@@ -1,0 +1,161 @@
+"""Builds Kompute's Python module ``kp`` 0.9.0 into the running interpreter's environment.
+
+    python -m refsim_gpu.build_kp            says what is missing and the command that mends it
+    python -m refsim_gpu.build_kp --install  installs what is missing first (apt-get as root, pip)
+
+Does nothing when the module is there and passes the self-test. A plain ``pip install kp`` fails: its build
+clones repositories over the network, does not pass on which Python it is for, and declares numpy < 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from refsim.errors import MissingDependencyError, RefsimError
+from refsim_gpu import system
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "requirements-kp.txt"
+BUILD_NEEDS = HERE / "requirements-build.txt"
+VERSION = "0.9.0"
+MIN_PYBIND11 = 3
+
+# Kompute's CMake file reads these from the environment. The first three replace downloads by what is here.
+OPTIONS = {
+    "KOMPUTE_OPT_USE_BUILT_IN_FMT": "OFF",
+    "KOMPUTE_OPT_USE_BUILT_IN_PYBIND11": "OFF",
+    "KOMPUTE_OPT_USE_BUILT_IN_VULKAN_HEADER": "OFF",
+    "KOMPUTE_OPT_INSTALL": "OFF",
+    # would run a device query while building, on a machine that may have no device
+    "KOMPUTE_OPT_DISABLE_VULKAN_VERSION_CHECK": "ON",
+    # otherwise every Manager switches validation on wherever the layer is installed, and drops its messages;
+    # VK_INSTANCE_LAYERS still switches it on by choice, with its messages
+    "KOMPUTE_OPT_DISABLE_VK_DEBUG_LAYERS": "ON",
+}
+
+# Kompute's setup.py glues its PYTHON_EXECUTABLE argument to the one before it, so that CMake would build for
+# whichever Python it meets first. A toolchain file can be named in the environment; arguments cannot.
+TOOLCHAIN = """\
+set(PYTHON_EXECUTABLE "{python}" CACHE FILEPATH "")
+set(Python_EXECUTABLE "{python}" CACHE FILEPATH "")
+set(Python3_EXECUTABLE "{python}" CACHE FILEPATH "")
+# Kompute compiles with -Werror, which a newer compiler's new warning would turn against it
+set(CMAKE_CXX_FLAGS_RELEASE_INIT "-Wno-error")
+"""
+
+
+def installed_version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def missing_python() -> list[str]:
+    """Distributions of requirements-build.txt that this environment lacks or has too old."""
+    lacking = [name for name in ("setuptools", "wheel") if importlib.util.find_spec(name) is None]
+    found = installed_version("pybind11")
+    if found is None or int(found.split(".")[0]) < MIN_PYBIND11:
+        lacking.append(f"pybind11>={MIN_PYBIND11}")
+    return lacking
+
+
+def pip(*arguments: str, environment: dict[str, str] | None = None) -> bool:
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode == 0
+
+
+def provide(install: bool) -> None:
+    """Make sure that the build's needs are there, installing them if ``install``.
+
+    Raises MissingDependencyError that names them and the command.
+    """
+    packages = [package for package in system.missing() if package.required]
+    if packages and install:
+        system.install(packages)
+    elif packages:
+        names = ", ".join(f"{package.name} ({package.purpose})" for package in packages)
+        mend = " ".join(system.install_command(packages))
+        raise MissingDependencyError("kp", "its build lacks Debian packages", got=f"no {names}", need=mend)
+    lacking = missing_python()
+    if lacking and not (install and pip("--requirement", str(BUILD_NEEDS))):
+        mend = f"{sys.executable} -m pip install -r {BUILD_NEEDS}"
+        raise MissingDependencyError(
+            "kp", "its build lacks Python packages", got=f"no {', '.join(lacking)}", need=mend
+        )
+
+
+def build() -> None:
+    """Build and install from the pinned archive; pip checks its hash. About 90 s on two cores."""
+    cmake_dir = subprocess.run(
+        [sys.executable, "-m", "pybind11", "--cmakedir"], text=True, capture_output=True, check=True
+    ).stdout.strip()
+    with tempfile.TemporaryDirectory() as folder:
+        toolchain = Path(folder) / "python.cmake"
+        toolchain.write_text(TOOLCHAIN.format(python=Path(sys.executable).as_posix()))
+        environment = (
+            os.environ | OPTIONS | {"pybind11_DIR": cmake_dir, "CMAKE_TOOLCHAIN_FILE": str(toolchain)}
+        )
+        # no dependencies: kp declares numpy < 2 and runs with 2; no cache: its wheel may have other options
+        done = pip(
+            "--require-hashes",
+            "--no-deps",
+            "--no-binary=kp",
+            "--no-build-isolation",
+            "--no-cache-dir",
+            "--force-reinstall",
+            f"--requirement={SOURCE}",
+            environment=environment,
+        )
+    if not done:
+        raise MissingDependencyError(
+            "kp", "building failed, see the output above", got="no module", need=f"kp {VERSION}"
+        )
+
+
+def selftest() -> str | None:
+    """None if the module works, else why not; in a process of its own, which a broken build may take down."""
+    command = [sys.executable, "-m", "refsim_gpu.selftest"]
+    result = subprocess.run(command, text=True, capture_output=True, check=False)
+    if result.returncode == 0:
+        print(result.stdout.strip(), flush=True)
+        return None
+    return result.stderr.strip() or f"the self-test ended with status {result.returncode}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m refsim_gpu.build_kp", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--install", action="store_true", help="install missing packages first")
+    options = parser.parse_args(arguments)
+    if installed_version("kp") == VERSION and selftest() is None:
+        print("kp is installed and works; nothing to do")
+        return 0
+    try:
+        provide(options.install)
+        if installed_version("kp") != VERSION or selftest() is not None:
+            started = time.monotonic()
+            build()
+            print(f"built kp {VERSION} in {time.monotonic() - started:.0f} s", flush=True)
+            failure = selftest()
+            if failure:
+                raise MissingDependencyError(
+                    "kp", "built, but its self-test fails", got=failure, need="a pass"
+                )
+    except RefsimError as error:
+        print(f"refsim_gpu.build_kp: {error}", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""One opened device: the checks that Kompute leaves out, put in front of it and behind it.
+
+Kompute 0.9 ignores most Vulkan results. It aborts the process when there is no driver, crashes when an
+allocation fails, runs kernels whose bindings or push constants are missing, and returns normally from a
+dispatch on a lost device. So sizes are checked before a call and a heartbeat afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from refsim.errors import DeviceError, LimitError, MissingDependencyError, ParameterError, RawBufferError
+from refsim_gpu import spirv, vulkan
+
+BUILD_COMMAND = "python -m refsim_gpu.build_kp"
+TENSOR_DTYPES = {np.dtype(kind).str: np.dtype(kind) for kind in (np.float32, np.int32, np.uint32, np.float64)}
+MAX_TENSOR_BYTES = (1 << 32) - 4  # Kompute counts a tensor's bytes in 32 bits
+HEARTBEAT = 0x5EED_BEA7
+
+
+def import_kp() -> ModuleType:
+    """The ``kp`` module; raises MissingDependencyError with the command that builds it."""
+    try:
+        import kp
+    except ImportError as error:
+        raise MissingDependencyError(
+            "kp", "Kompute is not installed", got=error, need=BUILD_COMMAND
+        ) from error
+    return kp  # type: ignore[no-any-return]
+
+
+def find_device(index: int) -> vulkan.DeviceInfo:
+    found = vulkan.devices()
+    if not found:
+        raise DeviceError(
+            "vulkan", "no driver offers a device", got="0 devices", need="apt-get install mesa-vulkan-drivers"
+        )
+    if not 0 <= index < len(found):
+        raise DeviceError("vulkan", "no such device", got=index, need=f"0 to {len(found) - 1}")
+    return found[index]
+
+
+class Device:
+    """A Kompute manager on one device, with guarded uploads and dispatches."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.info = find_device(index)
+        self.kp = import_kp()
+        self.manager = self.kp.Manager(index)
+        self._heartbeat = self.tensor(np.array([HEARTBEAT], np.uint32))
+        self.sequence().record(self.kp.OpTensorSyncDevice([self._heartbeat])).eval()
+
+    def close(self) -> None:
+        """Free the device. Arrays from ``Tensor.data()`` dangle afterwards: copy them first."""
+        self.manager.destroy()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def tensor(self, array: np.ndarray, *, host: bool = False) -> Any:
+        """A tensor holding a flat copy of ``array``; ``host`` keeps it host-visible, without staging.
+
+        Raises RawBufferError for a dtype that Kompute lacks or an empty array, LimitError for one too large.
+        """
+        dtype = TENSOR_DTYPES.get(array.dtype.str)
+        if dtype is None:
+            raise RawBufferError(
+                "tensor", "dtype has no Kompute tensor", got=array.dtype, need=", ".join(TENSOR_DTYPES)
+            )
+        if array.size == 0:
+            raise RawBufferError("tensor", "empty", got="0 bytes", need="at least one element")
+        heap = self.info.host_bytes if host else self.info.device_local_bytes
+        allowed = min(MAX_TENSOR_BYTES, heap, int(self.info.limits["maxStorageBufferRange"]))  # type: ignore[arg-type]
+        if array.nbytes > allowed:
+            raise LimitError(
+                "tensor", "larger than a buffer may be", got=f"{array.nbytes} bytes", need=f"<= {allowed}"
+            )
+        # Kompute compares dtypes by identity: an unpickled array has a uint32 that is not the uint32
+        plain = np.ascontiguousarray(array).view(dtype)
+        kind = self.kp.TensorTypes.host if host else self.kp.TensorTypes.device
+        tensor = self.kp_call("tensor", self.manager.tensor_t, plain, kind)
+        if not tensor.is_init():
+            raise DeviceError(
+                "tensor", "allocation failed", got=f"{array.nbytes} bytes", need="free device memory"
+            )
+        return tensor
+
+    def algorithm(
+        self,
+        code: bytes,
+        tensors: Sequence[Any],
+        grid: tuple[int, int, int],
+        spec: Sequence[int] = (),
+        push: Sequence[int] = (),
+        *,
+        where: str = "shader",
+    ) -> Any:
+        """A pipeline bound to ``tensors`` (binding 0 onwards of set 0).
+
+        ``spec`` and ``push`` are 32-bit words: specialization constants 0 onwards, the push constant block.
+        Raises LimitError for a grid or push block over the device's limits, DeviceError if the driver refuses
+        the module.
+        """
+        spirv.check(code, where)
+        limits = self.info.limits
+        most = limits["maxComputeWorkGroupCount"]
+        assert isinstance(most, tuple)
+        if not all(1 <= size <= limit for size, limit in zip(grid, most, strict=True)):
+            raise LimitError(where, "grid outside the device's limits", got=grid, need=f"1 to {most}")
+        if 4 * len(push) > int(limits["maxPushConstantsSize"]):  # type: ignore[arg-type]
+            raise LimitError(
+                where, "too many push bytes", got=4 * len(push), need=f"<= {limits['maxPushConstantsSize']}"
+            )
+        if not tensors:
+            raise ParameterError(where, "no tensor bound", got=0, need=">= 1")  # Kompute would build nothing
+        algorithm = self.kp_call(
+            where, self.manager.algorithm, list(tensors), code, list(grid), words(spec), words(push)
+        )
+        if not algorithm.is_init():
+            raise DeviceError(
+                where, "no pipeline was made", got="an uninitialized algorithm", need="a pipeline"
+            )
+        return algorithm
+
+    def sequence(self, timestamps: int = 0) -> Any:
+        """A command buffer. Record into it once and evaluate it as often as needed; never record again.
+
+        Kompute does not allow its command buffers to be reset, so ``eval(op)`` on a used one is out of bounds
+        of what Vulkan allows, though drivers accept it. ``timestamps`` must cover every recorded operation:
+        one more crashes.
+        """
+        return self.manager.sequence(0, timestamps)
+
+    def dispatch(self, algorithm: Any) -> Any:
+        return self.kp.OpAlgoDispatch(algorithm)
+
+    def run(self, sequence: Any, *, where: str = "dispatch") -> None:
+        """Evaluate a sequence that ``recorded`` made; raises DeviceError if the device was lost."""
+        beat = self._heartbeat.data()
+        beat[0] = 0
+        self.kp_call(where, sequence.eval)
+        if beat[0] != HEARTBEAT:
+            raise DeviceError(
+                where, "the device was lost", got="no heartbeat", need="the sequence run to its end"
+            )
+
+    def recorded(self, *operations: Any, timestamps: bool = False) -> Any:
+        """A sequence of ``operations`` that ends by fetching the heartbeat; evaluate it with ``run``.
+
+        With ``timestamps``, ``get_timestamps()`` gives the ticks before the first operation and after each,
+        the heartbeat's included; ``info.timestamp_ns`` is a tick's length.
+        """
+        sequence = self.sequence(len(operations) + 1 if timestamps else 0)
+        for operation in operations:
+            sequence.record(operation)
+        return sequence.record(self.kp.OpTensorSyncLocal([self._heartbeat]))
+
+    def once(
+        self,
+        name: str,
+        inputs: Sequence[np.ndarray],
+        output: np.ndarray,
+        grid: tuple[int, int, int],
+        spec: Sequence[int] = (),
+        push: Sequence[int] = (),
+    ) -> np.ndarray:
+        """Upload ``inputs`` and ``output``, dispatch shader ``name``, return what ``output`` then holds.
+
+        The output's binding follows the inputs'. For probes and tests; an executor keeps its pipelines.
+        """
+        tensors = [self.tensor(array) for array in (*inputs, output)]
+        algorithm = self.algorithm(spirv.load(name), tensors, grid, spec, push, where=name)
+        sequence = self.recorded(
+            self.kp.OpTensorSyncDevice(tensors),
+            self.dispatch(algorithm),
+            self.kp.OpTensorSyncLocal([tensors[-1]]),
+        )
+        self.run(sequence, where=name)
+        return np.array(tensors[-1].data()).reshape(output.shape)
+
+    def kp_call(self, where: str, call: Any, *arguments: Any) -> Any:
+        """``call(*arguments)``; Kompute's RuntimeError, all it ever raises, comes out as a DeviceError."""
+        try:
+            return call(*arguments)
+        except RuntimeError as error:
+            raise DeviceError(where, "Kompute failed", got=error, need="success") from error
+
+
+def words(values: Sequence[int]) -> np.ndarray:
+    """32-bit words as Kompute takes constants bit for bit: a list would be turned into floats."""
+    return np.array([int(value) & 0xFFFFFFFF for value in values], np.uint32)

@@ -1,0 +1,190 @@
+"""What the Vulkan loader says about the devices here, asked directly and without Kompute.
+
+Kompute cannot be asked first: with no driver installed its Manager ends the process, and it tells neither a
+device's driver, nor its memory, nor how long a timestamp tick is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+
+from refsim.errors import DeviceError, MissingDependencyError
+
+LOADER = "libvulkan.so.1"
+API_VERSION = (1 << 22) | (1 << 12)  # 1.1, what Kompute asks for: the same devices in the same order
+
+KINDS = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
+VENDORS = {
+    0x10DE: "NVIDIA",
+    0x1002: "AMD",
+    0x8086: "Intel",
+    0x13B5: "ARM",
+    0x5143: "Qualcomm",
+    0x10005: "Mesa",
+}
+
+# VkPhysicalDeviceProperties: where its parts lie, and of the limits those that a compute executor respects.
+PROPERTIES_BYTES = 824
+LIMITS_AT = 296
+LIMITS = {
+    "maxStorageBufferRange": (28, "I"),
+    "maxPushConstantsSize": (32, "I"),
+    "maxMemoryAllocationCount": (36, "I"),
+    "maxPerStageDescriptorStorageBuffers": (76, "I"),
+    "maxComputeSharedMemorySize": (216, "I"),
+    "maxComputeWorkGroupCount": (220, "3I"),
+    "maxComputeWorkGroupInvocations": (232, "I"),
+    "maxComputeWorkGroupSize": (236, "3I"),
+    "timestampComputeAndGraphics": (420, "I"),
+    "timestampPeriod": (424, "f"),
+}
+
+# Structures that are chained to a query: (sType, bytes). Each starts with sType and pNext, 16 bytes.
+HEADER_BYTES = 16
+DRIVER = (1000196000, 536)
+DOT_FEATURES = (1000280000, 24)
+DOT_PROPERTIES = (1000280001, 136)
+FEATURES2 = (1000059000, 240)
+PROPERTIES2 = (1000059001, HEADER_BYTES + PROPERTIES_BYTES)
+DOT_4X8_SIGNED_ACCELERATED_AT = 32
+MEMORY_BYTES = 520
+HEAP_DEVICE_LOCAL = 1
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One physical device, in the loader's order (``index`` is what Kompute's Manager takes)."""
+
+    index: int
+    name: str
+    kind: str
+    vendor: str
+    api_version: str
+    driver: str
+    """Name and version as the driver spells them, for instance ``llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)``."""
+    limits: dict[str, int | float | tuple[int, ...]]
+    device_local_bytes: int
+    """The largest heap of device memory."""
+    host_bytes: int
+    """The largest heap; where staging and host-visible buffers lie on a device without its own memory."""
+    integer_dot_product: bool
+    """shaderIntegerDotProduct: OpSDot is legal."""
+    dot_4x8_accelerated: bool
+    """The driver says that a packed signed dot product is faster than spelling it out."""
+
+    @property
+    def timestamp_ns(self) -> float:
+        """Nanoseconds per tick of ``Sequence.get_timestamps``."""
+        period = self.limits["timestampPeriod"]
+        assert isinstance(period, float)
+        return period
+
+
+def version_text(packed: int) -> str:
+    return f"{packed >> 22 & 0x7F}.{packed >> 12 & 0x3FF}.{packed & 0xFFF}"
+
+
+def devices() -> list[DeviceInfo]:
+    """Every Vulkan device; empty if the loader is there and no driver is.
+
+    Raises MissingDependencyError if there is no Vulkan loader.
+    """
+    try:
+        lib = ctypes.CDLL(LOADER)
+    except OSError as error:
+        raise MissingDependencyError(
+            "vulkan", f"no loader ({LOADER})", got=error, need="apt-get install libvulkan1"
+        ) from error
+    instance = create_instance(lib)
+    if instance is None:
+        return []
+    try:
+        count = ctypes.c_uint32(0)
+        checked(
+            lib.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None), "vkEnumeratePhysicalDevices"
+        )
+        handles = (ctypes.c_void_p * count.value)()
+        checked(
+            lib.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), handles),
+            "vkEnumeratePhysicalDevices",
+        )
+        return [describe(lib, ctypes.c_void_p(handles[i]), i) for i in range(count.value)]
+    finally:
+        lib.vkDestroyInstance(instance, None)
+
+
+def create_instance(lib: ctypes.CDLL) -> ctypes.c_void_p | None:
+    """An instance, or None where no driver can make one."""
+    application = struct.pack("=I4xQQI4xQII", 0, 0, 0, 0, 0, 0, API_VERSION)
+    application_buffer = ctypes.create_string_buffer(application, len(application))
+    create = struct.pack("=I4xQI4xQI4xQI4xQ", 1, 0, 0, ctypes.addressof(application_buffer), 0, 0, 0, 0)
+    instance = ctypes.c_void_p()
+    result = lib.vkCreateInstance(create, None, ctypes.byref(instance))
+    if result == -9:  # VK_ERROR_INCOMPATIBLE_DRIVER: the loader found no driver at all
+        return None
+    checked(result, "vkCreateInstance")
+    return instance
+
+
+def checked(result: int, call: str) -> None:
+    if result < 0:
+        raise DeviceError("vulkan", f"{call} failed", got=f"VkResult {result}", need="0")
+
+
+def chained(
+    kind: tuple[int, int], following: ctypes.Array[ctypes.c_char] | None
+) -> ctypes.Array[ctypes.c_char]:
+    """A zeroed structure that asks for ``kind`` and then for what ``following`` asks for."""
+    s_type, size = kind
+    buffer = ctypes.create_string_buffer(size)
+    struct.pack_into("=I4xQ", buffer, 0, s_type, ctypes.addressof(following) if following else 0)
+    return buffer
+
+
+def text_at(raw: bytes, at: int) -> str:
+    return raw[at : at + 256].split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def describe(lib: ctypes.CDLL, handle: ctypes.c_void_p, index: int) -> DeviceInfo:
+    driver = chained(DRIVER, None)
+    dot_properties = chained(DOT_PROPERTIES, driver)
+    properties = chained(PROPERTIES2, dot_properties)
+    lib.vkGetPhysicalDeviceProperties2(handle, properties)
+    dot_features = chained(DOT_FEATURES, None)
+    lib.vkGetPhysicalDeviceFeatures2(handle, chained(FEATURES2, dot_features))
+    memory = ctypes.create_string_buffer(MEMORY_BYTES)
+    lib.vkGetPhysicalDeviceMemoryProperties(handle, memory)
+
+    raw = properties.raw[HEADER_BYTES:]
+    api, _, vendor, _, kind = struct.unpack_from("=5I", raw, 0)
+    driver_name, driver_info = text_at(driver.raw, 20), text_at(driver.raw, 276)
+    limits = {}
+    for limit, (at, form) in LIMITS.items():
+        found = struct.unpack_from("=" + form, raw, LIMITS_AT + at)
+        limits[limit] = found if len(found) > 1 else found[0]
+    heaps = heap_sizes(memory.raw)
+    return DeviceInfo(
+        index=index,
+        name=text_at(raw, 20),
+        kind=KINDS.get(kind, f"type {kind}"),
+        vendor=VENDORS.get(vendor, hex(vendor)),
+        api_version=version_text(api),
+        driver=", ".join(part for part in (driver_name, driver_info) if part),
+        limits=limits,
+        device_local_bytes=max((size for size, local in heaps if local), default=0),
+        host_bytes=max((size for size, _ in heaps), default=0),
+        integer_dot_product=bool(struct.unpack_from("=I", dot_features.raw, HEADER_BYTES)[0]),
+        dot_4x8_accelerated=bool(
+            struct.unpack_from("=I", dot_properties.raw, DOT_4X8_SIGNED_ACCELERATED_AT)[0]
+        ),
+    )
+
+
+def heap_sizes(memory: bytes) -> list[tuple[int, bool]]:
+    """(bytes, device-local) of each heap in a VkPhysicalDeviceMemoryProperties."""
+    count_at = 4 + 32 * 8  # memoryTypeCount, then 32 types of 8 bytes
+    (count,) = struct.unpack_from("=I", memory, count_at)
+    heaps = (struct.unpack_from("=QI", memory, count_at + 4 + 16 * i) for i in range(count))
+    return [(size, bool(flags & HEAP_DEVICE_LOCAL)) for size, flags in heaps]

@@ -1,0 +1,24 @@
+"""The device that GPU tests run on: the first, or the one that REFSIM_DEVICE names by index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from refsim.errors import DeviceError, MissingDependencyError
+from refsim_gpu.kompute import Device
+
+
+@pytest.fixture(scope="session")
+def device() -> Iterator[Device]:
+    try:
+        opened = Device(int(os.environ.get("REFSIM_DEVICE", "0")))
+    except (DeviceError, MissingDependencyError) as error:
+        # REFSIM_GPU=require makes an absent device a failure, for a machine that must have one
+        if os.environ.get("REFSIM_GPU") == "require":
+            raise
+        pytest.skip(str(error))
+    with opened:
+        yield opened

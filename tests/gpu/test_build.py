@@ -1,0 +1,86 @@
+"""Building kp: what is missing is named with the command that mends it, and nothing is built twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from refsim.errors import MissingDependencyError
+from refsim_gpu import build_kp, spirv, system
+
+
+def test_importing_the_package_needs_neither_kp_nor_vulkan() -> None:
+    code = "import sys, refsim_gpu, refsim_gpu.kompute; assert 'kp' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_package_list_is_well_formed() -> None:
+    rows = system.packages()
+    assert {"cmake", "g++", "libvulkan-dev", "libfmt-dev", "mesa-vulkan-drivers"} <= {
+        row.name for row in rows
+    }
+    assert all(row.probe.partition(":")[0] in system.PROBES for row in rows)
+    assert [row.name for row in rows if not row.required] == [
+        "glslc",
+        "spirv-tools",
+        "vulkan-validationlayers",
+    ]
+
+
+def test_probes_see_absence() -> None:
+    def present(probe: str) -> bool:
+        return system.Package("x", True, probe, "").present()
+
+    assert present("command:python3") and not present("command:no-such-command")
+    assert not present("layer:VK_LAYER_no_such_layer")
+
+
+def absent(name: str) -> Callable[[], list[system.Package]]:
+    return lambda: [package for package in system.packages() if package.name == name]
+
+
+def test_missing_package_is_named_with_its_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(system, "missing", absent("libfmt-dev"))
+    monkeypatch.setattr(build_kp, "installed_version", lambda _: None)
+    monkeypatch.setattr(build_kp, "build", lambda: pytest.fail("built all the same"))
+    assert build_kp.main([]) == 2
+    error = capsys.readouterr().err
+    assert "got no libfmt-dev (building kp)" in error
+    assert "need apt-get install --yes --no-install-recommends libfmt-dev" in error
+
+
+def test_missing_pybind11_is_named_with_its_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(system, "missing", list)
+    monkeypatch.setattr(build_kp, "installed_version", {"pybind11": "2.13.6"}.get)
+    assert build_kp.main([]) == 2
+    error = capsys.readouterr().err
+    assert "pybind11>=3" in error and "pip install -r" in error
+
+
+def test_without_root_the_command_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(system.shutil, "which", {"apt-get": "/usr/bin/apt-get"}.get)
+    with pytest.raises(MissingDependencyError, match=r"no cmake, need sudo apt-get install .* cmake$"):
+        system.install(absent("cmake")())
+
+
+def test_a_working_kp_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build_kp, "installed_version", lambda _: build_kp.VERSION)
+    monkeypatch.setattr(build_kp, "selftest", lambda: None)
+    monkeypatch.setattr(build_kp, "provide", lambda _: pytest.fail("looked for build needs"))
+    assert build_kp.main([]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_unbuilt_shader_is_named() -> None:
+    with pytest.raises(MissingDependencyError, match=r"no built SPIR-V.*need probe/nothing.spv"):
+        spirv.load("probe/nothing")
