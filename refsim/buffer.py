@@ -1,0 +1,161 @@
+"""PackedBuffer: a tensor's bytes as they lie in GPU memory, between guard words, with a kind for each byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import numpy as np
+
+from refsim import index
+from refsim.errors import RawBufferError, ShapeError
+from refsim.layout import Layout
+from refsim.tensor import TensorDesc
+
+GUARD_WORDS = 16
+_GUARD = np.int32(0x5A3C_C3A5)
+
+
+class ByteKind(IntEnum):
+    """Where a byte lies: an element, padding in a word that also holds one, or padding in a word without."""
+
+    VALUE = 0
+    LANE = 1
+    WORD = 2
+
+
+def offsets(desc: TensorDesc) -> np.ndarray:
+    """Place of every element in the buffer, in elements: int64, shaped as the sizes in NCHW, dims folded to 4."""
+    w, h, c, n = (np.arange(size, dtype=np.int64) for size in desc.sizes_whcn)
+    return index.buf_idx(
+        desc.meta,
+        0,
+        desc.hashed,
+        w[None, None, None, :],
+        h[None, None, :, None],
+        c[None, :, None, None],
+        n[:, None, None, None],
+    )
+
+
+def byte_kinds(desc: TensorDesc) -> np.ndarray:
+    """ByteKind of every byte of an int8 buffer: uint8, one per byte."""
+    kinds = np.full(desc.nbytes, ByteKind.LANE, np.uint8)
+    kinds[offsets(desc)] = ByteKind.VALUE
+    words = kinds.reshape(-1, 4)
+    words[(words != ByteKind.VALUE).all(axis=1)] = ByteKind.WORD
+    return kinds
+
+
+class PackedBuffer:
+    """A buffer of 32-bit words that holds one tensor.
+
+    ``words`` (int32) is the buffer itself; ``raw`` (uint8) and ``data`` (int8 or float32) view the same
+    memory. `GUARD_WORDS` words stand before and behind it, and `check_guards` tells whether they still do.
+    """
+
+    def __init__(self, desc: TensorDesc) -> None:
+        self.desc = desc
+        self._memory = np.zeros(desc.words + 2 * GUARD_WORDS, np.int32)
+        self._memory[:GUARD_WORDS] = _GUARD
+        self._memory[-GUARD_WORDS:] = _GUARD
+        self.words = self._memory[GUARD_WORDS:-GUARD_WORDS]
+
+    @property
+    def raw(self) -> np.ndarray:
+        return self.words.view(np.uint8)
+
+    @property
+    def data(self) -> np.ndarray:
+        return self.words.view(np.int8 if self.desc.is_int8 else np.float32)
+
+    @classmethod
+    def pack(
+        cls,
+        array: np.ndarray,
+        layout: Layout | str,
+        *,
+        lane: int = 0,
+        word: int = 0,
+    ) -> PackedBuffer:
+        """Lay out a logical array (NCHW; int8 for a packed layout, else float32).
+
+        ``lane`` and ``word`` are the bytes given to the two kinds of padding. Raises ShapeError,
+        RawBufferError for another dtype.
+        """
+        desc = TensorDesc(array.shape, layout)  # type: ignore[arg-type]
+        buffer = cls(desc)
+        if array.dtype != buffer.data.dtype:
+            raise RawBufferError(f"pack to {desc}", "wrong dtype", got=array.dtype, need=buffer.data.dtype)
+        if lane or word:
+            fill = np.array([0, lane, word], np.int8)
+            buffer.data[:] = fill[byte_kinds(desc)]
+        w, h, c, n = desc.sizes_whcn
+        buffer.data[offsets(desc)] = array.reshape(n, c, h, w)
+        return buffer
+
+    @classmethod
+    def from_raw(cls, raw: bytes | np.ndarray, shape: tuple[int, ...], layout: Layout | str) -> PackedBuffer:
+        """A buffer with these bytes; RawBufferError unless their number is the layout's (or that, rounded up to 16)."""
+        desc = TensorDesc(tuple(shape), layout)  # type: ignore[arg-type]
+        data = np.frombuffer(raw, np.uint8) if isinstance(raw, bytes | bytearray | memoryview) else raw.view(np.uint8)
+        rounded = -(-desc.nbytes // 16) * 16
+        if data.size not in (desc.nbytes, rounded):
+            raise RawBufferError(
+                f"raw buffer for {desc}",
+                "wrong size",
+                got=f"{data.size} bytes",
+                need=f"{desc.nbytes}, or {rounded} as a device allocates it",
+            )
+        buffer = cls(desc)
+        buffer.raw[:] = data.reshape(-1)[: desc.nbytes]
+        return buffer
+
+    def unpack(self) -> np.ndarray:
+        """The logical array, in the tensor's own rank."""
+        return self.data[offsets(self.desc)].reshape(self.desc.shape)
+
+    def kinds(self) -> np.ndarray:
+        """ByteKind of each byte; see `byte_kinds`."""
+        return byte_kinds(self.desc)
+
+    def poison(self, rng: np.random.Generator) -> PackedBuffer:
+        """A copy whose padding holds random bytes: no value computed from it may change."""
+        other = PackedBuffer(self.desc)
+        other.raw[:] = self.raw
+        padding = self.kinds() != ByteKind.VALUE
+        other.raw[padding] = rng.integers(0, 256, int(padding.sum()), np.uint8)
+        return other
+
+    def check_guards(self, where: str) -> None:
+        """RawBufferError if a word beside the buffer was overwritten."""
+        for name, guard, first in (
+            ("before", self._memory[:GUARD_WORDS], -GUARD_WORDS),
+            ("behind", self._memory[-GUARD_WORDS:], self.desc.words),
+        ):
+            broken = np.flatnonzero(guard != _GUARD)
+            if broken.size:
+                at = first + int(broken[0])
+                raise RawBufferError(where, f"wrote {name} the buffer of {self.desc}", got=f"a write to word {at}")
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PackedBuffer) and self.desc == other.desc and np.array_equal(self.raw, other.raw)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@contextmanager
+def guarded(where: str, *buffers: PackedBuffer) -> Iterator[None]:
+    """Check the guards of all buffers when the block ends."""
+    yield
+    for buffer in buffers:
+        buffer.check_guards(where)
+
+
+def same_shape(where: str, name: str, got: tuple[int, ...], need: tuple[int, ...]) -> None:
+    """ShapeError unless two shapes are equal."""
+    if tuple(got) != tuple(need):
+        raise ShapeError(where, f"{name} has the wrong shape", got=list(got), need=list(need))

@@ -1,0 +1,41 @@
+"""The interface of an executor, and how any of them runs a call or a list of steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from refsim.buffer import PackedBuffer
+from refsim.launch import Launch
+from refsim.op import Call
+
+
+class Executor(ABC):
+    """Runs launches. Two executors given the same launch and the same input words write the same words."""
+
+    name: str
+
+    def supports(self, launch: Launch) -> str | None:
+        """None, or why this executor refuses the launch."""
+        return None
+
+    @abstractmethod
+    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
+        """Dispatch once. ``inputs`` are the words (int32) of each buffer that the kernel reads, in order.
+
+        Returns a fresh buffer, zeroed before the dispatch; raises RawBufferError if a guard word around it
+        was overwritten.
+        """
+
+    def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        """All dispatches of one operator call; each sees what those before it wrote."""
+        buffers: dict[str, np.ndarray] = {name: buffer.words for name, buffer in inputs.items()}
+        buffers |= call.const_words()
+        result: PackedBuffer | None = None
+        for step in call.steps():
+            result = self.run(step.launch, [buffers[name] for name in step.inputs])
+            buffers[step.output] = result.words
+        assert result is not None
+        return result

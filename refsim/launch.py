@@ -1,0 +1,80 @@
+"""Launch: one dispatch, described completely, computed once, and given unchanged to every executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from refsim.errors import LimitError
+from refsim.tensor import TensorDesc
+
+MAX_PUSH_WORDS = 32  # Vulkan guarantees 128 bytes
+LINEAR_ROW = 1 << 20  # a linear domain is folded into rows of this many words: grids are limited to 65535
+Triple = tuple[int, int, int]
+
+
+def words(*values: object) -> tuple[int, ...]:
+    """Flatten ints (two's complement) and binary32 numbers (their bits) to unsigned 32-bit words."""
+    flat: list[int] = []
+    for value in values:
+        if isinstance(value, np.floating | float):
+            flat.append(int(np.float32(value).view(np.uint32)))
+        elif isinstance(value, Iterable):
+            flat.extend(words(*value))
+        else:
+            flat.append(int(value) & 0xFFFFFFFF)  # type: ignore[call-overload]
+    return tuple(flat)
+
+
+def offsets(*widths: int) -> tuple[int, ...]:
+    """Where each of consecutive push fields begins."""
+    return tuple(sum(widths[:i]) for i in range(len(widths)))
+
+
+def linear_domain(count: int) -> Triple:
+    """The domain of a kernel whose invocations are numbered through: index = y * LINEAR_ROW + x."""
+    return (min(count, LINEAR_ROW), -(-count // LINEAR_ROW), 1)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One dispatch of one kernel.
+
+    ``domain`` is how many output words there are to compute along x, y and z; each invocation computes
+    ``tile`` of them, a workgroup has ``local`` invocations, and ``grid`` workgroups cover the domain.
+    ``spec`` are specialization words (layouts, flags), ``push`` the push words (sizes, strides, parameters).
+    """
+
+    shader: str
+    out: TensorDesc
+    spec: tuple[int, ...]
+    push: tuple[int, ...]
+    domain: Triple
+    local: Triple = (64, 1, 1)
+    tile: Triple = (1, 1, 1)
+    grid: Triple = field(default=(0, 0, 0))
+
+    def __post_init__(self) -> None:
+        if len(self.push) > MAX_PUSH_WORDS:
+            raise LimitError(self.shader, "too many push words", got=len(self.push), need=f"<= {MAX_PUSH_WORDS}")
+        if self.grid == (0, 0, 0):
+            x, y, z = (
+                -(-d // (l * t)) for d, l, t in zip(self.domain, self.local, self.tile, strict=True)
+            )
+            object.__setattr__(self, "grid", (x, y, z))
+
+    @property
+    def covered(self) -> Triple:
+        """The part of the domain that the grid reaches: all of it, unless the launch is wrong."""
+        x, y, z = (
+            min(d, g * l * t)
+            for d, g, l, t in zip(self.domain, self.grid, self.local, self.tile, strict=True)
+        )
+        return (x, y, z)
+
+    @property
+    def invocations(self) -> int:
+        return prod(self.grid) * prod(self.local)

@@ -1,0 +1,90 @@
+"""int8x4_to_nchw: the staging step that takes a packed tensor back to contiguous int8 bytes (NCHW).
+
+The contiguous side is a one-dimensional tensor in 4W, which is the same bytes. Source: ET-VK's staging kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import LayoutError
+from refsim.jit import model_kernel
+from refsim.lanes import insert, lane
+from refsim.launch import Launch, offsets
+from refsim.layout import INT8_LAYOUTS, PACKED_4W
+from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops import _elementwise as elementwise
+
+
+@dataclass(frozen=True)
+class Params:
+    """None."""
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1)
+
+
+def out_shape(params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any) -> tuple[int, ...]:
+    return (prod(shapes["x"]),)
+
+
+def padding(call: Call) -> Padding:
+    return Padding(Pad(0), Pad(0))
+
+
+OUT, X = offsets(8, 8)
+
+
+def launch(call: Call) -> Launch:
+    return elementwise.launch(call, spec=(call.descs["x"].hashed,), params=())
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    x_hash = spec[0]
+    for _, y, x in np.ndindex(covered):
+        i = elementwise.linear(x, y)
+        if i >= out.size:
+            continue
+        word = 0
+        for k in range(min(4, push[OUT] - 4 * i)):
+            rest = 4 * i + k
+            w, rest = rest % push[X], rest // push[X]
+            h, rest = rest % push[X + 1], rest // push[X + 1]
+            c, n = rest % push[X + 2], rest // push[X + 2]
+            at = index.buf_idx(push, X, x_hash, w, h, c, n)
+            word = insert(word, k, lane(x_words[at // 4], at % 4))
+        out[i] = word
+
+
+def sample(draw: Draw) -> Case:
+    inputs = {"x": (elementwise.random_shape(draw), str(draw.choice(INT8_LAYOUTS)))}
+    return Case("int8x4_to_nchw", {}, inputs, str(PACKED_4W), draw.int(0, 2**31))
+
+
+CASES = (
+    Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4W"),
+    ErrorCase(Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4C"), LayoutError, "out has a layout"),
+)
+
+OP = OpSpec(
+    name="int8x4_to_nchw",
+    serialized="",
+    args=(elementwise.tensor("x", INT8_LAYOUTS), elementwise.tensor("out", (PACKED_4W,), Kind.OUTPUT)),
+    params=Params,
+    define=define,
+    out_shape=out_shape,
+    padding=padding,
+    launch=launch,
+    kernel=kernel,
+    sample=sample,
+    cases=CASES,
+)

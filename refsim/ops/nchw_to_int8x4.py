@@ -1,0 +1,99 @@
+"""nchw_to_int8x4: the staging step that lays contiguous int8 bytes (NCHW) out in a packed layout.
+
+The contiguous side is a one-dimensional tensor in 4W, which is the same bytes. Source: ET-VK's staging kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import ShapeError
+from refsim.jit import model_kernel
+from refsim.lanes import insert, lane
+from refsim.launch import Launch, offsets
+from refsim.layout import INT8_LAYOUTS, PACKED_4W
+from refsim.op import Arg, Call, Case, ErrorCase, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops import _elementwise as elementwise
+
+
+@dataclass(frozen=True)
+class Params:
+    """The shape (NCHW) of the packed tensor."""
+
+    shape: tuple[int, ...]
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    return x.reshape(params.shape)
+
+
+def out_shape(params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any) -> tuple[int, ...]:
+    if shapes["x"] != (prod(params.shape),):
+        raise ShapeError("nchw_to_int8x4", "x is not the tensor's bytes", got=shapes["x"], need=[prod(params.shape)])
+    return tuple(params.shape)
+
+
+def padding(call: Call) -> Padding:
+    return Padding(Pad(0), Pad(0, OnDevice.UNTOUCHED))
+
+
+(OUT,) = offsets(8)
+
+
+def launch(call: Call) -> Launch:
+    return elementwise.launch(call, spec=(call.out.hashed,), params=())
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    out_hash = spec[0]
+    for _, y, x in np.ndindex(covered):
+        i = elementwise.linear(x, y)
+        if i >= out.size:
+            continue
+        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
+        word = 0
+        for k in range(index.lanes_inside(push, OUT, out_hash, w, h, c, n)):
+            kw, kh, kc = index.lane_coord(out_hash, k, w, h, c)
+            at = ((n * push[OUT + 2] + kc) * push[OUT + 1] + kh) * push[OUT] + kw
+            word = insert(word, k, lane(x_words[at // 4], at % 4))
+        out[i] = word
+
+
+def sample(draw: Draw) -> Case:
+    shape = elementwise.random_shape(draw)
+    inputs = {"x": ((prod(shape),), str(PACKED_4W))}
+    return Case("nchw_to_int8x4", {"shape": shape}, inputs, str(draw.choice(INT8_LAYOUTS)), draw.int(0, 2**31))
+
+
+CASES = (
+    Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((210,), "4W")}, "4W4C"),
+    ErrorCase(
+        Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((209,), "4W")}, "4W4C"), ShapeError, "not the tensor's bytes"
+    ),
+)
+
+OP = OpSpec(
+    name="nchw_to_int8x4",
+    serialized="",
+    args=(
+        elementwise.tensor("x", (PACKED_4W,)),
+        Arg("shape"),
+        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
+    ),
+    params=Params,
+    define=define,
+    out_shape=out_shape,
+    padding=padding,
+    launch=launch,
+    kernel=kernel,
+    sample=sample,
+    cases=CASES,
+)

@@ -1,0 +1,151 @@
+"""q8ta_add: sum of two int8 tensors with scales of their own, requantized.
+
+    a' = f32(qa - zp_a) * s_a;  b' = f32(qb - zp_b) * s_b;  y = a' + alpha * b';  q = requant(y)
+
+No multiplication when alpha is 1; no broadcasting. Under a contracting profile y = fma(a', s_a, b' * s_b).
+Source: ET-VK's q8ta_add_buffer, whose kernel ignores alpha and broadcasts silently wrong (defects there).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import ParameterError, ShapeError
+from refsim.jit import jitable, model_kernel
+from refsim.lanes import as_f32, insert, lane
+from refsim.launch import Launch, offsets
+from refsim.layout import INT8_LAYOUTS
+from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Target
+from refsim.ops import _elementwise as elementwise
+from refsim.qmath import check_scale, check_zero_point, f32, inv_scale, mul_add, requant
+
+
+@dataclass(frozen=True)
+class Params:
+    """Scales and zero points of a, b and the output, and the factor of b."""
+
+    a_scale: float
+    a_zp: int
+    b_scale: float
+    b_zp: int
+    out_scale: float
+    out_zp: int
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("a", "b", "out"):
+            check_scale("q8ta_add", f"{name}_scale", getattr(self, f"{name}_scale"))
+            check_zero_point("q8ta_add", f"{name}_zp", getattr(self, f"{name}_zp"))
+        if self.alpha and not 2.0**-30 <= abs(self.alpha) <= 2.0**30:
+            raise ParameterError("q8ta_add", "alpha is out of range", got=self.alpha, need="0 or 2**-30 <= |alpha| <= 2**30")
+
+
+@jitable
+def _sum(qa, qb, a_scale, a_zp, b_scale, b_zp, alpha, flags):  # type: ignore[no-untyped-def]
+    addend = f32(qb - b_zp) * b_scale
+    if alpha != np.float32(1.0):
+        addend = alpha * addend
+    return mul_add(f32(qa - a_zp), a_scale, addend, flags)
+
+
+def define(params: Params, target: Target, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    flags = target.profile.flags
+    y = _sum(
+        a.astype(np.int32), b.astype(np.int32), np.float32(params.a_scale), params.a_zp,
+        np.float32(params.b_scale), params.b_zp, np.float32(params.alpha), flags,
+    )
+    return requant(y, inv_scale(params.out_scale), params.out_zp, flags).astype(np.int8)
+
+
+OUT, A, B, A_SCALE, A_ZP, B_SCALE, B_ZP, INV, ZP, ALPHA, FLAGS = offsets(8, 8, 8, 1, 1, 1, 1, 1, 1, 1, 1)
+
+
+def launch(call: Call) -> Launch:
+    p = call.params
+    return elementwise.launch(
+        call,
+        spec=(call.out.hashed, call.descs["a"].hashed, call.descs["b"].hashed),
+        params=(
+            np.float32(p.a_scale), p.a_zp, np.float32(p.b_scale), p.b_zp,
+            inv_scale(p.out_scale), p.out_zp, np.float32(p.alpha), call.target.profile.flags,
+        ),
+    )
+
+
+@model_kernel
+def kernel(covered, spec, push, a, b, out):  # type: ignore[no-untyped-def]
+    out_hash, a_hash, b_hash = spec[0], spec[1], spec[2]
+    a_scale, b_scale, inv = as_f32(push[A_SCALE]), as_f32(push[B_SCALE]), as_f32(push[INV])
+    alpha = as_f32(push[ALPHA])
+    for _, y, x in np.ndindex(covered):
+        i = elementwise.linear(x, y)
+        if i >= out.size:
+            continue
+        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
+        lanes = index.lanes_inside(push, OUT, out_hash, w, h, c, n)
+        word = 0
+        if lanes > 0:
+            word_a = a[index.word_idx(push, A, a_hash, w, h, c, n)]
+            word_b = b[index.word_idx(push, B, b_hash, w, h, c, n)]
+            for k in range(lanes):
+                total = _sum(
+                    lane(word_a, k), lane(word_b, k), a_scale, push[A_ZP], b_scale, push[B_ZP], alpha, push[FLAGS]
+                )
+                word = insert(word, k, requant(total, inv, push[ZP], push[FLAGS]))
+        out[i] = word
+
+
+def check(call: Call) -> None:
+    a, b = call.descs["a"].shape, call.descs["b"].shape
+    if a != b:
+        raise ShapeError("q8ta_add", "a and b differ in shape (no broadcasting)", got=f"{a} and {b}", need="equal shapes")
+
+
+def sample(draw: Draw) -> Case:
+    shape = elementwise.random_shape(draw)
+    a = draw.choice(INT8_LAYOUTS)
+    b, out = draw.choice(elementwise.compatible(a, INT8_LAYOUTS)), draw.choice(elementwise.compatible(a, INT8_LAYOUTS))
+    params = {f"{t}_scale": draw.scale() for t in ("a", "b", "out")}
+    params |= {f"{t}_zp": draw.zero_point() for t in ("a", "b", "out")}
+    params["alpha"] = draw.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
+    inputs = {"a": (shape, str(a)), "b": (shape, str(b))}
+    return Case("q8ta_add", params, inputs, str(out), seed=draw.int(0, 2**31))
+
+
+_PARAMS = dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.06, out_zp=5)
+_SHAPES = {"a": ((2, 5, 3, 7), "4W4C"), "b": ((2, 5, 3, 7), "4C1W")}
+
+CASES = (
+    Case("q8ta_add", _PARAMS, _SHAPES, "4C", note="three layouts that pack the same dim"),
+    Case("q8ta_add", {**_PARAMS, "alpha": 0.5}, _SHAPES, "4W4C", note="alpha, which upstream's kernel ignores"),
+    ErrorCase(Case("q8ta_add", {**_PARAMS, "a_scale": 0.0}, _SHAPES, "4C"), ParameterError, "a_scale"),
+    ErrorCase(Case("q8ta_add", {**_PARAMS, "b_zp": 128}, _SHAPES, "4C"), ParameterError, "b_zp"),
+    ErrorCase(
+        Case("q8ta_add", _PARAMS, {**_SHAPES, "b": ((1, 5, 3, 7), "4W4C")}, "4C"), ShapeError, "broadcasting"
+    ),
+)
+
+OP = OpSpec(
+    name="q8ta_add",
+    serialized="et_vk.q8ta_add.default",
+    args=(
+        elementwise.tensor("a", INT8_LAYOUTS),
+        elementwise.tensor("b", INT8_LAYOUTS),
+        *elementwise.params("a_scale", "a_zp", "b_scale", "b_zp", "out_scale", "out_zp", "alpha"),
+        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
+    ),
+    params=Params,
+    define=define,
+    out_shape=elementwise.same_shape,
+    padding=elementwise.padding_unspecified,
+    launch=launch,
+    kernel=kernel,
+    check=check,
+    sample=sample,
+    cases=CASES,
+    sync=("a", "b", "out"),
+)

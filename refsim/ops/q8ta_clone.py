@@ -1,0 +1,90 @@
+"""q8ta_clone (serialized as aten.clone): bytes to another layout; values never change.
+
+Between equal layouts the buffer is copied, padding included; between different ones the padding is 0
+(upstream leaves it to the pair: copied, zeroed or untouched). Source: ET-VK's q8ta_clone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import LayoutError
+from refsim.jit import model_kernel
+from refsim.lanes import insert, lane
+from refsim.launch import Launch, offsets
+from refsim.layout import INT8_LAYOUTS
+from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops import _elementwise as elementwise
+
+
+@dataclass(frozen=True)
+class Params:
+    """None."""
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    return x.copy()
+
+
+def padding(call: Call) -> Padding:
+    if call.out.layout == call.descs["x"].layout:
+        return Padding(Pad(0), Pad(0), copied=True)
+    return elementwise.UNSPECIFIED
+
+
+OUT, X = offsets(8, 8)
+
+
+def launch(call: Call) -> Launch:
+    return elementwise.launch(call, spec=(call.out.hashed, call.descs["x"].hashed), params=())
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    out_hash, x_hash = spec[0], spec[1]
+    for _, y, x in np.ndindex(covered):
+        i = elementwise.linear(x, y)
+        if i >= out.size:
+            continue
+        if out_hash == x_hash:
+            out[i] = x_words[i]
+            continue
+        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
+        word = 0
+        for k in range(index.lanes_inside(push, OUT, out_hash, w, h, c, n)):
+            kw, kh, kc = index.lane_coord(out_hash, k, w, h, c)
+            at = index.buf_idx(push, X, x_hash, kw, kh, kc, n)
+            word = insert(word, k, lane(x_words[at // 4], at % 4))
+        out[i] = word
+
+
+def sample(draw: Draw) -> Case:
+    x, out = draw.choice(INT8_LAYOUTS), draw.choice(INT8_LAYOUTS)
+    return Case("q8ta_clone", {}, {"x": (elementwise.random_shape(draw), str(x))}, str(out), draw.int(0, 2**31))
+
+
+_SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
+
+CASES = (
+    Case("q8ta_clone", {}, _SHAPES, "4H4W", note="C-packed to W-packed"),
+    Case("q8ta_clone", {}, _SHAPES, "4W4C", note="same layout: padding is copied"),
+    ErrorCase(Case("q8ta_clone", {}, _SHAPES, "WIDTH_PACKED"), LayoutError, "out has a layout"),
+)
+
+OP = OpSpec(
+    name="q8ta_clone",
+    serialized="aten.clone.default",
+    args=(elementwise.tensor("x", INT8_LAYOUTS), elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT)),
+    params=Params,
+    define=define,
+    out_shape=elementwise.same_shape,
+    padding=padding,
+    launch=launch,
+    kernel=kernel,
+    sample=sample,
+    cases=CASES,
+)

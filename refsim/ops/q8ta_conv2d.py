@@ -1,0 +1,68 @@
+"""q8ta_conv2d: convolution by the kernel that upstream would pick.
+
+im2col if channels per group % 4 == 0 and (the device family is Mali, or groups == 1 and (channels per group
+>= 32 or H_out * W_out <= 4096)); else general. The two differ in their epilogues, hence in some bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from refsim.draw import Draw
+from refsim.op import OPS, Call, Case, OpSpec, Part, Target
+from refsim.ops import _conv as conv
+from refsim.ops import _epilogue as epilogue
+
+
+@dataclass(frozen=True)
+class Params(conv.ConvParams):
+    """As every convolution."""
+
+
+def uses_im2col(params: conv.ConvParams, channels: int, out_hw: tuple[int, int], target: Target) -> bool:
+    """Upstream's choice of kernel for this many input channels and this output size."""
+    per_group = channels // params.groups
+    if per_group % 4:
+        return False
+    small = per_group >= 32 or out_hw[0] * out_hw[1] <= 4096
+    return target.mali or (params.groups == 1 and small)
+
+
+def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
+    out_hw = params.out_size((x.shape[-2], x.shape[-1]))
+    im2col = uses_im2col(params, x.shape[-3], out_hw, target)
+    finish = epilogue.int_epilogue if im2col else epilogue.float_epilogue
+    return conv.define_conv(finish, params, target, x, consts)
+
+
+def expand(call: Call) -> Sequence[Part]:
+    """The chosen kernel, as one part."""
+    shape = call.out.shape
+    im2col = uses_im2col(call.params, call.descs["x"].shape[-3], (shape[-2], shape[-1]), call.target)
+    op = OPS["q8ta_conv2d_im2col" if im2col else "q8ta_conv2d_general"]
+    return (Part(replace(call, op=op, params=op.params(**asdict(call.params))), {"x": "x"}),)
+
+
+def sample(draw: Draw) -> Case:
+    case = OPS[draw.choice(["q8ta_conv2d_general", "q8ta_conv2d_im2col"])].sample(draw)
+    return replace(case, op="q8ta_conv2d")
+
+
+OP = OpSpec(
+    name="q8ta_conv2d",
+    serialized="et_vk.q8ta_conv2d.default",
+    args=conv.args(),
+    params=Params,
+    define=define,
+    out_shape=conv.out_shape,
+    padding=conv.padding,
+    expand=expand,
+    prepack=conv.prepack,
+    check=conv.check,
+    constants=conv.constants,
+    sample=sample,
+    cases=conv.cases("q8ta_conv2d"),
+)

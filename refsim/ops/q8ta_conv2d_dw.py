@@ -1,0 +1,131 @@
+"""q8ta_conv2d_dw: depthwise convolution, one input channel per output channel.
+
+The formula of q8ta_conv2d_general with weights (KH, KW, OC), OC % 4 == 0. Source: ET-VK's q8ta_conv2d_dw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import ParameterError, ShapeError
+from refsim.jit import model_kernel
+from refsim.lanes import lane, splat
+from refsim.op import Call, Case, ErrorCase, OpSpec, Target
+from refsim.ops import _conv as conv
+from refsim.ops import _epilogue as epilogue
+from refsim.ops._conv import DILATION, IN_ZP, KERNEL, OUT, QUANT, PADDING, STRIDE, X
+
+
+@dataclass(frozen=True)
+class Params(conv.ConvParams):
+    """As every convolution."""
+
+    where = "q8ta_conv2d_dw"
+
+
+def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
+    weight = np.moveaxis(consts["weight"], -1, 0)[..., None]  # (OC, KH, KW, 1)
+    shape = conv.shape_for(params, x.shape, len(weight), None)
+    acc = conv.accumulate(params, conv.nchw4(x), weight, shape[-2:])
+    return epilogue.requantized(epilogue.float_epilogue, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
+
+
+def out_shape(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+) -> tuple[int, ...]:
+    return conv.shape_for(params, shapes["x"], consts["weight"].shape[-1], declared)
+
+
+def check(call: Call) -> None:
+    p, channels, out = call.params, call.descs["x"].shape[-3], call.out.shape[-3]
+    if not p.groups == channels == out or channels % 4:
+        raise ShapeError(
+            p.where, "not depthwise in whole words", got=f"{channels} -> {out}, {p.groups} groups",
+            need="groups == input channels == output channels, a multiple of 4",
+        )
+    weight = call.consts["weight"]
+    assert weight is not None
+    if weight.shape[:-1] != p.kernel_size:
+        raise ShapeError(p.where, "weight has the wrong shape", got=weight.shape, need=(*p.kernel_size, channels))
+    epilogue.check_constants(call, out, p.taps)
+
+
+def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
+    """weight: words [tap][channel word], the bytes as they come."""
+    return np.ascontiguousarray(value).reshape(-1).view(np.int32)
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+    x_hash, out_hash = spec[0], spec[1]
+    border = splat(push[IN_ZP])
+    channel_words = push[OUT + 2] // 4
+    for z, c4, ow in np.ndindex(covered):
+        n, oh = z // push[OUT + 1], z % push[OUT + 1]
+        a0, a1, a2, a3 = 0, 0, 0, 0
+        at = c4
+        for i in range(push[KERNEL]):
+            ih = oh * push[STRIDE] - push[PADDING] + i * push[DILATION]
+            for j in range(push[KERNEL + 1]):
+                iw = ow * push[STRIDE + 1] - push[PADDING + 1] + j * push[DILATION + 1]
+                word = border
+                if (ih >= 0) & (ih < push[X + 1]) & (iw >= 0) & (iw < push[X]):
+                    word = x_words[index.word_idx(push, X, x_hash, iw, ih, 4 * c4, n)]
+                a0 += lane(word, 0) * lane(weight[at], 0)
+                a1 += lane(word, 1) * lane(weight[at], 1)
+                a2 += lane(word, 2) * lane(weight[at], 2)
+                a3 += lane(word, 3) * lane(weight[at], 3)
+                at += channel_words
+        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * c4, n)
+        out[to] = epilogue.out_word(
+            False, (a0, a1, a2, a3), 4 * c4, push[OUT + 2], push, QUANT, sums, scales, bias
+        )
+
+
+def constants(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
+) -> dict[str, Any]:
+    channels = shapes["x"][-3]
+    weight = draw.ints(-127, 127, (*params.kernel_size, channels))
+    rest = epilogue.per_channel(params, weight.sum((0, 1)), params.taps, features.get("bias", False), draw)
+    return {"weight": weight.astype(np.int8), **rest}
+
+
+def sample(draw: Draw) -> Case:
+    channels = 4 * draw.int(1, 4)
+    params = epilogue.random_quantization(draw) | conv.random_window(draw, 5) | {"groups": channels}
+    return conv.sample_case(draw, Params.where, params, channels, channels)
+
+
+_BASE = {**conv.BASE, "groups": 8}
+_X = {"x": ((2, 8, 7, 9), "4W4C")}
+
+CASES = (
+    Case(Params.where, _BASE, _X, "4C1W", features={"bias": True}),
+    Case(Params.where, {**_BASE, "dilation": (2, 1), "activation": "relu"}, _X, "4W4C", note="dilated, relu"),
+    ErrorCase(Case(Params.where, {**_BASE, "groups": 4}, _X, "4C"), ShapeError, "not depthwise"),
+    ErrorCase(Case(Params.where, {**_BASE, "out_zp": 300}, _X, "4C"), ParameterError, "out_zp"),
+)
+
+OP = OpSpec(
+    name=Params.where,
+    serialized="et_vk.q8ta_conv2d_dw.default",
+    args=conv.args(weight_channels=2),
+    params=Params,
+    define=define,
+    out_shape=out_shape,
+    padding=conv.padding,
+    launch=conv.launch,
+    kernel=kernel,
+    prepack=prepack,
+    check=check,
+    constants=constants,
+    sample=sample,
+    cases=CASES,
+)

@@ -1,0 +1,104 @@
+"""q8ta_conv2d_general: the convolution kernel that takes any window, dilation and groups.
+
+    acc = sum of q_x * w over taps and channels of the group (outside the image: zp_in * w)
+    t = f32(acc) - f32(wsum) * f32(zp_in);  t = t * (ws * s_in);  t = t + b;  relu;  q = requant(t)
+
+Source: ET-VK's q8ta_conv2d kernel, which computes batch 0 only (a defect there).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.jit import model_kernel
+from refsim.lanes import dot4, splat
+from refsim.op import Case, OpSpec, Target
+from refsim.ops import _conv as conv
+from refsim.ops import _epilogue as epilogue
+from refsim.ops._conv import (
+    DILATION,
+    IC4,
+    IN_ZP,
+    KERNEL,
+    OC4,
+    OUT,
+    PADDING,
+    QUANT,
+    STRIDE,
+    X,
+)
+
+
+@dataclass(frozen=True)
+class Params(conv.ConvParams):
+    """As every convolution."""
+
+    where = "q8ta_conv2d_general"
+
+
+def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
+    return conv.define_conv(epilogue.float_epilogue, params, target, x, consts)
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+    x_hash, out_hash = spec[0], spec[1]
+    channel_step = push[X + 6] * index.words_per_block(x_hash)
+    border = splat(push[IN_ZP])
+    all_oc = (push[OUT + 2] + 3) // 4 * 4
+    for z, oc4, ow in np.ndindex(covered):
+        n, oh = z // push[OUT + 1], z % push[OUT + 1]
+        group = oc4 // push[OC4]
+        a0, a1, a2, a3 = 0, 0, 0, 0
+        at = 4 * oc4
+        for i in range(push[KERNEL]):
+            ih = oh * push[STRIDE] - push[PADDING] + i * push[DILATION]
+            for j in range(push[KERNEL + 1]):
+                iw = ow * push[STRIDE + 1] - push[PADDING + 1] + j * push[DILATION + 1]
+                hit = (ih >= 0) & (ih < push[X + 1]) & (iw >= 0) & (iw < push[X])
+                source = index.word_idx(push, X, x_hash, iw, ih, 4 * group * push[IC4], n) if hit else 0
+                for _ in range(push[IC4]):
+                    word = x_words[source] if hit else border
+                    a0 += dot4(word, weight[at])
+                    a1 += dot4(word, weight[at + 1])
+                    a2 += dot4(word, weight[at + 2])
+                    a3 += dot4(word, weight[at + 3])
+                    source += channel_step
+                    at += all_oc
+        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)
+        out[to] = epilogue.out_word(
+            False, (a0, a1, a2, a3), 4 * oc4, push[OUT + 2], push, QUANT, sums, scales, bias
+        )
+
+
+def sample(draw: Draw) -> Case:
+    params = epilogue.random_quantization(draw)
+    groups = draw.choice([1, 1, 1, 2, 3])
+    per_group = draw.int(1, 9) if groups == 1 else 4 * draw.int(1, 2)
+    out = draw.int(1, 10) if groups == 1 else 4 * groups * draw.int(1, 2)
+    params |= conv.random_window(draw) | {"groups": groups}
+    return conv.sample_case(draw, Params.where, params, per_group * groups, out)
+
+
+CASES = conv.cases(Params.where)
+
+OP = OpSpec(
+    name=Params.where,
+    serialized="",
+    args=conv.args(),
+    params=Params,
+    define=define,
+    out_shape=conv.out_shape,
+    padding=conv.padding,
+    launch=conv.launch,
+    kernel=kernel,
+    prepack=conv.prepack,
+    check=conv.check,
+    constants=conv.constants,
+    sample=sample,
+    cases=CASES,
+)

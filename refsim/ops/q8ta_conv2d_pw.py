@@ -1,0 +1,108 @@
+"""q8ta_conv2d_pw: pointwise (1x1) convolution; also the second step of the im2col path.
+
+    adj = acc - zp_in * wsum (int32);  t = f32(adj) * (ws * s_in);  t = t + b;  relu;  q = requant(t)
+
+With a bias upstream computes t by fma(): two roundings in the canonical profile. Source: ET-VK's q8ta_conv2d_pw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import LayoutError, ParameterError
+from refsim.jit import model_kernel
+from refsim.lanes import dot4
+from refsim.layout import PACKED_4W4C
+from refsim.op import Case, ErrorCase, OpSpec, Target
+from refsim.ops import _conv as conv
+from refsim.ops import _epilogue as epilogue
+from refsim.ops._conv import IC4, OC4, OUT, QUANT, X
+
+
+@dataclass(frozen=True)
+class Params(conv.ConvParams):
+    """As every convolution, with the window fixed at one tap."""
+
+    where = "q8ta_conv2d_pw"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in self.pairs().items():
+            if getattr(self, name) != (least, least):
+                raise ParameterError(
+                    self.where, f"{name} is not pointwise", got=getattr(self, name), need=(least, least)
+                )
+
+
+def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
+    return conv.define_conv(epilogue.int_epilogue, params, target, x, consts)
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+    x_hash, out_hash = spec[0], spec[1]
+    channel_step = push[X + 6] * index.words_per_block(x_hash)
+    all_oc = (push[OUT + 2] + 3) // 4 * 4
+    for z, oc4, w in np.ndindex(covered):
+        n, h = z // push[OUT + 1], z % push[OUT + 1]
+        group = oc4 // push[OC4]
+        a0, a1, a2, a3 = 0, 0, 0, 0
+        at = 4 * oc4
+        source = index.word_idx(push, X, x_hash, w, h, 4 * group * push[IC4], n)
+        for _ in range(push[IC4]):
+            word = x_words[source]
+            a0 += dot4(word, weight[at])
+            a1 += dot4(word, weight[at + 1])
+            a2 += dot4(word, weight[at + 2])
+            a3 += dot4(word, weight[at + 3])
+            source += channel_step
+            at += all_oc
+        to = index.word_idx(push, OUT, out_hash, w, h, 4 * oc4, n)
+        out[to] = epilogue.out_word(
+            True, (a0, a1, a2, a3), 4 * oc4, push[OUT + 2], push, QUANT, sums, scales, bias
+        )
+
+
+
+def sample(draw: Draw) -> Case:
+    groups = draw.choice([1, 1, 1, 2])
+    per_group = draw.int(1, 20) if groups == 1 else 4 * draw.int(1, 3)
+    out = draw.int(1, 18) if groups == 1 else 4 * groups * draw.int(1, 3)
+    window = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": groups}
+    params = epilogue.random_quantization(draw) | window
+    return conv.sample_case(draw, Params.where, params, per_group * groups, out, x_layouts=(PACKED_4W4C,))
+
+
+_BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(1, 1))
+_X = {"x": ((2, 8, 7, 9), "4W4C")}
+_FEATURES = {"out_channels": 12, "bias": True}
+
+CASES = (
+    Case(Params.where, _BASE, _X, "4C1W", features=_FEATURES),
+    Case(Params.where, {**_BASE, "activation": "relu"}, _X, "4W4C", features={"out_channels": 5}, note="relu, no bias"),
+    ErrorCase(Case(Params.where, {**_BASE, "stride": (2, 2)}, _X, "4C", features=_FEATURES), ParameterError, "stride"),
+    ErrorCase(
+        Case(Params.where, _BASE, {"x": ((2, 8, 7, 9), "4C")}, "4C", features=_FEATURES), LayoutError, "x has a layout"
+    ),
+)
+
+OP = OpSpec(
+    name=Params.where,
+    serialized="et_vk.q8ta_conv2d_pw.default",
+    args=conv.args(x_layouts=(PACKED_4W4C,)),
+    params=Params,
+    define=define,
+    out_shape=conv.out_shape,
+    padding=conv.padding,
+    launch=conv.launch,
+    kernel=kernel,
+    prepack=conv.prepack,
+    check=conv.check,
+    constants=conv.constants,
+    sample=sample,
+    cases=CASES,
+)

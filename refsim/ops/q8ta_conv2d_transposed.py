@@ -1,0 +1,148 @@
+"""q8ta_conv2d_transposed: transposed convolution.
+
+An output reads input row (oh + pad - kh) / stride where that is a whole number inside the image; every other
+tap contributes zp_in * w. The epilogue of q8ta_conv2d_general. Source: ET-VK's q8ta_conv2d_transposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import ParameterError, ShapeError
+from refsim.jit import model_kernel
+from refsim.lanes import dot4, splat
+from refsim.op import Case, ErrorCase, OpSpec, Target
+from refsim.ops import _conv as conv
+from refsim.ops import _epilogue as epilogue
+from refsim.ops._conv import IC4, IN_ZP, KERNEL, OC4, OUT, QUANT, PADDING, STRIDE, X
+
+
+@dataclass(frozen=True)
+class Params(conv.ConvParams):
+    """As every convolution, without dilation; output_padding enlarges the output at the far edges."""
+
+    where = "q8ta_conv2d_transposed"
+
+    output_padding: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dilation != (1, 1):
+            raise ParameterError(self.where, "dilation is not supported", got=self.dilation, need=(1, 1))
+        if any(extra >= step for extra, step in zip(self.output_padding, self.stride, strict=True)):
+            raise ParameterError(
+                self.where, "output_padding is too large", got=self.output_padding, need=f"less than {self.stride}"
+            )
+
+    def pairs(self) -> dict[str, int]:
+        return super().pairs() | {"output_padding": 0}
+
+    def out_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        h, w = (
+            (n - 1) * s - 2 * p + k + extra
+            for n, s, p, k, extra in zip(
+                size, self.stride, self.padding, self.kernel_size, self.output_padding, strict=True
+            )
+        )
+        return (h, w)
+
+    def source(self, axis: int, out_count: int, tap: int, in_count: int) -> np.ndarray:
+        scaled = np.arange(out_count) + self.padding[axis] - tap
+        hit = (scaled >= 0) & (scaled % self.stride[axis] == 0) & (scaled // self.stride[axis] < in_count)
+        return np.where(hit, scaled // self.stride[axis], in_count)
+
+
+def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
+    return conv.define_conv(epilogue.float_epilogue, params, target, x, consts)
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+    x_hash, out_hash = spec[0], spec[1]
+    channel_step = push[X + 6] * index.words_per_block(x_hash)
+    border = splat(push[IN_ZP])
+    all_oc = (push[OUT + 2] + 3) // 4 * 4
+    for z, oc4, ow in np.ndindex(covered):
+        n, oh = z // push[OUT + 1], z % push[OUT + 1]
+        group = oc4 // push[OC4]
+        a0, a1, a2, a3 = 0, 0, 0, 0
+        at = 4 * oc4
+        for i in range(push[KERNEL]):
+            ih = oh + push[PADDING] - i
+            row = (ih >= 0) & (ih % push[STRIDE] == 0) & (ih // push[STRIDE] < push[X + 1])
+            for j in range(push[KERNEL + 1]):
+                iw = ow + push[PADDING + 1] - j
+                hit = row & (iw >= 0) & (iw % push[STRIDE + 1] == 0) & (iw // push[STRIDE + 1] < push[X])
+                source = 0
+                if hit:
+                    source = index.word_idx(
+                        push, X, x_hash, iw // push[STRIDE + 1], ih // push[STRIDE], 4 * group * push[IC4], n
+                    )
+                for _ in range(push[IC4]):
+                    word = x_words[source] if hit else border
+                    a0 += dot4(word, weight[at])
+                    a1 += dot4(word, weight[at + 1])
+                    a2 += dot4(word, weight[at + 2])
+                    a3 += dot4(word, weight[at + 3])
+                    source += channel_step
+                    at += all_oc
+        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)
+        out[to] = epilogue.out_word(
+            False, (a0, a1, a2, a3), 4 * oc4, push[OUT + 2], push, QUANT, sums, scales, bias
+        )
+
+
+def sample(draw: Draw) -> Case:
+    groups = draw.choice([1, 1, 1, 2])
+    per_group = draw.int(1, 9) if groups == 1 else 4 * draw.int(1, 2)
+    out = draw.int(1, 10) if groups == 1 else 4 * groups * draw.int(1, 2)
+    stride = (draw.int(1, 3), draw.int(1, 3))
+    kernel_size = (draw.int(1, 4), draw.int(1, 4))
+    params = epilogue.random_quantization(draw) | {
+        "kernel_size": kernel_size,
+        "stride": stride,
+        "padding": (draw.int(0, (kernel_size[0] - 1) // 2), draw.int(0, (kernel_size[1] - 1) // 2)),
+        "output_padding": (draw.int(0, stride[0] - 1), draw.int(0, stride[1] - 1)),
+        "groups": groups,
+    }
+    return conv.sample_case(draw, Params.where, params, per_group * groups, out)
+
+
+_BASE = {**conv.BASE, "stride": (2, 3), "padding": (1, 0)}
+_X = {"x": ((2, 8, 4, 5), "4W4C")}
+_FEATURES = {"out_channels": 12, "bias": True}
+
+CASES = (
+    Case(Params.where, _BASE, _X, "4C1W", features=_FEATURES),
+    Case(Params.where, {**_BASE, "output_padding": (1, 2), "activation": "relu"}, _X, "4W4C", features=_FEATURES),
+    ErrorCase(Case(Params.where, {**_BASE, "dilation": (2, 2)}, _X, "4C", features=_FEATURES), ParameterError, "dilation"),
+    ErrorCase(
+        Case(Params.where, {**_BASE, "output_padding": (2, 0)}, _X, "4C", features=_FEATURES),
+        ParameterError, "output_padding",
+    ),
+    ErrorCase(
+        Case(Params.where, {**_BASE, "groups": 2}, {"x": ((2, 6, 4, 5), "4C")}, "4C", features=_FEATURES),
+        ShapeError, "do not fill words",
+    ),
+)
+
+OP = OpSpec(
+    name=Params.where,
+    serialized="et_vk.q8ta_conv2d_transposed.default",
+    args=conv.args(transposed=True),
+    params=Params,
+    define=define,
+    out_shape=conv.out_shape,
+    padding=conv.padding,
+    launch=conv.launch,
+    kernel=kernel,
+    prepack=conv.prepack,
+    check=conv.check,
+    constants=conv.constants,
+    sample=sample,
+    cases=CASES,
+)

@@ -1,0 +1,102 @@
+"""quantized_decomposed.dequantize_per_tensor: packed int8 to a float tensor.
+
+    x = f32(q - zp) * s
+
+Source: ET-VK's q8ta_dequantize.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import LayoutError, ParameterError
+from refsim.jit import model_kernel
+from refsim.lanes import as_f32, f32_bits, lane
+from refsim.launch import Launch, offsets
+from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops import _elementwise as elementwise
+from refsim.ops._quantized import QuantizedParams
+from refsim.qmath import f32
+
+
+@dataclass(frozen=True)
+class Params(QuantizedParams):
+    """Scale and zero point; the range and dtype that a graph carries must be int8's."""
+
+    where = "dequantize_per_tensor"
+    out_dtype: int | None = None
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    return f32(x.astype(np.int32) - params.zp) * np.float32(params.scale)
+
+
+def padding(call: Call) -> Padding:
+    """A dense float buffer has none."""
+    return Padding(Pad(0), Pad(0))
+
+
+OUT, X, SCALE, ZP = offsets(8, 8, 1, 1)
+
+
+def launch(call: Call) -> Launch:
+    return elementwise.launch(
+        call,
+        spec=(call.out.hashed, call.descs["x"].hashed),
+        params=(np.float32(call.params.scale), call.params.zp),
+    )
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    out_hash, x_hash = spec[0], spec[1]
+    scale = as_f32(push[SCALE])
+    for _, y, x in np.ndindex(covered):
+        i = elementwise.linear(x, y)
+        if i >= out.size:
+            continue
+        w, h, c, n = index.coord(push, OUT, out_hash, i)
+        at = index.buf_idx(push, X, x_hash, w, h, c, n)
+        out[i] = f32_bits(f32(lane(x_words[at // 4], at % 4) - push[ZP]) * scale)
+
+
+def sample(draw: Draw) -> Case:
+    params = {"scale": draw.scale(), "zp": draw.zero_point()}
+    shape = elementwise.random_shape(draw, max_rank=8)
+    x, out = draw.choice(INT8_LAYOUTS), draw.choice(FLOAT_LAYOUTS)
+    return Case("q8ta_dequantize", params, {"x": (shape, str(x))}, str(out), draw.int(0, 2**31))
+
+
+_PARAMS = dict(scale=0.05, zp=-3)
+_SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
+
+CASES = (
+    Case("q8ta_dequantize", _PARAMS, _SHAPES, "CHANNELS_PACKED"),
+    Case("q8ta_dequantize", _PARAMS, {"x": ((2, 1, 2, 1, 3, 2, 3, 5), "4H4W")}, "WIDTH_PACKED", note="eight dims"),
+    ErrorCase(Case("q8ta_dequantize", dict(scale=0.1, zp=200), _SHAPES, "W"), ParameterError, "zp"),
+    ErrorCase(Case("q8ta_dequantize", _PARAMS, _SHAPES, "4C"), LayoutError, "out has a layout"),
+)
+
+OP = OpSpec(
+    name="q8ta_dequantize",
+    serialized="quantized_decomposed.dequantize_per_tensor.default",
+    args=(
+        elementwise.tensor("x", INT8_LAYOUTS),
+        *elementwise.params("scale", "zp", "qmin", "qmax", "dtype", "out_dtype"),
+        elementwise.tensor("out", FLOAT_LAYOUTS, Kind.OUTPUT),
+    ),
+    params=Params,
+    define=define,
+    out_shape=elementwise.same_shape,
+    padding=padding,
+    launch=launch,
+    kernel=kernel,
+    sample=sample,
+    cases=CASES,
+    max_rank=8,
+)

@@ -1,0 +1,139 @@
+"""q8ta_im2col: the first step of the im2col path; windows of an image as channels of a scratch tensor.
+
+Scratch (N, K, OH, OW padded to 4) in 4W4C, where K runs over groups, taps and the group's channels, channel
+fastest. Columns beyond OW hold the windows that would stand there; a tap outside the image holds zp_in.
+Source: ET-VK's q8ta_im2col.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import LayoutError, ShapeError
+from refsim.jit import model_kernel
+from refsim.lanes import splat
+from refsim.launch import Launch, words
+from refsim.layout import CHANNELS_PACKED_INT8, PACKED_4W4C
+from refsim.op import Arg, Call, Case, ErrorCase, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops import _conv as conv
+from refsim.ops import _epilogue as epilogue
+from refsim.ops._conv import DILATION, IC4, IN_ZP, KERNEL, OUT, PADDING, STRIDE, X
+
+
+@dataclass(frozen=True)
+class Params(conv.ConvParams):
+    """The window and the input's zero point; the scales and the output's zero point have no use here."""
+
+    where: ClassVar[str] = "q8ta_im2col"
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    image = conv.nchw4(x)
+    n, channels, height, width = image.shape
+    oh, ow = params.out_size((height, width))
+    framed = np.full((n, channels, height + 1, width + 1), params.in_zp, np.int8)
+    framed[:, :, :height, :width] = image
+    rows = np.stack([params.source(0, oh, i, height) for i in range(params.kernel_size[0])])
+    columns = np.stack([params.source(1, epilogue.align4(ow), j, width) for j in range(params.kernel_size[1])])
+    windows = framed[:, :, rows[:, None, :, None], columns[None, :, None, :]]  # N, C, KH, KW, OH, OW
+    grouped = windows.reshape(n, params.groups, -1, *windows.shape[2:])
+    return np.moveaxis(grouped, 2, 4).reshape(*x.shape[:-3], -1, oh, epilogue.align4(ow))
+
+
+def out_shape(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+) -> tuple[int, ...]:
+    x = shapes["x"]
+    rows = params.taps * x[-3] if len(x) >= 3 else 1
+    *outer, h, w = conv.shape_for(params, x, rows, None)
+    return (*outer, h, epilogue.align4(w))
+
+
+def check(call: Call) -> None:
+    channels, groups = call.descs["x"].shape[-3], call.params.groups
+    if channels % (4 * groups):
+        raise ShapeError(
+            "q8ta_im2col", "channels per group do not fill words", got=f"{channels} in {groups} groups",
+            need="a multiple of 4 per group",
+        )
+
+
+def padding(call: Call) -> Padding:
+    """Every byte is a value: K is a multiple of 4, and so is the padded width."""
+    return Padding(Pad(0), Pad(0))
+
+
+def launch(call: Call) -> Launch:
+    p, x, out = call.params, call.descs["x"], call.out
+    w, h, c, n = out.sizes_whcn
+    return Launch(
+        shader="q8ta_im2col",
+        out=out,
+        spec=(x.hashed, out.hashed),
+        push=words(
+            x.meta, out.meta, p.kernel_size, p.stride, p.padding, p.dilation,
+            x.shape[-3] // p.groups // 4, 0, p.in_zp,
+        ),
+        domain=(w, c // 4, n * h),
+        local=(8, 8, 1),
+    )
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    x_hash, out_hash = spec[0], spec[1]
+    taps = push[KERNEL] * push[KERNEL + 1]
+    for z, k4, ow in np.ndindex(covered):
+        n, oh = z // push[OUT + 1], z % push[OUT + 1]
+        channel, rest = k4 % push[IC4], k4 // push[IC4]
+        tap, group = rest % taps, rest // taps
+        i, j = tap // push[KERNEL + 1], tap % push[KERNEL + 1]
+        ih = oh * push[STRIDE] - push[PADDING] + i * push[DILATION]
+        iw = ow * push[STRIDE + 1] - push[PADDING + 1] + j * push[DILATION + 1]
+        word = splat(push[IN_ZP])
+        if (ih >= 0) & (ih < push[X + 1]) & (iw >= 0) & (iw < push[X]):
+            word = x_words[index.word_idx(push, X, x_hash, iw, ih, 4 * (group * push[IC4] + channel), n)]
+        out[index.word_idx(push, OUT, out_hash, ow, oh, 4 * k4, n)] = word
+
+
+def sample(draw: Draw) -> Case:
+    groups = draw.choice([1, 1, 2])
+    channels = 4 * groups * draw.int(1, 2)
+    params = {"in_scale": 1.0, "in_zp": draw.zero_point(), "out_scale": 1.0, "out_zp": 0, "groups": groups}
+    case = conv.sample_case(draw, "q8ta_im2col", params | conv.random_window(draw), channels, 0)
+    return Case("q8ta_im2col", case.params, case.inputs, str(PACKED_4W4C), case.seed)
+
+
+_BASE = dict(in_scale=1.0, in_zp=-7, out_scale=1.0, out_zp=0, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2))
+
+CASES = (
+    Case("q8ta_im2col", _BASE, {"x": ((2, 8, 7, 9), "4C1W")}, "4W4C"),
+    Case("q8ta_im2col", {**_BASE, "groups": 2}, {"x": ((1, 8, 7, 9), "4C")}, "4W4C", note="two groups"),
+    ErrorCase(Case("q8ta_im2col", _BASE, {"x": ((1, 6, 7, 9), "4C")}, "4W4C"), ShapeError, "fill words"),
+    ErrorCase(Case("q8ta_im2col", _BASE, {"x": ((1, 8, 7, 9), "4C")}, "4C"), LayoutError, "out has a layout"),
+)
+
+OP = OpSpec(
+    name="q8ta_im2col",
+    serialized="",
+    args=(
+        Arg("x", Kind.INPUT, CHANNELS_PACKED_INT8),
+        *(Arg(name) for name in ("in_zp", "kernel_size", "stride", "padding", "dilation", "groups")),
+        Arg("out", Kind.OUTPUT, (PACKED_4W4C,)),
+    ),
+    params=Params,
+    define=define,
+    out_shape=out_shape,
+    padding=padding,
+    launch=launch,
+    kernel=kernel,
+    check=check,
+    sample=sample,
+    cases=CASES,
+)

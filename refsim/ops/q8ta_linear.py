@@ -1,0 +1,102 @@
+"""q8ta_linear: matrix product with an int8 weight per output row, any number of rows.
+
+    adj = acc - zp_in * wsum (int32);  t = f32(adj) * (s_in * ws);  t = t + b;  relu;  q = requant(t)
+
+Leading dims fold into the rows. Source: ET-VK's q8ta_linear, which computes the first M rows only when there
+are leading dims (a defect there).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import LayoutError, ParameterError, ShapeError
+from refsim.jit import model_kernel
+from refsim.lanes import dot4
+from refsim.layout import PACKED_4H4W
+from refsim.op import Case, ErrorCase, OpSpec
+from refsim.ops import _epilogue as epilogue
+from refsim.ops import _linear as linear
+from refsim.ops._linear import K4, OUT, QUANT, X
+
+
+@dataclass(frozen=True)
+class Params(linear.LinearParams):
+    """As both linear operators."""
+
+    where = "q8ta_linear"
+
+
+define = linear.define
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+    x_hash, out_hash = spec[0], spec[1]
+    k_step = push[X + 4] * index.words_per_block(x_hash)
+    all_out = (push[OUT] + 3) // 4 * 4
+    for _, row, o4 in np.ndindex(covered):
+        h, plane = row % push[OUT + 1], row // push[OUT + 1]
+        c, n = plane % push[OUT + 2], plane // push[OUT + 2]
+        a0, a1, a2, a3 = 0, 0, 0, 0
+        at = 4 * o4
+        source = index.word_idx(push, X, x_hash, 0, h, c, n)
+        for _ in range(push[K4]):
+            word = x_words[source]
+            a0 += dot4(word, weight[at])
+            a1 += dot4(word, weight[at + 1])
+            a2 += dot4(word, weight[at + 2])
+            a3 += dot4(word, weight[at + 3])
+            source += k_step
+            at += all_out
+        out[index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n)] = epilogue.out_word(
+            True, (a0, a1, a2, a3), 4 * o4, push[OUT], push, QUANT, sums, scales, bias
+        )
+
+
+def sample(draw: Draw) -> Case:
+    lead = draw.choice([(), (), (2,), (2, 3)])
+    shape = (*lead, draw.int(1, 9), 4 * draw.int(1, 12))
+    features = {"out_channels": draw.int(1, 18), "bias": draw.chance(70)}
+    params = epilogue.random_quantization(draw)
+    return Case("q8ta_linear", params, {"x": (shape, "4H4W")}, "4H4W", draw.int(0, 2**31), features)
+
+
+_BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9)
+_FEATURES = {"out_channels": 7, "bias": True}
+
+CASES = (
+    Case("q8ta_linear", _BASE, {"x": ((6, 16), "4H4W")}, "4H4W", features=_FEATURES),
+    Case("q8ta_linear", _BASE, {"x": ((2, 3, 16), "4H4W")}, "4H4W", features=_FEATURES, note="leading dim"),
+    ErrorCase(Case("q8ta_linear", _BASE, {"x": ((6, 14), "4H4W")}, "4H4W", features=_FEATURES), ShapeError, "fill words"),
+    ErrorCase(Case("q8ta_linear", _BASE, {"x": ((6, 16), "4W")}, "4H4W", features=_FEATURES), LayoutError, "x has a layout"),
+    ErrorCase(
+        Case("q8ta_linear", {**_BASE, "out_scale": float("nan")}, {"x": ((6, 16), "4H4W")}, "4H4W", features=_FEATURES),
+        ParameterError, "out_scale",
+    ),
+    ErrorCase(
+        Case("q8ta_linear", _BASE, {"x": ((1, 131072), "4H4W")}, "4H4W", features=_FEATURES), ParameterError, "K = 131072"
+    ),
+)
+
+OP = OpSpec(
+    name="q8ta_linear",
+    serialized="et_vk.q8ta_linear.default",
+    args=linear.args(PACKED_4H4W),
+    params=Params,
+    define=define,
+    out_shape=linear.out_shape,
+    padding=linear.padding,
+    launch=linear.launch,
+    kernel=kernel,
+    prepack=linear.prepack,
+    check=linear.check,
+    constants=linear.constants,
+    sample=sample,
+    cases=CASES,
+    channel_dim=-1,
+)

@@ -1,0 +1,96 @@
+"""q8ta_linear_gemv: q8ta_linear for a single row, over 4W buffers.
+
+Source: ET-VK's q8ta_linear_gemv, which computes row 0 only whatever M is; more than one row is refused here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from refsim.draw import Draw
+from refsim.errors import LayoutError, ParameterError, ShapeError
+from refsim.jit import model_kernel
+from refsim.lanes import dot4
+from refsim.layout import PACKED_4W
+from refsim.op import Call, Case, ErrorCase, OpSpec
+from refsim.ops import _epilogue as epilogue
+from refsim.ops import _linear as linear
+from refsim.ops._linear import K4, OUT, QUANT
+
+
+@dataclass(frozen=True)
+class Params(linear.LinearParams):
+    """As both linear operators."""
+
+    where = "q8ta_linear_gemv"
+
+
+define = linear.define
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+    all_out = (push[OUT] + 3) // 4 * 4
+    for _, _, o4 in np.ndindex(covered):
+        a0, a1, a2, a3 = 0, 0, 0, 0
+        at = 4 * o4
+        for k4 in range(push[K4]):
+            word = x_words[k4]
+            a0 += dot4(word, weight[at])
+            a1 += dot4(word, weight[at + 1])
+            a2 += dot4(word, weight[at + 2])
+            a3 += dot4(word, weight[at + 3])
+            at += all_out
+        out[o4] = epilogue.out_word(
+            True, (a0, a1, a2, a3), 4 * o4, push[OUT], push, QUANT, sums, scales, bias
+        )
+
+
+def check(call: Call) -> None:
+    rows = prod(call.descs["x"].shape[:-1])
+    if rows != 1:
+        raise ShapeError("q8ta_linear_gemv", "more than one row", got=f"M = {rows}", need="M == 1, or q8ta_linear")
+    linear.check(call)
+
+
+def sample(draw: Draw) -> Case:
+    shape = (*draw.choice([(), (1,), (1, 1)]), 4 * draw.int(1, 24))
+    features = {"out_channels": draw.int(1, 34), "bias": draw.chance(70)}
+    params = epilogue.random_quantization(draw)
+    return Case("q8ta_linear_gemv", params, {"x": (shape, "4W")}, "4W", draw.int(0, 2**31), features)
+
+
+_BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9)
+_FEATURES = {"out_channels": 7, "bias": True}
+
+CASES = (
+    Case("q8ta_linear_gemv", _BASE, {"x": ((1, 16), "4W")}, "4W", features=_FEATURES),
+    Case("q8ta_linear_gemv", {**_BASE, "activation": "relu"}, {"x": ((16,), "4W")}, "4W", features={"out_channels": 12}),
+    ErrorCase(Case("q8ta_linear_gemv", _BASE, {"x": ((3, 16), "4W")}, "4W", features=_FEATURES), ShapeError, "M = 3"),
+    ErrorCase(Case("q8ta_linear_gemv", _BASE, {"x": ((1, 16), "4H4W")}, "4W", features=_FEATURES), LayoutError, "layout"),
+    ErrorCase(
+        Case("q8ta_linear_gemv", {**_BASE, "in_zp": -129}, {"x": ((1, 16), "4W")}, "4W", features=_FEATURES),
+        ParameterError, "in_zp",
+    ),
+)
+
+OP = OpSpec(
+    name="q8ta_linear_gemv",
+    serialized="et_vk.q8ta_linear_gemv.default",
+    args=linear.args(PACKED_4W),
+    params=Params,
+    define=define,
+    out_shape=linear.out_shape,
+    padding=linear.padding,
+    launch=linear.launch,
+    kernel=kernel,
+    prepack=linear.prepack,
+    check=check,
+    constants=linear.constants,
+    sample=sample,
+    cases=CASES,
+    channel_dim=-1,
+)

@@ -1,0 +1,157 @@
+"""q8ta_pixel_shuffle: channels to space, requantized if the two quantizations differ.
+
+    out[n, c, oh, ow] = in[n, c*r*r + (oh % r)*r + ow % r, oh / r, ow / r]
+
+Bytes move unchanged when zp_in == zp_out and |s_in - f32(1/inv)| <= 1e-7 * max(|s_in|, 1e-7); else
+q = requant(f32(q - zp_in) * s_in). Source: ET-VK's q8ta_pixel_shuffle, which takes r == 2 only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import ParameterError, ShapeError
+from refsim.jit import model_kernel
+from refsim.lanes import as_f32, insert, lane
+from refsim.launch import Launch, offsets
+from refsim.layout import CHANNELS_PACKED_INT8
+from refsim.op import Call, Case, ErrorCase, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops import _elementwise as elementwise
+from refsim.qmath import check_scale, check_zero_point, f32, inv_scale, requant
+
+
+@dataclass(frozen=True)
+class Params:
+    """Input scale and zero point, the *inverse* of the output's scale, its zero point, and the factor r."""
+
+    in_scale: float
+    in_zp: int
+    out_inv_scale: float
+    out_zp: int
+    upscale: int
+
+    def __post_init__(self) -> None:
+        for name in ("in_scale", "out_inv_scale"):
+            check_scale("q8ta_pixel_shuffle", name, getattr(self, name))
+        for name in ("in_zp", "out_zp"):
+            check_zero_point("q8ta_pixel_shuffle", name, getattr(self, name))
+        if self.upscale < 1:
+            raise ParameterError("q8ta_pixel_shuffle", "upscale is too small", got=self.upscale, need=">= 1")
+
+    @property
+    def moves_bytes(self) -> bool:
+        """Whether input and output are quantized alike, so that no value changes."""
+        in_scale, out_scale = np.float32(self.in_scale), inv_scale(self.out_inv_scale)
+        close = abs(in_scale - out_scale) <= np.float32(1e-7) * max(in_scale, np.float32(1e-7))
+        return bool(self.in_zp == self.out_zp and close)
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    r = params.upscale
+    channels, height, width = x.shape[-3:]
+    split = x.reshape(-1, channels // (r * r), r, r, height, width)
+    moved = split.transpose(0, 1, 4, 2, 5, 3).reshape(*x.shape[:-3], channels // (r * r), height * r, width * r)
+    if params.moves_bytes:
+        return moved.copy()
+    y = f32(moved.astype(np.int32) - params.in_zp) * np.float32(params.in_scale)
+    return requant(y, np.float32(params.out_inv_scale), params.out_zp, target.profile.flags).astype(np.int8)
+
+
+def out_shape(params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any) -> tuple[int, ...]:
+    shape, r = shapes["x"], params.upscale
+    if len(shape) < 3 or shape[-3] % (r * r):
+        raise ShapeError("q8ta_pixel_shuffle", "channels do not divide", got=shape, need=f"C % {r * r} == 0")
+    return (*shape[:-3], shape[-3] // (r * r), shape[-2] * r, shape[-1] * r)
+
+
+def padding(call: Call) -> Padding:
+    return Padding(Pad(0), Pad(0, OnDevice.UNTOUCHED))
+
+
+OUT, X, R, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1, 1)
+
+
+def launch(call: Call) -> Launch:
+    p = call.params
+    return elementwise.launch(
+        call,
+        spec=(call.out.hashed, call.descs["x"].hashed, int(p.moves_bytes)),
+        params=(
+            p.upscale, np.float32(p.in_scale), p.in_zp, np.float32(p.out_inv_scale), p.out_zp,
+            call.target.profile.flags,
+        ),
+    )
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    out_hash, x_hash, moves_bytes = spec[0], spec[1], spec[2]
+    r, in_scale, inv = push[R], as_f32(push[IN_SCALE]), as_f32(push[INV])
+    for _, y, x in np.ndindex(covered):
+        i = elementwise.linear(x, y)
+        if i >= out.size:
+            continue
+        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
+        word = 0
+        for k in range(index.lanes_inside(push, OUT, out_hash, w, h, c, n)):
+            kw, kh, kc = index.lane_coord(out_hash, k, w, h, c)
+            source = kc * r * r + kh % r * r + kw % r
+            at = index.buf_idx(push, X, x_hash, kw // r, kh // r, source, n)
+            q = lane(x_words[at // 4], at % 4)
+            if moves_bytes == 0:
+                q = requant(f32(q - push[IN_ZP]) * in_scale, inv, push[ZP], push[FLAGS])
+            word = insert(word, k, q)
+        out[i] = word
+
+
+def sample(draw: Draw) -> Case:
+    r = draw.choice([2, 2, 2, 1, 3])
+    n, c, h, w = draw.int(1, 2), draw.int(1, 6), draw.int(1, 6), draw.int(1, 6)
+    scale, zp = draw.scale(), draw.zero_point()
+    alike = draw.chance(40)
+    params = {
+        "in_scale": scale,
+        "in_zp": zp,
+        "out_inv_scale": float(inv_scale(scale if alike else draw.scale())),
+        "out_zp": zp if alike else draw.zero_point(),
+        "upscale": r,
+    }
+    x, out = draw.choice(CHANNELS_PACKED_INT8), draw.choice(CHANNELS_PACKED_INT8)
+    inputs = {"x": ((n, c * r * r, h, w), str(x))}
+    return Case("q8ta_pixel_shuffle", params, inputs, str(out), draw.int(0, 2**31))
+
+
+_PARAMS = dict(in_scale=0.03, in_zp=-3, out_inv_scale=20.0, out_zp=7, upscale=2)
+_SHAPES = {"x": ((2, 20, 3, 7), "4W4C")}
+
+CASES = (
+    Case("q8ta_pixel_shuffle", _PARAMS, _SHAPES, "4C1W", note="requantized"),
+    Case("q8ta_pixel_shuffle", dict(in_scale=0.5, in_zp=1, out_inv_scale=2.0, out_zp=1, upscale=2), _SHAPES, "4C"),
+    Case("q8ta_pixel_shuffle", {**_PARAMS, "upscale": 3}, {"x": ((1, 18, 2, 5), "4C")}, "4W4C", note="r == 3"),
+    ErrorCase(Case("q8ta_pixel_shuffle", _PARAMS, {"x": ((1, 6, 2, 5), "4C")}, "4C"), ShapeError, "do not divide"),
+    ErrorCase(Case("q8ta_pixel_shuffle", {**_PARAMS, "upscale": 0}, _SHAPES, "4C"), ParameterError, "upscale"),
+)
+
+OP = OpSpec(
+    name="q8ta_pixel_shuffle",
+    serialized="et_vk.q8ta_pixel_shuffle.default",
+    args=(
+        elementwise.tensor("x", CHANNELS_PACKED_INT8),
+        *elementwise.params("in_scale", "in_zp", "out_inv_scale", "out_zp", "upscale"),
+        elementwise.tensor("out", CHANNELS_PACKED_INT8, Kind.OUTPUT),
+    ),
+    params=Params,
+    define=define,
+    out_shape=out_shape,
+    padding=padding,
+    launch=launch,
+    kernel=kernel,
+    sample=sample,
+    cases=CASES,
+)

@@ -1,0 +1,117 @@
+"""quantized_decomposed.quantize_per_tensor: a float tensor to packed int8.
+
+    q = int(clamp(rne(x * inv), -128 - zp, 127 - zp)) + zp,  inv = f32(1 / scale)
+
+NaN counts as 0, infinities and huge values saturate. Source: ET-VK's q8ta_quantize, which converts out of
+range before it clamps: undefined there, see the profiles' ``convert``. The float side is a dense buffer here,
+also where a graph says texture: its logical elements are all that is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import LayoutError, ParameterError, ShapeError
+from refsim.jit import model_kernel
+from refsim.lanes import as_f32, insert
+from refsim.launch import Launch, offsets
+from refsim.layout import C, FLOAT_LAYOUTS, INT8_LAYOUTS, W
+from refsim.op import Call, Case, ErrorCase, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops import _elementwise as elementwise
+from refsim.ops._quantized import QuantizedParams
+from refsim.qmath import flush, inv_scale, requant
+
+
+@dataclass(frozen=True)
+class Params(QuantizedParams):
+    """Scale and zero point; the range and dtype that a graph carries must be int8's."""
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    flags = target.profile.flags
+    with np.errstate(invalid="ignore", over="ignore"):
+        return requant(flush(x, flags), inv_scale(params.scale), params.zp, flags).astype(np.int8)
+
+
+def padding(call: Call) -> Padding:
+    """Padding quantizes 0.0, so it is the zero point; upstream skips the words that its float source lacks."""
+    out, source = call.out.layout, call.descs["x"].layout
+    words_written = out.inner == C or source.inner == W
+    word = OnDevice.WRITTEN if words_written else OnDevice.UNTOUCHED
+    return Padding(Pad(call.params.zp), Pad(call.params.zp, word))
+
+
+OUT, X, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1)
+
+
+def launch(call: Call) -> Launch:
+    return elementwise.launch(
+        call,
+        spec=(call.out.hashed, call.descs["x"].hashed),
+        params=(inv_scale(call.params.scale), call.params.zp, call.target.profile.flags),
+    )
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    out_hash, x_hash = spec[0], spec[1]
+    inv, zp, flags = as_f32(push[INV]), push[ZP], push[FLAGS]
+    for _, y, x in np.ndindex(covered):
+        i = elementwise.linear(x, y)
+        if i >= out.size:
+            continue
+        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
+        lanes = index.lanes_inside(push, OUT, out_hash, w, h, c, n)
+        word = 0
+        for k in range(4):
+            q = zp
+            if k < lanes:
+                kw, kh, kc = index.lane_coord(out_hash, k, w, h, c)
+                real = as_f32(x_words[index.buf_idx(push, X, x_hash, kw, kh, kc, n)])
+                q = requant(flush(real, flags), inv, zp, flags)
+            word = insert(word, k, q)
+        out[i] = word
+
+
+def sample(draw: Draw) -> Case:
+    params = {"scale": draw.scale(), "zp": draw.zero_point()}
+    shape = elementwise.random_shape(draw, max_rank=8)
+    x, out = draw.choice(FLOAT_LAYOUTS), draw.choice(INT8_LAYOUTS)
+    return Case("q8ta_quantize", params, {"x": (shape, str(x))}, str(out), draw.int(0, 2**31))
+
+
+_PARAMS = dict(scale=0.05, zp=-3)
+_SHAPES = {"x": ((2, 5, 3, 7), "CHANNELS_PACKED")}
+
+CASES = (
+    Case("q8ta_quantize", _PARAMS, _SHAPES, "4W4C"),
+    Case("q8ta_quantize", _PARAMS, {"x": ((2, 1, 2, 1, 3, 2, 3, 5), "WIDTH_PACKED")}, "4H4W", note="eight dims"),
+    Case("q8ta_quantize", dict(scale=0.5, zp=127), _SHAPES, "4C1W", note="ties, NaN, infinities"),
+    ErrorCase(Case("q8ta_quantize", dict(scale=1e-30, zp=0), _SHAPES, "4C"), ParameterError, "scale"),
+    ErrorCase(Case("q8ta_quantize", {**_PARAMS, "qmin": 0}, _SHAPES, "4C"), ParameterError, "qmin"),
+    ErrorCase(Case("q8ta_quantize", _PARAMS, {"x": ((2, 3), "4W")}, "4C"), LayoutError, "x has a layout"),
+    ErrorCase(Case("q8ta_quantize", _PARAMS, {"x": ((1,) * 9, "W")}, "4C"), ShapeError, "rank"),
+)
+
+OP = OpSpec(
+    name="q8ta_quantize",
+    serialized="quantized_decomposed.quantize_per_tensor.default",
+    args=(
+        elementwise.tensor("x", FLOAT_LAYOUTS),
+        *elementwise.params("scale", "zp", "qmin", "qmax", "dtype"),
+        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
+    ),
+    params=Params,
+    define=define,
+    out_shape=elementwise.same_shape,
+    padding=padding,
+    launch=launch,
+    kernel=kernel,
+    sample=sample,
+    cases=CASES,
+    max_rank=8,
+)

@@ -1,0 +1,121 @@
+"""q8ta_relu: max(x, 0) between two quantizations.
+
+    y = max(f32(q - zp_in) * s_in, 0);  q = requant(y)
+
+Source: ET-VK's q8ta_relu_buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim import index
+from refsim.draw import Draw
+from refsim.errors import LayoutError, ParameterError
+from refsim.jit import jitable, model_kernel
+from refsim.lanes import as_f32, insert, lane
+from refsim.launch import Launch, offsets
+from refsim.layout import INT8_LAYOUTS
+from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Target
+from refsim.ops import _elementwise as elementwise
+from refsim.qmath import check_scale, check_zero_point, f32, inv_scale, requant
+
+
+@dataclass(frozen=True)
+class Params:
+    """Scale and zero point of the input and of the output."""
+
+    in_scale: float
+    in_zp: int
+    out_scale: float
+    out_zp: int
+
+    def __post_init__(self) -> None:
+        for name in ("in", "out"):
+            check_scale("q8ta_relu", f"{name}_scale", getattr(self, f"{name}_scale"))
+            check_zero_point("q8ta_relu", f"{name}_zp", getattr(self, f"{name}_zp"))
+
+
+@jitable
+def _relu(q, in_scale, in_zp):  # type: ignore[no-untyped-def]
+    return np.maximum(f32(q - in_zp) * in_scale, np.float32(0.0))
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    y = _relu(x.astype(np.int32), np.float32(params.in_scale), params.in_zp)
+    return requant(y, inv_scale(params.out_scale), params.out_zp, target.profile.flags).astype(np.int8)
+
+
+OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1)
+
+
+def launch(call: Call) -> Launch:
+    p = call.params
+    return elementwise.launch(
+        call,
+        spec=(call.out.hashed, call.descs["x"].hashed),
+        params=(np.float32(p.in_scale), p.in_zp, inv_scale(p.out_scale), p.out_zp, call.target.profile.flags),
+    )
+
+
+@model_kernel
+def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    out_hash, x_hash = spec[0], spec[1]
+    in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
+    for _, y, x in np.ndindex(covered):
+        i = elementwise.linear(x, y)
+        if i >= out.size:
+            continue
+        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
+        lanes = index.lanes_inside(push, OUT, out_hash, w, h, c, n)
+        word = 0
+        if lanes > 0:
+            source = x_words[index.word_idx(push, X, x_hash, w, h, c, n)]
+            for k in range(lanes):
+                real = _relu(lane(source, k), in_scale, push[IN_ZP])
+                word = insert(word, k, requant(real, inv, push[ZP], push[FLAGS]))
+        out[i] = word
+
+
+def sample(draw: Draw) -> Case:
+    x = draw.choice(INT8_LAYOUTS)
+    params = {
+        "in_scale": draw.scale(),
+        "in_zp": draw.zero_point(),
+        "out_scale": draw.scale(),
+        "out_zp": draw.zero_point(),
+    }
+    out = draw.choice(elementwise.compatible(x, INT8_LAYOUTS))
+    return Case("q8ta_relu", params, {"x": (elementwise.random_shape(draw), str(x))}, str(out), draw.int(0, 2**31))
+
+
+_PARAMS = dict(in_scale=0.02, in_zp=3, out_scale=0.015, out_zp=-20)
+_SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
+
+CASES = (
+    Case("q8ta_relu", _PARAMS, _SHAPES, "4C1W", note="layouts differ"),
+    Case("q8ta_relu", _PARAMS, {"x": ((2, 5, 3, 7), "4H4W")}, "4W", note="W-packed"),
+    ErrorCase(Case("q8ta_relu", {**_PARAMS, "in_zp": -129}, _SHAPES, "4C"), ParameterError, "in_zp"),
+    ErrorCase(Case("q8ta_relu", _PARAMS, _SHAPES, "4W"), LayoutError, "pack different dims"),
+)
+
+OP = OpSpec(
+    name="q8ta_relu",
+    serialized="et_vk.q8ta_relu.default",
+    args=(
+        elementwise.tensor("x", INT8_LAYOUTS),
+        *elementwise.params("in_scale", "in_zp", "out_scale", "out_zp"),
+        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
+    ),
+    params=Params,
+    define=define,
+    out_shape=elementwise.same_shape,
+    padding=elementwise.padding_unspecified,
+    launch=launch,
+    kernel=kernel,
+    sample=sample,
+    cases=CASES,
+    sync=("x", "out"),
+)
