@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from refsim.errors import FormatError
+from refsim.vkgraph.flat import quote
 from refsim.vkgraph.limits import LIMITS, Limits
 from refsim.vkgraph.schema import (
     DATATYPES,
@@ -25,7 +26,7 @@ def check_graph(graph: VkGraph, raw_size: int, where: str, limits: Limits = LIMI
     """
     count = len(graph.values)
     for number, call in enumerate(graph.chain):
-        place = f"{where}: chain[{number}] ({call.name})"
+        place = f"{where}: chain[{number}] {quote(call.name)}"
         if not call.args:
             raise FormatError(place, "operator without arguments", got=0, need="at least 1 value id")
         check_ids(f"{place}.args", call.args, count)
@@ -46,13 +47,16 @@ def check_graph(graph: VkGraph, raw_size: int, where: str, limits: Limits = LIMI
     _check_lists(graph, where, limits)
 
 
+def span(count: int, lowest: int = 0) -> str:
+    """The ids of ``count`` things, as an error names them."""
+    return f"{lowest} to {count - 1}" if count > lowest else "none: there are no such things"
+
+
 def check_ids(place: str, ids: Iterable[int], count: int, lowest: int = 0) -> None:
     """Every id is in [lowest, count)."""
     for position, number in enumerate(ids):
         if not lowest <= number < count:
-            raise FormatError(
-                f"{place}[{position}]", "no such id", got=number, need=f"{lowest} to {count - 1}"
-            )
+            raise FormatError(f"{place}[{position}]", "no such id", got=number, need=span(count, lowest))
 
 
 def check_size(place: str, dims: tuple[int, ...], itemsize: int, limits: Limits) -> int:

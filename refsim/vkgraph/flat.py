@@ -38,6 +38,12 @@ def view(data: bytes | bytearray | memoryview) -> memoryview:
     return memoryview(data).cast("B").toreadonly()
 
 
+def quote(content: object) -> str:
+    """``content`` as an error shows it: escaped, since files carry control characters, and short."""
+    text = repr(content)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def decode(data: memoryview, schema: Schema, where: str, base: int = 0) -> Any:
     """Decode the root table of ``data`` into the classes of ``schema``.
 

@@ -205,6 +205,14 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerMetadata:
+    """How inputs and outputs nest, as pytree text; kept for runtimes, not read here."""
+
+    inputs: str = ""
+    outputs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One method: ids in ``inputs``, ``outputs`` and instructions refer to ``values``."""
 
@@ -216,6 +224,7 @@ class Plan:
     operators: tuple[Operator, ...]
     delegates: tuple[Delegate, ...]
     arena_sizes: tuple[int, ...] = ()
+    container: ContainerMetadata | None = None
 
     def literal(self, number: int) -> object:
         """Value ``number`` as a plain Python object: None, number, bool, str, or a tuple of them.
@@ -315,12 +324,14 @@ PROGRAM = Schema(
             (1, "processed", "BackendDelegateDataReference"),
             (2, "compile_specs", "[CompileSpec]"),
         ),
+        "ContainerMetadata": table(ContainerMetadata, (0, "inputs", "string"), (1, "outputs", "string")),
         "Chain": table(
             Chain, (0, "inputs", "[int]"), (1, "outputs", "[int]"), (2, "instructions", "[Instruction]")
         ),
         "ExecutionPlan": table(
             Plan,
             (0, "name", "string"),
+            (1, "container", "ContainerMetadata"),
             (2, "values", "[EValue]"),
             (3, "inputs", "[int]"),
             (4, "outputs", "[int]"),

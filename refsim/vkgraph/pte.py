@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from refsim.errors import FormatError
-from refsim.vkgraph.flat import decode, view
+from refsim.vkgraph.check import span
+from refsim.vkgraph.flat import decode, quote, view
 from refsim.vkgraph.limits import LIMITS, Limits
 from refsim.vkgraph.program import (
     DELEGATE_SEGMENT,
@@ -30,8 +31,8 @@ VULKAN_ID = "VulkanBackend"
 EXTENDED_MAGIC = b"eh00"
 EXTENDED_AT = 8
 #: magic, header length, program size, segment base; newer files add the size of all segments.
-_SHORT = struct.Struct("<4sIQQ")
-_LONG = struct.Struct("<4sIQQQ")
+EXTENDED_SHORT = struct.Struct("<4sIQQ")
+EXTENDED_LONG = struct.Struct("<4sIQQQ")
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,15 @@ class Pte:
         for plan in self.program.plans:
             if plan.name == name:
                 return plan
-        names = ", ".join(plan.name for plan in self.program.plans)
-        raise FormatError(self.where, "no such method", got=name, need=f"one of: {names}")
+        names = [plan.name for plan in self.program.plans]
+        raise FormatError(self.where, "no such method", got=quote(name), need=f"one of {quote(names)}")
 
     def delegate_data(self, delegate: Delegate) -> memoryview:
         """The bytes handed to the backend: inline in the program, or a segment."""
         if delegate.processed is None:
-            raise FormatError(f"{self.where}: delegate {delegate.id}", "no data", need="processed data")
+            raise FormatError(
+                f"{self.where}: delegate {quote(delegate.id)}", "no data", need="processed data"
+            )
         source, index = self.program.inline_delegates, delegate.processed.index
         if delegate.processed.location == DELEGATE_SEGMENT:
             source = self.segments
@@ -77,17 +80,17 @@ class Pte:
 
 def load(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Pte:
     """Read the .pte file at ``path``; raises FormatError, also when it cannot be opened, and LimitError."""
-    return read_pte(read_file(path), os.fspath(path), limits)
+    return read_pte(read_file(path), os.fsdecode(path), limits)
 
 
 def read_file(path: str | os.PathLike[str]) -> memoryview:
     """The bytes of a regular file; raises FormatError if there is none."""
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     try:
+        # asked before opening: a device may never end, and a pipe may never open
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise FormatError(name, "cannot be read", got="no regular file", need="a readable file")
         with open(path, "rb") as file:
-            # a device or a pipe may never end
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise FormatError(name, "not a regular file", need="a file")
             return view(file.read())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -133,16 +136,16 @@ def _extended_header(content: memoryview, where: str) -> tuple[int, int | None, 
     place = f"{where}: extended header at byte {EXTENDED_AT}"
     if bytes(content[EXTENDED_AT : EXTENDED_AT + 4]) != EXTENDED_MAGIC:
         return len(content), None, len(content)
-    if len(content) < EXTENDED_AT + _SHORT.size:
+    if len(content) < EXTENDED_AT + EXTENDED_SHORT.size:
         raise FormatError(
-            place, "file too short", got=f"{len(content)} bytes", need=EXTENDED_AT + _SHORT.size
+            place, "file too short", got=f"{len(content)} bytes", need=EXTENDED_AT + EXTENDED_SHORT.size
         )
-    _, length, size, base = _SHORT.unpack_from(content, EXTENDED_AT)
-    if length < _SHORT.size:
-        raise FormatError(place, "bad header length", got=length, need=f"at least {_SHORT.size}")
+    _, length, size, base = EXTENDED_SHORT.unpack_from(content, EXTENDED_AT)
+    if length < EXTENDED_SHORT.size:
+        raise FormatError(place, "bad header length", got=length, need=f"at least {EXTENDED_SHORT.size}")
     end = len(content)
-    if length >= _LONG.size and end >= EXTENDED_AT + _LONG.size:
-        segment_bytes = _LONG.unpack_from(content, EXTENDED_AT)[4]
+    if length >= EXTENDED_LONG.size and end >= EXTENDED_AT + EXTENDED_LONG.size:
+        segment_bytes = EXTENDED_LONG.unpack_from(content, EXTENDED_AT)[4]
         # 0 is also what files say that leave it out
         end = base + segment_bytes if segment_bytes else end
     if size > len(content) or end > len(content) or (base and base < size):
@@ -158,11 +161,9 @@ def _named_data(program: Program, segments: list[memoryview], where: str) -> dic
     for number, entry in enumerate(program.named_data):
         place = f"{where}: named_data[{number}]"
         if entry.segment_index >= len(segments):
-            raise FormatError(
-                place, "no such segment", got=entry.segment_index, need=f"0 to {len(segments) - 1}"
-            )
+            raise FormatError(place, "no such segment", got=entry.segment_index, need=span(len(segments)))
         if entry.key in found:
-            raise FormatError(place, "key occurs twice", got=repr(entry.key), need="distinct keys")
+            raise FormatError(place, "key occurs twice", got=quote(entry.key), need="distinct keys")
         found[entry.key] = segments[entry.segment_index]
     return found
 
@@ -174,7 +175,7 @@ def _is_external(tensor: Tensor) -> bool:
 def _tensor_data(pte: Pte, tensor: Tensor, place: str) -> memoryview | None:
     if _is_external(tensor):
         name = tensor.extra.fully_qualified_name if tensor.extra else ""
-        raise FormatError(place, "data lies outside the file", got=repr(name), need="data in a segment")
+        raise FormatError(place, "data lies outside the file", got=quote(name), need="data in a segment")
     index = tensor.data_index
     if index == 0:
         return None
@@ -197,14 +198,12 @@ def _stored(pte: Pte, tensor: Tensor, place: str) -> tuple[memoryview, int]:
         offsets = program.mutable_segments[number] if number < len(program.mutable_segments) else None
     if offsets is not None and offsets.offsets:
         if index >= len(offsets.offsets):
-            raise FormatError(place, "no such data", got=index, need=f"0 to {len(offsets.offsets) - 1}")
+            raise FormatError(place, "no such data", got=index, need=span(len(offsets.offsets)))
         if offsets.segment_index >= len(pte.segments):
             raise FormatError(
-                place, "no such segment", got=offsets.segment_index, need=f"0 to {len(pte.segments) - 1}"
+                place, "no such segment", got=offsets.segment_index, need=span(len(pte.segments))
             )
         return pte.segments[offsets.segment_index], offsets.offsets[index]
     if index >= len(program.constant_buffers):
-        raise FormatError(
-            place, "no such buffer", got=index, need=f"0 to {len(program.constant_buffers) - 1}"
-        )
+        raise FormatError(place, "no such buffer", got=index, need=span(len(program.constant_buffers)))
     return program.constant_buffers[index], 0

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from refsim.errors import FormatError, GraphError
-from refsim.vkgraph.check import check_graph
-from refsim.vkgraph.flat import decode, view
+from refsim.vkgraph.check import check_graph, span
+from refsim.vkgraph.flat import decode, quote, view
 from refsim.vkgraph.limits import LIMITS, Limits
 from refsim.vkgraph.schema import NAMED_OFFSET, VKGRAPH, VkBytes, VkGraph
 
@@ -41,14 +41,14 @@ class Constants:
         """The bytes of constant ``number``, exactly as long as the graph says."""
         place = f"{self._where}: constants[{number}]"
         if not 0 <= number < len(self._rows):
-            raise GraphError(place, "no such constant", got=number, need=f"0 to {len(self._rows) - 1}")
+            raise GraphError(place, "no such constant", got=number, need=span(len(self._rows)))
         row = self._rows[number]
         if row.offset != NAMED_OFFSET:
             return self._raw[row.offset : row.offset + row.length]
         data = self._named.get(row.named_key)
         if data is None:
             keys = f"one of {len(self._named)} keys of the named data"
-            raise GraphError(place, "missing constant", got=repr(row.named_key), need=keys)
+            raise GraphError(place, "missing constant", got=quote(row.named_key), need=keys)
         if len(data) < row.length:
             raise FormatError(place, "named data too short", got=len(data), need=f"{row.length} bytes")
         return data[: row.length]

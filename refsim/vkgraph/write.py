@@ -1,4 +1,4 @@
-"""Write a graph as a delegate blob; equal graphs give equal bytes.
+"""Write a graph as a delegate blob, and a program as a .pte; equal input gives equal bytes.
 
 The same schema rows that drive the reader drive the encoder, so `read_blob(write_blob(g, raw)).graph == g`.
 """
@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import flatbuffers
 
 from refsim.errors import FormatError
 from refsim.vkgraph.check import check_graph
-from refsim.vkgraph.flat import SCALARS, view
+from refsim.vkgraph.flat import SCALARS, quote, view
 from refsim.vkgraph.limits import LIMITS, Limits
+from refsim.vkgraph.program import PROGRAM, DataSegment, Program
+from refsim.vkgraph.pte import EXTENDED_AT, EXTENDED_LONG, EXTENDED_MAGIC
 from refsim.vkgraph.read import HEADER, HEADER_MAGIC
 from refsim.vkgraph.schema import NAMED_OFFSET, VKGRAPH, Field, Schema, Table, VkBytes, VkGraph
 
@@ -83,6 +86,28 @@ def write_blob(
     return bytes(blob)
 
 
+def write_pte(program: Program, segments: Sequence[bytes | bytearray | memoryview] = ()) -> bytes:
+    """A .pte of ``program``, whose segments become ``segments`` in order, each aligned to 16 bytes.
+
+    Ids and indices are not checked; `refsim.vkgraph.pte.read_pte` does.
+    """
+    rows: list[DataSegment] = []
+    tail = bytearray()
+    for segment in segments:
+        rows.append(DataSegment(len(tail), len(segment)))
+        tail += segment
+        tail += bytes(-len(tail) % ALIGNMENT)
+    body = bytearray(encode(replace(program, segments=tuple(rows)), PROGRAM))
+    # offsets inside a flatbuffer are relative: only the one to the root crosses the inserted header
+    (root,) = struct.unpack_from("<I", body, 0)
+    struct.pack_into("<I", body, 0, root + EXTENDED_LONG.size)
+    size = len(body) + EXTENDED_LONG.size
+    base = size + -size % ALIGNMENT
+    header = EXTENDED_LONG.pack(EXTENDED_MAGIC, EXTENDED_LONG.size, size, base if segments else 0, len(tail))
+    body[EXTENDED_AT:EXTENDED_AT] = header
+    return bytes(body) + bytes(base - size) + bytes(tail)
+
+
 def encode(root: Any, schema: Schema, where: str = "flatbuffer") -> bytes:
     """The flatbuffer of ``root``, an instance of the root class of ``schema``.
 
@@ -102,7 +127,7 @@ class _Encoder:
         self.builder = flatbuffers.Builder(1024)
 
     def fail(self, place: str, value: object, need: str) -> NoReturn:
-        raise FormatError(f"{self.where}: {place}", "cannot be written", got=repr(value), need=need)
+        raise FormatError(f"{self.where}: {place}", "cannot be written", got=quote(value), need=need)
 
     def table(self, name: str, value: Any) -> int:
         rows = self.schema.tables[name]
@@ -147,6 +172,8 @@ class _Encoder:
         if kind == "string":
             return self.string(place, content)
         if kind == "bytes":
+            # delegates and constants inside the program are read in place, so they start aligned
+            self.builder.Prep(ALIGNMENT, len(content))
             return int(self.builder.CreateByteVector(bytes(content)))
         return self.vector(place, kind.strip("[]"), content)
 
