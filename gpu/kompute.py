@@ -7,7 +7,10 @@ dispatch on a lost device. So sizes are checked before a call and a heartbeat af
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from collections.abc import Sequence
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +22,7 @@ from refsim_gpu import spirv, vulkan
 BUILD_COMMAND = "python -m refsim_gpu.build_kp"
 TENSOR_DTYPES = {np.dtype(kind).str: np.dtype(kind) for kind in (np.float32, np.int32, np.uint32, np.float64)}
 MAX_TENSOR_BYTES = (1 << 32) - 4  # Kompute counts a tensor's bytes in 32 bits
+DOT_EXTENSION = "VK_KHR_shader_integer_dot_product"
 HEARTBEAT = 0x5EED_BEA7
 
 
@@ -50,7 +54,10 @@ class Device:
     def __init__(self, index: int = 0) -> None:
         self.info = find_device(index)
         self.kp = import_kp()
-        self.manager = self.kp.Manager(index)
+        # Kompute can enable an extension but no feature; drivers take OpSDot with the extension alone
+        extensions = [DOT_EXTENSION] if self.info.integer_dot_product else []
+        self.manager = self.kp.Manager(index, [], extensions)
+        self._live: Counter[str] = Counter()
         self._heartbeat = self.tensor(np.array([HEARTBEAT], np.uint32))
         self.sequence().record(self.kp.OpTensorSyncDevice([self._heartbeat])).eval()
 
@@ -67,7 +74,8 @@ class Device:
     def tensor(self, array: np.ndarray, *, host: bool = False) -> Any:
         """A tensor holding a flat copy of ``array``; ``host`` keeps it host-visible, without staging.
 
-        Raises RawBufferError for a dtype that Kompute lacks or an empty array, LimitError for one too large.
+        Raises RawBufferError for a dtype that Kompute lacks or an empty array, LimitError for one larger than
+        a buffer may be, DeviceError for one that does not fit beside the tensors alive.
         """
         dtype = TENSOR_DTYPES.get(array.dtype.str)
         if dtype is None:
@@ -76,12 +84,12 @@ class Device:
             )
         if array.size == 0:
             raise RawBufferError("tensor", "empty", got="0 bytes", need="at least one element")
-        heap = self.info.host_bytes if host else self.info.device_local_bytes
-        allowed = min(MAX_TENSOR_BYTES, heap, int(self.info.limits["maxStorageBufferRange"]))  # type: ignore[arg-type]
+        allowed = min(MAX_TENSOR_BYTES, int(self.info.limits["maxStorageBufferRange"]))  # type: ignore[arg-type]
         if array.nbytes > allowed:
             raise LimitError(
                 "tensor", "larger than a buffer may be", got=f"{array.nbytes} bytes", need=f"<= {allowed}"
             )
+        needed = self._memory_for(array.nbytes, host)
         # Kompute compares dtypes by identity: an unpickled array has a uint32 that is not the uint32
         plain = np.ascontiguousarray(array).view(dtype)
         kind = self.kp.TensorTypes.host if host else self.kp.TensorTypes.device
@@ -90,7 +98,27 @@ class Device:
             raise DeviceError(
                 "tensor", "allocation failed", got=f"{array.nbytes} bytes", need="free device memory"
             )
+        self._live.update(needed)
+        weakref.finalize(tensor, self._live.subtract, needed)
         return tensor
+
+    def _memory_for(self, nbytes: int, host: bool) -> dict[str, int]:
+        """Bytes that a tensor takes of each heap; raises DeviceError if it would not fit.
+
+        Kompute maps what it allocated without looking, and crashes when there is nothing to map. Counted are
+        tensors that Python still holds, not what an algorithm keeps alive or other processes use.
+        """
+        needed = {"device": 0 if host else nbytes, "host": nbytes}
+        heaps = {"device": self.info.device_local_bytes, "host": self.info.host_bytes}
+        if not self.info.host_bytes:  # staging buffers lie in the one heap there is
+            needed = {"device": sum(needed.values())}
+        for heap, bytes_needed in needed.items():
+            free = heaps[heap] - self._live[heap]
+            if bytes_needed > free:
+                raise DeviceError(
+                    "tensor", f"out of {heap} memory", got=f"{bytes_needed} bytes", need=f"<= {free}"
+                )
+        return needed
 
     def algorithm(
         self,
@@ -100,13 +128,15 @@ class Device:
         spec: Sequence[int] = (),
         push: Sequence[int] = (),
         *,
+        local: tuple[int, int, int] = (1, 1, 1),
         where: str = "shader",
     ) -> Any:
         """A pipeline bound to ``tensors`` (binding 0 onwards of set 0).
 
         ``spec`` and ``push`` are 32-bit words: specialization constants 0 onwards, the push constant block.
         Raises LimitError for a grid or push block over the device's limits, DeviceError if the driver refuses
-        the module.
+        the module. ``local`` is the workgroup's size that the module declares or ``spec`` sets: a driver may
+        take one over the limits and then dispatch nothing.
         """
         spirv.check(code, where)
         limits = self.info.limits
@@ -114,6 +144,14 @@ class Device:
         assert isinstance(most, tuple)
         if not all(1 <= size <= limit for size, limit in zip(grid, most, strict=True)):
             raise LimitError(where, "grid outside the device's limits", got=grid, need=f"1 to {most}")
+        sides = limits["maxComputeWorkGroupSize"]
+        assert isinstance(sides, tuple)
+        invocations = limits["maxComputeWorkGroupInvocations"]
+        if not all(1 <= size <= limit for size, limit in zip(local, sides, strict=True)) or (
+            prod(local) > int(invocations)  # type: ignore[arg-type]
+        ):
+            need = f"1 to {sides}, {invocations} in all"
+            raise LimitError(where, "workgroup outside the device's limits", got=local, need=need)
         if 4 * len(push) > int(limits["maxPushConstantsSize"]):  # type: ignore[arg-type]
             raise LimitError(
                 where, "too many push bytes", got=4 * len(push), need=f"<= {limits['maxPushConstantsSize']}"

@@ -68,7 +68,7 @@ class DeviceInfo:
     device_local_bytes: int
     """The largest heap of device memory."""
     host_bytes: int
-    """The largest heap; where staging and host-visible buffers lie on a device without its own memory."""
+    """The largest heap outside device memory, where staging buffers lie; 0 if there is but one kind."""
     integer_dot_product: bool
     """shaderIntegerDotProduct: OpSDot is legal."""
     dot_4x8_accelerated: bool
@@ -174,7 +174,7 @@ def describe(lib: ctypes.CDLL, handle: ctypes.c_void_p, index: int) -> DeviceInf
         driver=", ".join(part for part in (driver_name, driver_info) if part),
         limits=limits,
         device_local_bytes=max((size for size, local in heaps if local), default=0),
-        host_bytes=max((size for size, _ in heaps), default=0),
+        host_bytes=max((size for size, local in heaps if not local), default=0),
         integer_dot_product=bool(struct.unpack_from("=I", dot_features.raw, HEADER_BYTES)[0]),
         dot_4x8_accelerated=bool(
             struct.unpack_from("=I", dot_properties.raw, DOT_4X8_SIGNED_ACCELERATED_AT)[0]

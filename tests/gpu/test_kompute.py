@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -82,9 +83,26 @@ def test_tensor_refuses_other_dtypes(device: Device, dtype: np.dtype) -> None:
 def test_tensor_refuses_empty_and_oversized(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RawBufferError, match="empty"):
         device.tensor(np.zeros(0, np.uint32))
-    monkeypatch.setattr(device, "info", replace(device.info, device_local_bytes=1024))
+    small = device.info.limits | {"maxStorageBufferRange": 1024}
+    monkeypatch.setattr(device, "info", replace(device.info, limits=small))
     with pytest.raises(LimitError, match="got 2048 bytes, need <= 1024"):
         device.tensor(np.zeros(512, np.uint32))
+
+
+@pytest.mark.parametrize("host_bytes", [0, 1 << 20])
+def test_memory_is_counted(device: Device, monkeypatch: pytest.MonkeyPatch, host_bytes: int) -> None:
+    gc.collect()
+    before = dict(device._live)
+    room = before.get("device", 0) + 4096
+    info = replace(device.info, device_local_bytes=room, host_bytes=host_bytes)
+    monkeypatch.setattr(device, "info", info)
+    size = 2048 if host_bytes else 1024  # staging shares the heap where there is but one
+    kept = device.tensor(np.zeros(size // 4, np.float32))
+    with pytest.raises(DeviceError, match="out of device memory"):
+        device.tensor(np.zeros(size // 2, np.float32))
+    del kept
+    assert device._live["device"] == before["device"]
+    device.tensor(np.zeros(size // 2, np.float32))
 
 
 def probe(device: Device, **changes: object) -> object:
@@ -101,6 +119,8 @@ def probe(device: Device, **changes: object) -> object:
         ({"code": b"\0" * 40}, FormatError, "magic 0x00000000"),
         ({"grid": (0, 1, 1)}, LimitError, "grid outside"),
         ({"grid": (1, 1, 1 << 31)}, LimitError, "grid outside"),
+        ({"local": (1024, 2, 1)}, LimitError, "workgroup outside"),
+        ({"local": (0, 1, 1)}, LimitError, "workgroup outside"),
         ({"push": (0,) * 1024}, LimitError, "too many push bytes; got 4096"),
         ({"tensors": []}, ParameterError, "no tensor bound"),
     ],
