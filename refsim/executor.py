@@ -12,6 +12,15 @@ from refsim.launch import Launch
 from refsim.op import Call
 
 
+class Prepared:
+    """A call with its dispatches and its constants' words, computed once."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.steps = call.steps()
+        self.consts = call.const_words()
+
+
 class Executor(ABC):
     """Runs launches. Two executors given the same launch and the same input words write the same words."""
 
@@ -31,11 +40,12 @@ class Executor(ABC):
 
     def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """All dispatches of one operator call; each sees what those before it wrote."""
-        buffers: dict[str, np.ndarray] = {name: buffer.words for name, buffer in inputs.items()}
-        buffers |= call.const_words()
-        result: PackedBuffer | None = None
-        for step in call.steps():
+        return self.run_prepared(Prepared(call), inputs)
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        """The same, for a call whose steps and constants were made before."""
+        buffers = {name: buffer.words for name, buffer in inputs.items()} | prepared.consts
+        for step in prepared.steps:
             result = self.run(step.launch, [buffers[name] for name in step.inputs])
             buffers[step.output] = result.words
-        assert result is not None
         return result

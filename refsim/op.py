@@ -173,7 +173,7 @@ class OpSpec:
     ``define(params, target, **arrays)`` is the meaning; ``kernel`` the model of one GPU kernel, run once
     per `Launch`; a composite operator has ``expand`` instead and consists of other operators' calls.
     ``out_shape(params, shapes, consts, declared)`` is the output's shape; ``declared`` is what a graph says, or
-    None; ``channel_dim`` is the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo. ``sample(draw)`` makes a random legal `Case`, and
+    None; ``input_layout(params, in, out, target)`` is what an unresolved input becomes; ``channel_dim`` is the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo. ``sample(draw)`` makes a random legal `Case`, and
     ``constants(params, shapes, features, draw)`` the constants of a case.
     """
 
@@ -193,6 +193,7 @@ class OpSpec:
     expand: Callable[[Call], Sequence[Part]] | None = None
     prepack: Callable[[Call, str, np.ndarray], np.ndarray] = _words_of
     sync: tuple[str, ...] = ()
+    input_layout: Callable[[Any, tuple[int, ...], tuple[int, ...], Target], Layout] | None = None
     channel_dim: int = -3
     max_rank: int = 4
 

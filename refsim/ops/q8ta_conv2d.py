@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from refsim.draw import Draw
+from refsim.layout import PACKED_4C, PACKED_4C1W, Layout
 from refsim.op import OPS, Call, Case, OpSpec, Part, Target
 from refsim.ops import _conv as conv
 from refsim.ops import _epilogue as epilogue
@@ -29,6 +30,13 @@ def uses_im2col(params: conv.ConvParams, channels: int, out_hw: tuple[int, int],
         return False
     small = per_group >= 32 or out_hw[0] * out_hw[1] <= 4096
     return target.mali or (params.groups == 1 and small)
+
+
+def input_layout(
+    params: conv.ConvParams, x: tuple[int, ...], out: tuple[int, ...], target: Target
+) -> Layout:
+    """What the dynamic convolution layout becomes for the kernel that will run."""
+    return PACKED_4C if uses_im2col(params, x[-3], (out[-2], out[-1]), target) else PACKED_4C1W
 
 
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
@@ -62,6 +70,7 @@ OP = OpSpec(
     expand=expand,
     prepack=conv.prepack,
     check=conv.check,
+    input_layout=input_layout,
     constants=conv.constants,
     sample=sample,
     cases=conv.cases("q8ta_conv2d"),

@@ -16,6 +16,7 @@ from refsim.draw import Draw
 from refsim.errors import ParameterError, ShapeError
 from refsim.jit import model_kernel
 from refsim.lanes import lane, splat
+from refsim.layout import PACKED_4C1W
 from refsim.op import Call, Case, ErrorCase, OpSpec, Target
 from refsim.ops import _conv as conv
 from refsim.ops import _epilogue as epilogue
@@ -125,6 +126,7 @@ OP = OpSpec(
     kernel=kernel,
     prepack=prepack,
     check=check,
+    input_layout=lambda params, x, out, target: PACKED_4C1W,
     constants=constants,
     sample=sample,
     cases=CASES,

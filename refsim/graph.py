@@ -1,0 +1,303 @@
+"""A delegate's graph, ready to run: layouts resolved, operators bound, constants laid out once.
+
+From a serialized `VkGraph` (refsim.vkgraph) to a list of nodes. A node is either a q8ta operator, bound and
+checked as a `Call`, or a float operator that is left to the bridge of refsim.aten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from refsim.errors import GraphError, RefsimError
+from refsim.executor import Prepared
+from refsim.layout import (
+    BY_SCHEMA_VALUE,
+    DEFAULT_LAYOUT_VALUE,
+    PACKED_4C1W,
+    PACKED_CONV2D,
+    WIDTH_PACKED,
+    Layout,
+)
+from refsim.op import OPS, Call, Kind, OpSpec, Target
+from refsim.tensor import TensorDesc
+from refsim.vkgraph.read import Blob
+from refsim.vkgraph.schema import DATATYPES, Null, OperatorCall, ValueList, VkGraph, VkTensor
+
+#: VkTensor.datatype name -> NumPy dtype of the logical elements.
+DTYPES = {
+    "BOOL": np.bool_,
+    "UINT8": np.uint8,
+    "INT8": np.int8,
+    "INT32": np.int32,
+    "FLOAT16": np.float16,
+    "FLOAT32": np.float32,
+    "FLOAT64": np.float64,
+    "INT64": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator of a graph.
+
+    ``args`` are the arguments in serialized order without the outputs: tensors and lists of tensors as
+    `Ref`, the rest as plain values. ``prepared`` is there for a q8ta operator, None for a float one.
+    """
+
+    number: int
+    node_id: int
+    name: str
+    args: tuple[Any, ...]
+    outputs: tuple[int, ...]
+    prepared: Prepared | None = None
+    inputs: dict[str, int] = field(default_factory=dict)  # of a q8ta operator: argument name -> value id
+
+    @property
+    def call(self) -> Call | None:
+        return None if self.prepared is None else self.prepared.call
+
+    def __str__(self) -> str:
+        return f"node {self.number} {self.name}"
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tensor argument: the id of the value that holds it."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the graph. ``desc`` is its buffer if it is int8 or float32 and not a constant."""
+
+    id: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    layout: Layout | None
+    mem_obj_id: int = -1
+    data: np.ndarray | None = None
+
+    @property
+    def desc(self) -> TensorDesc | None:
+        if self.layout is None or self.dtype not in (np.int8, np.float32):
+            return None
+        return TensorDesc(self.shape or (1,), self.layout)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One delegate. ``tensors`` by value id; ``nodes`` in execution order."""
+
+    where: str
+    tensors: dict[int, Tensor]
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    target: Target
+
+    def q8ta_nodes(self) -> Iterator[Node]:
+        return (node for node in self.nodes if node.prepared is not None)
+
+
+def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
+    """Resolve, bind and check a delegate. Errors name the delegate, the node and the argument."""
+    target = target or Target()
+    source = blob.graph
+    layouts = resolve_layouts(source, target)
+    tensors = {
+        number: _tensor(blob, number, value, layouts.get(number), where)
+        for number, value in enumerate(source.values)
+        if isinstance(value, VkTensor)
+    }
+    nodes = []
+    for number, operator in enumerate(source.chain):
+        place = f"{where}: node {number} {operator.name}"
+        try:
+            nodes.append(_node(source, tensors, number, operator, target))
+        except RefsimError as error:
+            raise type(error)(f"{place}: {error.where}", error.what, got=error.got, need=error.need) from error
+    graph = Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
+    _check_order(graph)
+    return graph
+
+
+# --- layouts ---------------------------------------------------------------------------------------------
+
+
+def resolve_layouts(graph: VkGraph, target: Target) -> dict[int, Layout]:
+    """Layout of every tensor value; the dynamic convolution layout becomes a concrete one.
+
+    First pass: q8ta_conv2d gives its input 4C if it will use im2col, else 4C1W; q8ta_conv2d_dw gives 4C1W. Second
+    pass: the first int8 tensor of an operator with a concrete layout gives it to those that have none yet.
+    What is left becomes 4C1W.
+    """
+    layouts = {
+        number: _layout(value.memory_layout, number)
+        for number, value in enumerate(graph.values)
+        if isinstance(value, VkTensor)
+    }
+
+    def dynamic(number: int) -> bool:
+        return layouts[number] is PACKED_CONV2D
+
+    for operator in graph.chain:
+        op = OPS.serialized(operator.name)
+        if op is None or op.input_layout is None:
+            continue
+        source, result = operator.args[0], operator.args[-1]
+        if isinstance(graph.values[source], VkTensor) and dynamic(source):
+            layouts[source] = op.input_layout(_params(op, graph, operator), _dims(graph, source), _dims(graph, result), target)
+    for operator in graph.chain:
+        tensors = [a for a in operator.args if isinstance(graph.values[a], VkTensor)]
+        known = [layouts[a] for a in tensors if layouts[a].packed_int8 and not dynamic(a)]
+        for number in tensors:
+            if known and dynamic(number):
+                layouts[number] = known[0]
+    return {number: PACKED_4C1W if dynamic(number) else row for number, row in layouts.items()}
+
+
+def _layout(value: int, number: int) -> Layout:
+    if value == DEFAULT_LAYOUT_VALUE:
+        return WIDTH_PACKED
+    if value not in BY_SCHEMA_VALUE:
+        raise GraphError(f"value {number}", "unknown memory layout", got=value, need=sorted(BY_SCHEMA_VALUE))
+    return BY_SCHEMA_VALUE[value]
+
+
+def _dims(graph: VkGraph, number: int) -> tuple[int, ...]:
+    value = graph.values[number]
+    assert isinstance(value, VkTensor)
+    return value.dims
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+def _tensor(blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str) -> Tensor:
+    name = DATATYPES[value.datatype][0]
+    if name not in DTYPES:
+        raise GraphError(f"{where}: value {number}", "tensor without a datatype", got=name, need=", ".join(DTYPES))
+    dtype = np.dtype(DTYPES[name])
+    data = None
+    if value.is_constant:
+        raw = blob.constants[value.constant_id]
+        if len(raw) < value.nbytes:
+            raise GraphError(
+                f"{where}: value {number}", "constant too short", got=f"{len(raw)} bytes", need=value.nbytes
+            )
+        data = np.frombuffer(raw[: value.nbytes], dtype).reshape(value.dims)
+    return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data)
+
+
+def _plain(graph: VkGraph, number: int) -> Any:
+    """A value as an argument: `Ref` for a tensor, a tuple for a list, None, or a scalar."""
+    value = graph.values[number]
+    if isinstance(value, VkTensor):
+        return Ref(number)
+    if isinstance(value, ValueList):
+        return tuple(_plain(graph, item) for item in value.items)
+    if isinstance(value, Null):
+        return None
+    return value.items if hasattr(value, "items") else value.value
+
+
+def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
+    """`Params` of a q8ta operator; an argument that is null keeps its default."""
+    values = {}
+    types = {f.name: str(f.type) for f in fields(op.params)}
+    for arg, number in zip(op.args, operator.args, strict=True):
+        if arg.kind is Kind.PARAM:
+            value = _plain(graph, number)
+            if value is not None:
+                values[arg.name] = _integral(value) if types[arg.name].startswith("int") else value
+    return op.make_params(values)
+
+
+def _integral(value: Any) -> Any:
+    """Upstream's serializer shares equal scalars, so a zero point may arrive as the double 6.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# --- nodes -----------------------------------------------------------------------------------------------
+
+
+def _node(
+    graph: VkGraph, tensors: dict[int, Tensor], number: int, operator: OperatorCall, target: Target
+) -> Node:
+    op = OPS.serialized(operator.name)
+    if not operator.args:
+        raise GraphError("arguments", "there are none", need="at least an output")
+    result = _plain(graph, operator.args[-1])
+    outputs = tuple(ref.id for ref in (result if isinstance(result, tuple) else (result,)) if isinstance(ref, Ref))
+    if op is None or not _takes(op, tensors, operator):
+        args = tuple(_plain(graph, a) for a in operator.args[:-1])
+        return Node(number, operator.node_id, operator.name, args, outputs)
+    if len(operator.args) != len(op.args):
+        raise GraphError("arguments", "wrong number", got=len(operator.args), need=len(op.args))
+    by_name = dict(zip((a.name for a in op.args), operator.args, strict=True))
+    inputs = {a.name: by_name[a.name] for a in op.of_kind(Kind.INPUT)}
+    descs = {}
+    for name, value in inputs.items():
+        desc = tensors[value].desc if value in tensors else None
+        if desc is None or tensors[value].data is not None:
+            raise GraphError(name, "not an int8 or float32 activation", got=f"value {value}")
+        descs[name] = desc
+    consts = {a.name: _constant(graph, tensors, by_name[a.name], a.name) for a in op.of_kind(Kind.CONST)}
+    out = tensors[outputs[0]].desc if outputs else None
+    if out is None:
+        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {operator.args[-1]}")
+    call = op.bind(
+        _params(op, graph, operator), descs, consts, out.layout, out_shape=out.shape, target=target
+    )
+    args = tuple(_plain(graph, a) for a in operator.args[:-1])
+    return Node(number, operator.node_id, operator.name, args, outputs, Prepared(call), inputs)
+
+
+def _takes(op: OpSpec, tensors: dict[int, Tensor], operator: OperatorCall) -> bool:
+    """Whether the int8 operator is meant: names such as aten.clone also stand for float tensors."""
+    source = tensors.get(operator.args[0])
+    arg = op.args[0]
+    int8_expected = all(row.packed_int8 for row in arg.layouts)
+    return source is None or not int8_expected or source.dtype == np.int8
+
+
+def _constant(graph: VkGraph, tensors: dict[int, Tensor], number: int, name: str) -> np.ndarray | None:
+    if isinstance(graph.values[number], Null):
+        return None
+    tensor = tensors.get(number)
+    if tensor is None or tensor.data is None:
+        raise GraphError(name, "not a constant", got=f"value {number}", need="a tensor with stored data")
+    return tensor.data
+
+
+def _check_order(graph: Graph) -> None:
+    """Every activation is written before it is read, and written once."""
+    written = set(graph.inputs)
+
+    def need(number: int, what: str) -> None:
+        tensor = graph.tensors.get(number)
+        if tensor is not None and tensor.data is None and number not in written:
+            raise GraphError(f"{graph.where}: {what}", "reads a value that nothing wrote", got=f"value {number}")
+
+    for node in graph.nodes:
+        for ref in _refs(node.args):
+            need(ref, str(node))
+        for number in node.outputs:
+            if number in written:
+                raise GraphError(f"{graph.where}: {node}", "writes a value again", got=f"value {number}")
+            written.add(number)
+    for number in graph.outputs:
+        need(number, "output")
+
+
+def _refs(args: Any) -> Iterator[int]:
+    for arg in args:
+        if isinstance(arg, Ref):
+            yield arg.id
+        elif isinstance(arg, tuple):
+            yield from _refs(arg)
