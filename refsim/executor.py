@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from refsim.buffer import PackedBuffer
+from refsim.errors import MissingDependencyError, ParameterError
 from refsim.launch import Launch
 from refsim.op import Call
 
@@ -49,3 +50,22 @@ class Executor(ABC):
             result = self.run(step.launch, [buffers[name] for name in step.inputs])
             buffers[step.output] = result.words
         return result
+
+
+def executor_named(name: str) -> Executor:
+    """``cpu`` (also ``cpu:model``): the Numba model. ``gpu`` or ``gpu:N``: Kompute on Vulkan device N.
+
+    ParameterError for another name; DeviceError or MissingDependencyError where there is no such device.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "cpu" and rest in ("", "model"):
+        from refsim.cpu import ModelExecutor
+
+        return ModelExecutor()
+    if kind == "gpu" and (not rest or rest.isdecimal()):
+        try:
+            from refsim_gpu import open_executor
+        except ImportError as error:
+            raise MissingDependencyError("gpu executor", "refsim_gpu is not installed", need="make gpu") from error
+        return open_executor(int(rest or 0))
+    raise ParameterError("executor", "unknown", got=repr(name), need="cpu, cpu:model, gpu or gpu:N")

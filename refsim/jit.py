@@ -1,9 +1,9 @@
 """How refsim meets Numba: scalar code that is also plain Python, and a cache that notices edits.
 
 Numba's own cache looks at the file of the compiled function only, so an edit to a function that it calls
-(index.py, qmath.py) would go unseen. The cache directory is therefore named after a digest of all of
-refsim's sources and of the versions of Numba and NumPy: other code, other directory. Numba itself keys the entries by
-CPU, writes them through a rename, and so tolerates several processes.
+(index.py, qmath.py) would go unseen. The cache directory is therefore named after a digest of every source file
+that compiles anything (it imports this one) and of the versions of Numba and NumPy: other code, other
+directory. Numba itself keys the entries by CPU, writes them through a rename, and so tolerates several processes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def _source_digest() -> str:
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
+        source = path.read_bytes()
+        if b"refsim.jit" in source or path.name == "jit.py":
+            digest.update(str(path.relative_to(root)).encode() + source)
     return digest.hexdigest()[:16]
 
 

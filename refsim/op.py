@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from refsim.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.draw import Draw
 from refsim.errors import LayoutError, ParameterError, ShapeError, UnknownOperatorError
 from refsim.launch import Launch
 from refsim.layout import Layout, layout
-from refsim.draw import Draw
 from refsim.qmath import CANONICAL, Profile
 from refsim.tensor import TensorDesc
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 
 from refsim.errors import LayoutError, LimitError, ShapeError
-from refsim.layout import N, Layout, layout
+from refsim.layout import Layout, N, layout
 
 MAX_RANK = 8
 MAX_BYTES = 1 << 31  # indices are int32 on a device

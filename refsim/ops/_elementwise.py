@@ -8,8 +8,8 @@ from typing import Any
 from refsim.draw import Draw
 from refsim.jit import jitable
 from refsim.launch import LINEAR_ROW, Launch, linear_domain, words
-from refsim.op import Arg, Call, Kind, OnDevice, Pad, Padding
 from refsim.layout import Layout
+from refsim.op import Arg, Call, Kind, OnDevice, Pad, Padding
 
 UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED))
 

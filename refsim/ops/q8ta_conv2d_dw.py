@@ -20,7 +20,7 @@ from refsim.layout import PACKED_4C1W
 from refsim.op import Call, Case, ErrorCase, OpSpec, Target
 from refsim.ops import _conv as conv
 from refsim.ops import _epilogue as epilogue
-from refsim.ops._conv import DILATION, IN_ZP, KERNEL, OUT, QUANT, PADDING, STRIDE, X
+from refsim.ops._conv import DILATION, IN_ZP, KERNEL, OUT, PADDING, QUANT, STRIDE, X
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from refsim.lanes import dot4, splat
 from refsim.op import Case, ErrorCase, OpSpec, Target
 from refsim.ops import _conv as conv
 from refsim.ops import _epilogue as epilogue
-from refsim.ops._conv import IC4, IN_ZP, KERNEL, OC4, OUT, QUANT, PADDING, STRIDE, X
+from refsim.ops._conv import IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
 
 
 @dataclass(frozen=True)

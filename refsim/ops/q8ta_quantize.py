@@ -19,7 +19,7 @@ from refsim.errors import LayoutError, ParameterError, ShapeError
 from refsim.jit import model_kernel
 from refsim.lanes import as_f32, insert
 from refsim.launch import Launch, offsets
-from refsim.layout import C, FLOAT_LAYOUTS, INT8_LAYOUTS, W
+from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, W
 from refsim.op import Call, Case, ErrorCase, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops import _elementwise as elementwise
 from refsim.ops._quantized import QuantizedParams
