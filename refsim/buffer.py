@@ -97,9 +97,13 @@ class PackedBuffer:
 
     @classmethod
     def from_raw(cls, raw: bytes | np.ndarray, shape: tuple[int, ...], layout: Layout | str) -> PackedBuffer:
-        """A buffer with these bytes; RawBufferError unless their number is the layout's (or that, rounded up to 16)."""
+        """A buffer with these bytes; RawBufferError unless they are as many as it has (or that, rounded up to 16)."""
         desc = TensorDesc(tuple(shape), layout)  # type: ignore[arg-type]
-        data = np.frombuffer(raw, np.uint8) if isinstance(raw, bytes | bytearray | memoryview) else raw.view(np.uint8)
+        data = (
+            np.frombuffer(raw, np.uint8)
+            if isinstance(raw, bytes | bytearray | memoryview)
+            else raw.view(np.uint8)
+        )
         rounded = -(-desc.nbytes // 16) * 16
         if data.size not in (desc.nbytes, rounded):
             raise RawBufferError(
@@ -137,11 +141,15 @@ class PackedBuffer:
             broken = np.flatnonzero(guard != _GUARD)
             if broken.size:
                 at = first + int(broken[0])
-                raise RawBufferError(where, f"wrote {name} the buffer of {self.desc}", got=f"a write to word {at}")
+                raise RawBufferError(
+                    where, f"wrote {name} the buffer of {self.desc}", got=f"a write to word {at}"
+                )
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, PackedBuffer) and self.desc == other.desc and np.array_equal(self.raw, other.raw)
+            isinstance(other, PackedBuffer)
+            and self.desc == other.desc
+            and np.array_equal(self.raw, other.raw)
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -28,16 +28,16 @@ class Draw:
         span = np.uint64(high - low + 1)
         return (self.raw(int(np.prod(shape))) % span).astype(np.int64).reshape(shape) + low
 
-    def int(self, low: int, high: int) -> int:
+    def integer(self, low: int, high: int) -> int:
         """One integer in [low, high], both included."""
         return int(self.ints(low, high, (1,))[0])
 
     def choice(self, options: Sequence[T]) -> T:
-        return options[self.int(0, len(options) - 1)]
+        return options[self.integer(0, len(options) - 1)]
 
     def chance(self, percent: int) -> bool:
         """True in that many cases of a hundred."""
-        return self.int(1, 100) <= percent
+        return self.integer(1, 100) <= percent
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> np.ndarray:
         """float64, uniform in [low, high)."""
@@ -51,9 +51,9 @@ class Draw:
 
     def scale(self) -> float:
         """Mostly moderate; now and then a power of two (ties) or an extreme."""
-        kind = self.int(0, 19)
+        kind = self.integer(0, 19)
         if kind == 0:
-            return 2.0 ** self.int(-60, 60)
+            return 2.0 ** self.integer(-60, 60)
         if kind < 6:
             return self.choice([0.5, 0.25, 1.0, 0.125, 2.0])
         return self.scale_moderate()
@@ -63,7 +63,7 @@ class Draw:
         return float(np.float32(self.uniform(0.002, 0.2, (1,))[0]))
 
     def zero_point(self) -> int:
-        return self.choice([-128, -1, 0, 1, 127, self.int(-128, 127), self.int(-128, 127)])
+        return self.choice([-128, -1, 0, 1, 127, self.integer(-128, 127), self.integer(-128, 127)])
 
     def floats(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
         """float32 to be quantized with that scale: mostly in range, with ties, huge values and specials."""

@@ -66,6 +66,8 @@ def executor_named(name: str) -> Executor:
         try:
             from refsim_gpu import open_executor
         except ImportError as error:
-            raise MissingDependencyError("gpu executor", "refsim_gpu is not installed", need="make gpu") from error
+            raise MissingDependencyError(
+                "gpu executor", "refsim_gpu is not installed", need="make gpu"
+            ) from error
         return open_executor(int(rest or 0))
     raise ParameterError("executor", "unknown", got=repr(name), need="cpu, cpu:model, gpu or gpu:N")

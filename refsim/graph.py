@@ -120,7 +120,9 @@ def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
         try:
             nodes.append(_node(source, tensors, number, operator, target))
         except RefsimError as error:
-            raise type(error)(f"{place}: {error.where}", error.what, got=error.got, need=error.need) from error
+            raise type(error)(
+                f"{place}: {error.where}", error.what, got=error.got, need=error.need
+            ) from error
     graph = Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
     _check_order(graph)
     return graph
@@ -151,7 +153,9 @@ def resolve_layouts(graph: VkGraph, target: Target) -> dict[int, Layout]:
             continue
         source, result = operator.args[0], operator.args[-1]
         if isinstance(graph.values[source], VkTensor) and dynamic(source):
-            layouts[source] = op.input_layout(_params(op, graph, operator), _dims(graph, source), _dims(graph, result), target)
+            layouts[source] = op.input_layout(
+                _params(op, graph, operator), _dims(graph, source), _dims(graph, result), target
+            )
     for operator in graph.chain:
         tensors = [a for a in operator.args if isinstance(graph.values[a], VkTensor)]
         known = [layouts[a] for a in tensors if layouts[a].packed_int8 and not dynamic(a)]
@@ -181,7 +185,9 @@ def _dims(graph: VkGraph, number: int) -> tuple[int, ...]:
 def _tensor(blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str) -> Tensor:
     name = DATATYPES[value.datatype][0]
     if name not in DTYPES:
-        raise GraphError(f"{where}: value {number}", "tensor without a datatype", got=name, need=", ".join(DTYPES))
+        raise GraphError(
+            f"{where}: value {number}", "tensor without a datatype", got=name, need=", ".join(DTYPES)
+        )
     dtype = np.dtype(DTYPES[name])
     data = None
     if value.is_constant:
@@ -233,7 +239,9 @@ def _node(
     if not operator.args:
         raise GraphError("arguments", "there are none", need="at least an output")
     result = _plain(graph, operator.args[-1])
-    outputs = tuple(ref.id for ref in (result if isinstance(result, tuple) else (result,)) if isinstance(ref, Ref))
+    outputs = tuple(
+        ref.id for ref in (result if isinstance(result, tuple) else (result,)) if isinstance(ref, Ref)
+    )
     if op is None or not _takes(op, tensors, operator):
         args = tuple(_plain(graph, a) for a in operator.args[:-1])
         return Node(number, operator.node_id, operator.name, args, outputs)
@@ -282,7 +290,9 @@ def _check_order(graph: Graph) -> None:
     def need(number: int, what: str) -> None:
         tensor = graph.tensors.get(number)
         if tensor is not None and tensor.data is None and number not in written:
-            raise GraphError(f"{graph.where}: {what}", "reads a value that nothing wrote", got=f"value {number}")
+            raise GraphError(
+                f"{graph.where}: {what}", "reads a value that nothing wrote", got=f"value {number}"
+            )
 
     for node in graph.nodes:
         for ref in _refs(node.args):

@@ -46,7 +46,7 @@ def _cache_dir() -> Path:
 
 
 if "NUMBA_CACHE_DIR" not in os.environ:
-    numba.config.CACHE_DIR = str(_cache_dir())
+    numba.config.CACHE_DIR = str(_cache_dir())  # type: ignore[attr-defined]
 
 
 def jitable(function: F) -> F:
@@ -56,7 +56,7 @@ def jitable(function: F) -> F:
 
 def model_kernel(function: F) -> F:
     """Compile a model kernel on first use: cached, IEEE arithmetic (no fastmath), GIL released."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[return-value]
 
 
 def select(condition: Any, if_true: Any, if_false: Any) -> Any:

@@ -59,10 +59,13 @@ class Launch:
 
     def __post_init__(self) -> None:
         if len(self.push) > MAX_PUSH_WORDS:
-            raise LimitError(self.shader, "too many push words", got=len(self.push), need=f"<= {MAX_PUSH_WORDS}")
+            raise LimitError(
+                self.shader, "too many push words", got=len(self.push), need=f"<= {MAX_PUSH_WORDS}"
+            )
         if self.grid == (0, 0, 0):
             x, y, z = (
-                -(-d // (l * t)) for d, l, t in zip(self.domain, self.local, self.tile, strict=True)
+                -(-extent // (local * tile))
+                for extent, local, tile in zip(self.domain, self.local, self.tile, strict=True)
             )
             object.__setattr__(self, "grid", (x, y, z))
 
@@ -70,8 +73,8 @@ class Launch:
     def covered(self) -> Triple:
         """The part of the domain that the grid reaches: all of it, unless the launch is wrong."""
         x, y, z = (
-            min(d, g * l * t)
-            for d, g, l, t in zip(self.domain, self.grid, self.local, self.tile, strict=True)
+            min(extent, groups * local * tile)
+            for extent, groups, local, tile in zip(self.domain, self.grid, self.local, self.tile, strict=True)
         )
         return (x, y, z)
 

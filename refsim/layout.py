@@ -69,16 +69,12 @@ class Layout:
         """The 32-bit integer that kernels receive; bits as in `index.py`."""
         if self.is_dynamic:
             raise LayoutError(
-                self.name, "has no hashed form before it is resolved", need="4C1W, 4W4C or 4C, see resolve_conv2d"
+                self.name,
+                "has no hashed form before it is resolved",
+                need="4C1W, 4W4C or 4C, see resolve_conv2d",
             )
         order = sum(dim << (4 * place) for place, dim in enumerate(reversed(self.dim_order)))
-        return (
-            order
-            | self.inner << 16
-            | self.outer << 20
-            | self.inner_block << 24
-            | self.outer_block << 28
-        )
+        return order | self.inner << 16 | self.outer << 20 | self.inner_block << 24 | self.outer_block << 28
 
     def block_extent(self, dim: int) -> int:
         """Elements of a block along a WHCN dim."""

@@ -83,7 +83,9 @@ class Model:
         for number, (array, (shape, dtype)) in enumerate(zip(inputs, wanted, strict=True)):
             if tuple(array.shape) != tuple(shape) or array.dtype != dtype:
                 raise ShapeError(
-                    f"{self.path}: input {number}", "does not fit", got=f"{array.dtype} {list(array.shape)}",
+                    f"{self.path}: input {number}",
+                    "does not fit",
+                    got=f"{array.dtype} {list(array.shape)}",
                     need=f"{dtype} {list(shape)}",
                 )
         return [np.ascontiguousarray(array) for array in inputs]
@@ -97,7 +99,9 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
     if kind == "blob":
         return Model(name, {0: build(read_blob(data, name), name, target)})
     if kind != "pte":
-        raise FormatError(name, "neither a .pte file nor a delegate blob", got=bytes(data[:8]).hex(" ") or "no bytes")
+        raise FormatError(
+            name, "neither a .pte file nor a delegate blob", got=bytes(data[:8]).hex(" ") or "no bytes"
+        )
     container = pte.read_pte(data, name)
     plan = container.plan()
     graphs = {
@@ -144,7 +148,8 @@ def _run_node(
     args = [_argument(graph, values, arg) for arg in node.args]
     results = operator.run(args, where)
     return {
-        value: _stored(graph, value, array, where) for value, array in zip(node.outputs, results, strict=False)
+        value: _stored(graph, value, array, where)
+        for value, array in zip(node.outputs, results, strict=False)
     }
 
 
@@ -165,7 +170,9 @@ def _stored(graph: Graph, value: int, array: np.ndarray, where: str) -> PackedBu
     """An array as the graph holds it: packed in the value's layout if it is int8 or float32."""
     tensor = graph.tensors[value]
     if tuple(array.shape) != tensor.shape:
-        raise ShapeError(where, f"value {value} has the wrong shape", got=list(array.shape), need=list(tensor.shape))
+        raise ShapeError(
+            where, f"value {value} has the wrong shape", got=list(array.shape), need=list(tensor.shape)
+        )
     desc: TensorDesc | None = tensor.desc
     if desc is None:
         return np.ascontiguousarray(array, tensor.dtype)
@@ -182,12 +189,18 @@ _DTYPES = {
 
 def _dtype(tensor: program.Tensor, where: str) -> np.dtype[Any]:
     if tensor.dtype_name not in _DTYPES:
-        raise GraphError(where, "tensor of an unsupported dtype", got=tensor.dtype_name, need=", ".join(_DTYPES))
+        raise GraphError(
+            where, "tensor of an unsupported dtype", got=tensor.dtype_name, need=", ".join(_DTYPES)
+        )
     return np.dtype(_DTYPES[tensor.dtype_name])
 
 
 def _run_plan(
-    model: Model, plan: program.Plan, inputs: Sequence[np.ndarray], executor: Executor, observe: Observer | None
+    model: Model,
+    plan: program.Plan,
+    inputs: Sequence[np.ndarray],
+    executor: Executor,
+    observe: Observer | None,
 ) -> list[np.ndarray]:
     values: dict[int, Any] = dict(zip(plan.inputs, inputs, strict=True))
     where = f"{model.path}: {plan.name}"

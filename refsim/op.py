@@ -109,9 +109,7 @@ class Call:
         """The output buffer by definition: `define` of the unpacked inputs, packed, padding as stated."""
         padding = self.padding
         values = self.define({name: buffer.unpack() for name, buffer in inputs.items()})
-        buffer = PackedBuffer.pack(
-            values, self.out.layout, lane=padding.lane.value, word=padding.word.value
-        )
+        buffer = PackedBuffer.pack(values, self.out.layout, lane=padding.lane.value, word=padding.word.value)
         if padding.copied:
             (source,) = inputs.values()
             spare = buffer.kinds() != ByteKind.VALUE
@@ -172,9 +170,11 @@ class OpSpec:
 
     ``define(params, target, **arrays)`` is the meaning; ``kernel`` the model of one GPU kernel, run once
     per `Launch`; a composite operator has ``expand`` instead and consists of other operators' calls.
+
     ``out_shape(params, shapes, consts, declared)`` is the output's shape; ``declared`` is what a graph says, or
-    None; ``input_layout(params, in, out, target)`` is what an unresolved input becomes; ``channel_dim`` is the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo. ``sample(draw)`` makes a random legal `Case`, and
-    ``constants(params, shapes, features, draw)`` the constants of a case.
+    None. ``input_layout(params, in, out, target)`` is what an unresolved input layout becomes. ``channel_dim`` is
+    the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo.
+    ``sample(draw)`` makes a random legal `Case`, ``constants(params, shapes, features, draw)`` its constants.
     """
 
     name: str
@@ -186,7 +186,9 @@ class OpSpec:
     padding: Callable[[Call], Padding]
     sample: Callable[[Draw], Case]
     cases: Sequence[Case | ErrorCase] = ()
-    constants: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Draw], dict[str, Any]] | None = None
+    constants: (
+        Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Draw], dict[str, Any]] | None
+    ) = None
     check: Callable[[Call], None] | None = None
     launch: Callable[[Call], Launch] | None = None
     kernel: Callable[..., None] | None = None
@@ -243,12 +245,16 @@ class OpSpec:
         declared = None if out_shape is None else tuple(out_shape)
         shape = tuple(self.out_shape(params, shapes, consts, declared))
         if declared is not None and declared != shape:
-            raise ShapeError(self.name, "the declared output shape is wrong", got=list(declared), need=list(shape))
+            raise ShapeError(
+                self.name, "the declared output shape is wrong", got=list(declared), need=list(shape)
+            )
         trimmed = {
             arg.name: self._trim(arg, consts.get(arg.name), shape[self.channel_dim])
             for arg in self.of_kind(Kind.CONST)
         }
-        call = Call(self, params, dict(inputs), trimmed, TensorDesc(shape, layout(out_layout)), target or Target())
+        call = Call(
+            self, params, dict(inputs), trimmed, TensorDesc(shape, layout(out_layout)), target or Target()
+        )
         self._check_sync(call)
         if self.check is not None:
             self.check(call)
@@ -257,7 +263,9 @@ class OpSpec:
     def _check_layout(self, arg: Arg, given: Layout) -> None:
         if given not in arg.layouts:
             raise LayoutError(
-                self.name, f"{arg.name} has a layout that the operator does not take", got=given,
+                self.name,
+                f"{arg.name} has a layout that the operator does not take",
+                got=given,
                 need=", ".join(map(str, arg.layouts)),
             )
 
@@ -276,7 +284,9 @@ class OpSpec:
             return value
         if value.ndim <= arg.channels or value.shape[arg.channels] not in (channels, -(-channels // 4) * 4):
             raise ShapeError(
-                self.name, f"{arg.name} has the wrong shape", got=value.shape,
+                self.name,
+                f"{arg.name} has the wrong shape",
+                got=value.shape,
                 need=f"{channels} output channels, padded to a multiple of 4 or not, in dim {arg.channels}",
             )
         return value.take(range(channels), arg.channels) if value.shape[arg.channels] != channels else value
@@ -286,7 +296,8 @@ class OpSpec:
         infos = {name: descs[name].layout.packed_dim_info for name in self.sync}
         if len(set(infos.values())) > 1:
             raise LayoutError(
-                self.name, "tensors pack different dims",
+                self.name,
+                "tensors pack different dims",
                 got=", ".join(f"{name} in {descs[name].layout}" for name in self.sync),
                 need="equal packed dim and block size",
             )

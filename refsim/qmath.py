@@ -53,7 +53,10 @@ class Profile:
         ):
             if value not in allowed:
                 raise ParameterError(
-                    f"numerics profile {self.name}", f"unknown {what}", got=repr(value), need=", ".join(allowed)
+                    f"numerics profile {self.name}",
+                    f"unknown {what}",
+                    got=repr(value),
+                    need=", ".join(allowed),
                 )
 
     @property
@@ -200,7 +203,10 @@ def check_k(where: str, k: int) -> None:
     """The accumulator's length: taps * channels per group must not overflow int32."""
     if k > MAX_K:
         raise ParameterError(
-            where, "too many products per output for an int32 accumulator", got=f"K = {k}", need=f"K <= {MAX_K}"
+            where,
+            "too many products per output for an int32 accumulator",
+            got=f"K = {k}",
+            need=f"K <= {MAX_K}",
         )
 
 

@@ -1,8 +1,9 @@
 """Recorded runs of ET-VK's own kernels, as calls that the executors here can repeat.
 
-A recording is a folder in a zip file of golden/upstream (one file per operator): case.json names the arguments in
-upstream's order, arrays lie beside it, and `out.raw.bin` is the whole output buffer after a run with the
-output prefilled with 0x5A. `out.mask.bin` has a byte per raw byte: bit 0 written by the kernel, bit 1 element.
+A recording is a folder in a zip file of golden/upstream (one file per operator): case.json names the
+arguments in upstream's order, arrays lie beside it, and `out.raw.bin` is the whole output buffer after a run
+with the output prefilled with 0x5A. `out.mask.bin` has a byte per raw byte: bit 0 written by the kernel, bit 1
+element.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def _recording(archive: zipfile.ZipFile, folder: str, case: dict[str, Any]) -> R
     (out,) = (a for a in case["args"] if a["kind"] in _OUTPUT_KINDS)
     (result,) = case["result"]["outputs"]
     arrays = {
-        name: np.load(io.BytesIO(archive.read(folder + a["file"]))) for name, a in arguments.items() if "file" in a
+        name: np.load(io.BytesIO(archive.read(folder + a["file"])))
+        for name, a in arguments.items()
+        if "file" in a
     }
     written = raw(result.get("raw"))
     if written is None:  # a texture: only its elements were read back

@@ -40,13 +40,17 @@ def find(name: str, where: str) -> Operator:
     """
     match = _NAME.match(name)
     if match is None:
-        raise UnknownOperatorError(where, "not an operator name", got=repr(name), need="namespace.name.overload")
+        raise UnknownOperatorError(
+            where, "not an operator name", got=repr(name), need="namespace.name.overload"
+        )
     base = match["base"]
     if base in TABLE:
         return Operator(name, "numpy", TABLE[base])
     if find_spec("torch") is None:
         raise UnknownOperatorError(
-            where, "float operator without an implementation", got=name,
+            where,
+            "float operator without an implementation",
+            got=name,
             need=f"one of {', '.join(sorted(TABLE))}, or torch installed (pip install 'refsim[torch]')",
         )
     return Operator(name, "torch", _from_torch(match["space"], base, match["overload"], where))

@@ -20,7 +20,9 @@ def permute_copy(x: np.ndarray, dims: Sequence[int]) -> np.ndarray:
     return np.ascontiguousarray(x.transpose(tuple(dims)))
 
 
-def mean(x: np.ndarray, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any = None) -> np.ndarray:
+def mean(
+    x: np.ndarray, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any = None
+) -> np.ndarray:
     """One addition after another in the order of memory, as kernels do it; NumPy's own sum pairs them."""
     axes = tuple(d % x.ndim for d in dim) if dim else tuple(range(x.ndim))
     kept = [d for d in range(x.ndim) if d not in axes]
@@ -87,7 +89,12 @@ def _windows(
 
 
 def max_pool2d_with_indices(
-    x: np.ndarray, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    x: np.ndarray,
+    kernel: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     taken, rows, columns = _windows(x, kernel, stride, padding, dilation, ceil_mode, -np.inf)
     best = taken.argmax(-1)

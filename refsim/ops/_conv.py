@@ -48,7 +48,9 @@ class ConvParams:
         for name, least in self.pairs().items():
             pair = getattr(self, name)
             if len(pair) != 2 or min(pair) < least or max(pair) >= 1 << 15:
-                raise ParameterError(self.where, f"{name} is not a legal pair", got=pair, need=f"two integers >= {least}")
+                raise ParameterError(
+                    self.where, f"{name} is not a legal pair", got=pair, need=f"two integers >= {least}"
+                )
             object.__setattr__(self, name, (int(pair[0]), int(pair[1])))
         if self.groups < 1:
             raise ParameterError(self.where, "groups is too small", got=self.groups, need=">= 1")
@@ -78,7 +80,10 @@ class ConvParams:
 
 
 def args(
-    *, x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8, transposed: bool = False, weight_channels: int = 0
+    *,
+    x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8,
+    transposed: bool = False,
+    weight_channels: int = 0,
 ) -> tuple[Arg, ...]:
     """The arguments in serialized order."""
     window = ["kernel_size", "stride", "padding", "output_padding", "dilation", "groups", "activation"]
@@ -129,7 +134,9 @@ def check(call: Call) -> None:
     per_group = channels // p.groups
     if p.groups > 1 and (per_group % 4 or (out // p.groups) % 4):
         raise ShapeError(
-            where, "grouped channels do not fill words", got=f"{per_group} -> {out // p.groups} per group",
+            where,
+            "grouped channels do not fill words",
+            got=f"{per_group} -> {out // p.groups} per group",
             need="multiples of 4",
         )
     need = (p.taps * per_group, align4(p.taps * per_group))
@@ -178,7 +185,7 @@ def define_conv(epilogue: Any, params: ConvParams, target: Target, x: np.ndarray
     """A convolution with weights in rows of taps: (N, OC, OH, OW), leading dims as the input's."""
     shape = shape_for(params, x.shape, len(consts["weight"]), None)
     weight = logical_weight(params, consts["weight"], x.shape[-3] // params.groups)
-    acc = accumulate(params, nchw4(x), weight, shape[-2:])
+    acc = accumulate(params, nchw4(x), weight, (shape[-2], shape[-1]))
     return requantized(epilogue, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
 
 
@@ -204,8 +211,14 @@ def launch(call: Call) -> Launch:
         out=out,
         spec=(x.hashed, out.hashed),
         push=words(
-            x.meta, out.meta, p.kernel_size, p.stride, p.padding, p.dilation,
-            align4(x.shape[-3] // p.groups) // 4, align4(c // p.groups) // 4,
+            x.meta,
+            out.meta,
+            p.kernel_size,
+            p.stride,
+            p.padding,
+            p.dilation,
+            align4(x.shape[-3] // p.groups) // 4,
+            align4(c // p.groups) // 4,
             quantization(call),
         ),
         domain=(w, align4(c) // 4, n * h),
@@ -240,7 +253,7 @@ def random_window(draw: Draw, largest: int = 4) -> dict[str, Any]:
     """Kernel, stride, padding and dilation, each pair with unequal sides as a rule."""
 
     def pair(low: int, high: int) -> tuple[int, int]:
-        return (draw.int(low, high), draw.int(low, high))
+        return (draw.integer(low, high), draw.integer(low, high))
 
     return {
         "kernel_size": pair(1, largest),
@@ -266,13 +279,15 @@ def sample_case(
             params["kernel_size"], params.get("dilation", (1, 1)), params["padding"], strict=True
         )
     ]
-    shape = (draw.int(1, 2), channels, least[0] + draw.int(0, 5), least[1] + draw.int(0, 9))
+    shape = (draw.integer(1, 2), channels, least[0] + draw.integer(0, 5), least[1] + draw.integer(0, 9))
     inputs = {"x": (shape, str(draw.choice(x_layouts)))}
     features = {"out_channels": out, "bias": draw.chance(70)}
-    return Case(op, params, inputs, str(draw.choice(CHANNELS_PACKED_INT8)), draw.int(0, 2**31), features)
+    return Case(op, params, inputs, str(draw.choice(CHANNELS_PACKED_INT8)), draw.integer(0, 2**31), features)
 
 
-BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2))
+BASE = dict(
+    in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2)
+)
 
 
 def cases(op: str) -> tuple[Case | ErrorCase, ...]:
@@ -286,8 +301,17 @@ def cases(op: str) -> tuple[Case | ErrorCase, ...]:
 
     return (
         Case(op, BASE, x, "4C", features=features, note="unequal window, batch 2"),
-        Case(op, {**BASE, "activation": "relu"}, x, "4W4C", features={"out_channels": 5}, note="relu, no bias"),
-        Case(op, {**BASE, "groups": 2}, grouped, "4W4C", features={"out_channels": 16, "bias": True}, note="grouped"),
+        Case(
+            op, {**BASE, "activation": "relu"}, x, "4W4C", features={"out_channels": 5}, note="relu, no bias"
+        ),
+        Case(
+            op,
+            {**BASE, "groups": 2},
+            grouped,
+            "4W4C",
+            features={"out_channels": 16, "bias": True},
+            note="grouped",
+        ),
         refuse(ParameterError, "in_scale", in_scale=2.0**-61),
         refuse(ParameterError, "stride", stride=(0, 1)),
         refuse(ParameterError, "activation", activation="gelu"),

@@ -52,12 +52,11 @@ def params(*names: str) -> tuple[Arg, ...]:
 
 def random_shape(draw: Draw, max_rank: int = 4, largest: Sequence[int] = (3, 13, 7, 11)) -> tuple[int, ...]:
     """A small shape of random rank, NCHW, every residue mod 4 likely; outer dims beyond 4 stay tiny."""
-    rank = draw.int(1, max_rank)
+    rank = draw.integer(1, max_rank)
     limits = ([2] * 4 + list(largest))[-rank:]
-    return tuple(draw.int(1, limit) for limit in limits)
+    return tuple(draw.integer(1, limit) for limit in limits)
 
 
 def compatible(first: Layout, layouts: Sequence[Layout]) -> list[Layout]:
     """The layouts that pack the same dim in the same block size."""
     return [row for row in layouts if row.packed_dim_info == first.packed_dim_info]
-

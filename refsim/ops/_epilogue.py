@@ -75,7 +75,12 @@ def check_constants(call: Call, out: int, k: int) -> None:
 
 
 def requantized(
-    epilogue: Any, params: Any, target: Target, acc: np.ndarray, consts: Mapping[str, Any], spread: tuple[int, ...]
+    epilogue: Any,
+    params: Any,
+    target: Target,
+    acc: np.ndarray,
+    consts: Mapping[str, Any],
+    spread: tuple[int, ...],
 ) -> np.ndarray:
     """int8 output of integer sums whose last dims are (OC, *rest); ``spread`` shapes a per-channel vector."""
     sums, scales, bias = (consts[name] for name in CONSTS[1:])
@@ -186,7 +191,7 @@ def row_constants(params: Any, out: int, k: int, with_bias: bool, draw: Draw) ->
 def per_channel(params: Any, sums: np.ndarray, k: int, with_bias: bool, draw: Draw) -> dict[str, Any]:
     """weight_sums, weight_scales and bias, padded to 4."""
     out = len(sums)
-    spread = 2.0 ** draw.int(-1, 2) * 40.0 * params.out_scale / (params.in_scale * 74.0 * 74.0 * k**0.5)
+    spread = 2.0 ** draw.integer(-1, 2) * 40.0 * params.out_scale / (params.in_scale * 74.0 * 74.0 * k**0.5)
     scales = draw.uniform(0.5, 1.5, (out,)) * min(max(spread, 2.0**-58), 2.0**58)
     bias = draw.uniform(-60.0, 60.0, (out,)) * params.out_scale
     return {

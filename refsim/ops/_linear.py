@@ -1,6 +1,6 @@
 """What the two linear operators share: parameters, meaning, launch, random data.
 
-    acc[m, o] = sum over k of q_x[m, k] * w[o, k];  then the integer epilogue
+acc[m, o] = sum over k of q_x[m, k] * w[o, k];  then the integer epilogue
 """
 
 from __future__ import annotations
@@ -110,4 +110,3 @@ def constants(
 ) -> dict[str, Any]:
     k = shapes["x"][-1]
     return epilogue.row_constants(params, features["out_channels"], k, features.get("bias", False), draw)
-

@@ -32,7 +32,9 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     return x.reshape(-1)
 
 
-def out_shape(params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any) -> tuple[int, ...]:
+def out_shape(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any
+) -> tuple[int, ...]:
     return (prod(shapes["x"]),)
 
 
@@ -67,12 +69,14 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
 
 def sample(draw: Draw) -> Case:
     inputs = {"x": (elementwise.random_shape(draw), str(draw.choice(INT8_LAYOUTS)))}
-    return Case("int8x4_to_nchw", {}, inputs, str(PACKED_4W), draw.int(0, 2**31))
+    return Case("int8x4_to_nchw", {}, inputs, str(PACKED_4W), draw.integer(0, 2**31))
 
 
 CASES = (
     Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4W"),
-    ErrorCase(Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4C"), LayoutError, "out has a layout"),
+    ErrorCase(
+        Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4C"), LayoutError, "out has a layout"
+    ),
 )
 
 OP = OpSpec(

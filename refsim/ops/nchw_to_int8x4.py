@@ -34,9 +34,13 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     return x.reshape(params.shape)
 
 
-def out_shape(params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any) -> tuple[int, ...]:
+def out_shape(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any
+) -> tuple[int, ...]:
     if shapes["x"] != (prod(params.shape),):
-        raise ShapeError("nchw_to_int8x4", "x is not the tensor's bytes", got=shapes["x"], need=[prod(params.shape)])
+        raise ShapeError(
+            "nchw_to_int8x4", "x is not the tensor's bytes", got=shapes["x"], need=[prod(params.shape)]
+        )
     return tuple(params.shape)
 
 
@@ -70,13 +74,17 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
 def sample(draw: Draw) -> Case:
     shape = elementwise.random_shape(draw)
     inputs = {"x": ((prod(shape),), str(PACKED_4W))}
-    return Case("nchw_to_int8x4", {"shape": shape}, inputs, str(draw.choice(INT8_LAYOUTS)), draw.int(0, 2**31))
+    return Case(
+        "nchw_to_int8x4", {"shape": shape}, inputs, str(draw.choice(INT8_LAYOUTS)), draw.integer(0, 2**31)
+    )
 
 
 CASES = (
     Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((210,), "4W")}, "4W4C"),
     ErrorCase(
-        Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((209,), "4W")}, "4W4C"), ShapeError, "not the tensor's bytes"
+        Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((209,), "4W")}, "4W4C"),
+        ShapeError,
+        "not the tensor's bytes",
     ),
 )
 

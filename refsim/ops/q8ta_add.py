@@ -41,7 +41,9 @@ class Params:
             check_scale("q8ta_add", f"{name}_scale", getattr(self, f"{name}_scale"))
             check_zero_point("q8ta_add", f"{name}_zp", getattr(self, f"{name}_zp"))
         if self.alpha and not 2.0**-30 <= abs(self.alpha) <= 2.0**30:
-            raise ParameterError("q8ta_add", "alpha is out of range", got=self.alpha, need="0 or 2**-30 <= |alpha| <= 2**30")
+            raise ParameterError(
+                "q8ta_add", "alpha is out of range", got=self.alpha, need="0 or 2**-30 <= |alpha| <= 2**30"
+            )
 
 
 @jitable
@@ -55,8 +57,14 @@ def _sum(qa, qb, a_scale, a_zp, b_scale, b_zp, alpha, flags):  # type: ignore[no
 def define(params: Params, target: Target, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     flags = target.profile.flags
     y = _sum(
-        a.astype(np.int32), b.astype(np.int32), np.float32(params.a_scale), params.a_zp,
-        np.float32(params.b_scale), params.b_zp, np.float32(params.alpha), flags,
+        a.astype(np.int32),
+        b.astype(np.int32),
+        np.float32(params.a_scale),
+        params.a_zp,
+        np.float32(params.b_scale),
+        params.b_zp,
+        np.float32(params.alpha),
+        flags,
     )
     return requant(y, inv_scale(params.out_scale), params.out_zp, flags).astype(np.int8)
 
@@ -70,8 +78,14 @@ def launch(call: Call) -> Launch:
         call,
         spec=(call.out.hashed, call.descs["a"].hashed, call.descs["b"].hashed),
         params=(
-            np.float32(p.a_scale), p.a_zp, np.float32(p.b_scale), p.b_zp,
-            inv_scale(p.out_scale), p.out_zp, np.float32(p.alpha), call.target.profile.flags,
+            np.float32(p.a_scale),
+            p.a_zp,
+            np.float32(p.b_scale),
+            p.b_zp,
+            inv_scale(p.out_scale),
+            p.out_zp,
+            np.float32(p.alpha),
+            call.target.profile.flags,
         ),
     )
 
@@ -93,7 +107,14 @@ def kernel(covered, spec, push, a, b, out):  # type: ignore[no-untyped-def]
             word_b = b[index.word_idx(push, B, b_hash, w, h, c, n)]
             for k in range(lanes):
                 total = _sum(
-                    lane(word_a, k), lane(word_b, k), a_scale, push[A_ZP], b_scale, push[B_ZP], alpha, push[FLAGS]
+                    lane(word_a, k),
+                    lane(word_b, k),
+                    a_scale,
+                    push[A_ZP],
+                    b_scale,
+                    push[B_ZP],
+                    alpha,
+                    push[FLAGS],
                 )
                 word = insert(word, k, requant(total, inv, push[ZP], push[FLAGS]))
         out[i] = word
@@ -102,18 +123,23 @@ def kernel(covered, spec, push, a, b, out):  # type: ignore[no-untyped-def]
 def check(call: Call) -> None:
     a, b = call.descs["a"].shape, call.descs["b"].shape
     if a != b:
-        raise ShapeError("q8ta_add", "a and b differ in shape (no broadcasting)", got=f"{a} and {b}", need="equal shapes")
+        raise ShapeError(
+            "q8ta_add", "a and b differ in shape (no broadcasting)", got=f"{a} and {b}", need="equal shapes"
+        )
 
 
 def sample(draw: Draw) -> Case:
     shape = elementwise.random_shape(draw)
     a = draw.choice(INT8_LAYOUTS)
-    b, out = draw.choice(elementwise.compatible(a, INT8_LAYOUTS)), draw.choice(elementwise.compatible(a, INT8_LAYOUTS))
+    b, out = (
+        draw.choice(elementwise.compatible(a, INT8_LAYOUTS)),
+        draw.choice(elementwise.compatible(a, INT8_LAYOUTS)),
+    )
     params = {f"{t}_scale": draw.scale() for t in ("a", "b", "out")}
     params |= {f"{t}_zp": draw.zero_point() for t in ("a", "b", "out")}
     params["alpha"] = draw.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
     inputs = {"a": (shape, str(a)), "b": (shape, str(b))}
-    return Case("q8ta_add", params, inputs, str(out), seed=draw.int(0, 2**31))
+    return Case("q8ta_add", params, inputs, str(out), seed=draw.integer(0, 2**31))
 
 
 _PARAMS = dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.06, out_zp=5)
@@ -121,7 +147,9 @@ _SHAPES = {"a": ((2, 5, 3, 7), "4W4C"), "b": ((2, 5, 3, 7), "4C1W")}
 
 CASES = (
     Case("q8ta_add", _PARAMS, _SHAPES, "4C", note="three layouts that pack the same dim"),
-    Case("q8ta_add", {**_PARAMS, "alpha": 0.5}, _SHAPES, "4W4C", note="alpha, which upstream's kernel ignores"),
+    Case(
+        "q8ta_add", {**_PARAMS, "alpha": 0.5}, _SHAPES, "4W4C", note="alpha, which upstream's kernel ignores"
+    ),
     ErrorCase(Case("q8ta_add", {**_PARAMS, "a_scale": 0.0}, _SHAPES, "4C"), ParameterError, "a_scale"),
     ErrorCase(Case("q8ta_add", {**_PARAMS, "b_zp": 128}, _SHAPES, "4C"), ParameterError, "b_zp"),
     ErrorCase(

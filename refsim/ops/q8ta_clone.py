@@ -64,7 +64,9 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
 
 def sample(draw: Draw) -> Case:
     x, out = draw.choice(INT8_LAYOUTS), draw.choice(INT8_LAYOUTS)
-    return Case("q8ta_clone", {}, {"x": (elementwise.random_shape(draw), str(x))}, str(out), draw.int(0, 2**31))
+    return Case(
+        "q8ta_clone", {}, {"x": (elementwise.random_shape(draw), str(x))}, str(out), draw.integer(0, 2**31)
+    )
 
 
 _SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}

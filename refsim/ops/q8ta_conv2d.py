@@ -32,9 +32,7 @@ def uses_im2col(params: conv.ConvParams, channels: int, out_hw: tuple[int, int],
     return target.mali or (params.groups == 1 and small)
 
 
-def input_layout(
-    params: conv.ConvParams, x: tuple[int, ...], out: tuple[int, ...], target: Target
-) -> Layout:
+def input_layout(params: conv.ConvParams, x: tuple[int, ...], out: tuple[int, ...], target: Target) -> Layout:
     """What the dynamic convolution layout becomes for the kernel that will run."""
     return PACKED_4C if uses_im2col(params, x[-3], (out[-2], out[-1]), target) else PACKED_4C1W
 

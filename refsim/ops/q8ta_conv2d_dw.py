@@ -33,8 +33,10 @@ class Params(conv.ConvParams):
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
     weight = np.moveaxis(consts["weight"], -1, 0)[..., None]  # (OC, KH, KW, 1)
     shape = conv.shape_for(params, x.shape, len(weight), None)
-    acc = conv.accumulate(params, conv.nchw4(x), weight, shape[-2:])
-    return epilogue.requantized(epilogue.float_epilogue, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
+    acc = conv.accumulate(params, conv.nchw4(x), weight, (shape[-2], shape[-1]))
+    return epilogue.requantized(epilogue.float_epilogue, params, target, acc, consts, (-1, 1, 1)).reshape(
+        shape
+    )
 
 
 def out_shape(
@@ -47,13 +49,17 @@ def check(call: Call) -> None:
     p, channels, out = call.params, call.descs["x"].shape[-3], call.out.shape[-3]
     if not p.groups == channels == out or channels % 4:
         raise ShapeError(
-            p.where, "not depthwise in whole words", got=f"{channels} -> {out}, {p.groups} groups",
+            p.where,
+            "not depthwise in whole words",
+            got=f"{channels} -> {out}, {p.groups} groups",
             need="groups == input channels == output channels, a multiple of 4",
         )
     weight = call.consts["weight"]
     assert weight is not None
     if weight.shape[:-1] != p.kernel_size:
-        raise ShapeError(p.where, "weight has the wrong shape", got=weight.shape, need=(*p.kernel_size, channels))
+        raise ShapeError(
+            p.where, "weight has the wrong shape", got=weight.shape, need=(*p.kernel_size, channels)
+        )
     epilogue.check_constants(call, out, p.taps)
 
 
@@ -99,7 +105,7 @@ def constants(
 
 
 def sample(draw: Draw) -> Case:
-    channels = 4 * draw.int(1, 4)
+    channels = 4 * draw.integer(1, 4)
     params = epilogue.random_quantization(draw) | conv.random_window(draw, 5) | {"groups": channels}
     return conv.sample_case(draw, Params.where, params, channels, channels)
 

@@ -78,8 +78,8 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 def sample(draw: Draw) -> Case:
     params = epilogue.random_quantization(draw)
     groups = draw.choice([1, 1, 1, 2, 3])
-    per_group = draw.int(1, 9) if groups == 1 else 4 * draw.int(1, 2)
-    out = draw.int(1, 10) if groups == 1 else 4 * groups * draw.int(1, 2)
+    per_group = draw.integer(1, 9) if groups == 1 else 4 * draw.integer(1, 2)
+    out = draw.integer(1, 10) if groups == 1 else 4 * groups * draw.integer(1, 2)
     params |= conv.random_window(draw) | {"groups": groups}
     return conv.sample_case(draw, Params.where, params, per_group * groups, out)
 

@@ -34,7 +34,9 @@ def expand(call: Call) -> Sequence[Part]:
     values = asdict(call.params)
     windows = im2col.bind(im2col.params(**values), call.descs, {}, "4W4C", target=call.target)
     window = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
-    over = replace(call, op=pointwise, params=pointwise.params(**{**values, **window}), descs={"x": windows.out})
+    over = replace(
+        call, op=pointwise, params=pointwise.params(**{**values, **window}), descs={"x": windows.out}
+    )
     return (Part(windows, {"x": "x"}, "scratch"), Part(over, {"x": "scratch"}))
 
 
@@ -43,15 +45,17 @@ def check(call: Call) -> None:
     channels, groups = call.descs["x"].shape[-3], call.params.groups
     if channels % (4 * groups):
         raise ShapeError(
-            Params.where, "channels per group do not fill words", got=f"{channels} in {groups} groups",
+            Params.where,
+            "channels per group do not fill words",
+            got=f"{channels} in {groups} groups",
             need="a multiple of 4 per group",
         )
 
 
 def sample(draw: Draw) -> Case:
     groups = draw.choice([1, 1, 1, 2, 3])
-    channels = 4 * groups * draw.int(1, 2)
-    out = draw.int(1, 10) if groups == 1 else 4 * groups * draw.int(1, 2)
+    channels = 4 * groups * draw.integer(1, 2)
+    out = draw.integer(1, 10) if groups == 1 else 4 * groups * draw.integer(1, 2)
     params = epilogue.random_quantization(draw) | conv.random_window(draw) | {"groups": groups}
     return conv.sample_case(draw, Params.where, params, channels, out)
 
@@ -60,7 +64,8 @@ CASES = (
     *conv.cases(Params.where),
     ErrorCase(
         Case(Params.where, conv.BASE, {"x": ((1, 6, 5, 6), "4C1W")}, "4C", features={"out_channels": 4}),
-        ShapeError, "do not fill words",
+        ShapeError,
+        "do not fill words",
     ),
 )
 

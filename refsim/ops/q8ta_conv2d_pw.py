@@ -67,12 +67,17 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-
 def sample(draw: Draw) -> Case:
     groups = draw.choice([1, 1, 1, 2])
-    per_group = draw.int(1, 20) if groups == 1 else 4 * draw.int(1, 3)
-    out = draw.int(1, 18) if groups == 1 else 4 * groups * draw.int(1, 3)
-    window = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": groups}
+    per_group = draw.integer(1, 20) if groups == 1 else 4 * draw.integer(1, 3)
+    out = draw.integer(1, 18) if groups == 1 else 4 * groups * draw.integer(1, 3)
+    window = {
+        "kernel_size": (1, 1),
+        "stride": (1, 1),
+        "padding": (0, 0),
+        "dilation": (1, 1),
+        "groups": groups,
+    }
     params = epilogue.random_quantization(draw) | window
     return conv.sample_case(draw, Params.where, params, per_group * groups, out, x_layouts=(PACKED_4W4C,))
 
@@ -83,10 +88,23 @@ _FEATURES = {"out_channels": 12, "bias": True}
 
 CASES = (
     Case(Params.where, _BASE, _X, "4C1W", features=_FEATURES),
-    Case(Params.where, {**_BASE, "activation": "relu"}, _X, "4W4C", features={"out_channels": 5}, note="relu, no bias"),
-    ErrorCase(Case(Params.where, {**_BASE, "stride": (2, 2)}, _X, "4C", features=_FEATURES), ParameterError, "stride"),
+    Case(
+        Params.where,
+        {**_BASE, "activation": "relu"},
+        _X,
+        "4W4C",
+        features={"out_channels": 5},
+        note="relu, no bias",
+    ),
     ErrorCase(
-        Case(Params.where, _BASE, {"x": ((2, 8, 7, 9), "4C")}, "4C", features=_FEATURES), LayoutError, "x has a layout"
+        Case(Params.where, {**_BASE, "stride": (2, 2)}, _X, "4C", features=_FEATURES),
+        ParameterError,
+        "stride",
+    ),
+    ErrorCase(
+        Case(Params.where, _BASE, {"x": ((2, 8, 7, 9), "4C")}, "4C", features=_FEATURES),
+        LayoutError,
+        "x has a layout",
     ),
 )
 

@@ -35,7 +35,10 @@ class Params(conv.ConvParams):
             raise ParameterError(self.where, "dilation is not supported", got=self.dilation, need=(1, 1))
         if any(extra >= step for extra, step in zip(self.output_padding, self.stride, strict=True)):
             raise ParameterError(
-                self.where, "output_padding is too large", got=self.output_padding, need=f"less than {self.stride}"
+                self.where,
+                "output_padding is too large",
+                got=self.output_padding,
+                need=f"less than {self.stride}",
             )
 
     def pairs(self) -> dict[str, int]:
@@ -98,15 +101,15 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 
 def sample(draw: Draw) -> Case:
     groups = draw.choice([1, 1, 1, 2])
-    per_group = draw.int(1, 9) if groups == 1 else 4 * draw.int(1, 2)
-    out = draw.int(1, 10) if groups == 1 else 4 * groups * draw.int(1, 2)
-    stride = (draw.int(1, 3), draw.int(1, 3))
-    kernel_size = (draw.int(1, 4), draw.int(1, 4))
+    per_group = draw.integer(1, 9) if groups == 1 else 4 * draw.integer(1, 2)
+    out = draw.integer(1, 10) if groups == 1 else 4 * groups * draw.integer(1, 2)
+    stride = (draw.integer(1, 3), draw.integer(1, 3))
+    kernel_size = (draw.integer(1, 4), draw.integer(1, 4))
     params = epilogue.random_quantization(draw) | {
         "kernel_size": kernel_size,
         "stride": stride,
-        "padding": (draw.int(0, (kernel_size[0] - 1) // 2), draw.int(0, (kernel_size[1] - 1) // 2)),
-        "output_padding": (draw.int(0, stride[0] - 1), draw.int(0, stride[1] - 1)),
+        "padding": (draw.integer(0, (kernel_size[0] - 1) // 2), draw.integer(0, (kernel_size[1] - 1) // 2)),
+        "output_padding": (draw.integer(0, stride[0] - 1), draw.integer(0, stride[1] - 1)),
         "groups": groups,
     }
     return conv.sample_case(draw, Params.where, params, per_group * groups, out)
@@ -118,15 +121,27 @@ _FEATURES = {"out_channels": 12, "bias": True}
 
 CASES = (
     Case(Params.where, _BASE, _X, "4C1W", features=_FEATURES),
-    Case(Params.where, {**_BASE, "output_padding": (1, 2), "activation": "relu"}, _X, "4W4C", features=_FEATURES),
-    ErrorCase(Case(Params.where, {**_BASE, "dilation": (2, 2)}, _X, "4C", features=_FEATURES), ParameterError, "dilation"),
+    Case(
+        Params.where,
+        {**_BASE, "output_padding": (1, 2), "activation": "relu"},
+        _X,
+        "4W4C",
+        features=_FEATURES,
+    ),
+    ErrorCase(
+        Case(Params.where, {**_BASE, "dilation": (2, 2)}, _X, "4C", features=_FEATURES),
+        ParameterError,
+        "dilation",
+    ),
     ErrorCase(
         Case(Params.where, {**_BASE, "output_padding": (2, 0)}, _X, "4C", features=_FEATURES),
-        ParameterError, "output_padding",
+        ParameterError,
+        "output_padding",
     ),
     ErrorCase(
         Case(Params.where, {**_BASE, "groups": 2}, {"x": ((2, 6, 4, 5), "4C")}, "4C", features=_FEATURES),
-        ShapeError, "do not fill words",
+        ShapeError,
+        "do not fill words",
     ),
 )
 

@@ -69,7 +69,7 @@ def sample(draw: Draw) -> Case:
     params = {"scale": draw.scale(), "zp": draw.zero_point()}
     shape = elementwise.random_shape(draw, max_rank=8)
     x, out = draw.choice(INT8_LAYOUTS), draw.choice(FLOAT_LAYOUTS)
-    return Case("q8ta_dequantize", params, {"x": (shape, str(x))}, str(out), draw.int(0, 2**31))
+    return Case("q8ta_dequantize", params, {"x": (shape, str(x))}, str(out), draw.integer(0, 2**31))
 
 
 _PARAMS = dict(scale=0.05, zp=-3)
@@ -77,7 +77,13 @@ _SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
 
 CASES = (
     Case("q8ta_dequantize", _PARAMS, _SHAPES, "CHANNELS_PACKED"),
-    Case("q8ta_dequantize", _PARAMS, {"x": ((2, 1, 2, 1, 3, 2, 3, 5), "4H4W")}, "WIDTH_PACKED", note="eight dims"),
+    Case(
+        "q8ta_dequantize",
+        _PARAMS,
+        {"x": ((2, 1, 2, 1, 3, 2, 3, 5), "4H4W")},
+        "WIDTH_PACKED",
+        note="eight dims",
+    ),
     ErrorCase(Case("q8ta_dequantize", dict(scale=0.1, zp=200), _SHAPES, "W"), ParameterError, "zp"),
     ErrorCase(Case("q8ta_dequantize", _PARAMS, _SHAPES, "4C"), LayoutError, "out has a layout"),
 )

@@ -40,7 +40,9 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     framed = np.full((n, channels, height + 1, width + 1), params.in_zp, np.int8)
     framed[:, :, :height, :width] = image
     rows = np.stack([params.source(0, oh, i, height) for i in range(params.kernel_size[0])])
-    columns = np.stack([params.source(1, epilogue.align4(ow), j, width) for j in range(params.kernel_size[1])])
+    columns = np.stack(
+        [params.source(1, epilogue.align4(ow), j, width) for j in range(params.kernel_size[1])]
+    )
     windows = framed[:, :, rows[:, None, :, None], columns[None, :, None, :]]  # N, C, KH, KW, OH, OW
     grouped = windows.reshape(n, params.groups, -1, *windows.shape[2:])
     return np.moveaxis(grouped, 2, 4).reshape(*x.shape[:-3], -1, oh, epilogue.align4(ow))
@@ -59,7 +61,9 @@ def check(call: Call) -> None:
     channels, groups = call.descs["x"].shape[-3], call.params.groups
     if channels % (4 * groups):
         raise ShapeError(
-            "q8ta_im2col", "channels per group do not fill words", got=f"{channels} in {groups} groups",
+            "q8ta_im2col",
+            "channels per group do not fill words",
+            got=f"{channels} in {groups} groups",
             need="a multiple of 4 per group",
         )
 
@@ -77,8 +81,15 @@ def launch(call: Call) -> Launch:
         out=out,
         spec=(x.hashed, out.hashed),
         push=words(
-            x.meta, out.meta, p.kernel_size, p.stride, p.padding, p.dilation,
-            x.shape[-3] // p.groups // 4, 0, p.in_zp,
+            x.meta,
+            out.meta,
+            p.kernel_size,
+            p.stride,
+            p.padding,
+            p.dilation,
+            x.shape[-3] // p.groups // 4,
+            0,
+            p.in_zp,
         ),
         domain=(w, c // 4, n * h),
         local=(8, 8, 1),
@@ -104,13 +115,15 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
 
 def sample(draw: Draw) -> Case:
     groups = draw.choice([1, 1, 2])
-    channels = 4 * groups * draw.int(1, 2)
+    channels = 4 * groups * draw.integer(1, 2)
     params = {"in_scale": 1.0, "in_zp": draw.zero_point(), "out_scale": 1.0, "out_zp": 0, "groups": groups}
     case = conv.sample_case(draw, "q8ta_im2col", params | conv.random_window(draw), channels, 0)
     return Case("q8ta_im2col", case.params, case.inputs, str(PACKED_4W4C), case.seed)
 
 
-_BASE = dict(in_scale=1.0, in_zp=-7, out_scale=1.0, out_zp=0, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2))
+_BASE = dict(
+    in_scale=1.0, in_zp=-7, out_scale=1.0, out_zp=0, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2)
+)
 
 CASES = (
     Case("q8ta_im2col", _BASE, {"x": ((2, 8, 7, 9), "4C1W")}, "4W4C"),

@@ -60,10 +60,10 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 
 def sample(draw: Draw) -> Case:
     lead = draw.choice([(), (), (2,), (2, 3)])
-    shape = (*lead, draw.int(1, 9), 4 * draw.int(1, 12))
-    features = {"out_channels": draw.int(1, 18), "bias": draw.chance(70)}
+    shape = (*lead, draw.integer(1, 9), 4 * draw.integer(1, 12))
+    features = {"out_channels": draw.integer(1, 18), "bias": draw.chance(70)}
     params = epilogue.random_quantization(draw)
-    return Case("q8ta_linear", params, {"x": (shape, "4H4W")}, "4H4W", draw.int(0, 2**31), features)
+    return Case("q8ta_linear", params, {"x": (shape, "4H4W")}, "4H4W", draw.integer(0, 2**31), features)
 
 
 _BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9)
@@ -72,14 +72,31 @@ _FEATURES = {"out_channels": 7, "bias": True}
 CASES = (
     Case("q8ta_linear", _BASE, {"x": ((6, 16), "4H4W")}, "4H4W", features=_FEATURES),
     Case("q8ta_linear", _BASE, {"x": ((2, 3, 16), "4H4W")}, "4H4W", features=_FEATURES, note="leading dim"),
-    ErrorCase(Case("q8ta_linear", _BASE, {"x": ((6, 14), "4H4W")}, "4H4W", features=_FEATURES), ShapeError, "fill words"),
-    ErrorCase(Case("q8ta_linear", _BASE, {"x": ((6, 16), "4W")}, "4H4W", features=_FEATURES), LayoutError, "x has a layout"),
     ErrorCase(
-        Case("q8ta_linear", {**_BASE, "out_scale": float("nan")}, {"x": ((6, 16), "4H4W")}, "4H4W", features=_FEATURES),
-        ParameterError, "out_scale",
+        Case("q8ta_linear", _BASE, {"x": ((6, 14), "4H4W")}, "4H4W", features=_FEATURES),
+        ShapeError,
+        "fill words",
     ),
     ErrorCase(
-        Case("q8ta_linear", _BASE, {"x": ((1, 131072), "4H4W")}, "4H4W", features=_FEATURES), ParameterError, "K = 131072"
+        Case("q8ta_linear", _BASE, {"x": ((6, 16), "4W")}, "4H4W", features=_FEATURES),
+        LayoutError,
+        "x has a layout",
+    ),
+    ErrorCase(
+        Case(
+            "q8ta_linear",
+            {**_BASE, "out_scale": float("nan")},
+            {"x": ((6, 16), "4H4W")},
+            "4H4W",
+            features=_FEATURES,
+        ),
+        ParameterError,
+        "out_scale",
+    ),
+    ErrorCase(
+        Case("q8ta_linear", _BASE, {"x": ((1, 131072), "4H4W")}, "4H4W", features=_FEATURES),
+        ParameterError,
+        "K = 131072",
     ),
 )
 

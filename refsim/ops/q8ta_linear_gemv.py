@@ -52,15 +52,17 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 def check(call: Call) -> None:
     rows = prod(call.descs["x"].shape[:-1])
     if rows != 1:
-        raise ShapeError("q8ta_linear_gemv", "more than one row", got=f"M = {rows}", need="M == 1, or q8ta_linear")
+        raise ShapeError(
+            "q8ta_linear_gemv", "more than one row", got=f"M = {rows}", need="M == 1, or q8ta_linear"
+        )
     linear.check(call)
 
 
 def sample(draw: Draw) -> Case:
-    shape = (*draw.choice([(), (1,), (1, 1)]), 4 * draw.int(1, 24))
-    features = {"out_channels": draw.int(1, 34), "bias": draw.chance(70)}
+    shape = (*draw.choice([(), (1,), (1, 1)]), 4 * draw.integer(1, 24))
+    features = {"out_channels": draw.integer(1, 34), "bias": draw.chance(70)}
     params = epilogue.random_quantization(draw)
-    return Case("q8ta_linear_gemv", params, {"x": (shape, "4W")}, "4W", draw.int(0, 2**31), features)
+    return Case("q8ta_linear_gemv", params, {"x": (shape, "4W")}, "4W", draw.integer(0, 2**31), features)
 
 
 _BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9)
@@ -68,12 +70,25 @@ _FEATURES = {"out_channels": 7, "bias": True}
 
 CASES = (
     Case("q8ta_linear_gemv", _BASE, {"x": ((1, 16), "4W")}, "4W", features=_FEATURES),
-    Case("q8ta_linear_gemv", {**_BASE, "activation": "relu"}, {"x": ((16,), "4W")}, "4W", features={"out_channels": 12}),
-    ErrorCase(Case("q8ta_linear_gemv", _BASE, {"x": ((3, 16), "4W")}, "4W", features=_FEATURES), ShapeError, "M = 3"),
-    ErrorCase(Case("q8ta_linear_gemv", _BASE, {"x": ((1, 16), "4H4W")}, "4W", features=_FEATURES), LayoutError, "layout"),
+    Case(
+        "q8ta_linear_gemv",
+        {**_BASE, "activation": "relu"},
+        {"x": ((16,), "4W")},
+        "4W",
+        features={"out_channels": 12},
+    ),
+    ErrorCase(
+        Case("q8ta_linear_gemv", _BASE, {"x": ((3, 16), "4W")}, "4W", features=_FEATURES), ShapeError, "M = 3"
+    ),
+    ErrorCase(
+        Case("q8ta_linear_gemv", _BASE, {"x": ((1, 16), "4H4W")}, "4W", features=_FEATURES),
+        LayoutError,
+        "layout",
+    ),
     ErrorCase(
         Case("q8ta_linear_gemv", {**_BASE, "in_zp": -129}, {"x": ((1, 16), "4W")}, "4W", features=_FEATURES),
-        ParameterError, "in_zp",
+        ParameterError,
+        "in_zp",
     ),
 )
 

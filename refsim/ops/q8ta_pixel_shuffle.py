@@ -56,14 +56,18 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     r = params.upscale
     channels, height, width = x.shape[-3:]
     split = x.reshape(-1, channels // (r * r), r, r, height, width)
-    moved = split.transpose(0, 1, 4, 2, 5, 3).reshape(*x.shape[:-3], channels // (r * r), height * r, width * r)
+    moved = split.transpose(0, 1, 4, 2, 5, 3).reshape(
+        *x.shape[:-3], channels // (r * r), height * r, width * r
+    )
     if params.moves_bytes:
         return moved.copy()
     y = f32(moved.astype(np.int32) - params.in_zp) * np.float32(params.in_scale)
     return requant(y, np.float32(params.out_inv_scale), params.out_zp, target.profile.flags).astype(np.int8)
 
 
-def out_shape(params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any) -> tuple[int, ...]:
+def out_shape(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any
+) -> tuple[int, ...]:
     shape, r = shapes["x"], params.upscale
     if len(shape) < 3 or shape[-3] % (r * r):
         raise ShapeError("q8ta_pixel_shuffle", "channels do not divide", got=shape, need=f"C % {r * r} == 0")
@@ -83,7 +87,11 @@ def launch(call: Call) -> Launch:
         call,
         spec=(call.out.hashed, call.descs["x"].hashed, int(p.moves_bytes)),
         params=(
-            p.upscale, np.float32(p.in_scale), p.in_zp, np.float32(p.out_inv_scale), p.out_zp,
+            p.upscale,
+            np.float32(p.in_scale),
+            p.in_zp,
+            np.float32(p.out_inv_scale),
+            p.out_zp,
             call.target.profile.flags,
         ),
     )
@@ -112,7 +120,7 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
 
 def sample(draw: Draw) -> Case:
     r = draw.choice([2, 2, 2, 1, 3])
-    n, c, h, w = draw.int(1, 2), draw.int(1, 6), draw.int(1, 6), draw.int(1, 6)
+    n, c, h, w = draw.integer(1, 2), draw.integer(1, 6), draw.integer(1, 6), draw.integer(1, 6)
     scale, zp = draw.scale(), draw.zero_point()
     alike = draw.chance(40)
     params = {
@@ -124,7 +132,7 @@ def sample(draw: Draw) -> Case:
     }
     x, out = draw.choice(CHANNELS_PACKED_INT8), draw.choice(CHANNELS_PACKED_INT8)
     inputs = {"x": ((n, c * r * r, h, w), str(x))}
-    return Case("q8ta_pixel_shuffle", params, inputs, str(out), draw.int(0, 2**31))
+    return Case("q8ta_pixel_shuffle", params, inputs, str(out), draw.integer(0, 2**31))
 
 
 _PARAMS = dict(in_scale=0.03, in_zp=-3, out_inv_scale=20.0, out_zp=7, upscale=2)
@@ -132,10 +140,21 @@ _SHAPES = {"x": ((2, 20, 3, 7), "4W4C")}
 
 CASES = (
     Case("q8ta_pixel_shuffle", _PARAMS, _SHAPES, "4C1W", note="requantized"),
-    Case("q8ta_pixel_shuffle", dict(in_scale=0.5, in_zp=1, out_inv_scale=2.0, out_zp=1, upscale=2), _SHAPES, "4C"),
-    Case("q8ta_pixel_shuffle", {**_PARAMS, "upscale": 3}, {"x": ((1, 18, 2, 5), "4C")}, "4W4C", note="r == 3"),
-    ErrorCase(Case("q8ta_pixel_shuffle", _PARAMS, {"x": ((1, 6, 2, 5), "4C")}, "4C"), ShapeError, "do not divide"),
-    ErrorCase(Case("q8ta_pixel_shuffle", {**_PARAMS, "upscale": 0}, _SHAPES, "4C"), ParameterError, "upscale"),
+    Case(
+        "q8ta_pixel_shuffle",
+        dict(in_scale=0.5, in_zp=1, out_inv_scale=2.0, out_zp=1, upscale=2),
+        _SHAPES,
+        "4C",
+    ),
+    Case(
+        "q8ta_pixel_shuffle", {**_PARAMS, "upscale": 3}, {"x": ((1, 18, 2, 5), "4C")}, "4W4C", note="r == 3"
+    ),
+    ErrorCase(
+        Case("q8ta_pixel_shuffle", _PARAMS, {"x": ((1, 6, 2, 5), "4C")}, "4C"), ShapeError, "do not divide"
+    ),
+    ErrorCase(
+        Case("q8ta_pixel_shuffle", {**_PARAMS, "upscale": 0}, _SHAPES, "4C"), ParameterError, "upscale"
+    ),
 )
 
 OP = OpSpec(

@@ -81,7 +81,7 @@ def sample(draw: Draw) -> Case:
     params = {"scale": draw.scale(), "zp": draw.zero_point()}
     shape = elementwise.random_shape(draw, max_rank=8)
     x, out = draw.choice(FLOAT_LAYOUTS), draw.choice(INT8_LAYOUTS)
-    return Case("q8ta_quantize", params, {"x": (shape, str(x))}, str(out), draw.int(0, 2**31))
+    return Case("q8ta_quantize", params, {"x": (shape, str(x))}, str(out), draw.integer(0, 2**31))
 
 
 _PARAMS = dict(scale=0.05, zp=-3)
@@ -89,7 +89,9 @@ _SHAPES = {"x": ((2, 5, 3, 7), "CHANNELS_PACKED")}
 
 CASES = (
     Case("q8ta_quantize", _PARAMS, _SHAPES, "4W4C"),
-    Case("q8ta_quantize", _PARAMS, {"x": ((2, 1, 2, 1, 3, 2, 3, 5), "WIDTH_PACKED")}, "4H4W", note="eight dims"),
+    Case(
+        "q8ta_quantize", _PARAMS, {"x": ((2, 1, 2, 1, 3, 2, 3, 5), "WIDTH_PACKED")}, "4H4W", note="eight dims"
+    ),
     Case("q8ta_quantize", dict(scale=0.5, zp=127), _SHAPES, "4C1W", note="ties, NaN, infinities"),
     ErrorCase(Case("q8ta_quantize", dict(scale=1e-30, zp=0), _SHAPES, "4C"), ParameterError, "scale"),
     ErrorCase(Case("q8ta_quantize", {**_PARAMS, "qmin": 0}, _SHAPES, "4C"), ParameterError, "qmin"),

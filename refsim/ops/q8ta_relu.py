@@ -88,7 +88,9 @@ def sample(draw: Draw) -> Case:
         "out_zp": draw.zero_point(),
     }
     out = draw.choice(elementwise.compatible(x, INT8_LAYOUTS))
-    return Case("q8ta_relu", params, {"x": (elementwise.random_shape(draw), str(x))}, str(out), draw.int(0, 2**31))
+    return Case(
+        "q8ta_relu", params, {"x": (elementwise.random_shape(draw), str(x))}, str(out), draw.integer(0, 2**31)
+    )
 
 
 _PARAMS = dict(in_scale=0.02, in_zp=3, out_scale=0.015, out_zp=-20)
