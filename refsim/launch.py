@@ -12,7 +12,7 @@ from refsim.errors import LimitError
 from refsim.tensor import TensorDesc
 
 MAX_PUSH_WORDS = 32  # Vulkan guarantees 128 bytes
-LINEAR_ROW = 1 << 20  # a linear domain is folded into rows of this many words: grids are limited to 65535
+PLANE_ROW = 1 << 15  # planes of a domain are folded into rows of this many: grids are limited to 65535
 Triple = tuple[int, int, int]
 
 
@@ -34,9 +34,20 @@ def offsets(*widths: int) -> tuple[int, ...]:
     return tuple(sum(widths[:i]) for i in range(len(widths)))
 
 
-def linear_domain(count: int) -> Triple:
-    """The domain of a kernel whose invocations are numbered through: index = y * LINEAR_ROW + x."""
-    return (min(count, LINEAR_ROW), -(-count // LINEAR_ROW), 1)
+def plane_words(out: TensorDesc) -> int:
+    """Words of a buffer in which its two slowest dims stay the same; the words of a plane are contiguous."""
+    per_block = out.layout.block_numel // (4 if out.is_int8 else 1)
+    return out.strides_whcn[out.layout.dim_order[1]] * per_block
+
+
+def plane_domain(out: TensorDesc) -> Triple:
+    """The domain of a kernel that computes each word by itself: x within a plane, the plane in z and y.
+
+    The word's number is (y * PLANE_ROW + z) * plane words + x.
+    """
+    words_each = plane_words(out)
+    planes = out.words // words_each
+    return (words_each, -(-planes // PLANE_ROW), min(planes, PLANE_ROW))
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,8 @@ class Launch:
 
     ``domain`` is how many output words there are to compute along x, y and z; each invocation computes
     ``tile`` of them, a workgroup has ``local`` invocations, and ``grid`` workgroups cover the domain.
-    ``spec`` are specialization words (layouts, flags), ``push`` the push words (sizes, strides, parameters).
+    ``spec`` are specialization words (layouts, flags), ``push`` the push words (sizes, strides, parameters). A
+    device gets ``local``, ``tile`` and ``spec`` as its specialization constants, in that order.
     """
 
     shader: str

@@ -203,7 +203,7 @@ IN_ZP = QUANT
 
 
 def launch(call: Call) -> Launch:
-    """Domain: output columns x words of output channels x (batch, output rows)."""
+    """Domain: output positions (batch, row, column numbered through) x words of output channels."""
     p, x, out = call.params, call.descs["x"], call.out
     w, h, c, n = out.sizes_whcn
     return Launch(
@@ -221,7 +221,7 @@ def launch(call: Call) -> Launch:
             align4(c // p.groups) // 4,
             quantization(call),
         ),
-        domain=(w, align4(c) // 4, n * h),
+        domain=(n * h * w, align4(c) // 4, 1),
         local=(8, 8, 1),
     )
 

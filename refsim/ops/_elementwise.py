@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from refsim.draw import Draw
+from refsim.index import block_numel
 from refsim.jit import jitable
-from refsim.launch import LINEAR_ROW, Launch, linear_domain, words
+from refsim.launch import PLANE_ROW, Launch, plane_domain, words
 from refsim.layout import Layout
 from refsim.op import Arg, Call, Kind, OnDevice, Pad, Padding
 
@@ -20,21 +21,25 @@ def padding_unspecified(call: Call) -> Padding:
 
 
 def launch(call: Call, spec: Sequence[int], params: Sequence[object]) -> Launch:
-    """One output word per invocation. Push words: output sizes and strides, those of each input, parameters."""
+    """Every output word by itself. Push words: output sizes and strides, those of each input, parameters."""
     inputs = [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT]
     return Launch(
         shader=call.op.name,
         out=call.out,
         spec=tuple(spec),
         push=words(call.out.meta, *(d.meta for d in inputs), *params),
-        domain=linear_domain(call.out.words),
+        domain=plane_domain(call.out),
+        local=(256, 1, 1),
+        tile=(4, 1, 1),
     )
 
 
 @jitable
-def linear(x: Any, y: Any) -> Any:
-    """The number of an invocation in a linear domain."""
-    return y * LINEAR_ROW + x
+def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
+    """The output word that a domain point of `launch` stands for; the number of words or more if there is none."""
+    second_slowest = (hashed >> 8) & 15
+    elements = meta[at + 4 + second_slowest] * block_numel(hashed)
+    return (y * PLANE_ROW + z) * (elements // 4 if block_numel(hashed) > 1 else elements) + x
 
 
 def same_shape(params: Any, shapes: Any, consts: Any, declared: Any) -> tuple[int, ...]:

@@ -85,7 +85,7 @@ X, OUT, K4, QUANT = offsets(8, 8, 1, 5)
 
 
 def launch(call: Call) -> Launch:
-    """Domain: words of outputs x rows, leading dims folded into the rows."""
+    """Domain: rows, leading dims folded into them, x words of outputs."""
     x, out = call.descs["x"], call.out
     w, h, c, n = out.sizes_whcn
     return Launch(
@@ -93,7 +93,7 @@ def launch(call: Call) -> Launch:
         out=out,
         spec=(x.hashed, out.hashed),
         push=words(x.meta, out.meta, x.shape[-1] // 4, epilogue.quantization(call)),
-        domain=(epilogue.align4(w) // 4, h * c * n, 1),
+        domain=(h * c * n, epilogue.align4(w) // 4, 1),
         local=(8, 8, 1),
     )
 

@@ -46,14 +46,14 @@ OUT, X = offsets(8, 8)
 
 
 def launch(call: Call) -> Launch:
-    return elementwise.launch(call, spec=(call.descs["x"].hashed,), params=())
+    return elementwise.launch(call, spec=(call.out.hashed, call.descs["x"].hashed), params=())
 
 
 @model_kernel
 def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    x_hash = spec[0]
-    for _, y, x in np.ndindex(covered):
-        i = elementwise.linear(x, y)
+    out_hash, x_hash = spec[0], spec[1]
+    for z, y, x in np.ndindex(covered):
+        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:
             continue
         word = 0

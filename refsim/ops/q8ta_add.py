@@ -95,8 +95,8 @@ def kernel(covered, spec, push, a, b, out):  # type: ignore[no-untyped-def]
     out_hash, a_hash, b_hash = spec[0], spec[1], spec[2]
     a_scale, b_scale, inv = as_f32(push[A_SCALE]), as_f32(push[B_SCALE]), as_f32(push[INV])
     alpha = as_f32(push[ALPHA])
-    for _, y, x in np.ndindex(covered):
-        i = elementwise.linear(x, y)
+    for z, y, x in np.ndindex(covered):
+        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:
             continue
         w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)

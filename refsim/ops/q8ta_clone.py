@@ -46,8 +46,8 @@ def launch(call: Call) -> Launch:
 @model_kernel
 def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
-    for _, y, x in np.ndindex(covered):
-        i = elementwise.linear(x, y)
+    for z, y, x in np.ndindex(covered):
+        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:
             continue
         if out_hash == x_hash:

@@ -6,7 +6,7 @@ The formula of q8ta_conv2d_general with weights (KH, KW, OC), OC % 4 == 0. Sourc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from refsim.draw import Draw
 from refsim.errors import ParameterError, ShapeError
 from refsim.jit import model_kernel
 from refsim.lanes import lane, splat
+from refsim.launch import Launch
 from refsim.layout import PACKED_4C1W
 from refsim.op import Call, Case, ErrorCase, OpSpec, Target
 from refsim.ops import _conv as conv
@@ -68,12 +69,20 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(value).reshape(-1).view(np.int32)
 
 
+def launch(call: Call) -> Launch:
+    """Domain: channel words x output columns x (batch, output rows)."""
+    w, h, c, n = call.out.sizes_whcn
+    # neighbouring invocations take neighbouring words of the output
+    local = (1, 64, 1) if call.out.layout.block_transposed else (8, 8, 1)
+    return replace(conv.launch(call), domain=(c // 4, w, n * h), tile=(1, 4, 1), local=local, grid=(0, 0, 0))
+
+
 @model_kernel
 def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     border = splat(push[IN_ZP])
     channel_words = push[OUT + 2] // 4
-    for z, c4, ow in np.ndindex(covered):
+    for z, ow, c4 in np.ndindex(covered):
         n, oh = z // push[OUT + 1], z % push[OUT + 1]
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = c4
@@ -128,7 +137,7 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=conv.padding,
-    launch=conv.launch,
+    launch=launch,
     kernel=kernel,
     prepack=prepack,
     check=check,

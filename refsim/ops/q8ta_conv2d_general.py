@@ -50,8 +50,9 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     border = splat(push[IN_ZP])
     all_oc = (push[OUT + 2] + 3) // 4 * 4
-    for z, oc4, ow in np.ndindex(covered):
-        n, oh = z // push[OUT + 1], z % push[OUT + 1]
+    for _, oc4, position in np.ndindex(covered):
+        ow, row = position % push[OUT], position // push[OUT]
+        oh, n = row % push[OUT + 1], row // push[OUT + 1]
         group = oc4 // push[OC4]
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4

@@ -47,8 +47,9 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     x_hash, out_hash = spec[0], spec[1]
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     all_oc = (push[OUT + 2] + 3) // 4 * 4
-    for z, oc4, w in np.ndindex(covered):
-        n, h = z // push[OUT + 1], z % push[OUT + 1]
+    for _, oc4, position in np.ndindex(covered):
+        w, row = position % push[OUT], position // push[OUT]
+        h, n = row % push[OUT + 1], row // push[OUT + 1]
         group = oc4 // push[OC4]
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4

@@ -6,7 +6,7 @@ tap contributes zp_in * w. The epilogue of q8ta_conv2d_general. Source: ET-VK's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from refsim.draw import Draw
 from refsim.errors import ParameterError, ShapeError
 from refsim.jit import model_kernel
 from refsim.lanes import dot4, splat
-from refsim.op import Case, ErrorCase, OpSpec, Target
+from refsim.launch import Launch
+from refsim.op import Call, Case, ErrorCase, OpSpec, Target
 from refsim.ops import _conv as conv
 from refsim.ops import _epilogue as epilogue
 from refsim.ops._conv import IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
@@ -63,14 +64,32 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
     return conv.define_conv(epilogue.float_epilogue, params, target, x, consts)
 
 
+def launch(call: Call) -> Launch:
+    """Domain: positions of one phase x words of output channels x phases.
+
+    Positions whose row and column have the same remainder by the stride hit the same taps; a workgroup takes
+    positions of one phase and skips the taps that cannot hit.
+    """
+    w, h, c, n = call.out.sizes_whcn
+    sh, sw = call.params.stride
+    positions = n * -(-h // sh) * -(-w // sw)
+    return replace(conv.launch(call), domain=(positions, -(-c // 4), sh * sw), grid=(0, 0, 0))
+
+
 @model_kernel
 def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     border = splat(push[IN_ZP])
     all_oc = (push[OUT + 2] + 3) // 4 * 4
-    for z, oc4, ow in np.ndindex(covered):
-        n, oh = z // push[OUT + 1], z % push[OUT + 1]
+    rows = (push[OUT + 1] + push[STRIDE] - 1) // push[STRIDE]
+    columns = (push[OUT] + push[STRIDE + 1] - 1) // push[STRIDE + 1]
+    for phase, oc4, position in np.ndindex(covered):
+        ow = position % columns * push[STRIDE + 1] + phase % push[STRIDE + 1]
+        oh = position // columns % rows * push[STRIDE] + phase // push[STRIDE + 1]
+        n = position // columns // rows
+        if (oh >= push[OUT + 1]) | (ow >= push[OUT]):
+            continue
         group = oc4 // push[OC4]
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4
@@ -153,7 +172,7 @@ OP = OpSpec(
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
-    launch=conv.launch,
+    launch=launch,
     kernel=kernel,
     prepack=conv.prepack,
     check=conv.check,

@@ -74,6 +74,7 @@ def padding(call: Call) -> Padding:
 
 
 def launch(call: Call) -> Launch:
+    """Domain: words of K x scratch columns x (batch, output rows)."""
     p, x, out = call.params, call.descs["x"], call.out
     w, h, c, n = out.sizes_whcn
     return Launch(
@@ -91,8 +92,9 @@ def launch(call: Call) -> Launch:
             0,
             p.in_zp,
         ),
-        domain=(w, c // 4, n * h),
-        local=(8, 8, 1),
+        domain=(c // 4, w, n * h),
+        local=(16, 4, 1),
+        tile=(1, 4, 1),
     )
 
 
@@ -100,7 +102,7 @@ def launch(call: Call) -> Launch:
 def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     taps = push[KERNEL] * push[KERNEL + 1]
-    for z, k4, ow in np.ndindex(covered):
+    for z, ow, k4 in np.ndindex(covered):
         n, oh = z // push[OUT + 1], z % push[OUT + 1]
         channel, rest = k4 % push[IC4], k4 // push[IC4]
         tap, group = rest % taps, rest // taps

@@ -39,7 +39,7 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     x_hash, out_hash = spec[0], spec[1]
     k_step = push[X + 4] * index.words_per_block(x_hash)
     all_out = (push[OUT] + 3) // 4 * 4
-    for _, row, o4 in np.ndindex(covered):
+    for _, o4, row in np.ndindex(covered):
         h, plane = row % push[OUT + 1], row // push[OUT + 1]
         c, n = plane % push[OUT + 2], plane // push[OUT + 2]
         a0, a1, a2, a3 = 0, 0, 0, 0

@@ -34,7 +34,7 @@ define = linear.define
 @model_kernel
 def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     all_out = (push[OUT] + 3) // 4 * 4
-    for _, _, o4 in np.ndindex(covered):
+    for _, o4, _ in np.ndindex(covered):
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * o4
         for k4 in range(push[K4]):

@@ -60,8 +60,8 @@ def launch(call: Call) -> Launch:
 def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
     inv, zp, flags = as_f32(push[INV]), push[ZP], push[FLAGS]
-    for _, y, x in np.ndindex(covered):
-        i = elementwise.linear(x, y)
+    for z, y, x in np.ndindex(covered):
+        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:
             continue
         w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
