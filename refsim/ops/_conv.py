@@ -24,6 +24,7 @@ from refsim.ops._epilogue import (
     requantized,
     row_constants,
 )
+from refsim.ops._gemm import cut
 
 
 @dataclass(frozen=True)
@@ -202,28 +203,42 @@ X, OUT, KERNEL, STRIDE, PADDING, DILATION, IC4, OC4, QUANT = offsets(8, 8, 2, 2,
 IN_ZP = QUANT
 
 
-def launch(call: Call) -> Launch:
-    """Domain: output positions (batch, row, column numbered through) x words of output channels."""
+def push_words(call: Call) -> tuple[int, ...]:
+    """The push words above."""
     p, x, out = call.params, call.descs["x"], call.out
-    w, h, c, n = out.sizes_whcn
+    return words(
+        x.meta,
+        out.meta,
+        p.kernel_size,
+        p.stride,
+        p.padding,
+        p.dilation,
+        align4(x.shape[-3] // p.groups) // 4,
+        align4(out.shape[-3] // p.groups) // 4,
+        quantization(call),
+    )
+
+
+def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
+    """A matrix-like kernel. Domain: positions x channel words of a group x (groups, phases)."""
+    per_group = align4(call.out.shape[-3] // call.params.groups) // 4
+    slices = call.params.groups * phases
+    shape = cut(positions, per_group, slices)
     return Launch(
         shader=call.op.name,
-        out=out,
-        spec=(x.hashed, out.hashed),
-        push=words(
-            x.meta,
-            out.meta,
-            p.kernel_size,
-            p.stride,
-            p.padding,
-            p.dilation,
-            align4(x.shape[-3] // p.groups) // 4,
-            align4(c // p.groups) // 4,
-            quantization(call),
-        ),
-        domain=(n * h * w, align4(c) // 4, 1),
-        local=(8, 8, 1),
+        out=call.out,
+        spec=(call.descs["x"].hashed, call.out.hashed),
+        push=push_words(call),
+        domain=(positions, per_group, slices),
+        local=shape.local,
+        tile=shape.tile,
     )
+
+
+def launch(call: Call) -> Launch:
+    """Positions are those of the output: (batch, row, column) numbered through."""
+    w, h, _, n = call.out.sizes_whcn
+    return launch_gemm(call, n * h * w)
 
 
 def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from refsim.draw import Draw
 from refsim.errors import ShapeError
-from refsim.launch import Launch, offsets, words
+from refsim.launch import offsets, words
 from refsim.layout import Layout
 from refsim.op import Arg, Call, Kind, OnDevice, Pad, Padding, Target
 from refsim.ops import _epilogue as epilogue
@@ -84,18 +84,10 @@ def padding(call: Call) -> Padding:
 X, OUT, K4, QUANT = offsets(8, 8, 1, 5)
 
 
-def launch(call: Call) -> Launch:
-    """Domain: rows, leading dims folded into them, x words of outputs."""
-    x, out = call.descs["x"], call.out
-    w, h, c, n = out.sizes_whcn
-    return Launch(
-        shader=call.op.name,
-        out=out,
-        spec=(x.hashed, out.hashed),
-        push=words(x.meta, out.meta, x.shape[-1] // 4, epilogue.quantization(call)),
-        domain=(h * c * n, epilogue.align4(w) // 4, 1),
-        local=(8, 8, 1),
-    )
+def push_words(call: Call) -> tuple[int, ...]:
+    """The push words above."""
+    x = call.descs["x"]
+    return words(x.meta, call.out.meta, x.shape[-1] // 4, epilogue.quantization(call))
 
 
 def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:

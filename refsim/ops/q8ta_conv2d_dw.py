@@ -6,7 +6,7 @@ The formula of q8ta_conv2d_general with weights (KH, KW, OC), OC % 4 == 0. Sourc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,9 +72,16 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 def launch(call: Call) -> Launch:
     """Domain: channel words x output columns x (batch, output rows)."""
     w, h, c, n = call.out.sizes_whcn
-    # neighbouring invocations take neighbouring words of the output
-    local = (1, 64, 1) if call.out.layout.block_transposed else (8, 8, 1)
-    return replace(conv.launch(call), domain=(c // 4, w, n * h), tile=(1, 4, 1), local=local, grid=(0, 0, 0))
+    return Launch(
+        shader=call.op.name,
+        out=call.out,
+        spec=(call.descs["x"].hashed, call.out.hashed),
+        push=conv.push_words(call),
+        domain=(c // 4, w, n * h),
+        # neighbouring invocations take neighbouring words of the output
+        local=(1, 64, 1) if call.out.layout.block_transposed else (8, 8, 1),
+        tile=(1, 4, 1),
+    )
 
 
 @model_kernel

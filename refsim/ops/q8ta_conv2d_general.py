@@ -50,10 +50,10 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     border = splat(push[IN_ZP])
     all_oc = (push[OUT + 2] + 3) // 4 * 4
-    for _, oc4, position in np.ndindex(covered):
+    for group, word, position in np.ndindex(covered):
         ow, row = position % push[OUT], position // push[OUT]
         oh, n = row % push[OUT + 1], row // push[OUT + 1]
-        group = oc4 // push[OC4]
+        oc4 = group * push[OC4] + word
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4
         for i in range(push[KERNEL]):

@@ -47,10 +47,10 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     x_hash, out_hash = spec[0], spec[1]
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     all_oc = (push[OUT + 2] + 3) // 4 * 4
-    for _, oc4, position in np.ndindex(covered):
+    for group, word, position in np.ndindex(covered):
         w, row = position % push[OUT], position // push[OUT]
         h, n = row % push[OUT + 1], row // push[OUT + 1]
-        group = oc4 // push[OC4]
+        oc4 = group * push[OC4] + word
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4
         source = index.word_idx(push, X, x_hash, w, h, 4 * group * push[IC4], n)

@@ -6,7 +6,7 @@ tap contributes zp_in * w. The epilogue of q8ta_conv2d_general. Source: ET-VK's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -65,15 +65,31 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
 
 
 def launch(call: Call) -> Launch:
-    """Domain: positions of one phase x words of output channels x phases.
+    """Positions are those of one phase: rows and columns with the same remainder by the stride.
 
-    Positions whose row and column have the same remainder by the stride hit the same taps; a workgroup takes
-    positions of one phase and skips the taps that cannot hit.
+    They hit the same taps, so that a workgroup skips the taps that cannot hit.
     """
-    w, h, c, n = call.out.sizes_whcn
+    w, h, _, n = call.out.sizes_whcn
     sh, sw = call.params.stride
-    positions = n * -(-h // sh) * -(-w // sw)
-    return replace(conv.launch(call), domain=(positions, -(-c // 4), sh * sw), grid=(0, 0, 0))
+    return conv.launch_gemm(call, n * -(-h // sh) * -(-w // sw), sh * sw)
+
+
+def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
+    """weight: as every convolution, then [phase][output channel] the sums of the weights that cannot hit there."""
+    packed = conv.prepack(call, name, value)
+    if name != "weight":
+        return packed
+    p = call.params
+    taps = conv.logical_weight(p, value, call.descs["x"].shape[-3] // p.groups).sum(-1, dtype=np.int64)
+    row_phase, column_phase = (
+        (np.arange(k) - pad) % stride
+        for k, pad, stride in zip(p.kernel_size, p.padding, p.stride, strict=True)
+    )
+    missed = np.zeros((p.stride[0] * p.stride[1], epilogue.align4(len(value))), np.int32)
+    for phase in range(len(missed)):
+        hits = (row_phase == phase // p.stride[1])[:, None] & (column_phase == phase % p.stride[1])
+        missed[phase, : len(value)] = taps[:, ~hits].sum(1)
+    return np.concatenate([packed, missed.reshape(-1)])
 
 
 @model_kernel
@@ -82,15 +98,17 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     border = splat(push[IN_ZP])
     all_oc = (push[OUT + 2] + 3) // 4 * 4
+    phases = push[STRIDE] * push[STRIDE + 1]
     rows = (push[OUT + 1] + push[STRIDE] - 1) // push[STRIDE]
     columns = (push[OUT] + push[STRIDE + 1] - 1) // push[STRIDE + 1]
-    for phase, oc4, position in np.ndindex(covered):
+    for z, word, position in np.ndindex(covered):
+        phase, group = z % phases, z // phases
+        oc4 = group * push[OC4] + word
         ow = position % columns * push[STRIDE + 1] + phase % push[STRIDE + 1]
         oh = position // columns % rows * push[STRIDE] + phase // push[STRIDE + 1]
         n = position // columns // rows
         if (oh >= push[OUT + 1]) | (ow >= push[OUT]):
             continue
-        group = oc4 // push[OC4]
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4
         for i in range(push[KERNEL]):
@@ -174,7 +192,7 @@ OP = OpSpec(
     padding=conv.padding,
     launch=launch,
     kernel=kernel,
-    prepack=conv.prepack,
+    prepack=prepack,
     check=conv.check,
     constants=conv.constants,
     sample=sample,

@@ -17,10 +17,12 @@ from refsim.draw import Draw
 from refsim.errors import LayoutError, ParameterError, ShapeError
 from refsim.jit import model_kernel
 from refsim.lanes import dot4
+from refsim.launch import Launch
 from refsim.layout import PACKED_4H4W
-from refsim.op import Case, ErrorCase, OpSpec
+from refsim.op import Call, Case, ErrorCase, OpSpec
 from refsim.ops import _epilogue as epilogue
 from refsim.ops import _linear as linear
+from refsim.ops._gemm import cut
 from refsim.ops._linear import K4, OUT, QUANT, X
 
 
@@ -32,6 +34,21 @@ class Params(linear.LinearParams):
 
 
 define = linear.define
+
+
+def launch(call: Call) -> Launch:
+    """Domain: rows, leading dims folded into them, x words of outputs."""
+    w, h, c, n = call.out.sizes_whcn
+    shape = cut(h * c * n, -(-w // 4))
+    return Launch(
+        shader="q8ta_linear",
+        out=call.out,
+        spec=(call.descs["x"].hashed, call.out.hashed),
+        push=linear.push_words(call),
+        domain=(h * c * n, -(-w // 4), 1),
+        local=shape.local,
+        tile=shape.tile,
+    )
 
 
 @model_kernel
@@ -108,7 +125,7 @@ OP = OpSpec(
     define=define,
     out_shape=linear.out_shape,
     padding=linear.padding,
-    launch=linear.launch,
+    launch=launch,
     kernel=kernel,
     prepack=linear.prepack,
     check=linear.check,

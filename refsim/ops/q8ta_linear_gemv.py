@@ -14,6 +14,7 @@ from refsim.draw import Draw
 from refsim.errors import LayoutError, ParameterError, ShapeError
 from refsim.jit import model_kernel
 from refsim.lanes import dot4
+from refsim.launch import Launch
 from refsim.layout import PACKED_4W
 from refsim.op import Call, Case, ErrorCase, OpSpec
 from refsim.ops import _epilogue as epilogue
@@ -29,6 +30,18 @@ class Params(linear.LinearParams):
 
 
 define = linear.define
+
+
+def launch(call: Call) -> Launch:
+    """Domain: one row x words of outputs; the invocations along z share K between them."""
+    return Launch(
+        shader="q8ta_linear_gemv",
+        out=call.out,
+        spec=(call.descs["x"].hashed, call.out.hashed),
+        push=linear.push_words(call),
+        domain=(1, -(-call.out.shape[-1] // 4), 1),
+        local=(1, 4, 64),
+    )
 
 
 @model_kernel
@@ -100,7 +113,7 @@ OP = OpSpec(
     define=define,
     out_shape=linear.out_shape,
     padding=linear.padding,
-    launch=linear.launch,
+    launch=launch,
     kernel=kernel,
     prepack=linear.prepack,
     check=check,

@@ -78,16 +78,15 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(0), Pad(0, OnDevice.UNTOUCHED))
 
 
-OUT, X, R, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1, 1)
+OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1)
 
 
 def launch(call: Call) -> Launch:
     p = call.params
     return elementwise.launch(
         call,
-        spec=(call.out.hashed, call.descs["x"].hashed, int(p.moves_bytes)),
+        spec=(call.out.hashed, call.descs["x"].hashed, int(p.moves_bytes), p.upscale),
         params=(
-            p.upscale,
             np.float32(p.in_scale),
             p.in_zp,
             np.float32(p.out_inv_scale),
@@ -99,8 +98,8 @@ def launch(call: Call) -> Launch:
 
 @model_kernel
 def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    out_hash, x_hash, moves_bytes = spec[0], spec[1], spec[2]
-    r, in_scale, inv = push[R], as_f32(push[IN_SCALE]), as_f32(push[INV])
+    out_hash, x_hash, moves_bytes, r = spec[0], spec[1], spec[2], spec[3]
+    in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
     for z, y, x in np.ndindex(covered):
         i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:

@@ -1,0 +1,48 @@
+"""How the matrix-like kernels are cut into workgroups: data, picked by the number of positions and channels.
+
+A workgroup computes local x * tile x positions by local y * tile y words of channels. Every row fulfils what
+`shaders/include/gemm.glsl` needs: a whole number of warps of 32, tile x a multiple of 4, at most 16 fetched
+words of positions per invocation and stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refsim.launch import Triple
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One way to cut; used where there are at least so many workgroups of it, or where nothing else applies."""
+
+    local: Triple
+    tile: Triple
+    least_groups: int
+
+    @property
+    def positions(self) -> int:
+        return self.local[0] * self.tile[0]
+
+    @property
+    def words(self) -> int:
+        return self.local[1] * self.tile[1]
+
+    def groups(self, positions: int, words: int, slices: int) -> int:
+        return -(-positions // self.positions) * -(-words // self.words) * slices
+
+
+#: Largest first: a large tile reads less, a small one keeps more of a device busy.
+CUTS = (
+    Cut((8, 8, 1), (8, 2, 1), 128),
+    Cut((16, 4, 1), (8, 2, 1), 128),
+    Cut((8, 8, 1), (4, 1, 1), 0),
+)
+
+
+def cut(positions: int, words: int, slices: int = 1) -> Cut:
+    """The first row whose tile is not much wider than the channels and that gives enough workgroups."""
+    for row in CUTS:
+        if row.words < 2 * words and row.groups(positions, words, slices) >= row.least_groups:
+            return row
+    return CUTS[-1]
