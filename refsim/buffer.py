@@ -52,15 +52,16 @@ class PackedBuffer:
     """A buffer of 32-bit words that holds one tensor.
 
     ``words`` (int32) is the buffer itself; ``raw`` (uint8) and ``data`` (int8 or float32) view the same
-    memory. `GUARD_WORDS` words stand before and behind it, and `check_guards` tells whether they still do.
+    memory. `GUARD_WORDS` words stand before and behind it (``memory`` is all of it), and `check_guards` tells
+    whether they still do.
     """
 
     def __init__(self, desc: TensorDesc) -> None:
         self.desc = desc
-        self._memory = np.zeros(desc.words + 2 * GUARD_WORDS, np.int32)
-        self._memory[:GUARD_WORDS] = _GUARD
-        self._memory[-GUARD_WORDS:] = _GUARD
-        self.words = self._memory[GUARD_WORDS:-GUARD_WORDS]
+        self.memory = np.zeros(desc.words + 2 * GUARD_WORDS, np.int32)
+        self.memory[:GUARD_WORDS] = _GUARD
+        self.memory[-GUARD_WORDS:] = _GUARD
+        self.words = self.memory[GUARD_WORDS:-GUARD_WORDS]
 
     @property
     def raw(self) -> np.ndarray:
@@ -135,8 +136,8 @@ class PackedBuffer:
     def check_guards(self, where: str) -> None:
         """RawBufferError if a word beside the buffer was overwritten."""
         for name, guard, first in (
-            ("before", self._memory[:GUARD_WORDS], -GUARD_WORDS),
-            ("behind", self._memory[-GUARD_WORDS:], self.desc.words),
+            ("before", self.memory[:GUARD_WORDS], -GUARD_WORDS),
+            ("behind", self.memory[-GUARD_WORDS:], self.desc.words),
         ):
             broken = np.flatnonzero(guard != _GUARD)
             if broken.size:

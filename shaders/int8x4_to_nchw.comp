@@ -1,0 +1,39 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "include/index.glsl"
+#include "include/lanes.glsl"
+#include "include/qmath.glsl"
+
+// Push words as in refsim/ops/int8x4_to_nchw.py; the output is one-dimensional, so p.x is the element's number.
+const int OUT = 0, X = 8;
+layout(constant_id = 6) const uint OUT_HASH = 0;
+layout(constant_id = 7) const uint X_HASH = 0;
+INPUT(0, x);
+OUTPUT(1, result);
+OUTPUT4(1, result4);
+
+const bool FETCH4 = false;
+int source[4];
+
+void fetch(int t, int i, ivec4 p) {
+    int gathered = 0;
+    for (int k = 0; k < lanes_inside(OUT, OUT_HASH, p); ++k) {
+        uint rest = uint(p.x + k);
+        ivec4 at;
+        for (int dim = 0; dim < 4; ++dim) {
+            at[dim] = int(rest % uint(push[X + dim]));
+            rest /= uint(push[X + dim]);
+        }
+        int place = buf_idx(X, X_HASH, at);
+        gathered = insert(gathered, k, lane(x[place >> 2], place & 3));
+    }
+    source[t] = gathered;
+}
+
+void fetch4(int i) {}
+
+int word(int t, ivec4 p, int lanes) {
+    return lanes > 0 ? source[t] : 0;
+}
+
+#include "include/elementwise.glsl"

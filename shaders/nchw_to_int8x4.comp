@@ -1,0 +1,33 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "include/index.glsl"
+#include "include/lanes.glsl"
+#include "include/qmath.glsl"
+
+// Push words as in refsim/ops/nchw_to_int8x4.py.
+const int OUT = 0;
+layout(constant_id = 6) const uint OUT_HASH = 0;
+INPUT(0, x);
+OUTPUT(1, result);
+OUTPUT4(1, result4);
+
+const bool FETCH4 = false;
+int source[4];
+
+void fetch(int t, int i, ivec4 p) {
+    int gathered = 0;
+    for (int k = 0; k < lanes_inside(OUT, OUT_HASH, p); ++k) {
+        ivec4 at = lane_coord(OUT_HASH, p, k);
+        int flat_index = ((at.w * push[OUT + 2] + at.z) * push[OUT + 1] + at.y) * push[OUT] + at.x;
+        gathered = insert(gathered, k, lane(x[flat_index >> 2], flat_index & 3));
+    }
+    source[t] = gathered;
+}
+
+void fetch4(int i) {}
+
+int word(int t, ivec4 p, int lanes) {
+    return lanes > 0 ? source[t] : 0;
+}
+
+#include "include/elementwise.glsl"

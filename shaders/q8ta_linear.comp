@@ -1,0 +1,51 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "include/dot.glsl"
+#include "include/index.glsl"
+#include "include/lanes.glsl"
+#include "include/qmath.glsl"
+
+// Push words as in refsim/ops/_linear.py. A position is a row; leading dims are folded into the rows.
+const int X = 0, OUT = 8, K4 = 16, QUANT = 17;
+layout(constant_id = 6) const uint X_HASH = 0;
+layout(constant_id = 7) const uint OUT_HASH = 0;
+INPUT(0, x);
+INPUT4(1, weight);
+INPUT(2, sums);
+INPUT(3, scales);
+INPUT(4, bias);
+OUTPUT(5, result);
+#include "include/epilogue.glsl"
+
+const uint MAX_SLOTS = 16;
+int base[MAX_SLOTS], offset;
+
+int depth() { return push[K4]; }
+int all_channel_words() { return (push[OUT] + 3) >> 2; }
+int slice_words() { return all_channel_words(); }
+int first_channel_word() { return 0; }
+int weight_row(int k) { return k; }
+int positions() { return push[OUT + 1] * push[OUT + 2] * push[OUT + 3]; }
+
+ivec4 row_coord(int w, int row) {
+    uint plane = uint(row) / uint(push[OUT + 1]);
+    return ivec4(w, uint(row) % uint(push[OUT + 1]), plane % uint(push[OUT + 2]), plane / uint(push[OUT + 2]));
+}
+
+void place(int slot, int row) {
+    base[slot] = word_idx(X, X_HASH, row_coord(0, row));
+}
+
+void seek(int k) {
+    offset = k * push[X + 4] * words_per_block(X_HASH);
+}
+
+int a_word(int slot) {
+    return x[base[slot] + offset];
+}
+
+void store(int row, int word, ivec4 acc, Channels of) {
+    result[word_idx(OUT, OUT_HASH, row_coord(4 * word, row))] = out_word(true, acc, of, 4 * word, push[OUT]);
+}
+
+#include "include/gemm.glsl"

@@ -1,0 +1,36 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "include/index.glsl"
+#include "include/lanes.glsl"
+#include "include/qmath.glsl"
+
+// Push words as in refsim/ops/q8ta_quantize.py.
+const int OUT = 0, X = 8, INV = 16, ZP = 17;
+layout(constant_id = 6) const uint OUT_HASH = 0;
+layout(constant_id = 7) const uint X_HASH = 0;
+INPUT(0, x);
+OUTPUT(1, result);
+OUTPUT4(1, result4);
+
+const bool FETCH4 = false;
+int source[4];
+
+void fetch(int t, int i, ivec4 p) {
+    int gathered = 0;
+    for (int k = 0; k < lanes_inside(OUT, OUT_HASH, p); ++k) {
+        float real = intBitsToFloat(x[buf_idx(X, X_HASH, lane_coord(OUT_HASH, p, k))]);
+        gathered = insert(gathered, k, requant(real, push_float(INV), push[ZP]));
+    }
+    source[t] = gathered;
+}
+
+void fetch4(int i) {}
+
+// padding is the quantized 0.0
+int word(int t, ivec4 p, int lanes) {
+    int packed = lanes > 0 ? source[t] : 0;
+    for (int k = lanes; k < 4; ++k) packed = insert(packed, k, push[ZP]);
+    return packed;
+}
+
+#include "include/elementwise.glsl"
