@@ -1,0 +1,53 @@
+# Two commands matter: `make demo` and `make test`. Both set up $(VENV) first, and again only when setup.cfg changes.
+PYTHON ?= python3
+VENV ?= .venv
+TEST ?=
+
+RUN := $(VENV)/bin/python -m
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean gpu-if-possible
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
+
+include gpu/gpu.mk
+
+$(VENV)/.installed: setup.cfg pyproject.toml gpu/requirements-build.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) here; mend: apt-get install python3 python3-venv"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' || { \
+	  echo "make: $$($(PYTHON) --version) will not do, need Python 3.10 to 3.13; mend: make PYTHON=/path/to/python3.12"; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "make: $(PYTHON) cannot make environments, venv or ensurepip is missing; mend: apt-get install python3-venv"; exit 2; }
+	@echo "== setting up $(VENV) with $$($(PYTHON) --version)"
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(RUN) pip install --quiet --editable '.[test]' || { echo "make: pip could not install refsim, see above"; exit 2; }
+	@touch $@
+
+demo: $(VENV)/.installed  ## run a real .pte on the CPU and compare every packed buffer with what ET-VK wrote
+	@echo "== running the bundled models; the first run also compiles the kernels (about 15 s)"
+	@$(VENV)/bin/refsim demo
+
+test: $(VENV)/.installed gpu-if-possible  ## run all tests, those on a Vulkan device too where there is one
+	@echo "== running the tests"
+	@$(RUN) pytest $(TEST)
+
+# A machine without a Vulkan driver, or without the right to install one, still passes; REFSIM_GPU=require forbids that.
+gpu-if-possible: $(VENV)/.installed
+	@echo "== looking for a Vulkan device (lavapipe will do)"
+	@$(RUN) refsim_gpu.build_kp --install || if test "$$REFSIM_GPU" = require; then exit 3; else \
+	  echo "gpu: no usable Vulkan device, so the tests in tests/gpu will be skipped; mend: make gpu"; fi
+
+lint: $(VENV)/.installed  ## ruff and mypy
+	@echo "== checking style and types"
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+
+bench: $(VENV)/.installed  ## time layouts and operators against their peers; writes out/bench/*.json
+	@echo "== running the benchmarks"
+	@$(RUN) bench
+
+clean:  ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

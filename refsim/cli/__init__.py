@@ -1,0 +1,5 @@
+"""The command `refsim`: one module per verb here; modules with a leading underscore are what they share."""
+
+from refsim.cli._main import main
+
+__all__ = ["main"]

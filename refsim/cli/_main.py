@@ -1,0 +1,95 @@
+"""The group of all verbs, loaded one at a time, and the way from an exception to an exit status."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import pkgutil
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+import refsim
+from refsim.errors import RefsimError
+
+SAME, DIFFERENT, BAD_INPUT, NO_DEVICE = range(4)  # as cmp, and one for devices
+INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell reports for the signals
+HERE = Path(__file__).parent
+
+
+class Verbs(click.Group):
+    """Every public module of this package is a verb; only the one that is called gets imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if not m.name.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = importlib.import_module(f"refsim.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, summary(name)) for name in self.list_commands(ctx)])
+
+
+def summary(verb: str) -> str:
+    """The first line of a verb's module, read without importing it."""
+    doc = ast.get_docstring(ast.parse((HERE / f"{verb}.py").read_bytes())) or ""
+    return doc.partition("\n")[0].removesuffix(".")
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(refsim.__version__, prog_name="refsim")
+def root() -> None:
+    """Bit-exact reference simulator for the packed int8 (q8ta) kernels of ExecuTorch's Vulkan backend.
+
+    Exit status: 0 the same, 1 different, 2 bad usage or bad input, 3 device missing or lost.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns its exit status and never raises."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = root.main(args=given, prog_name="refsim", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        return BAD_INPUT
+    except click.ClickException as error:
+        return _complain(error.format_message(), BAD_INPUT)
+    except RefsimError as error:
+        return _complain(str(error), error.exit_status)
+    except MemoryError:
+        return _complain("out of memory", BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # or Python complains once more when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception:
+        traceback.print_exc()
+        return _complain("this is a defect of refsim, please report it with the lines above", BAD_INPUT)
+    if status == DIFFERENT:
+        click.echo(rerun(given), err=True)
+    return status if isinstance(status, int) else SAME
+
+
+def rerun(arguments: Sequence[str]) -> str:
+    """The line that repeats a command."""
+    return f"rerun: {shlex.join(['refsim', *arguments])}"
+
+
+def _complain(message: str, status: int) -> int:
+    line = " ".join("".join(c if c.isprintable() or c == "\n" else "?" for c in message).split())
+    click.echo(f"refsim: {line}", err=True)
+    return status

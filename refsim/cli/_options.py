@@ -1,0 +1,80 @@
+"""Options that several verbs share, and the types of their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from refsim.layout import Layout, layout
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class LayoutType(click.ParamType):
+    """A memory layout by its full or short name."""
+
+    name = "layout"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Layout:
+        return layout(value)
+
+
+class Numbers(click.ParamType):
+    """Whole numbers with commas or x between them: a shape or an index."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"-?\d{1,10}([x,]-?\d{1,10}){0,15}", value):
+            self.fail(f"{value!r} is not a {self.name}, such as 1,16,8,8 or 1x16x8x8", param, ctx)
+        return tuple(int(part) for part in re.split("[x,]", value))
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(
+        function
+    )
+
+
+def layout_option(required: bool = True) -> Callable[[F], F]:
+    return click.option(
+        "--layout",
+        "-l",
+        type=LayoutType(),
+        required=required,
+        help="Memory layout: 4W4C, 4C1W, 4C, 4W, 4H4W, W, H, C.",
+    )
+
+
+def shape_option(required: bool = True) -> Callable[[F], F]:
+    return click.option(
+        "--shape",
+        "-s",
+        type=Numbers("shape"),
+        required=required,
+        help="Logical sizes, outermost first: 1,16,8,8.",
+    )
+
+
+def output_option(what: str, required: bool = True) -> Callable[[F], F]:
+    return click.option("--output", "-o", metavar="FILE", required=required, help=f"Where to write {what}.")
+
+
+def executors_option(function: F) -> F:
+    return click.option(
+        "--executor",
+        "-x",
+        "executors",
+        metavar="NAMES",
+        default="cpu",
+        show_default=True,
+        help="cpu, gpu or gpu:N; several with commas between them.",
+    )(function)

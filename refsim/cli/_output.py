@@ -1,0 +1,60 @@
+"""What verbs print: tables, sentences, JSON. Colour and line breaks are for terminals only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+#: Columns of figures; everything else is flush left.
+_RIGHT = ("node", "ms", "bytes", "count", "GB/s", "ratio", "dispatches", "operators", "buffers", "different")
+
+
+def print_json(verb: str, content: dict[str, Any]) -> None:
+    """One JSON object on one line per key; ``schema`` counts incompatible changes."""
+    click.echo(json.dumps({"verb": verb, "schema": 1, **content}, indent=1))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+    """Columns as wide as their content; bold heads on a terminal, plain text elsewhere."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, title=title or None, title_justify="left", title_style="bold")
+    for column in columns:
+        right = any(column == word or column.endswith(f" {word}") for word in _RIGHT)
+        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(value, Text) for value in row))
+    terminal = sys.stdout.isatty()
+    console = Console(
+        force_terminal=terminal,
+        color_system="auto" if terminal else None,
+        width=None if terminal else 10_000,
+        emoji=False,
+        markup=False,
+        highlight=False,
+    )
+    if terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
+
+
+_STYLES = {"same": "green", "different": "bold red", "missing": "yellow"}
+
+
+def _cell(value: object, text: Any) -> Any:
+    string = f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
+    return text(string, style=_STYLES.get(string.partition(" ")[0], ""))
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

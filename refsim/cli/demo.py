@@ -1,0 +1,96 @@
+"""Run the bundled models and compare every buffer with what ET-VK's own runtime wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+import refsim
+from refsim import arrays
+from refsim.cli._execute import execute
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import executors_option, json_option
+from refsim.cli._output import print_json, print_table
+from refsim.cli.run import EXPECTED_NAMES, output_verdicts, print_result, verdict_text
+from refsim.dump import Recorded
+from refsim.errors import FormatError
+
+PACKAGE = Path(refsim.__file__).parent
+#: Where the models are: beside the modules of an installed refsim, or with the tests of a checkout.
+FOLDERS = (PACKAGE / "bundled", PACKAGE.parent / "tests" / "data" / "models")
+DEFAULT = "mixed_ops"
+
+
+def bundled() -> dict[str, Path]:
+    """The .pte files that have recorded buffers, by name."""
+    for folder in FOLDERS:
+        names = sorted(p.stem for p in folder.glob("*.pte") if (folder / f"{p.stem}.dump.zip").is_file())
+        if names:
+            return {name: folder / f"{name}.pte" for name in names}
+    raise FormatError("demo", "no bundled models", need=f"*.pte in {FOLDERS[0]}")
+
+
+@click.command("demo")
+@click.argument("name", default=DEFAULT)
+@executors_option
+@json_option
+def command(name: str, executors: str, as_json: bool) -> int:
+    """Run the bundled model NAME (mixed_ops) with a table of its operators, then the others in brief."""
+    models = bundled()
+    if name not in models:
+        raise FormatError("demo", "no such bundled model", got=name, need=", ".join(models))
+    order = [name, *(other for other in models if other != name)]
+    summaries = []
+    for model_name in order:
+        path = models[model_name]
+        recorded = Recorded(path.with_name(f"{model_name}.dump.zip"))
+        io_path = path.with_name(f"{model_name}.io.npz")
+        model = refsim.load(path)
+        inputs = arrays.read_arrays(io_path, ("in",), model.input_shapes())
+        result = execute(model, inputs, executors.split(","), recorded=recorded, repeat=2)
+        outputs = next(iter(result.outputs.values()))
+        wanted = arrays.read_arrays(io_path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
+        verdicts = output_verdicts(result, wanted)
+        checks = [check for row in result.rows for check in row.checks.values()]
+        summaries.append(
+            {
+                "model": model_name,
+                "operators": len({(row.delegate, row.node) for row in result.rows}),
+                "buffers": len(checks),
+                "bytes": sum(check.compared for check in checks),
+                "different_bytes": sum(check.different for check in checks),
+                "outputs_same": all(verdict["same"] for verdict in verdicts),
+                "ms": {e: float(np.sum([row.ms[e] for row in result.rows])) for e in result.outputs},
+            }
+        )
+        if model_name == name and not as_json:
+            click.echo(
+                f"{path.name}, run on {executors}; every packed buffer against {Path(recorded.path).name}\n"
+            )
+            print_result(result, Path(recorded.path).name)
+            for verdict in verdicts:
+                click.echo(verdict_text(verdict, io_path.name))
+            click.echo()
+    same = all(s["outputs_same"] and not s["different_bytes"] for s in summaries)
+    if as_json:
+        print_json("demo", {"models": summaries, "same": same})
+    else:
+        heads = ("model", "operators", "buffers", "bytes", "different", "outputs", "ms")
+        print_table(heads, [_brief(summary) for summary in summaries])
+    return SAME if same else DIFFERENT
+
+
+def _brief(summary: dict[str, object]) -> tuple[object, ...]:
+    ms = summary["ms"]
+    assert isinstance(ms, dict)
+    return (
+        summary["model"],
+        summary["operators"],
+        summary["buffers"],
+        summary["bytes"],
+        summary["different_bytes"],
+        "same bits" if summary["outputs_same"] else "different",
+        sum(ms.values()),
+    )

@@ -1,0 +1,169 @@
+"""Execute a file, time every operator, and compare every buffer with recorded bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from refsim import arrays, atomic
+from refsim.cli._execute import COLUMNS, Result, execute
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import executors_option, json_option, output_option
+from refsim.cli._output import print_json, print_table, shape_text
+from refsim.draw import Draw
+from refsim.dump import Recorded
+from refsim.errors import GraphError
+from refsim.model import Model, load
+
+EXPECTED_NAMES = ("out", "upstream_out")
+
+
+@click.command("run")
+@click.argument("file")
+@click.option(
+    "--input", "-i", "inputs", metavar="FILE", help="Inputs: .npz with in0, in1...; or .npy for one."
+)
+@click.option("--random", "seed", type=click.IntRange(0), help="Draw the inputs from this seed instead.")
+@output_option("the outputs, an .npz with out0, out1...", required=False)
+@executors_option
+@click.option(
+    "--repeat",
+    type=click.IntRange(1),
+    default=1,
+    help="Run so often; times are the least. A first run also loads or compiles the kernels.",
+)
+@click.option(
+    "--dump",
+    nargs=2,
+    metavar="REGEX DIR",
+    help="Save each buffer whose value name and operator match, raw, with a JSON sidecar.",
+)
+@click.option(
+    "--golden", metavar="PATH", help="Compare every buffer with the recorded one in a folder or zip file."
+)
+@click.option(
+    "--expect", metavar="FILE", help="Compare the outputs with those in an .npz: out0 or upstream_out0..."
+)
+@json_option
+def command(
+    file: str,
+    inputs: str | None,
+    seed: int | None,
+    output: str | None,
+    executors: str,
+    repeat: int,
+    dump: tuple[str, str] | None,
+    golden: str | None,
+    expect: str | None,
+    as_json: bool,
+) -> int:
+    """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
+    model = load(file)
+    given = _inputs(model, inputs, seed)
+    recorded = Recorded(golden) if golden else None
+    if dump:
+        atomic.make_folder(dump[1])
+    result = execute(
+        model,
+        given,
+        executors.split(","),
+        recorded=recorded,
+        dump_regex=dump[0] if dump else None,
+        dump_folder=dump[1] if dump else None,
+        repeat=repeat,
+    )
+    outputs = next(iter(result.outputs.values()))
+    wanted = _expected(outputs, expect) if expect else None
+    verdicts = output_verdicts(result, wanted)
+    if output:
+        arrays.write_npz(output, {f"out{i}": array for i, array in enumerate(outputs)})
+    same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
+    if as_json:
+        print_json(
+            "run",
+            {
+                "file": file,
+                "executors": list(result.outputs),
+                "nodes": [row.as_json() for row in result.rows],
+                "outputs": verdicts,
+                "dumped": result.dumped,
+                "golden": golden,
+                "golden_without_buffer": result.unmatched,
+                "same": same,
+            },
+        )
+    else:
+        print_result(result, golden)
+        for verdict in verdicts:
+            click.echo(verdict_text(verdict, expect))
+        if dump:
+            click.echo(f"{len(result.dumped)} buffers written to {dump[1]}")
+    return SAME if same else DIFFERENT
+
+
+def print_result(result: Result, golden: str | None) -> None:
+    """The table of operators, and what came of the comparison."""
+    executors = list(result.outputs)
+    heads = [f"{name} ms" for name in executors]
+    if golden:
+        heads += ["golden"] if len(executors) == 1 else [f"{name} golden" for name in executors]
+    rows = []
+    for row in result.rows:
+        cells: list[object] = [*row.cells(), *(row.ms[name] for name in executors)]
+        if golden:
+            cells += [row.checks.get(name, "-") for name in executors]
+        rows.append(cells)
+    print_table((*COLUMNS, *heads), rows)
+    if golden:
+        click.echo(golden_text(result, golden))
+
+
+def golden_text(result: Result, golden: str) -> str:
+    """One sentence about all buffers."""
+    checks = [check for row in result.rows for check in row.checks.values()]
+    compared, different = sum(c.compared for c in checks), sum(c.different for c in checks)
+    text = f"{len(checks)} buffers, {compared} bytes compared with {golden}: {different} bytes differ"
+    if result.unmatched:
+        text += f"; not in this run: {', '.join(result.unmatched)}"
+    return text
+
+
+def output_verdicts(result: Result, wanted: Sequence[np.ndarray] | None) -> list[dict[str, Any]]:
+    """Of every output: name, shape, dtype, and whether its bits are as expected and equal on all executors."""
+    runs = list(result.outputs.values())
+    verdicts: list[dict[str, Any]] = []
+    for number, array in enumerate(runs[0]):
+        others = [run[number] for run in runs[1:]] + ([wanted[number]] if wanted is not None else [])
+        same = all(array.tobytes() == other.tobytes() for other in others) if others else None
+        verdicts.append(
+            {"name": f"out{number}", "shape": list(array.shape), "dtype": str(array.dtype), "same": same}
+        )
+    return verdicts
+
+
+def verdict_text(verdict: dict[str, Any], expect: str | None) -> str:
+    text = f"{verdict['name']} {verdict['dtype']} {shape_text(verdict['shape'])}"
+    if verdict["same"] is None:
+        return text
+    against = f"as in {expect}" if expect else "on all executors"
+    return f"{text}: {'the same bits' if verdict['same'] else 'DIFFERENT bits, not'} {against}"
+
+
+def _inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:
+    if (path is None) == (seed is None):
+        raise click.UsageError("give the inputs either with -i FILE or with --random SEED")
+    wanted = model.input_shapes()
+    if path is not None:
+        return arrays.read_arrays(path, ("in",), wanted)
+    assert seed is not None
+    draw = Draw(seed)
+    return [draw.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]
+
+
+def _expected(outputs: Sequence[np.ndarray], path: str) -> list[np.ndarray]:
+    if not outputs:
+        raise GraphError(path, "the model has no outputs to compare")
+    return arrays.read_arrays(path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
