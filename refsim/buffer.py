@@ -40,7 +40,9 @@ def offsets(desc: TensorDesc) -> np.ndarray:
 
 
 def byte_kinds(desc: TensorDesc) -> np.ndarray:
-    """ByteKind of every byte of an int8 buffer: uint8, one per byte."""
+    """ByteKind of every byte: uint8, one per byte. A float buffer has no padding: no float layout has blocks."""
+    if not desc.is_int8:
+        return np.full(desc.nbytes, ByteKind.VALUE, np.uint8)
     kinds = np.full(desc.nbytes, ByteKind.LANE, np.uint8)
     kinds[offsets(desc)] = ByteKind.VALUE
     words = kinds.reshape(-1, 4)
@@ -89,7 +91,7 @@ class PackedBuffer:
         buffer = cls(desc)
         if array.dtype != buffer.data.dtype:
             raise RawBufferError(f"pack to {desc}", "wrong dtype", got=array.dtype, need=buffer.data.dtype)
-        if lane or word:
+        if (lane or word) and desc.is_int8:
             fill = np.array([0, lane, word], np.int8)
             buffer.data[:] = fill[byte_kinds(desc)]
         w, h, c, n = desc.sizes_whcn

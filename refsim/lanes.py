@@ -18,7 +18,7 @@ def lane(word: Any, k: Any) -> Any:
 @jitable
 def insert(word: Any, k: Any, q: Any) -> Any:
     """The word with int8 value q put into lane k, which is still 0; wrap the result when it is stored."""
-    return word | (q & 255) << (8 * k)
+    return word | (np.int64(q) & 255) << (8 * k)
 
 
 @jitable

@@ -13,6 +13,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,10 @@ class Recording:
     out_layout: str
     raw: np.ndarray  # uint8, on lavapipe
     mask: np.ndarray | None  # uint8 per raw byte; None for a float output
+    inpad7b: np.ndarray | None  # uint8, where a run with input padding 0x7B wrote something else
     h200: np.ndarray | None  # uint8, where an H200 wrote something else
     scratch: np.ndarray | None  # uint8, the im2col scratch
+    layouts: dict[str, dict[str, Any]]  # tensor name -> the metadata that the device had of it
     exporter_legal: bool
     note: str
 
@@ -71,6 +74,31 @@ class Recording:
         """Places where a buffer differs from the device's in a byte that the operator defines there."""
         defined = call.device_defined()
         return np.flatnonzero((actual.raw != device[: actual.raw.size]) & defined)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """golden/upstream/differences.json: which recordings differ from this project, and why.
+
+    ``causes``: name -> what is different, and its kind (``defect`` upstream, ``refused`` here, numerics ``profile``).
+    ``patterns``: shell pattern of recording ids -> cause.
+    """
+
+    causes: dict[str, dict[str, str]]
+    patterns: dict[str, str]
+
+    @classmethod
+    def load(cls, path: Path) -> Differences:
+        listed = json.loads(path.read_text())
+        return cls(listed["causes"], listed["recordings"])
+
+    @staticmethod
+    def matches(pattern: str, recording: str) -> bool:
+        return fnmatchcase(recording, pattern)
+
+    def cause(self, recording: str) -> str | None:
+        """Why the recording of this id differs; None if it does not."""
+        return next((cause for p, cause in self.patterns.items() if self.matches(p, recording)), None)
 
 
 def read(path: Path) -> Iterator[Recording]:
@@ -115,8 +143,14 @@ def _recording(archive: zipfile.ZipFile, folder: str, case: dict[str, Any]) -> R
         out_layout=out["layout"],
         raw=written,
         mask=raw(result.get("mask")),
+        inpad7b=raw(result.get("raw_inpad7B")),
         h200=raw("out.h200.raw.bin"),
         scratch=raw(next((t["raw"] for t in case["result"]["temps"]), None)),
+        layouts={
+            entry["name"]: entry["layout_meta"]
+            for entry in (*case["result"].get("inputs", ()), result)
+            if "layout_meta" in entry
+        },
         exporter_legal=case.get("exporter_legal") is not False,
         note=case.get("note", ""),
     )

@@ -21,6 +21,7 @@ from refsim.ops._epilogue import (
     pack_weight,
     pad_rows,
     quantization,
+    random_features,
     requantized,
     row_constants,
 )
@@ -261,7 +262,7 @@ def constants(
 ) -> dict[str, Any]:
     """Random weights with the sums, scales and bias that an exporter would hand over."""
     k = params.taps * (shapes["x"][-3] // params.groups)
-    return row_constants(params, features["out_channels"], k, features.get("bias", False), draw)
+    return row_constants(params, features["out_channels"], k, features, draw)
 
 
 def random_window(draw: Draw, largest: int = 4) -> dict[str, Any]:
@@ -296,7 +297,7 @@ def sample_case(
     ]
     shape = (draw.integer(1, 2), channels, least[0] + draw.integer(0, 5), least[1] + draw.integer(0, 9))
     inputs = {"x": (shape, str(draw.choice(x_layouts)))}
-    features = {"out_channels": out, "bias": draw.chance(70)}
+    features = random_features(draw, out)
     return Case(op, params, inputs, str(draw.choice(CHANNELS_PACKED_INT8)), draw.integer(0, 2**31), features)
 
 

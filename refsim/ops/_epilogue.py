@@ -181,24 +181,47 @@ def out_word(integer, acc, oc, channels, push, at, sums, scales, bias):  # type:
 # --- random data -----------------------------------------------------------------------------------------
 
 
-def row_constants(params: Any, out: int, k: int, with_bias: bool, draw: Draw) -> dict[str, Any]:
+def row_constants(params: Any, out: int, k: int, features: Mapping[str, Any], draw: Draw) -> dict[str, Any]:
     """weight (out, k padded to 4) and its per-row constants, scaled so that outputs spread over the range."""
     weight = np.zeros((out, align4(k)), np.int8)
-    weight[:, :k] = draw.ints(-127, 127, (out, k))
-    return {"weight": weight, **per_channel(params, weight.astype(np.int64).sum(1), k, with_bias, draw)}
+    weight[:, :k] = weights(features, (out, k), draw)
+    return {"weight": weight, **per_channel(params, weight.astype(np.int64).sum(1), k, features, draw)}
 
 
-def per_channel(params: Any, sums: np.ndarray, k: int, with_bias: bool, draw: Draw) -> dict[str, Any]:
-    """weight_sums, weight_scales and bias, padded to 4."""
+def weights(features: Mapping[str, Any], shape: tuple[int, ...], draw: Draw) -> np.ndarray:
+    """Random weights; small ones where ties are wanted, or nearly every output would saturate."""
+    largest = 2 if features.get("ties") else 127
+    return draw.ints(-largest, largest, shape)
+
+
+def per_channel(
+    params: Any, sums: np.ndarray, k: int, features: Mapping[str, Any], draw: Draw
+) -> dict[str, Any]:
+    """weight_sums, weight_scales and bias, padded to 4.
+
+    With ``ties`` the scales are inexact fractions of the output's and the bias is a multiple of it: many sums
+    then lie within an ulp of a tie, where one rounding and two give different bytes.
+    """
     out = len(sums)
-    spread = 2.0 ** draw.integer(-1, 2) * 40.0 * params.out_scale / (params.in_scale * 74.0 * 74.0 * k**0.5)
-    scales = draw.uniform(0.5, 1.5, (out,)) * min(max(spread, 2.0**-58), 2.0**58)
-    bias = draw.uniform(-60.0, 60.0, (out,)) * params.out_scale
+    if features.get("ties"):
+        parts = np.array([6, 10, 14, 22])[draw.ints(0, 3, (out,))]
+        scales = params.out_scale / (params.in_scale * parts)
+        bias = draw.ints(-60, 60, (out,)) * params.out_scale
+    else:
+        spread = 2.0 ** draw.integer(-1, 2) * 40.0 * params.out_scale
+        spread /= params.in_scale * 74.0 * 74.0 * k**0.5
+        scales = draw.uniform(0.5, 1.5, (out,)) * min(max(spread, 2.0**-58), 2.0**58)
+        bias = draw.uniform(-60.0, 60.0, (out,)) * params.out_scale
     return {
         "weight_sums": pad_rows(sums.astype(np.int32), align4(out)),
         "weight_scales": pad_rows(scales.astype(np.float32), align4(out)),
-        "bias": pad_rows(bias.astype(np.float32), align4(out)) if with_bias else None,
+        "bias": pad_rows(bias.astype(np.float32), align4(out)) if features.get("bias") else None,
     }
+
+
+def random_features(draw: Draw, out: int) -> dict[str, Any]:
+    """What constants a random case has: output channels, a bias or none, sums near ties."""
+    return {"out_channels": out, "bias": draw.chance(70), "ties": draw.chance(25)}
 
 
 def random_quantization(draw: Draw) -> dict[str, Any]:

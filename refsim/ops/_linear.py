@@ -100,5 +100,4 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 def constants(
     params: LinearParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
 ) -> dict[str, Any]:
-    k = shapes["x"][-1]
-    return epilogue.row_constants(params, features["out_channels"], k, features.get("bias", False), draw)
+    return epilogue.row_constants(params, features["out_channels"], shapes["x"][-1], features, draw)

@@ -115,8 +115,8 @@ def constants(
     params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
 ) -> dict[str, Any]:
     channels = shapes["x"][-3]
-    weight = draw.ints(-127, 127, (*params.kernel_size, channels))
-    rest = epilogue.per_channel(params, weight.sum((0, 1)), params.taps, features.get("bias", False), draw)
+    weight = epilogue.weights(features, (*params.kernel_size, channels), draw)
+    rest = epilogue.per_channel(params, weight.sum((0, 1)), params.taps, features, draw)
     return {"weight": weight.astype(np.int8), **rest}
 
 

@@ -78,7 +78,7 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 def sample(draw: Draw) -> Case:
     lead = draw.choice([(), (), (2,), (2, 3)])
     shape = (*lead, draw.integer(1, 9), 4 * draw.integer(1, 12))
-    features = {"out_channels": draw.integer(1, 18), "bias": draw.chance(70)}
+    features = epilogue.random_features(draw, draw.integer(1, 18))
     params = epilogue.random_quantization(draw)
     return Case("q8ta_linear", params, {"x": (shape, "4H4W")}, "4H4W", draw.integer(0, 2**31), features)
 

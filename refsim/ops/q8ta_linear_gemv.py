@@ -73,7 +73,7 @@ def check(call: Call) -> None:
 
 def sample(draw: Draw) -> Case:
     shape = (*draw.choice([(), (1,), (1, 1)]), 4 * draw.integer(1, 24))
-    features = {"out_channels": draw.integer(1, 34), "bias": draw.chance(70)}
+    features = epilogue.random_features(draw, draw.integer(1, 34))
     params = epilogue.random_quantization(draw)
     return Case("q8ta_linear_gemv", params, {"x": (shape, "4W")}, "4W", draw.integer(0, 2**31), features)
 

@@ -1,0 +1,285 @@
+"""One test over all operators: define + pack == model kernel, byte for byte, whatever the configuration.
+
+REFSIM_RANDOM=2000 runs that many random configurations per operator instead of the few that are usual.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from laws import EXECUTOR, Layouts, check, check_case, legal_layouts, sampled
+
+from refsim.buffer import ByteKind
+from refsim.case import bind
+from refsim.draw import Draw
+from refsim.errors import RefsimError
+from refsim.op import OPS, Case, ErrorCase, Kind, OnDevice, Target
+from refsim.qmath import CANONICAL, LAVAPIPE, NVIDIA, PROFILES, Profile
+
+DEPTHWISE = "q8ta_conv2d_dw"  # takes whole words of channels only: its constants have no padding
+EXAMPLES = int(os.environ.get("REFSIM_RANDOM", "60"))
+CASES = [
+    pytest.param(case, id=f"{name}-{number}")
+    for name, op in OPS.items()
+    for number, case in enumerate(op.cases)
+    if isinstance(case, Case)
+]
+ERROR_CASES = [
+    pytest.param(case, id=f"{name}-{number}")
+    for name, op in OPS.items()
+    for number, case in enumerate(op.cases)
+    if isinstance(case, ErrorCase)
+]
+COMBINATIONS = [
+    pytest.param(name, rows, id=f"{name}-{'-'.join(map(str, rows))}")
+    for name in OPS
+    for rows in legal_layouts(name)
+]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("case", CASES)
+def test_case(case: Case, profile: str, request: pytest.FixtureRequest) -> None:
+    rerun = f"python -m pytest '{request.node.nodeid}'"
+    check_case(case, Target(PROFILES[profile]), rerun)
+    check_case(case, Target(PROFILES[profile]), rerun, poison=1)
+
+
+@pytest.mark.parametrize("case", ERROR_CASES)
+def test_error_case(case: ErrorCase) -> None:
+    with pytest.raises(case.error) as caught:
+        bind(case.case)
+    assert type(caught.value) is case.error
+    assert issubclass(case.error, RefsimError)
+    assert case.match in str(caught.value)
+
+
+@pytest.mark.parametrize("name", OPS)
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],  # a smaller seed is not a smaller case
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(seed=st.integers(0, 2**63 - 1))
+def test_random(name: str, seed: int) -> None:
+    for profile in PROFILES:
+        check(name, seed, profile, mali=bool(seed & 1))
+
+
+def seeds_with_padding(name: str, rows: Layouts) -> list[int]:
+    """The first seeds whose inputs have padding in these layouts."""
+    found = []
+    for seed in range(40):
+        inputs = bind(sampled(name, seed, rows)).inputs.values()
+        if any((buffer.kinds() != ByteKind.VALUE).any() for buffer in inputs):
+            found.append(seed)
+        if len(found) == 3:
+            break
+    return found
+
+
+#: inputs that never have padding: their channels or columns come in fours, and they have no outer blocks
+NEVER_PADDED = {
+    ("q8ta_conv2d_dw", "4C"), ("q8ta_conv2d_dw", "4C1W"),
+    ("q8ta_conv2d_im2col", "4C"), ("q8ta_conv2d_im2col", "4C1W"),
+    ("q8ta_im2col", "4C"), ("q8ta_im2col", "4C1W"),
+    ("q8ta_linear_gemv", "4W"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "rows"), COMBINATIONS)
+def test_layouts(name: str, rows: Layouts) -> None:
+    """Every legal combination of layouts, with random bytes in the padding of the inputs."""
+    seeds = seeds_with_padding(name, rows)
+    paddable = rows[0].packed_int8 and (name, str(rows[0])) not in NEVER_PADDED
+    assert bool(seeds) == paddable
+    for seed in seeds or range(3):
+        check(name, seed, layouts=rows)
+
+
+# --- profiles --------------------------------------------------------------------------------------------
+
+#: what each profile changes, so that a profile which is silently dropped fails
+SENSITIVE = {
+    "nvidia": ("q8ta_add", "q8ta_conv2d", "q8ta_conv2d_dw", "q8ta_conv2d_general", "q8ta_conv2d_im2col",
+               "q8ta_conv2d_pw", "q8ta_conv2d_transposed", "q8ta_linear", "q8ta_linear_gemv", "q8ta_quantize"),
+    "lavapipe": ("q8ta_quantize",),
+}  # fmt: skip
+TIE_AWAY = Profile("away", tie="away")
+
+
+@pytest.mark.parametrize(("profile", "name"), [(p, n) for p, names in SENSITIVE.items() for n in names])
+def test_profile_matters(profile: str, name: str) -> None:
+    """Some byte of some random configuration is another one under the profile."""
+    changed = 0
+    for seed in range(400):
+        case = sampled(name, seed)
+        plain, other = (bind(case, Target(p)) for p in (CANONICAL, PROFILES[profile]))
+        changed += plain.call.expected(plain.inputs) != other.call.expected(other.inputs)
+        if changed:
+            return
+    raise AssertionError(f"{name} computes the same under {profile} in 400 configurations")
+
+
+@pytest.mark.parametrize("name", [n for n, op in OPS.items() if any(a.name.endswith("zp") for a in op.args)])
+def test_ties_away(name: str) -> None:
+    """A profile that is not among the named ones is honoured too."""
+    for seed in range(20):
+        case = sampled(name, seed)
+        check_case(case, Target(TIE_AWAY), f"python tests/ops/laws.py {name} {seed} (profile: tie away)")
+
+
+def test_lavapipe_and_nvidia_agree_in_range() -> None:
+    """The three profiles differ by one step at most where no conversion is out of range."""
+    for seed in range(200):
+        case = sampled("q8ta_conv2d_pw", seed)
+        results = []
+        for profile in (CANONICAL, LAVAPIPE, NVIDIA):
+            bound = bind(case, Target(profile))
+            results.append(bound.call.expected(bound.inputs).unpack().astype(int))
+        assert np.array_equal(results[0], results[1]), seed
+        assert np.abs(results[0] - results[2]).max() <= 1, seed
+
+
+# --- what a kernel may touch ------------------------------------------------------------------------------
+
+
+class Bounded:
+    """Words that refuse an index outside them; a compiled kernel would read past the end in silence."""
+
+    def __init__(self, words: np.ndarray) -> None:
+        self.words = words.tolist()
+        self.size = len(self.words)
+        self.written: Counter[int] = Counter()
+
+    def _at(self, index: int) -> int:
+        if not 0 <= index < self.size:
+            raise IndexError(f"word {index} of {self.size}")
+        return int(index)
+
+    def __getitem__(self, index: int) -> int:
+        return self.words[self._at(index)]
+
+    def __setitem__(self, index: int, value: int) -> None:
+        at = self._at(index)
+        self.written[at] += 1
+        self.words[at] = int(value)
+
+
+def interpreted(case: Case) -> None:
+    """Run a case's kernels as plain Python over bounded words; the same bytes as compiled, each word once."""
+    bound = bind(case)
+    words = {name: Bounded(b.words) for name, b in bound.inputs.items()}
+    words |= {name: Bounded(w) for name, w in bound.call.const_words().items()}
+    for step in bound.call.steps():
+        launch = step.launch
+        push = np.array(launch.push, np.uint32).view(np.int32).tolist()
+        out = Bounded(np.zeros(launch.out.words, np.int32))
+        x, y, z = launch.covered
+        kernel = OPS[launch.shader].kernel.py_func
+        with np.errstate(all="ignore"):
+            kernel((z, y, x), list(launch.spec), push, *(words[n] for n in step.inputs), out)
+        assert set(out.written.values()) <= {1}, f"{launch.shader} writes a word twice: {case}"
+        words[step.output] = out
+    raw = np.array(words["out"].words, np.int64).astype(np.uint32).view(np.uint8)
+    expected = bound.call.expected(bound.inputs)
+    assert np.array_equal(raw, expected.raw), str(case)
+    # a fresh buffer is zeroed, so that padding words of 0 may be left alone; words with values may not
+    valued = (bound.call.expected(bound.inputs).kinds().reshape(-1, 4) == ByteKind.VALUE).any(1)
+    assert set(np.flatnonzero(valued)) <= set(words["out"].written), (
+        f"a word of values is not written: {case}"
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernel_as_plain_python(case: Case) -> None:
+    interpreted(case)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_kernel_as_plain_python_on_small_configurations(name: str) -> None:
+    done = 0
+    for seed in range(60):
+        case = sampled(name, seed)
+        if bind(case).call.out.nbytes <= 512:
+            interpreted(case)
+            done += 1
+        if done == 4:
+            return
+    raise AssertionError(f"only {done} small configurations of {name}")
+
+
+@pytest.mark.parametrize("name", [n for n in OPS if OPS[n].of_kind(Kind.CONST) and n != DEPTHWISE])
+def test_padding_of_constants_is_never_read(name: str) -> None:
+    """Rows and columns that pad a constant to a multiple of 4 may hold anything."""
+    op, seen = OPS[name], 0
+    for seed in range(30):
+        case = sampled(name, seed)
+        params = op.make_params(case.params)
+        bound = bind(case)
+        shapes = {key: desc.shape for key, desc in bound.call.descs.items()}
+        consts = op.constants(params, shapes, case.features, Draw(case.seed))
+        out = bound.call.out.shape[op.channel_dim]
+        dirty = {}
+        for arg in op.of_kind(Kind.CONST):
+            value = consts[arg.name]
+            if value is not None and value.shape[arg.channels] > out:
+                value = value.copy()
+                index = [slice(None)] * value.ndim
+                index[arg.channels] = slice(out, None)
+                value[tuple(index)] = np.nan if value.dtype == np.float32 else 77
+                seen += 1
+            dirty[arg.name] = value
+        call = op.bind(params, bound.call.descs, dirty, case.out_layout, out_shape=bound.call.out.shape)
+        expected = bound.call.expected(bound.inputs)
+        assert call.expected(bound.inputs) == expected
+        assert EXECUTOR.run_call(call, bound.inputs) == expected
+    assert seen, f"no constant of {name} had padding"
+
+
+# --- the padding table ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_untouched_words_stay_zero(name: str) -> None:
+    """What a device leaves untouched is the zero of a fresh buffer here, unless it says otherwise."""
+    for seed in range(30):
+        bound = bind(sampled(name, seed))
+        if not bound.call.out.is_int8:
+            continue
+        word = bound.call.padding.word
+        if word.on_device is OnDevice.UNTOUCHED and name != "q8ta_quantize":
+            assert word.value == 0
+
+
+def test_every_operator_has_all_its_parts() -> None:
+    for name, op in OPS.items():
+        assert op.name == name
+        assert callable(op.define)
+        assert (op.kernel is None) == (op.launch is None)
+        assert (op.kernel is None) != (op.expand is None), f"{name}: a kernel or an expansion, not both"
+        assert any(isinstance(c, Case) for c in op.cases), f"{name}: no case"
+        assert any(isinstance(c, ErrorCase) for c in op.cases), f"{name}: no error case"
+        assert all((c.case if isinstance(c, ErrorCase) else c).op == name for c in op.cases)
+        assert len(op.of_kind(Kind.OUTPUT)) == 1
+        names = [a.name for a in op.args]
+        assert len(set(names)) == len(names)
+        for case in (c for c in op.cases if isinstance(c, Case)):
+            assert bind(replace(case)).call.op is op
+
+
+def test_serialized_names_are_unique() -> None:
+    named = [op.serialized for op in OPS.values() if op.serialized]
+    assert len(set(named)) == len(named)
+    for op in OPS.values():
+        if op.serialized:
+            assert OPS.serialized(op.serialized) is op
