@@ -35,6 +35,10 @@ class Draw:
     def choice(self, options: Sequence[T]) -> T:
         return options[self.integer(0, len(options) - 1)]
 
+    def choices(self, options: Sequence[int], shape: tuple[int, ...]) -> np.ndarray:
+        """int64, each one of the options."""
+        return np.array(options, np.int64)[self.ints(0, len(options) - 1, shape)]
+
     def chance(self, percent: int) -> bool:
         """True in that many cases of a hundred."""
         return self.integer(1, 100) <= percent

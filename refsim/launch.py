@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -89,6 +90,12 @@ class Launch:
             for extent, groups, local, tile in zip(self.domain, self.grid, self.local, self.tile, strict=True)
         )
         return (x, y, z)
+
+    def invocation(self, point: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """(workgroup, invocation within it) that computes a point of the domain; arrays do too."""
+        number = [along // tile for along, tile in zip(point, self.tile, strict=True)]
+        groups = [along // local for along, local in zip(number, self.local, strict=True)]
+        return groups, [along % local for along, local in zip(number, self.local, strict=True)]
 
     @property
     def invocations(self) -> int:

@@ -174,6 +174,8 @@ class OpSpec:
     ``out_shape(params, shapes, consts, declared)`` is the output's shape; ``declared`` is what a graph says, or
     None. ``input_layout(params, in, out, target)`` is what an unresolved input layout becomes. ``channel_dim`` is
     the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo.
+    ``point(launch, word, w, h, c, n)`` is the point (x, y, z) of the launch's domain that writes a word; the word
+    begins at that coordinate.
     ``sample(draw)`` makes a random legal `Case`, ``constants(params, shapes, features, draw)`` its constants.
     """
 
@@ -198,6 +200,7 @@ class OpSpec:
     input_layout: Callable[[Any, tuple[int, ...], tuple[int, ...], Target], Layout] | None = None
     channel_dim: int = -3
     max_rank: int = 4
+    point: Callable[..., tuple[Any, Any, Any]] | None = None
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.kind is kind)
@@ -307,7 +310,8 @@ class OpSpec:
 class Case:
     """A self-contained call: parameters, shapes, layouts, and the seed that its data comes from (see case.py).
 
-    ``features`` says what constants to make: out_channels, bias.
+    ``features`` says what constants to make: out_channels, bias. ``style`` names the kind of data (case.STYLES);
+    with ``poison`` the padding of the inputs holds random bytes instead of 0.
     """
 
     op: str
@@ -317,12 +321,15 @@ class Case:
     seed: int = 0
     features: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    style: str = "random"
+    poison: bool = False
 
     def __str__(self) -> str:
         inputs = " ".join(f"{name}={'x'.join(map(str, s))}:{lay}" for name, (s, lay) in self.inputs.items())
         params = " ".join(f"{k}={v}" for k, v in {**self.params, **self.features}.items())
         note = f" # {self.note}" if self.note else ""
-        return f"{self.op} {inputs} out:{self.out_layout} {params} seed={self.seed}{note}"
+        data = f" style={self.style}{' poison' if self.poison else ''}" if self.style != "random" else ""
+        return f"{self.op} {inputs} out:{self.out_layout} {params} seed={self.seed}{data}{note}"
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from refsim.errors import ParameterError
 from refsim.jit import jitable, select
 
 CONTRACT, TIE_AWAY, FLUSH = 1, 2, 4
-CONVERT_SHIFT = 3
+CONVERT_SHIFT, CONVERT_MASK = 3, 3
 CONVERT = {"clamp": 0, "int_min": 1, "saturate": 2}
+#: What no device may do and wrong kernels do; bytediff recognizes them by computing them. Bits 5 to 7 of the flags.
+TRUNCATE, TIE_UP, CLAMP_FIRST = 32, 64, 128
 
 QMIN, QMAX = -128, 127
 MAX_K = 131071
@@ -28,6 +30,7 @@ _MIN_NORMAL = np.float32(2.0**-126)
 _TWO31 = np.float32(2.0**31)
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
+_LOW, _HIGH = np.float32(QMIN), np.float32(QMAX)
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,10 @@ def flush(x: Any, flags: Any) -> Any:
 @jitable
 def round_half(y: Any, flags: Any) -> Any:
     """To the nearest integer (as binary32); ties to even, or away from 0 under such a profile."""
+    if flags & TRUNCATE:
+        return np.trunc(y)
+    if flags & TIE_UP:
+        return np.floor(y + np.float32(0.5))
     if flags & TIE_AWAY:
         whole = np.trunc(y)
         tie = np.abs(y - whole) >= np.float32(0.5)
@@ -139,7 +146,9 @@ def round_half(y: Any, flags: Any) -> Any:
 def to_int8(y: Any, zp: Any, flags: Any) -> Any:
     """Quantize y, a real value already divided by the scale: round, add the zero point, clamp to [-128, 127]."""
     rounded = select(y == y, round_half(y, flags), _ZERO)
-    convert = flags >> CONVERT_SHIFT
+    convert = (flags >> CONVERT_SHIFT) & CONVERT_MASK
+    if flags & CLAMP_FIRST:
+        return np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH)) + np.int32(zp)
     if convert == 0:
         low, high = np.float32(-128 - zp), np.float32(127 - zp)
         return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)

@@ -242,6 +242,13 @@ def launch(call: Call) -> Launch:
     return launch_gemm(call, n * h * w)
 
 
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes the word at a coordinate."""
+    width, height, *_ = launch.out.sizes_whcn
+    per_group = launch.domain[1]
+    return (n * height + h) * width + w, c // 4 % per_group, c // 4 // per_group
+
+
 def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     """Words (int32) as the kernels read them.
 

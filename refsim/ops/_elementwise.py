@@ -34,6 +34,13 @@ def launch(call: Call, spec: Sequence[int], params: Sequence[object]) -> Launch:
     )
 
 
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes a word, the inverse of `word_number`."""
+    each = launch.domain[0]
+    plane = word // each
+    return word % each, plane // PLANE_ROW, plane % PLANE_ROW
+
+
 @jitable
 def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
     """The output word that a domain point of `launch` stands for; the number of words or more if there is none."""

@@ -5,7 +5,8 @@ Shared by the convolutions and the linear operators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -181,17 +182,35 @@ def out_word(integer, acc, oc, channels, push, at, sums, scales, bias):  # type:
 # --- random data -----------------------------------------------------------------------------------------
 
 
+def _sparse(draw: Draw, shape: tuple[int, ...], k: int) -> np.ndarray:
+    """Some four of -1 and 1 a row, so that sums stay small enough for ties."""
+    return draw.choices([-1, 1], shape) * (draw.ints(0, k - 1, shape) < 4)
+
+
+#: Style of a case -> weights (int64) of a shape with k of them per output channel.
+_WEIGHTS: dict[str, Callable[[Draw, tuple[int, ...], int], np.ndarray]] = {
+    "random": lambda draw, shape, k: draw.ints(-127, 127, shape),
+    "position": lambda draw, shape, k: (np.arange(prod(shape)) * 83 % 251 - 125).reshape(shape),
+    "ties": _sparse,
+    "near_ties": lambda draw, shape, k: draw.ints(-2, 2, shape),  # larger ones saturate nearly every output
+    "saturation": lambda draw, shape, k: draw.choices([-128, -128, 127], shape),
+}
+
+
+def _style(features: Mapping[str, Any]) -> str:
+    return "near_ties" if features.get("ties") else str(features.get("style", "random"))
+
+
+def weights(features: Mapping[str, Any], shape: tuple[int, ...], k: int, draw: Draw) -> np.ndarray:
+    """Weights (int64), k of them per output channel, in the case's style."""
+    return _WEIGHTS[_style(features)](draw, shape, k)
+
+
 def row_constants(params: Any, out: int, k: int, features: Mapping[str, Any], draw: Draw) -> dict[str, Any]:
     """weight (out, k padded to 4) and its per-row constants, scaled so that outputs spread over the range."""
     weight = np.zeros((out, align4(k)), np.int8)
-    weight[:, :k] = weights(features, (out, k), draw)
+    weight[:, :k] = weights(features, (out, k), k, draw)
     return {"weight": weight, **per_channel(params, weight.astype(np.int64).sum(1), k, features, draw)}
-
-
-def weights(features: Mapping[str, Any], shape: tuple[int, ...], draw: Draw) -> np.ndarray:
-    """Random weights; small ones where ties are wanted, or nearly every output would saturate."""
-    largest = 2 if features.get("ties") else 127
-    return draw.ints(-largest, largest, shape)
 
 
 def per_channel(
@@ -199,14 +218,19 @@ def per_channel(
 ) -> dict[str, Any]:
     """weight_sums, weight_scales and bias, padded to 4.
 
-    With ``ties`` the scales are inexact fractions of the output's and the bias is a multiple of it: many sums
-    then lie within an ulp of a tie, where one rounding and two give different bytes.
+    ``near_ties``: the scales are inexact fractions of the output's and the bias is a multiple of it: many sums
+    then lie within an ulp of a tie, where one rounding and two give different bytes. ``ties``: powers of two.
     """
-    out = len(sums)
-    if features.get("ties"):
+    out, style = len(sums), _style(features)
+    if style == "near_ties":
         parts = np.array([6, 10, 14, 22])[draw.ints(0, 3, (out,))]
         scales = params.out_scale / (params.in_scale * parts)
         bias = draw.ints(-60, 60, (out,)) * params.out_scale
+    elif style == "ties":
+        # one step of the sum is half a step of the output, or a quarter
+        halves = 2.0 ** draw.ints(-2, -1, (out,)) * (params.out_scale / params.in_scale)
+        scales = np.exp2(np.rint(np.log2(halves)))
+        bias = draw.ints(-64, 64, (out,)) * (params.out_scale / 2)
     else:
         spread = 2.0 ** draw.integer(-1, 2) * 40.0 * params.out_scale
         spread /= params.in_scale * 74.0 * 74.0 * k**0.5

@@ -13,7 +13,7 @@ import numpy as np
 
 from refsim.draw import Draw
 from refsim.errors import ShapeError
-from refsim.launch import offsets, words
+from refsim.launch import Launch, offsets, words
 from refsim.layout import Layout
 from refsim.op import Arg, Call, Kind, OnDevice, Pad, Padding, Target
 from refsim.ops import _epilogue as epilogue
@@ -88,6 +88,12 @@ def push_words(call: Call) -> tuple[int, ...]:
     """The push words above."""
     x = call.descs["x"]
     return words(x.meta, call.out.meta, x.shape[-1] // 4, epilogue.quantization(call))
+
+
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes the word at a coordinate."""
+    _, height, channels, _ = launch.out.sizes_whcn
+    return (n * channels + c) * height + h, w // 4, 0 * n
 
 
 def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:

@@ -172,6 +172,7 @@ OP = OpSpec(
     padding=elementwise.padding_unspecified,
     launch=launch,
     kernel=kernel,
+    point=elementwise.point,
     check=check,
     sample=sample,
     cases=CASES,

@@ -87,6 +87,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
+    point=elementwise.point,
     sample=sample,
     cases=CASES,
 )

@@ -84,6 +84,11 @@ def launch(call: Call) -> Launch:
     )
 
 
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes the word at a coordinate."""
+    return c // 4, w, n * launch.out.sizes_whcn[1] + h
+
+
 @model_kernel
 def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
@@ -115,7 +120,7 @@ def constants(
     params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
 ) -> dict[str, Any]:
     channels = shapes["x"][-3]
-    weight = epilogue.weights(features, (*params.kernel_size, channels), draw)
+    weight = epilogue.weights(features, (*params.kernel_size, channels), params.taps, draw)
     rest = epilogue.per_channel(params, weight.sum((0, 1)), params.taps, features, draw)
     return {"weight": weight.astype(np.int8), **rest}
 
@@ -146,6 +151,7 @@ OP = OpSpec(
     padding=conv.padding,
     launch=launch,
     kernel=kernel,
+    point=point,
     prepack=prepack,
     check=check,
     input_layout=lambda params, x, out, target: PACKED_4C1W,

@@ -97,6 +97,7 @@ OP = OpSpec(
     padding=conv.padding,
     launch=conv.launch,
     kernel=kernel,
+    point=conv.point,
     prepack=conv.prepack,
     check=conv.check,
     constants=conv.constants,

@@ -7,6 +7,7 @@ tap contributes zp_in * w. The epilogue of q8ta_conv2d_general. Source: ET-VK's 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -90,6 +91,16 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
         hits = (row_phase == phase // p.stride[1])[:, None] & (column_phase == phase % p.stride[1])
         missed[phase, : len(value)] = taps[:, ~hits].sum(1)
     return np.concatenate([packed, missed.reshape(-1)])
+
+
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes the word at a coordinate."""
+    width, height, *_ = launch.out.sizes_whcn
+    sh, sw = launch.push[STRIDE], launch.push[STRIDE + 1]
+    rows, columns = -(-height // sh), -(-width // sw)
+    position = (n * rows + h // sh) * columns + w // sw
+    per_group = launch.domain[1]
+    return position, c // 4 % per_group, c // 4 // per_group * (sh * sw) + h % sh * sw + w % sw
 
 
 @model_kernel
@@ -192,6 +203,7 @@ OP = OpSpec(
     padding=conv.padding,
     launch=launch,
     kernel=kernel,
+    point=point,
     prepack=prepack,
     check=conv.check,
     constants=conv.constants,

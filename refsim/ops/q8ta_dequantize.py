@@ -102,6 +102,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
+    point=elementwise.point,
     sample=sample,
     cases=CASES,
     max_rank=8,

@@ -98,6 +98,11 @@ def launch(call: Call) -> Launch:
     )
 
 
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes the word at a coordinate."""
+    return c // 4, w, n * launch.out.sizes_whcn[1] + h
+
+
 @model_kernel
 def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
@@ -148,6 +153,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
+    point=point,
     check=check,
     sample=sample,
     cases=CASES,

@@ -127,6 +127,7 @@ OP = OpSpec(
     padding=linear.padding,
     launch=launch,
     kernel=kernel,
+    point=linear.point,
     prepack=linear.prepack,
     check=linear.check,
     constants=linear.constants,

@@ -115,6 +115,7 @@ OP = OpSpec(
     padding=linear.padding,
     launch=launch,
     kernel=kernel,
+    point=linear.point,
     prepack=linear.prepack,
     check=check,
     constants=linear.constants,

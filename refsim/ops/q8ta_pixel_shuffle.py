@@ -170,6 +170,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
+    point=elementwise.point,
     sample=sample,
     cases=CASES,
 )

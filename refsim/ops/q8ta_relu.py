@@ -117,6 +117,7 @@ OP = OpSpec(
     padding=elementwise.padding_unspecified,
     launch=launch,
     kernel=kernel,
+    point=elementwise.point,
     sample=sample,
     cases=CASES,
     sync=("x", "out"),

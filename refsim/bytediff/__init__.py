@@ -1,0 +1,1 @@
+"""Byte-level comparison of two buffers: what differs, where, in which shape, and the likely cause."""
