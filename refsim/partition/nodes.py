@@ -1,0 +1,101 @@
+"""Facts about the nodes of a torch.fx graph, read by duck typing so that nothing here imports torch.
+
+A node has ``op``, ``target``, ``args``, ``kwargs``, ``users`` and ``meta``; ``meta["val"]`` is what it produces: a
+tensor (anything with a shape and a dtype), or a list or tuple of them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+GETITEM = "getitem"
+QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
+DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
+DEQUANTIZE_PER_CHANNEL = "quantized_decomposed.dequantize_per_channel.default"
+CLONE = "aten.clone.default"
+CLONE_DIM_ORDER = "dim_order_ops._clone_dim_order.default"
+VIEW_COPY = "aten.view_copy.default"
+RELU = "aten.relu.default"
+PREPACK = "et_vk.prepack.default"
+
+
+def is_node(item: Any) -> bool:
+    return hasattr(item, "meta") and hasattr(item, "target")
+
+
+def is_tensor(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def target_name(node: Any) -> str:
+    """The operator that a node calls, as it is serialized: ``aten.relu.default``; empty for other nodes."""
+    if node.op != "call_function":
+        return ""
+    if node.target is operator.getitem:
+        return GETITEM
+    return str(node.target)
+
+
+def calls(node: Any, *names: str) -> bool:
+    """Whether ``node`` is a node that calls one of the operators."""
+    return is_node(node) and target_name(node) in names
+
+
+def tensors_of(node: Any) -> list[Any]:
+    """The tensors that a node produces; empty if it produces anything else."""
+    value = node.meta.get("val") if is_node(node) else None
+    if is_tensor(value):
+        return [value]
+    if isinstance(value, list | tuple) and all(is_tensor(item) for item in value):
+        return list(value)
+    return []
+
+
+def is_single_tensor(item: Any) -> bool:
+    return is_node(item) and is_tensor(item.meta.get("val"))
+
+
+def is_tensor_node(item: Any) -> bool:
+    return is_node(item) and bool(tensors_of(item))
+
+
+def is_tensor_arg(item: Any) -> bool:
+    """Whether an argument is a tensor, or a non-empty list of tensors."""
+    if isinstance(item, list | tuple):
+        return bool(item) and all(is_tensor_node(entry) for entry in item)
+    return is_tensor_node(item)
+
+
+def nodes_in(item: Any) -> Iterator[Any]:
+    """The nodes of an argument: itself, or those of a list."""
+    if is_node(item):
+        yield item
+    elif isinstance(item, list | tuple):
+        for entry in item:
+            yield from nodes_in(entry)
+
+
+def shape_of(node: Any) -> tuple[int, ...]:
+    return tuple(node.meta["val"].shape)
+
+
+def numel_of(node: Any) -> int:
+    return prod(shape_of(node))
+
+
+def dtype_of(node: Any) -> str:
+    """``float32``, ``int8``, ...: the dtype's name without its module."""
+    return str(node.meta["val"].dtype).removeprefix("torch.")
+
+
+def argument(node: Any, index: int, default: Any = None) -> Any:
+    """A positional argument, or the default where the call stops earlier."""
+    return node.args[index] if len(node.args) > index else default
+
+
+def only_user(node: Any) -> Any:
+    """The one node that uses ``node``, or None."""
+    return next(iter(node.users)) if len(node.users) == 1 else None

@@ -1,0 +1,73 @@
+"""Representations: where a tensor may live and in which layout, and the sets of them that operators allow.
+
+A representation is a storage type and a memory layout. The names are those of ExecuTorch's Vulkan partitioner,
+because its users and its unit tests speak them; the layouts are the rows of `refsim.layout`.
+"""
+
+from refsim.partition.repset.constants import (
+    ANY_BUFFER,
+    ANY_STORAGE,
+    ANY_STORAGE_INCL_PACKED_INT8,
+    ANY_TEXTURE,
+    CHANNELS_PACKED_ANY,
+    CHANNELS_PACKED_TEXTURE,
+    CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER,
+    CONTIGUOUS_ANY,
+    CONTIGUOUS_BUFFER,
+    HEIGHT_PACKED_TEXTURE,
+    NO_STORAGE,
+    PACKED_INT8_4C1W_BUFFER,
+    PACKED_INT8_4H4W_BUFFER,
+    PACKED_INT8_4W4C_BUFFER,
+    PACKED_INT8_4W_BUFFER,
+    PACKED_INT8_BUFFER,
+    PACKED_INT8_CHANNELS_PACKED_BUFFER,
+    PACKED_INT8_CONV2D_BUFFER,
+    WIDTH_PACKED_TEXTURE,
+)
+from refsim.partition.repset.op import OpRepSets
+from refsim.partition.repset.sets import (
+    DEFAULT_TEXTURE_LIMITS,
+    PackedDimInfo,
+    Storage,
+    TensorRepr,
+    TensorReprList,
+    TensorRepSet,
+    TensorRepSetList,
+    filter_invalid_reprs,
+    make_tensor_repset,
+    texture_extents,
+)
+
+__all__ = [
+    "ANY_BUFFER",
+    "ANY_STORAGE",
+    "ANY_STORAGE_INCL_PACKED_INT8",
+    "ANY_TEXTURE",
+    "CHANNELS_PACKED_ANY",
+    "CHANNELS_PACKED_TEXTURE",
+    "CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER",
+    "CONTIGUOUS_ANY",
+    "CONTIGUOUS_BUFFER",
+    "DEFAULT_TEXTURE_LIMITS",
+    "HEIGHT_PACKED_TEXTURE",
+    "NO_STORAGE",
+    "PACKED_INT8_4C1W_BUFFER",
+    "PACKED_INT8_4H4W_BUFFER",
+    "PACKED_INT8_4W4C_BUFFER",
+    "PACKED_INT8_4W_BUFFER",
+    "PACKED_INT8_BUFFER",
+    "PACKED_INT8_CHANNELS_PACKED_BUFFER",
+    "PACKED_INT8_CONV2D_BUFFER",
+    "WIDTH_PACKED_TEXTURE",
+    "OpRepSets",
+    "PackedDimInfo",
+    "Storage",
+    "TensorRepSet",
+    "TensorRepSetList",
+    "TensorRepr",
+    "TensorReprList",
+    "filter_invalid_reprs",
+    "make_tensor_repset",
+    "texture_extents",
+]

@@ -1,0 +1,195 @@
+"""The sets of one operator: what is synced, what is filtered, and how constraining one tensor moves the others."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+
+from refsim.errors import GraphError
+from refsim.layout import layout
+from refsim.partition.repset import (
+    ANY_BUFFER,
+    ANY_STORAGE,
+    ANY_STORAGE_INCL_PACKED_INT8,
+    ANY_TEXTURE,
+    CHANNELS_PACKED_TEXTURE,
+    CONTIGUOUS_BUFFER,
+    NO_STORAGE,
+    PACKED_INT8_4C1W_BUFFER,
+    PACKED_INT8_4W4C_BUFFER,
+    PACKED_INT8_4W_BUFFER,
+    PACKED_INT8_BUFFER,
+    PACKED_INT8_CHANNELS_PACKED_BUFFER,
+    PACKED_INT8_CONV2D_BUFFER,
+    WIDTH_PACKED_TEXTURE,
+    OpRepSets,
+    Storage,
+    TensorRepr,
+    TensorRepSet,
+    TensorRepSetList,
+)
+
+from .fake import call, list_node, tensor_node
+
+SHAPE = (1, 8, 6, 10)
+
+
+def unary(sets: TensorRepSet, out: TensorRepSet | None = None) -> OpRepSets:
+    node = call("unary", [tensor_node(SHAPE)], SHAPE)
+    return OpRepSets(TensorRepSetList(sets), TensorRepSetList(out or sets), node)
+
+
+def binary(ins: TensorRepSet | list[TensorRepSet], out: TensorRepSet, *more: object) -> OpRepSets:
+    node = call("binary", [tensor_node(SHAPE), tensor_node(SHAPE), *more], SHAPE)
+    return OpRepSets(TensorRepSetList(ins), TensorRepSetList(out), node)
+
+
+def test_one_declared_set_syncs_everything() -> None:
+    sets = binary(ANY_TEXTURE, ANY_TEXTURE)
+    assert sets.sync_args_repr and sets.sync_outs_repr and sets.sync_primary_io_repr
+    assert sets.primary_arg_idx == 0 and not sets.any_is_empty()
+
+
+def test_declared_sets_of_their_own_are_not_synced() -> None:
+    sets = binary([CHANNELS_PACKED_TEXTURE, WIDTH_PACKED_TEXTURE], CHANNELS_PACKED_TEXTURE)
+    assert not sets.sync_args_repr and sets.sync_primary_io_repr
+    assert sets.get_arg_repset(1) == WIDTH_PACKED_TEXTURE
+
+
+def test_input_and_output_with_other_sets_are_not_synced() -> None:
+    sets = unary(PACKED_INT8_BUFFER, CHANNELS_PACKED_TEXTURE)
+    assert not sets.sync_primary_io_repr
+    assert sets.get_arg_repset(0) == PACKED_INT8_BUFFER
+    assert sets.get_out_repset(0) == CHANNELS_PACKED_TEXTURE
+
+
+def test_the_primary_argument_is_the_first_tensor_with_a_set() -> None:
+    node = call("op", [3, tensor_node(SHAPE), tensor_node(SHAPE)], SHAPE)
+    sets = OpRepSets(
+        TensorRepSetList([NO_STORAGE, NO_STORAGE, ANY_TEXTURE]), TensorRepSetList(ANY_TEXTURE), node
+    )
+    assert sets.primary_arg_idx == 2
+    # neither a scalar nor a prepacked weight makes the operator impossible
+    assert sets.get_arg_repset(0) == sets.get_arg_repset(1) == ANY_STORAGE_INCL_PACKED_INT8
+
+
+def test_an_operator_without_tensor_arguments_has_no_primary_one() -> None:
+    sets = OpRepSets(TensorRepSetList(ANY_STORAGE), TensorRepSetList(ANY_STORAGE), call("full", [4], SHAPE))
+    assert sets.primary_arg_idx is None and not sets.sync_primary_io_repr
+    assert sets.try_constrain_with_out_repset(ANY_BUFFER) and sets.get_out_repset(0) == ANY_BUFFER
+
+
+def test_a_list_argument_takes_what_all_its_tensors_can() -> None:
+    node = call("cat", [[tensor_node((1, 8, 4, 4)), tensor_node((1, 4 * 2048 + 1, 1, 1))]], SHAPE)
+    sets = OpRepSets(TensorRepSetList(ANY_STORAGE), TensorRepSetList(ANY_STORAGE), node)
+    assert sets.get_arg_repset(0) == sets.get_out_repset(0) == ANY_BUFFER
+
+
+def test_more_than_four_dims_need_a_buffer() -> None:
+    node = call("unary", [tensor_node((2, 1, 3, 4, 5))], (2, 1, 3, 4, 5))
+    assert OpRepSets(TensorRepSetList(ANY_TEXTURE), TensorRepSetList(ANY_TEXTURE), node).any_is_empty()
+    sets = OpRepSets(TensorRepSetList(ANY_STORAGE), TensorRepSetList(ANY_STORAGE), node)
+    assert sets.get_out_repset(0) == ANY_BUFFER
+
+
+def test_getitem_sees_the_tensor_that_it_takes() -> None:
+    source = list_node((1, 8, 4, 4), (2, 1, 3, 4, 5))
+    sets = OpRepSets(
+        TensorRepSetList(ANY_STORAGE),
+        TensorRepSetList(ANY_STORAGE),
+        call(operator.getitem, [source, 1], (2, 1, 3, 4, 5)),
+    )
+    assert sets.get_arg_repset(0) == ANY_BUFFER
+    with pytest.raises(GraphError, match="several tensors"):
+        OpRepSets(
+            TensorRepSetList(ANY_STORAGE), TensorRepSetList(ANY_STORAGE), call("unary", [source], SHAPE)
+        )
+
+
+def test_outputs_with_sets_of_their_own() -> None:
+    node = call("norm", [tensor_node(SHAPE)], SHAPE, (8,), (8,))
+    sets = OpRepSets(
+        TensorRepSetList(CHANNELS_PACKED_TEXTURE),
+        TensorRepSetList([CHANNELS_PACKED_TEXTURE, CONTIGUOUS_BUFFER, CONTIGUOUS_BUFFER]),
+        node,
+    )
+    assert not sets.sync_outs_repr and sets.sync_primary_io_repr
+    assert [sets.get_out_repset(i) for i in range(3)] == [
+        CHANNELS_PACKED_TEXTURE,
+        CONTIGUOUS_BUFFER,
+        CONTIGUOUS_BUFFER,
+    ]
+    _args, outs = sets.pick_representations()
+    assert [outs.storage_type(i) for i in range(3)] == [Storage.TEXTURE_3D, Storage.BUFFER, Storage.BUFFER]
+
+
+# --- constraining ---
+
+
+def test_constraining_an_argument_moves_what_is_synced_with_it() -> None:
+    sets = binary(ANY_STORAGE, ANY_STORAGE, 1)
+    assert sets.try_constrain_with_arg_repset(0, CHANNELS_PACKED_TEXTURE)
+    for found in (sets.get_arg_repset(0), sets.get_arg_repset(1), sets.get_out_repset(0)):
+        assert found == CHANNELS_PACKED_TEXTURE
+
+
+def test_constraining_to_the_same_or_to_nothing_does_nothing() -> None:
+    sets = unary(ANY_TEXTURE)
+    assert not sets.try_constrain_with_arg_repset(0, ANY_TEXTURE)
+    assert not sets.try_constrain_with_arg_repset(0, PACKED_INT8_BUFFER)
+    assert not sets.try_constrain_with_out_repset(ANY_TEXTURE)
+    assert not sets.try_constrain_with_out_repset(PACKED_INT8_BUFFER)
+    assert sets.get_arg_repset(0) == sets.get_out_repset(0) == ANY_TEXTURE
+
+
+def test_an_argument_that_is_not_synced_moves_nothing() -> None:
+    sets = binary([ANY_TEXTURE, ANY_STORAGE], ANY_TEXTURE)
+    assert sets.try_constrain_with_arg_repset(1, WIDTH_PACKED_TEXTURE)
+    assert sets.get_arg_repset(1) == WIDTH_PACKED_TEXTURE
+    assert sets.get_arg_repset(0) == sets.get_out_repset(0) == ANY_TEXTURE
+
+
+def test_an_addition_may_read_two_layouts_and_write_a_third() -> None:
+    """The packed dim is synced, not the layout: no transition is needed for any of the three."""
+    sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
+    assert sets.try_constrain_with_arg_repset(0, PACKED_INT8_4W4C_BUFFER)
+    assert sets.get_arg_repset(1) == sets.get_out_repset(0) == PACKED_INT8_CHANNELS_PACKED_BUFFER
+    assert sets.try_constrain_with_arg_repset(1, PACKED_INT8_4C1W_BUFFER)
+    assert sets.try_constrain_with_out_repset(PACKED_INT8_CONV2D_BUFFER)
+    args, outs = sets.pick_representations()
+    assert [args.memory_layout(i) for i in (0, 1)] == [layout("4W4C"), layout("4C1W")]
+    assert outs[0] == TensorRepr(Storage.BUFFER, layout("CONV2D"))
+
+
+def test_a_packed_dim_that_the_rest_has_given_up_is_out_of_reach() -> None:
+    sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
+    assert sets.try_constrain_with_arg_repset(0, PACKED_INT8_4W4C_BUFFER)
+    assert not sets.try_constrain_with_arg_repset(1, PACKED_INT8_4W_BUFFER)
+    assert not sets.try_constrain_with_out_repset(PACKED_INT8_4W_BUFFER)
+
+
+def test_constraining_an_output_reaches_back() -> None:
+    sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
+    assert sets.try_constrain_with_out_repset(PACKED_INT8_4C1W_BUFFER)
+    assert sets.get_arg_repset(0) == sets.get_arg_repset(1) == PACKED_INT8_CHANNELS_PACKED_BUFFER
+    free = unary(PACKED_INT8_BUFFER, ANY_TEXTURE)
+    assert free.try_constrain_with_out_repset(CHANNELS_PACKED_TEXTURE)
+    assert free.get_arg_repset(0) == PACKED_INT8_BUFFER
+
+
+def test_a_source_with_layouts_that_the_output_lacks_still_constrains() -> None:
+    """Only what is common counts: textures of the source that this operator never had do no harm."""
+    sets = unary(TensorRepSet((), {layout("W")}))
+    assert not sets.try_constrain_with_arg_repset(0, CHANNELS_PACKED_TEXTURE)
+    sets = unary(TensorRepSet({layout("W")}, {layout("W")}))
+    assert sets.try_constrain_with_arg_repset(0, ANY_TEXTURE)
+    assert sets.get_out_repset(0) == WIDTH_PACKED_TEXTURE
+
+
+def test_synced_tensors_that_pack_different_dims_are_an_error() -> None:
+    sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
+    sets.args_repset_list[0] = PACKED_INT8_4W_BUFFER
+    sets.args_repset_list[1] = PACKED_INT8_4C1W_BUFFER
+    with pytest.raises(GraphError, match="synced arguments pack different dims"):
+        sets.assert_sync_contraints()
