@@ -10,9 +10,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test lint bench clean gpu-if-possible
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 18
 
 include gpu/gpu.mk
+include tests/interop/interop.mk
 
 $(VENV)/.installed: setup.cfg pyproject.toml gpu/requirements-build.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) here; mend: apt-get install python3 python3-venv"; exit 2; }

@@ -293,7 +293,7 @@ class _BroadcastList(Generic[Item]):
         self.vals.append(val)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.vals == other.vals  # type: ignore[attr-defined]
+        return type(other) is type(self) and self.vals == other.vals
 
     __hash__ = None  # type: ignore[assignment]
 
