@@ -11,6 +11,8 @@ import json
 import os
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,11 @@ import numpy as np
 
 from refsim import atomic
 from refsim.buffer import PackedBuffer
-from refsim.errors import FormatError, RawBufferError
+from refsim.errors import FormatError, LayoutError, RawBufferError
 from refsim.graph import Node
-from refsim.layout import BY_SCHEMA_VALUE
+from refsim.layout import Layout, layout
 from refsim.tensor import TensorDesc
+from refsim.vkgraph.pte import read_file
 
 MAX_JSON_BYTES = 1 << 24
 _QUANTIZATION = (("out_scale", "out_zp"), ("scale", "zp"))
@@ -72,7 +75,30 @@ class Entry:
 
     file: str
     shape: tuple[int, ...]
-    layout: str | None
+    layout: Layout | None
+
+
+def read_sidecar(path: str | os.PathLike[str]) -> Entry:
+    """The sidecar of one raw buffer; FormatError if it is none."""
+    where = os.fspath(path)
+    with _damage(where):
+        return _entry(Path(where).name, json.loads(bytes(read_file(where))))
+
+
+def _entry(name: str, content: dict[str, Any]) -> Entry:
+    """The content of ``NAME.json``; TypeError, ValueError or KeyError if it is something else."""
+    shape = tuple(int(size) for size in content["shape"])
+    named = None if content["layout"] is None else layout(content["layout"])
+    return Entry(name.removesuffix(".json") + ".bin", shape, named)
+
+
+@contextmanager
+def _damage(where: str) -> Iterator[None]:
+    """What reading strange JSON raises, as FormatError."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LayoutError) as error:
+        raise FormatError(where, "not a sidecar", got=repr(error), need="value, shape, layout") from error
 
 
 class Recorded:
@@ -105,12 +131,12 @@ class Recorded:
         entry = self.entries[name]
         where = f"{self.path}: {name}"
         found = (entry.shape, entry.layout)
-        if found != (desc.shape, desc.layout.name):
+        if found != (desc.shape, desc.layout):
             raise RawBufferError(
                 where,
                 "recorded with another shape or layout",
                 got=f"{list(entry.shape)} {entry.layout}",
-                need=f"{list(desc.shape)} {desc.layout.name}",
+                need=f"{list(desc.shape)} {desc.layout}",
             )
         data = self._read(entry.file, -(-desc.nbytes // 16) * 16)
         return PackedBuffer.from_raw(data, desc.shape, desc.layout).raw
@@ -145,17 +171,12 @@ class Recorded:
         entries: dict[str, Entry] = {}
         for name in self._names():
             if name.endswith(".json"):
-                where = f"{self.path}: {name}"
-                try:
+                with _damage(f"{self.path}: {name}"):
                     content = json.loads(self._read(name, MAX_JSON_BYTES))
                     if isinstance(content, list):
                         entries |= _upstream_entries(name, content)
                     else:
-                        entries[content["value"]] = Entry(
-                            name.removesuffix(".json") + ".bin", tuple(content["shape"]), content["layout"]
-                        )
-                except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                    raise FormatError(where, "not a sidecar", got=repr(error)) from error
+                        entries[str(content["value"])] = _entry(name, content)
         return entries
 
 
@@ -164,7 +185,7 @@ def _upstream_entries(name: str, rows: list[dict[str, Any]]) -> dict[str, Entry]
     stem = name.removesuffix(".json")
     return {
         f"{stem}_v{row['fb_value_id']}": Entry(
-            row["raw"], tuple(row["sizes"]), BY_SCHEMA_VALUE[row["memory_layout_enum"]].name
+            row["raw"], tuple(row["sizes"]), layout(int(row["memory_layout_enum"]))
         )
         for row in rows
         if "raw" in row

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 
 from refsim.buffer import PackedBuffer
-from refsim.errors import MissingDependencyError, ParameterError
+from refsim.errors import MissingDependencyError, ParameterError, RefsimError
 from refsim.launch import Launch
 from refsim.op import Call
 
@@ -71,3 +73,30 @@ def executor_named(name: str) -> Executor:
             ) from error
         return open_executor(int(rest or 0))
     raise ParameterError("executor", "unknown", got=repr(name), need="cpu, cpu:model, gpu or gpu:N")
+
+
+@dataclass(frozen=True)
+class ExecutorInfo:
+    """An executor's name for `executor_named`, and what runs it; or why it is not available and what mends that."""
+
+    name: str
+    available: bool
+    detail: str
+
+
+def executors() -> list[ExecutorInfo]:
+    """Every executor: those of the CPU, then one per Vulkan device. Opens no device."""
+    found = [ExecutorInfo("cpu", True, "Numba model kernels"), ExecutorInfo("cpu:model", True, "the same")]
+    try:
+        from refsim_gpu import vulkan
+
+        devices = vulkan.devices()
+    except ImportError:
+        return [*found, ExecutorInfo("gpu", False, "refsim_gpu is not installed; mend: make gpu")]
+    except RefsimError as error:
+        return [*found, ExecutorInfo("gpu", False, str(error))]
+    if not devices:
+        return [*found, ExecutorInfo("gpu", False, "no driver offers a Vulkan device; mend: make gpu")]
+    built = find_spec("kp") is not None
+    lack = "" if built else "; the module kp is not built; mend: make gpu"
+    return found + [ExecutorInfo(f"gpu:{d.index}", built, f"{d.name}, {d.driver}{lack}") for d in devices]

@@ -93,6 +93,10 @@ def execute(
 ) -> Result:
     """Run on each executor in turn. Dumps are taken from the first; times are the least of ``repeat`` runs."""
     pattern = _pattern(dump_regex)
+    if len(set(executors)) != len(executors):
+        raise ParameterError(
+            "executors", "one is named twice", got=",".join(executors), need="distinct names"
+        )
     rows: dict[str, Row] = {}
     result = Result([], {}, [], [])
     runners = [(name, executor_named(name)) for name in executors]  # all of them exist before the first runs

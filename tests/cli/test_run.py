@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.cli import main
 from refsim.dump import Recorded
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -19,43 +18,66 @@ MIXED_IO = str(MODELS / "mixed_ops.io.npz")
 MIXED_DUMP = str(MODELS / "mixed_ops.dump.zip")
 
 
-def test_every_buffer_of_a_real_file_is_as_recorded(capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["run", MIXED, "-i", MIXED_IO, "--golden", MIXED_DUMP, "--expect", MIXED_IO, "--json"])
-    result = json.loads(capsys.readouterr().out)
-    assert status == 0 and result["same"] is True
+def test_every_buffer_of_a_real_file_is_as_recorded(refsim) -> None:
+    done = refsim("run", MIXED, "-i", MIXED_IO, "--golden", MIXED_DUMP, "--expect", MIXED_IO, "--json")
+    result = done.json
+    assert done.status == 0 and result["same"] is True and result["executors"] == ["cpu"]
     checks = [node["golden"]["cpu"] for node in result["nodes"] if node["golden"]]
     assert len(checks) == 12 and not any(check["different"] for check in checks)
     assert result["golden_without_buffer"] == []
-    assert [output["same"] for output in result["outputs"]] == [True]
+    assert result["outputs"] == [{"name": "out0", "shape": [1, 10], "dtype": "float32", "same": True}]
+    assert all(node["ms"]["cpu"] > 0 for node in result["nodes"])
 
 
-def test_dump_is_read_back_and_a_changed_byte_is_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table_names_the_kernels_and_the_verdict(refsim) -> None:
+    done = refsim("run", MIXED, "-i", MIXED_IO, "--golden", MIXED_DUMP, "--repeat", "2")
+    head, *lines = done.out.splitlines()
+    assert " ".join(head.split()) == "delegate node operator kernels output shape layout bytes cpu ms golden"
+    (im2col,) = (line for line in lines if "q8ta_im2col, q8ta_conv2d_pw" in line)
+    assert im2col.split()[0:3] == ["0", "7", "q8ta_conv2d"] and im2col.endswith("same")
+    assert f"12 buffers, 143388 bytes compared with {MIXED_DUMP}: 0 bytes differ" in lines
+
+
+def test_dump_is_read_back_and_a_changed_byte_is_found(tmp_path: Path, refsim) -> None:
     arguments = ["run", MIXED, "-i", MIXED_IO]
-    assert main([*arguments, "--dump", "q8ta_(add|relu)", str(tmp_path), "-o", str(tmp_path / "o.npz")]) == 0
+    output = tmp_path / "o.npz"
+    assert refsim(*arguments, "--dump", "q8ta_(add|relu)", tmp_path, "-o", output).status == 0
     assert sorted(Recorded(tmp_path).entries) == ["delegate0_v55", "delegate0_v66"]
     sidecar = json.loads((tmp_path / "delegate0_v66.json").read_text())
     assert sidecar["layout"] == "PACKED_INT8_4C" and sidecar["shape"] == [1, 32, 16, 16]
     assert sidecar["operator"] == "et_vk.q8ta_add.default" and sidecar["dtype"] == "int8"
     assert sidecar["scale"] > 0 and -128 <= sidecar["zero_point"] <= 127
-    assert np.load(tmp_path / "o.npz")["out0"].shape == (1, 10)
+    expected = np.load(MIXED_IO)["upstream_out0"]
+    assert np.load(output)["out0"].tobytes() == expected.tobytes()
 
     raw = bytearray((tmp_path / "delegate0_v66.bin").read_bytes())
     raw[37] ^= 1
     (tmp_path / "delegate0_v66.bin").write_bytes(raw)
-    capsys.readouterr()
-    arguments += ["--golden", str(tmp_path)]
-    assert main(arguments) == 1
-    captured = capsys.readouterr()
-    assert "different 1 of 8192, first byte 37 at 0,5,0,1" in captured.out
-    assert captured.err.splitlines()[-1] == f"rerun: refsim {' '.join(arguments)}"
+    done = refsim(*arguments, "--golden", tmp_path)
+    assert done.status == 1
+    assert "different 1 of 8192, first byte 37 at 0,5,0,1" in done.out
+    assert done.err == f"rerun: refsim {' '.join(arguments)} --golden {tmp_path}\n"
+
+
+def test_another_expected_output_is_a_difference(tmp_path: Path, refsim) -> None:
+    wrong = np.load(MIXED_IO)["upstream_out0"].copy()
+    wrong.view(np.int32)[0, 3] ^= 1
+    np.savez(tmp_path / "wrong.npz", out0=wrong)
+    done = refsim("run", MIXED, "-i", MIXED_IO, "--expect", tmp_path / "wrong.npz")
+    assert done.status == 1 and "DIFFERENT bits" in done.out
+
+
+def test_executors_are_held_against_each_other(refsim) -> None:
+    done = refsim("run", MIXED, "--random", "7", "-x", "cpu,cpu:model", "--json")
+    assert done.status == 0 and done.json["outputs"][0]["same"] is True
+    assert all(set(node["ms"]) == {"cpu", "cpu:model"} for node in done.json["nodes"])
 
 
 def test_no_colour_and_no_traceback_into_a_pipe(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "refsim.cli", "run", MIXED, "-i", MIXED_IO]
-    done = subprocess.run(command, capture_output=True, check=True)
+    done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
     assert b"\x1b" not in done.stdout and done.stderr == b""
+    assert not [line for line in done.stdout.splitlines() if line.endswith(b" ")]
     truncated = tmp_path / "half.pte"
     truncated.write_bytes(Path(MIXED).read_bytes()[:20000])
     command[4] = str(truncated)
@@ -73,19 +95,41 @@ def test_no_colour_and_no_traceback_into_a_pipe(tmp_path: Path) -> None:
         ([MIXED, "-i", str(MODELS / "linear_head.io.npz")], "does not fit; got float32 [6, 64]"),
         ([MIXED, "-i", MIXED], "not a readable array file"),
         ([MIXED, "-i", MIXED_IO, "-x", "tpu"], "executor: unknown; got 'tpu'"),
+        ([MIXED, "-i", MIXED_IO, "-x", "cpu,cpu"], "named twice"),
         ([MIXED, "-i", MIXED_IO, "--golden", MIXED], "not a folder or zip file"),
+        ([MIXED, "-i", MIXED_IO, "--golden", "OUT"], "holds no recorded buffers"),
         ([MIXED, "-i", MIXED_IO, "--dump", "(", "OUT/d"], "not a regular expression"),
         ([MIXED, "-i", MIXED_IO, "-o", "OUT/no/such/folder/o.npz"], "cannot be written"),
         (["--bogus"], "No such option"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_file(
-    arguments: list[str], match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], match: str, tmp_path: Path, refsim
 ) -> None:
     arguments = [a.replace("OUT", str(tmp_path)) for a in arguments]
     if "-o" not in arguments and "--bogus" not in arguments:
         arguments += ["-o", str(tmp_path / "out.npz")]
-    assert main(["run", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert match in captured.err and captured.err.count("\n") == 1
+    done = refsim("run", *arguments)
+    assert done.status == 2 and done.err.count("\n") == 1 and match in done.err
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_a_golden_folder_that_lies_is_refused(tmp_path: Path, refsim) -> None:
+    assert refsim("run", MIXED, "-i", MIXED_IO, "--dump", "v66", tmp_path).status == 0
+    sidecar = tmp_path / "delegate0_v66.json"
+    good = sidecar.read_text()
+    for content, match in [
+        (good.replace("PACKED_INT8_4C", "PACKED_INT8_4W4C"), "recorded with another shape or layout"),
+        (good.replace("PACKED_INT8_4C", "4Q"), "not a sidecar"),
+        ("{", "not a sidecar"),
+        ('{"value": "delegate0_v66", "shape": "x", "layout": null}', "not a sidecar"),
+    ]:
+        sidecar.write_text(content)
+        refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused(match)
+    sidecar.write_text(good)
+    (tmp_path / "delegate0_v66.bin").write_bytes(bytes(8000))
+    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("wrong size; got 8000 bytes")
+    (tmp_path / "delegate0_v66.bin").write_bytes(bytes(9000))
+    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("too large; got 9000 bytes")
+    (tmp_path / "delegate0_v66.bin").unlink()
+    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("cannot be read")

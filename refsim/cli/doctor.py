@@ -1,0 +1,127 @@
+"""Say what is installed, which driver, which GPU, what is missing and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+import refsim
+from refsim.cli._main import BAD_INPUT, SAME
+from refsim.cli._options import json_option
+from refsim.cli._output import print_json, print_table
+from refsim.errors import RefsimError
+from refsim.executor import ExecutorInfo, executors
+
+#: Distribution, whether refsim needs it, what for, and the command that installs it.
+PACKAGES = (
+    ("numpy", True, "definitions", "pip install numpy"),
+    ("numba", True, "CPU kernels", "pip install numba"),
+    ("flatbuffers", True, "reading files", "pip install flatbuffers"),
+    ("click", True, "command line", "pip install click"),
+    ("rich", True, "tables", "pip install rich"),
+    ("torch", False, "other float operators, lowering", "pip install 'refsim[torch]'"),
+    ("executorch", False, "exchange with upstream", "pip install 'refsim[interop]'"),
+    ("torchao", False, "exchange with upstream", "pip install 'refsim[interop]'"),
+    ("kp", False, "running on a GPU", "make gpu, or python -m refsim_gpu.build_kp --install"),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for. ``status``: same words as in docs/cli.md."""
+
+    thing: str
+    status: str
+    detail: str
+    purpose: str = ""
+    mend: str = ""
+
+
+@click.command("doctor")
+@json_option
+def command(as_json: bool) -> int:
+    """List what refsim can use here. Status 2 if a required package is missing; a missing GPU is no failure."""
+    findings = [*interpreter(), *packages(), cache(), *debian_packages()]
+    found = executors()
+    broken = any(f.status == "missing" and f.purpose and _required(f.thing) for f in findings)
+    if as_json:
+        content: dict[str, Any] = {"findings": [asdict(f) for f in findings]}
+        print_json("doctor", content | {"executors": [asdict(e) for e in found], "usable": not broken})
+        return BAD_INPUT if broken else SAME
+    print_table(
+        ("what", "status", "detail", "for"), [(f.thing, f.status, f.detail, f.purpose) for f in findings]
+    )
+    click.echo()
+    print_table(("executor", "status", "detail"), [_executor_cells(e) for e in found])
+    for finding in findings:
+        if finding.status == "missing":
+            click.echo(f"mend {finding.thing}: {finding.mend}")
+    return BAD_INPUT if broken else SAME
+
+
+def interpreter() -> list[Finding]:
+    machine = f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs"
+    return [
+        Finding("refsim", "ok", f"{refsim.__version__} in {Path(refsim.__file__).parent}"),
+        Finding("python", "ok", f"{platform.python_version()} {sys.executable}"),
+        Finding("machine", "ok", machine),
+    ]
+
+
+def packages() -> list[Finding]:
+    findings = []
+    for name, required, purpose, mend in PACKAGES:
+        try:
+            findings.append(Finding(name, "ok", version(name), purpose))
+        except PackageNotFoundError:
+            findings.append(Finding(name, "missing", "required" if required else "optional", purpose, mend))
+    return findings
+
+
+def cache() -> Finding:
+    """The directory of compiled kernels."""
+    import numba
+
+    import refsim.jit  # noqa: F401  # names the directory
+
+    path = Path(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
+    files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else []
+    size = sum(p.stat().st_size for p in files)
+    return Finding("kernel cache", "ok", f"{path}: {len(files)} files, {size} bytes", "CPU kernels")
+
+
+def debian_packages() -> list[Finding]:
+    """What the GPU part would need of the system; nothing if refsim_gpu is not installed."""
+    try:
+        from refsim_gpu import system
+
+        missing = system.missing()
+    except ImportError:
+        return [
+            Finding(
+                "refsim_gpu", "missing", "optional", "running on a GPU", "install refsim from its checkout"
+            )
+        ]
+    except RefsimError as error:
+        return [Finding("vulkan", "missing", str(error), "running on a GPU")]
+    return [
+        Finding(
+            p.name, "missing", "optional Debian package", p.purpose, " ".join(system.install_command([p]))
+        )
+        for p in missing
+    ]
+
+
+def _required(name: str) -> bool:
+    return any(row[0] == name and row[1] for row in PACKAGES)
+
+
+def _executor_cells(info: ExecutorInfo) -> tuple[str, str, str]:
+    return (info.name, "ok" if info.available else "missing", info.detail)

@@ -1,0 +1,246 @@
+"""Show a file's operators, layouts, shapes, constants, memory and layout transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from refsim.cli._execute import kernels, operator_name
+from refsim.cli._main import SAME
+from refsim.cli._options import json_option
+from refsim.cli._output import print_json, print_table, shape_text
+from refsim.dump import value_name
+from refsim.graph import Graph, Node, Ref, Tensor
+from refsim.model import Model, load
+from refsim.vkgraph import program
+
+COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
+
+
+@click.command("inspect")
+@click.argument("file")
+@click.option("--graph", "as_dot", is_flag=True, help="Print the graph as DOT, for dot -Tsvg.")
+@json_option
+def command(file: str, as_dot: bool, as_json: bool) -> int:
+    """Describe FILE, a .pte or a delegate blob, as it would be executed: layouts are resolved."""
+    model = load(file)
+    if as_json and as_dot:
+        raise click.UsageError("--graph and --json exclude each other")
+    if as_dot:
+        for line in dot(model):
+            click.echo(line)
+    elif as_json:
+        delegates = [describe(number, graph) for number, graph in model.graphs.items()]
+        print_json("inspect", {"file": file, "plan": plan_steps(model), "delegates": delegates})
+    else:
+        print_text(file, model)
+    return SAME
+
+
+def print_text(file: str, model: Model) -> None:
+    click.echo(f"{file}: {len(model.graphs)} Vulkan delegate(s)")
+    steps = plan_steps(model)
+    if steps:
+        click.echo(f"plan: {', '.join(steps)}")
+    for number, graph in model.graphs.items():
+        facts = describe(number, graph)
+        click.echo(
+            f"\ndelegate {number}: inputs {_values(facts['inputs'])}; outputs {_values(facts['outputs'])}"
+        )
+        print_table(COLUMNS, [_cells(operator) for operator in facts["operators"]])
+        memory, constants = facts["memory"], facts["constants"]
+        click.echo(f"constants: {constants['count']}, {constants['bytes']} bytes")
+        click.echo(
+            f"memory: {memory['bytes']} bytes in {memory['objects']} objects;"
+            f" {memory['bytes_unshared']} if none were shared"
+        )
+        click.echo(f"transitions: {len(facts['transitions'])}")
+        for t in facts["transitions"]:
+            click.echo(
+                f"  node {t['node']} {t['operator']}: {t['from']} -> {t['to']}, {t['bytes']} bytes written"
+            )
+
+
+def plan_steps(model: Model) -> list[str]:
+    """The instructions around the delegates, in words."""
+    if model.plan is None:
+        return []
+    words = {
+        program.DelegateCall: lambda i: f"delegate {i.delegate_index}",
+        program.KernelCall: lambda i: str(model.plan.operators[i.op_index]),  # type: ignore[union-attr]
+    }
+    return [
+        words.get(type(i), lambda i: type(i).__name__)(i)
+        for chain in model.plan.chains
+        for i in chain.instructions
+    ]
+
+
+def describe(number: int, graph: Graph) -> dict[str, Any]:
+    """One delegate as plain data."""
+    constants = [t for t in graph.tensors.values() if t.data is not None]
+    return {
+        "delegate": number,
+        "inputs": [_tensor(number, graph.tensors[i]) for i in graph.inputs],
+        "outputs": [_tensor(number, graph.tensors[i]) for i in graph.outputs],
+        "operators": [_operator(number, graph, node) for node in graph.nodes],
+        "constants": {
+            "count": len(constants),
+            "bytes": sum(t.data.nbytes for t in constants if t.data is not None),
+        },
+        "memory": memory(graph),
+        "transitions": list(transitions(graph)),
+    }
+
+
+def memory(graph: Graph) -> dict[str, int]:
+    """Memory objects of the activations, their bytes, and what it would be without sharing.
+
+    Tensors with the same memory object never live at the same time; the object is as large as the largest.
+    """
+    objects: dict[object, int] = {}
+    used = {*graph.inputs, *graph.outputs, *(value for node in graph.nodes for value in node.outputs)}
+    sizes = [(t, _nbytes(t)) for t in graph.tensors.values() if t.id in used and t.data is None]
+    for tensor, nbytes in sizes:
+        key = tensor.mem_obj_id if tensor.mem_obj_id >= 0 else f"own {tensor.id}"
+        objects[key] = max(objects.get(key, 0), nbytes)
+    return {
+        "objects": len(objects),
+        "bytes": sum(objects.values()),
+        "bytes_unshared": sum(nbytes for _, nbytes in sizes),
+    }
+
+
+def transitions(graph: Graph) -> Iterator[dict[str, Any]]:
+    """Nodes whose int8 or float32 output lies in another layout than their first input."""
+    for node in graph.nodes:
+        source = next((graph.tensors[a.id] for a in node.args if isinstance(a, Ref)), None)
+        target = graph.tensors.get(node.outputs[0]) if node.outputs else None
+        if source is None or target is None or source.layout is target.layout:
+            continue
+        yield {
+            "node": node.number,
+            "operator": operator_name(node),
+            "from": _layout(source),
+            "to": _layout(target),
+            "bytes": _nbytes(target),
+        }
+
+
+def dot(model: Model) -> Iterator[str]:
+    """The delegates' graphs: a box per node, an edge per activation with its shape and layout."""
+    yield "digraph refsim {"
+    yield '  rankdir=TB; node [shape=box, fontname="monospace"]; edge [fontname="monospace", fontsize=10];'
+    for number, graph in model.graphs.items():
+        yield f'  subgraph cluster_{number} {{ label="delegate {number}";'
+        writer: dict[int, str] = {}
+        for at, value in enumerate(graph.inputs):
+            writer[value] = f"d{number}_in{at}"
+            yield f'    {writer[value]} [label="input {at}", shape=oval];'
+        for node in graph.nodes:
+            name = f"d{number}_n{node.number}"
+            yield f"    {name} [label={_quoted(operator_name(node))}];"
+            for value in dict.fromkeys(_refs(node.args)):
+                if value in writer:
+                    yield _edge(writer[value], name, graph.tensors[value])
+            writer |= dict.fromkeys(node.outputs, name)
+        for at, value in enumerate(graph.outputs):
+            yield f'    d{number}_out{at} [label="output {at}", shape=oval];'
+            if value in writer:
+                yield _edge(writer[value], f"d{number}_out{at}", graph.tensors[value])
+        yield "  }"
+    yield "}"
+
+
+def _edge(source: str, target: str, tensor: Tensor) -> str:
+    return f"    {source} -> {target} [label={_quoted(f'{shape_text(tensor.shape)} {_layout(tensor)}')}];"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _operator(number: int, graph: Graph, node: Node) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "node": node.number,
+        "node_id": node.node_id,
+        "name": node.name,
+        "operator": operator_name(node),
+        "kernels": kernels(node),
+        "inputs": [value_name(number, i) for i in _refs(node.args) if graph.tensors[i].data is None],
+        "outputs": [_tensor(number, graph.tensors[i]) for i in node.outputs],
+    }
+    if node.prepared is not None:
+        facts["parameters"] = asdict(node.prepared.call.params)
+        facts["dispatches"] = [
+            {
+                "shader": step.launch.shader,
+                "specialization_words": list(step.launch.spec),
+                "push_words": list(step.launch.push),
+                "workgroup": list(step.launch.local),
+                "grid": list(step.launch.grid),
+            }
+            for step in node.prepared.steps
+        ]
+    return facts
+
+
+def _cells(operator: dict[str, Any]) -> tuple[object, ...]:
+    out = operator["outputs"][0] if operator["outputs"] else {}
+    return (
+        operator["node"],
+        operator["operator"],
+        operator["kernels"],
+        " ".join(_short(name) for name in operator["inputs"]),
+        _short(out["value"]) if out else None,
+        shape_text(out["shape"]) if out else None,
+        out.get("layout"),
+        out.get("bytes"),
+    )
+
+
+def _short(value: str) -> str:
+    """``v30`` of ``delegate0_v30``: the delegate is in the head line."""
+    return value.partition("_")[2]
+
+
+def _values(tensors: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{_short(t['value'])} {t['dtype']} {shape_text(t['shape'])} {t['layout']}" for t in tensors
+    )
+
+
+def _tensor(number: int, tensor: Tensor) -> dict[str, Any]:
+    return {
+        "value": value_name(number, tensor.id),
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype),
+        "layout": _layout(tensor),
+        "memory_object": tensor.mem_obj_id,
+        "bytes": _nbytes(tensor),
+    }
+
+
+def _layout(tensor: Tensor) -> str:
+    return str(tensor.layout) if tensor.desc is not None else str(tensor.dtype)
+
+
+def _nbytes(tensor: Tensor) -> int:
+    if tensor.desc is not None:
+        return tensor.desc.nbytes
+    count = 1
+    for size in tensor.shape:
+        count *= size
+    return count * tensor.dtype.itemsize
+
+
+def _refs(args: Any) -> Iterator[int]:
+    for arg in args:
+        if isinstance(arg, Ref):
+            yield arg.id
+        elif isinstance(arg, tuple):
+            yield from _refs(arg)

@@ -1,0 +1,49 @@
+"""Say where an element lies in a packed buffer, or what a byte of it is."""
+
+from __future__ import annotations
+
+import click
+
+from refsim.cli._main import SAME
+from refsim.cli._options import Numbers, json_option, layout_option, shape_option
+from refsim.cli._output import print_json
+from refsim.layout import Layout
+from refsim.locate import at_byte, at_index
+from refsim.tensor import TensorDesc
+
+
+@click.command("locate")
+@layout_option()
+@shape_option()
+@click.option("--byte", type=int, help="A byte of the buffer, counted from 0.")
+@click.option("--index", type=Numbers("index"), help="An element, outermost first: n,c,h,w.")
+@json_option
+def command(
+    layout: Layout, shape: tuple[int, ...], byte: int | None, index: tuple[int, ...] | None, as_json: bool
+) -> int:
+    """Byte, word, lane, block and coordinate of one element of a buffer, or of its padding."""
+    desc = TensorDesc(shape, layout)
+    if (byte is None) == (index is None):
+        raise click.UsageError("give either --byte B or --index n,c,h,w")
+    place = at_byte(desc, byte) if byte is not None else at_index(desc, index or ())
+    kind = {"VALUE": "value", "LANE": "lane padding", "WORD": "word padding"}[place.kind.name]
+    facts = {
+        "layout": layout.name,
+        "shape": list(shape),
+        "buffer_bytes": desc.nbytes,
+        "byte": place.byte,
+        "word": place.word,
+        "lane": place.lane if desc.is_int8 else None,
+        "block": place.block,
+        "place_in_block": place.intra,
+        "index": list(place.index),
+        "kind": kind,
+    }
+    if as_json:
+        print_json("locate", facts)
+        return SAME
+    for name, value in facts.items():
+        if value is not None:
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            click.echo(f"{name.replace('_', ' '):<16}{text}")
+    return SAME

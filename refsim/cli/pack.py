@@ -1,0 +1,57 @@
+"""Lay out an array (.npy, NCHW) as the bytes of a GPU buffer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import numpy as np
+
+from refsim import arrays, atomic, dump
+from refsim.buffer import PackedBuffer
+from refsim.cli._main import SAME
+from refsim.cli._options import json_option, layout_option, output_option
+from refsim.cli._output import print_json, shape_text
+from refsim.errors import RawBufferError
+from refsim.layout import Layout
+
+_BYTE = click.IntRange(-128, 127)
+
+
+@click.command("pack")
+@click.argument("file")
+@layout_option()
+@output_option("the raw bytes")
+@click.option(
+    "--lane", type=_BYTE, default=0, show_default=True, help="Padding in words that also hold elements."
+)
+@click.option("--word", type=_BYTE, default=0, show_default=True, help="Padding in words without elements.")
+@click.option("--sidecar", is_flag=True, help="Also write shape, layout and dtype beside it, as .json.")
+@json_option
+def command(
+    file: str, layout: Layout, output: str, lane: int, word: int, sidecar: bool, as_json: bool
+) -> int:
+    """Write FILE (.npy; int8 for a packed layout, float32 for W, H and C) as a raw buffer."""
+    array = arrays.read_npy(file)
+    need = np.int8 if layout.packed_int8 else np.float32
+    if array.dtype != need:
+        raise RawBufferError(file, f"wrong dtype for {layout}", got=array.dtype, need=np.dtype(need))
+    buffer = PackedBuffer.pack(array, layout, lane=lane, word=word)
+    atomic.write(output, buffer.raw.tobytes())
+    if sidecar:
+        path = Path(output)
+        info = dump.sidecar(path.stem, buffer)
+        atomic.write(path.with_suffix(".json"), (json.dumps(info, indent=2) + "\n").encode())
+    facts = {
+        "file": output,
+        "layout": layout.name,
+        "shape": list(array.shape),
+        "bytes": buffer.desc.nbytes,
+        "elements": buffer.desc.numel,
+    }
+    if as_json:
+        print_json("pack", facts)
+    else:
+        click.echo(f"{output}: {buffer.desc.nbytes} bytes, {shape_text(array.shape)} in {layout}")
+    return SAME

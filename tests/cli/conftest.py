@@ -1,0 +1,57 @@
+"""One way to run a command line in this process, and the bundled files that several verbs read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refsim.cli import main
+
+MODELS = Path(__file__).parents[1] / "data" / "models"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        content = json.loads(self.out)
+        assert content["schema"] == 1
+        return dict(content)
+
+    def refused(self, match: str, status: int = 2) -> None:
+        """One line on stderr that holds ``match``, nothing on stdout."""
+        assert self.status == status
+        assert self.out == "" and self.err.count("\n") == 1 and "Traceback" not in self.err
+        assert match in self.err
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def refsim(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``refsim`` with these arguments."""
+
+    def run(*arguments: object) -> Done:
+        capsys.readouterr()
+        status = main([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return Done(status, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def models() -> Path:
+    return MODELS

@@ -1,0 +1,68 @@
+"""refsim inspect: what it says of the bundled files is what the recordings of those files say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+NAMES = ("linear_head", "linear_head_gemv", "mixed_ops", "mobilenet_v2_035_96", "refine_seg")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operators_and_layouts_are_upstreams(name: str, models: Path, refsim) -> None:
+    delegates = refsim("inspect", models / f"{name}.pte", "--json").json["delegates"]
+    chain = json.loads((models / f"{name}.chain.json").read_text())
+    assert len(delegates) == len(chain)
+    for ours, theirs in zip(delegates, chain.values() if isinstance(chain, dict) else chain, strict=True):
+        operators = theirs["chain"] if isinstance(theirs, dict) else theirs
+        assert [o["name"] for o in ours["operators"]] == [o["op"] for o in operators]
+
+
+def test_facts_of_one_operator(models: Path, refsim) -> None:
+    facts = refsim("inspect", models / "mixed_ops.pte", "--json").json
+    assert facts["plan"] == ["delegate 0", "aten::mean.out", "delegate 1"]
+    first, second = facts["delegates"]
+    conv = first["operators"][7]
+    assert conv["kernels"] == "q8ta_im2col, q8ta_conv2d_pw" and conv["inputs"] == ["delegate0_v66"]
+    assert conv["parameters"]["stride"] == [1, 1] and conv["parameters"]["in_scale"] > 0
+    assert [d["shader"] for d in conv["dispatches"]] == ["q8ta_im2col", "q8ta_conv2d_pw"]
+    assert all(min(d["grid"]) >= 1 and d["push_words"] for d in conv["dispatches"])
+    (out,) = conv["outputs"]
+    assert out["layout"] == "4C" and out["shape"] == [1, 64, 16, 16] and out["bytes"] == 16384
+    assert first["constants"]["count"] == 24 and second["constants"]["count"] == 4
+    assert first["memory"]["bytes"] < first["memory"]["bytes_unshared"]
+    assert {"node": 6, "operator": "q8ta_add", "from": "4W4C", "to": "4C", "bytes": 8192} in first[
+        "transitions"
+    ]
+
+
+def test_text_has_a_row_per_operator(models: Path, refsim) -> None:
+    done = refsim("inspect", models / "mixed_ops.pte")
+    assert done.status == 0
+    assert len(re.findall(r"^ +\d+  (?:q8ta|aten)", done.out, re.M)) == 14
+    assert "memory: 335872 bytes in 3 objects" in done.out
+
+
+def test_dot_names_every_node_once_and_closes(models: Path, refsim) -> None:
+    done = refsim("inspect", models / "mobilenet_v2_035_96.pte", "--graph")
+    assert done.out.startswith("digraph refsim {\n") and done.out.rstrip().endswith("}")
+    assert done.out.count("{") == done.out.count("}")
+    defined = re.findall(r"^ +(d0_\w+) \[", done.out, re.M)
+    edges = re.findall(r"^ +(d0_\w+) -> (d0_\w+) ", done.out, re.M)
+    assert len(defined) == len(set(defined)) == 172 + 2
+    assert {name for edge in edges for name in edge} == set(defined)
+
+
+def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
+    refsim("inspect", tmp_path / "absent.pte").refused("cannot be read")
+    refsim("inspect", tmp_path).refused("no regular file")
+    (tmp_path / "x.pte").write_bytes(b"\0" * 64)
+    refsim("inspect", tmp_path / "x.pte").refused("neither a .pte file nor a delegate blob")
+    content = (models / "mixed_ops.pte").read_bytes()
+    for size in (0, 7, 40, 5000, len(content) - 1):
+        (tmp_path / "x.pte").write_bytes(content[:size])
+        refsim("inspect", tmp_path / "x.pte").refused("x.pte")
+    refsim("inspect", models / "mixed_ops.pte", "--graph", "--json").refused("exclude each other")

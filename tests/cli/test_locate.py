@@ -1,0 +1,75 @@
+"""refsim locate: both directions agree for every byte, padding is called so, and nonsense is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refsim.buffer import ByteKind, byte_kinds, offsets
+from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+from refsim.locate import at_byte, at_index
+from refsim.tensor import TensorDesc
+
+SHAPES = [(3,), (6, 5), (5, 3, 6), (2, 6, 3, 5), (2, 1, 3, 5, 2, 3)]
+
+
+@pytest.mark.parametrize("layout", (*INT8_LAYOUTS, *FLOAT_LAYOUTS), ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_byte_both_ways(layout, shape: tuple[int, ...]) -> None:
+    desc = TensorDesc(shape, layout)
+    step = 1 if desc.is_int8 else 4
+    kinds = byte_kinds(desc) if desc.is_int8 else np.zeros(desc.nbytes, np.uint8)
+    places = offsets(desc).reshape(shape) * step
+    seen = set()
+    for byte in range(0, desc.nbytes, step):
+        place = at_byte(desc, byte)
+        assert place.kind == kinds[byte] and place.byte == byte and place.word == byte // 4
+        assert place.block * layout.block_numel + place.intra == byte // step
+        if place.kind is ByteKind.VALUE:
+            assert places[place.index] == byte
+            assert at_index(desc, place.index) == place
+            seen.add(place.index)
+        else:
+            beyond = [i >= s for i, s in zip(place.index[-len(shape) :], shape, strict=True)]
+            assert any(beyond) or len(place.index) > len(shape)
+    assert len(seen) == desc.numel
+
+
+def test_text_and_json_say_the_same(refsim) -> None:
+    text = refsim("locate", "-l", "4W4C", "-s", "1,6,3,5", "--byte", "29")
+    assert text.status == 0
+    found = {line[:16].strip(): line[16:] for line in text.out.splitlines()}
+    assert found["index"] == "0,5,0,3" and found["kind"] == "value" and found["word"] == "7"
+    facts = refsim("locate", "-l", "4W4C", "-s", "1,6,3,5", "--index", "0,5,0,3", "--json").json
+    assert (
+        facts["byte"] == 29 and facts["lane"] == 1 and facts["block"] == 1 and facts["place_in_block"] == 13
+    )
+    assert facts["kind"] == "value" and facts["buffer_bytes"] == 192 and facts["layout"] == "PACKED_INT8_4W4C"
+
+
+def test_padding_is_named(refsim) -> None:
+    def kind(byte: int) -> str:
+        return refsim("locate", "-l", "4W4C", "-s", "1,6,3,5", "--byte", byte, "--json").json["kind"]
+
+    assert [kind(b) for b in (0, 16, 18, 36)] == ["value", "value", "lane padding", "word padding"]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (["-l", "4C", "-s", "1,6,3,5", "--byte", "120"], "no such byte; got 120, need 0 to 119"),
+        (["-l", "4C", "-s", "1,6,3,5", "--byte", "-1"], "no such byte; got -1"),
+        (["-l", "4C", "-s", "1,6,3,5", "--byte", "1e9"], "is not a valid integer"),
+        (["-l", "4C", "-s", "1,6,3,5", "--index", "0,6,0,0"], "no such element"),
+        (["-l", "4C", "-s", "1,6,3,5", "--index", "0,-1,0,0"], "no such element"),
+        (["-l", "4C", "-s", "1,6,3,5", "--index", "0,1"], "need 4 numbers"),
+        (["-l", "4C", "-s", "1,6,3,5"], "give either --byte B or --index n,c,h,w"),
+        (["-l", "4C", "-s", "1,6,3,5", "--byte", "1", "--index", "0,1,1,1"], "give either"),
+        (["-l", "4D", "-s", "1,6,3,5", "--byte", "1"], "memory layout: unknown"),
+        (["-l", "CONV2D", "-s", "1,6,3,5", "--byte", "1"], "no addresses before"),
+        (["-s", "1,6,3,5", "--byte", "1"], "Missing option"),
+        (["-l", "4C", "-s", "1,6,3,5,1,1,1,1,1", "--byte", "1"], "unsupported rank"),
+    ],
+)
+def test_nonsense_is_one_line(options: list[str], match: str, refsim) -> None:
+    refsim("locate", *options).refused(match)

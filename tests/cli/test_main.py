@@ -1,0 +1,101 @@
+"""The command as a whole: lazy verbs, documented options, and the way from an exception to a status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from refsim.cli import _main
+from refsim.errors import DeviceError
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+VERBS = _main.root.list_commands(click.Context(_main.root))  # type: ignore[attr-defined]
+
+
+def fresh(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_help_lists_every_verb_and_imports_none(refsim) -> None:
+    code = "import sys; from refsim.cli import main; main(['--help']); print(sorted(sys.modules))"
+    out = fresh(code)
+    modules = out.splitlines()[-1]
+    for verb in VERBS:
+        assert f"\n  {verb} " in out and f"'refsim.cli.{verb}'" not in modules
+    for heavy in ("numba", "numpy", "torch", "kp", "rich"):
+        assert f"'{heavy}'" not in modules
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_json_and_a_page(verb: str, refsim) -> None:
+    done = refsim(verb, "--help")
+    assert done.status == 0 and "--json" in done.out and done.err == ""
+    command = _main.root.get_command(click.Context(_main.root), verb)
+    assert command is not None
+    page = DOCS.read_text().partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
+    assert page, f"docs/cli.md has no section {verb}"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            for option in parameter.opts:
+                assert f"`{option}" in page, f"docs/cli.md does not explain {option} of {verb}"
+
+
+def test_docs_name_no_verb_that_is_not_there() -> None:
+    heads = [line.removeprefix("## ") for line in DOCS.read_text().splitlines() if line.startswith("## ")]
+    assert [head for head in heads if head.islower()] == VERBS
+
+
+def test_no_arguments_is_bad_usage(refsim) -> None:
+    done = refsim()
+    assert done.status == 2 and done.out == "" and done.err.startswith("Usage: refsim")
+    refsim("nonesuch").refused("No such command 'nonesuch'")
+
+
+def raising(error: BaseException):
+    def invoke(self: click.Group, ctx: click.Context) -> None:
+        raise error
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (DeviceError("gpu", "lost", need="another"), 3, "refsim: gpu: lost; need another\n"),
+        (MemoryError(), 2, "refsim: out of memory\n"),
+        (KeyboardInterrupt(), 130, "refsim: interrupted\n"),
+        (click.UsageError("two\nlines \x1b[1m"), 2, "refsim: two lines ?[1m\n"),
+    ],
+)
+def test_errors_become_one_line(error, status, line, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_main.Verbs, "invoke", raising(error))
+    done = refsim("doctor")
+    assert (done.status, done.out, done.err.lstrip("\n")) == (
+        status,
+        "",
+        line,
+    )  # click breaks the line after ^C
+
+
+def test_a_defect_shows_its_traceback_and_is_not_status_1(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_main.Verbs, "invoke", raising(ZeroDivisionError("x")))
+    done = refsim("doctor")
+    assert done.status == 2 and "ZeroDivisionError: x" in done.err
+    assert done.err.splitlines()[-1].startswith("refsim: this is a defect of refsim")
+
+
+def test_a_closed_pipe_is_no_error(models: Path) -> None:
+    command = f"{sys.executable} -m refsim.cli inspect {models}/mobilenet_v2_035_96.pte --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout == "{\n" and done.stderr == ""
+
+
+def test_rerun_line_survives_a_shell() -> None:
+    assert (
+        _main.rerun(["run", "a b.pte", "--dump", "x|y", "d"]) == "rerun: refsim run 'a b.pte' --dump 'x|y' d"
+    )

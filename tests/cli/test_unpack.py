@@ -1,0 +1,59 @@
+"""refsim unpack: the inverse of pack, with or without a sidecar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.buffer import PackedBuffer
+from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+
+SHAPE = (2, 3, 5, 6)
+
+
+@pytest.mark.parametrize("layout", (*INT8_LAYOUTS, *FLOAT_LAYOUTS), ids=str)
+def test_unpack_undoes_pack(layout, tmp_path: Path, refsim) -> None:
+    dtype = np.int8 if layout.packed_int8 else np.float32
+    array = np.random.default_rng(1).integers(-128, 128, SHAPE).astype(dtype)
+    (tmp_path / "a.bin").write_bytes(PackedBuffer.pack(array, layout).raw.tobytes())
+    done = refsim(
+        "unpack", tmp_path / "a.bin", "-l", layout.name, "-s", "2x3x5x6", "-o", tmp_path / "b.npy", "--json"
+    )
+    assert (
+        done.status == 0 and done.json["shape"] == list(SHAPE) and done.json["dtype"] == np.dtype(dtype).name
+    )
+    assert np.array_equal(np.load(tmp_path / "b.npy"), array)
+
+
+def test_layout_and_shape_come_from_the_sidecar(tmp_path: Path, refsim) -> None:
+    array = np.arange(90, dtype=np.int8).reshape(1, 6, 3, 5)
+    np.save(tmp_path / "a.npy", array)
+    assert refsim("pack", tmp_path / "a.npy", "-l", "4H4W", "-o", tmp_path / "a.bin", "--sidecar").status == 0
+    assert refsim("unpack", tmp_path / "a.bin", "-o", tmp_path / "b.npy").status == 0
+    assert np.array_equal(np.load(tmp_path / "b.npy"), array)
+    (tmp_path / "a.json").write_text('{"shape": [1, 2]}')
+    refsim("unpack", tmp_path / "a.bin", "-o", tmp_path / "c.npy").refused("not a sidecar")
+    assert not (tmp_path / "c.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ([], "give --layout and --shape, or put raw.json beside the buffer"),
+        (["-l", "4C"], "give --layout and --shape"),
+        (["-l", "4C", "-s", "1,6,3,5"], "wrong size; got 64 bytes, need 120, or 128"),
+        (["-l", "4C", "-s", "1,6,3"], "wrong size"),
+        (["-l", "4C", "-s", "six"], "'six' is not a shape"),
+        (["-l", "4C", "-s", "1,-6,3,5"], "a size is below 1"),
+        (["-l", "4C", "-s", "99999,99999,99999"], "buffer too large"),
+        (["-l", "4Q", "-s", "1,6,3,5"], "memory layout: unknown"),
+    ],
+)
+def test_bad_usage_is_one_line_and_writes_nothing(
+    options: list[str], match: str, tmp_path: Path, refsim
+) -> None:
+    (tmp_path / "raw.bin").write_bytes(bytes(64))
+    refsim("unpack", tmp_path / "raw.bin", *options, "-o", tmp_path / "b.npy").refused(match)
+    assert [p.name for p in tmp_path.iterdir()] == ["raw.bin"]

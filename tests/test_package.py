@@ -1,0 +1,67 @@
+"""What is installed is what the tree holds, and importing refsim stays cheap."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import refsim
+
+ROOT = Path(__file__).parents[1]
+
+
+def setup() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def test_every_package_of_the_tree_is_listed() -> None:
+    listed = set(setup()["options"]["packages"].split())
+    found = {"refsim", "refsim_gpu"}
+    for name, folder in (("refsim", ROOT / "refsim"), ("refsim_gpu", ROOT / "gpu")):
+        for init in folder.rglob("*/__init__.py"):
+            found.add(".".join((name, *init.parent.relative_to(folder).parts)))
+    assert listed - {"refsim.bundled", "refsim_gpu.spirv"} == found, "list it under packages in setup.cfg"
+
+
+def test_package_data_exists() -> None:
+    folders = dict(line.split(" = ") for line in setup()["options"]["package_dir"].strip().splitlines())
+    for package, patterns in setup()["options.package_data"].items():
+        for pattern in patterns.split(","):
+            assert list((ROOT / folders[package]).glob(pattern.strip())), f"{package}: no {pattern.strip()}"
+
+
+def test_every_built_shader_is_installed() -> None:
+    patterns = [p.strip() for p in setup()["options.package_data"]["refsim_gpu.spirv"].split(",")]
+    folder = ROOT / "shaders" / "spirv"
+    assert {p for pattern in patterns for p in folder.glob(pattern)} == set(folder.rglob("*.spv"))
+
+
+def test_import_is_light() -> None:
+    code = "import sys, refsim; print(refsim.load, refsim.PackedBuffer); print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"torch", "kp", "refsim_gpu", "executorch"} & set(out.split())
+
+
+def test_exports_are_there_and_no_others() -> None:
+    for name in refsim.__all__:
+        assert getattr(refsim, name) is not None
+    assert set(refsim.__all__) == set(refsim._HOME) and set(refsim.__all__) <= set(dir(refsim))
+    with pytest.raises(AttributeError, match="no attribute 'nonesuch'"):
+        _ = refsim.nonesuch
+
+
+def test_executors_are_named_as_they_are_opened() -> None:
+    found = {info.name: info for info in refsim.executors()}
+    assert found["cpu"].available
+    from refsim.executor import executor_named
+
+    for name, info in found.items():
+        assert info.detail
+        if name.startswith("cpu"):
+            assert executor_named(name)
