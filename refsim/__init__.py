@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refsim.buffer import PackedBuffer
+    from refsim.bytediff import Report, diff
     from refsim.errors import RefsimError
     from refsim.executor import Executor, ExecutorInfo, executors
     from refsim.layout import LAYOUTS, Layout
@@ -29,14 +30,16 @@ _HOME = {
     "PackedBuffer": "buffer",
     "Profile": "qmath",
     "RefsimError": "errors",
+    "Report": "bytediff",
     "TensorDesc": "tensor",
+    "diff": "bytediff",
     "executors": "executor",
     "load": "model",
 }
 
 __all__ = [
     "LAYOUTS", "OPS", "PROFILES", "Executor", "ExecutorInfo", "Layout", "Model", "PackedBuffer", "Profile",
-    "RefsimError", "TensorDesc", "executors", "load",
+    "RefsimError", "Report", "TensorDesc", "diff", "executors", "load",
 ]  # fmt: skip
 
 

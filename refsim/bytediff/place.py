@@ -1,4 +1,4 @@
-"""Where a byte lies: coordinate, word, lane, block, and the GPU workgroup and invocation that write it."""
+"""Who writes what: the coordinates of a buffer's places, and the GPU workgroup and invocation behind a word."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim import index
-from refsim.launch import Launch
+from refsim.launch import Launch, Triple
 from refsim.op import OPS
 from refsim.tensor import TensorDesc
 
@@ -15,22 +15,12 @@ Coordinates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Place:
-    """One byte of a buffer. ``nchw`` may lie beyond the tensor's sizes: then it is padding."""
+class Writer:
+    """The point of the dispatch's domain that writes a word; the workgroup, and the invocation in it."""
 
-    byte: int
-    word: int
-    lane: int
-    block: int
-    nchw: tuple[int, int, int, int]
-    workgroup: tuple[int, int, int] | None = None
-    invocation: tuple[int, int, int] | None = None
-
-    def __str__(self) -> str:
-        n, c, h, w = self.nchw
-        return (
-            f"byte {self.byte} n={n} c={c} h={h} w={w} word {self.word} lane {self.lane} block {self.block}"
-        )
+    point: Triple
+    workgroup: Triple
+    invocation: Triple
 
 
 def coordinates(desc: TensorDesc) -> Coordinates:
@@ -42,32 +32,25 @@ def coordinates(desc: TensorDesc) -> Coordinates:
 
 def domain_points(launch: Launch) -> np.ndarray:
     """The point (x, y, z) of the launch's domain that writes each word of its output: int64 (3, words)."""
+    words = np.arange(launch.out.words, dtype=np.int64)
+    return np.stack([np.broadcast_to(along, words.shape) for along in _point(launch, words)])
+
+
+def writer(launch: Launch, word: int) -> Writer:
+    """Who writes one word of the launch's output."""
+    point = _triple(_point(launch, np.int64(word)))
+    group, invocation = launch.invocation(point)
+    return Writer(point, _triple(group), _triple(invocation))
+
+
+def _point(launch: Launch, words: np.ndarray | np.int64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     out = launch.out
-    words = np.arange(out.words, dtype=np.int64)
-    first = words * (4 if out.is_int8 else 1)
-    w, h, c, n = index.coord(out.meta, 0, out.hashed, first)
+    w, h, c, n = index.coord(out.meta, 0, out.hashed, words * (4 if out.is_int8 else 1))
     point = OPS[launch.shader].point
     assert point is not None
-    return np.stack(np.broadcast_arrays(words, *point(launch, words, w, h, c, n))[1:])
+    return point(launch, words, w, h, c, n)
 
 
-def place(desc: TensorDesc, byte: int, launch: Launch | None = None) -> Place:
-    """Where one byte of a buffer lies; with the launch that wrote the buffer, also who wrote it."""
-    width = 1 if desc.is_int8 else 4
-    w, h, c, n = (int(along) for along in index.coord(desc.meta, 0, desc.hashed, byte // width))
-    word = byte // 4
-    group = invocation = None
-    if launch is not None:
-        point = OPS[launch.shader].point
-        assert point is not None
-        first = 4 * word // width
-        at = (int(along) for along in index.coord(desc.meta, 0, desc.hashed, first))
-        groups, locals_ = launch.invocation(point(launch, word, *at))
-        group, invocation = _triple(groups), _triple(locals_)
-    block = byte // width // desc.layout.block_numel
-    return Place(byte, word, byte % 4, block, (n, c, h, w), group, invocation)
-
-
-def _triple(values: list[int]) -> tuple[int, int, int]:
-    x, y, z = (int(value) for value in values)
+def _triple(values: object) -> Triple:
+    x, y, z = (int(value) for value in values)  # type: ignore[attr-defined]
     return x, y, z

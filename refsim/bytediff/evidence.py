@@ -1,0 +1,135 @@
+"""Evidence: the two buffers of a diff and whatever else is known, as hypotheses get to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from refsim.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
+from refsim.case import Bound
+from refsim.launch import Launch
+from refsim.tensor import TensorDesc
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An expected and an actual buffer of one tensor.
+
+    ``bound`` is the call that should have computed it, ``previous`` one that ran before it on the same device,
+    ``others`` raw bytes of other buffers by name. ``compared`` masks the cells that count. A *cell* is an element
+    place of the buffer, padding included: a byte of an int8 tensor, a word of a float one.
+    """
+
+    expected: PackedBuffer
+    actual: PackedBuffer
+    compared: np.ndarray
+    bound: Bound | None = None
+    previous: Bound | None = None
+    others: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def desc(self) -> TensorDesc:
+        return self.expected.desc
+
+    @cached_property
+    def want(self) -> np.ndarray:
+        """Cells of the expected buffer."""
+        return cells(self.expected)
+
+    @cached_property
+    def got(self) -> np.ndarray:
+        """Cells of the actual buffer."""
+        return cells(self.actual)
+
+    @cached_property
+    def differing(self) -> np.ndarray:
+        """Bool per cell."""
+        return (self.want != self.got) & self.compared
+
+    @cached_property
+    def kinds(self) -> np.ndarray:
+        """ByteKind per cell."""
+        if self.desc.is_int8:
+            return byte_kinds(self.desc)
+        return np.full(self.desc.buffer_numel, ByteKind.VALUE, np.uint8)
+
+    @cached_property
+    def launch(self) -> Launch | None:
+        """The dispatch that writes the buffer, if the call is known."""
+        return None if self.bound is None else self.bound.call.steps()[-1].launch
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The call's inputs as logical arrays."""
+        assert self.bound is not None
+        return {name: buffer.unpack() for name, buffer in self.bound.inputs.items()}
+
+    @cached_property
+    def fills(self) -> tuple[int, ...]:
+        """What cells that nobody wrote may hold: 0, or the most common wrong value."""
+        values, counts = np.unique(self.got[self.differing], return_counts=True)
+        common = int(values[counts.argmax()]) if len(values) else 0
+        return tuple(dict.fromkeys((0, common)))
+
+    def with_values(self, values: np.ndarray) -> np.ndarray:
+        """Cells of the expected buffer with other logical values, wrapped to the buffer's dtype."""
+        if self.desc.is_int8:
+            fresh = self.want.copy()
+            fresh[self.places] = values.astype(np.int64).astype(np.int8).reshape(self.places.shape)
+            return fresh
+        fresh = self.want.copy()
+        fresh[self.places] = (
+            np.ascontiguousarray(values, np.float32).view(np.int32).reshape(self.places.shape)
+        )
+        return fresh
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Cell of every element, NCHW."""
+        return offsets(self.desc)
+
+    @property
+    def logical(self) -> np.ndarray:
+        """The expected elements, NCHW with exactly four dims."""
+        return self.want[self.places]
+
+
+def cells(buffer: PackedBuffer) -> np.ndarray:
+    """int8 per byte of an int8 buffer, int32 (the bits) per element of a float one."""
+    return buffer.data if buffer.desc.is_int8 else buffer.words
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the buffer would hold if the hypothesis were true; ``detail`` names the variant."""
+
+    detail: str
+    cells: np.ndarray
+
+
+Find = Callable[[Evidence], Iterator[Prediction]]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One possible cause: a name, the bugs it stands for, and a function that predicts the buffer it would leave."""
+
+    name: str
+    find: Find
+    needs_call: bool
+
+    @property
+    def doc(self) -> str:
+        return (self.find.__doc__ or "").strip().splitlines()[0]
+
+
+def hypothesis(name: str, *, needs_call: bool = False) -> Callable[[Find], Hypothesis]:
+    """Turn a generator of predictions into a `Hypothesis`."""
+
+    def decorate(find: Find) -> Hypothesis:
+        return Hypothesis(name, find, needs_call)
+
+    return decorate

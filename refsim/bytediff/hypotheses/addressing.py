@@ -1,0 +1,258 @@
+"""Causes in the address of a byte: another layout, exchanged dims or lanes, transposed blocks.
+
+Each is tried as a wrong write of the output and, if the call is known, as a wrong read of each int8 input and of
+the weights' words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from refsim import index
+from refsim.buffer import PackedBuffer, offsets
+from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.rerun import (
+    convolve,
+    each_input,
+    has_weights,
+    is_convolution,
+    logical_weight,
+    replaced,
+    rerun,
+)
+from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
+from refsim.tensor import TensorDesc
+
+#: The cell of every element (NCHW) under a wrong rule; cells beyond the buffer are allowed.
+Addresses = Callable[[TensorDesc], np.ndarray]
+
+
+def _moved(ev: Evidence, what: str, addresses: Addresses, *, write: bool = True) -> Iterator[Prediction]:
+    """The predictions of one wrong address rule: as a write of the output, then as a read of each input."""
+    if write:
+        yield Prediction(f"output written {what}", written(ev, addresses(ev.desc)))
+    if ev.bound is None:
+        return
+    for name, _, buffer in each_input(ev):
+        cells = rerun(ev, inputs={name: gathered(buffer, addresses(buffer.desc))})
+        if cells is not None:
+            yield Prediction(f"{name} read {what}", cells)
+
+
+def written(ev: Evidence, at: np.ndarray) -> np.ndarray:
+    """The expected elements scattered to other cells of a zeroed buffer; writes beyond it are dropped."""
+    fresh = np.zeros_like(ev.want)
+    inside = (at >= 0) & (at < len(fresh))
+    fresh[at[inside]] = ev.logical[inside]
+    return fresh
+
+
+def gathered(buffer: PackedBuffer, at: np.ndarray) -> np.ndarray:
+    """Elements read from other cells, in the tensor's own rank; reads beyond the buffer give 0."""
+    inside = (at >= 0) & (at < len(buffer.data))
+    values = np.where(inside, buffer.data[np.where(inside, at, 0)], 0).astype(buffer.data.dtype)
+    return values.reshape(buffer.desc.shape)
+
+
+def _by_meta(desc: TensorDesc, meta: tuple[int, ...]) -> np.ndarray:
+    w, h, c, n = (np.arange(size, dtype=np.int64) for size in desc.sizes_whcn)
+    return index.buf_idx(
+        meta,
+        0,
+        desc.hashed,
+        w[None, None, None, :],
+        h[None, None, :, None],
+        c[None, :, None, None],
+        n[:, None, None, None],
+    )
+
+
+@hypothesis("another layout's strides")
+def other_layout(ev: Evidence) -> Iterator[Prediction]:
+    """A buffer was addressed as if it lay in another layout."""
+    for row in INT8_LAYOUTS if ev.desc.is_int8 else FLOAT_LAYOUTS:
+        if row is not ev.desc.layout:
+            as_row = written(ev, offsets(TensorDesc(ev.desc.shape, row)))
+            yield Prediction(f"output written as {row}", as_row)
+    for row in INT8_LAYOUTS if ev.bound is not None else ():
+        for name, _, buffer in each_input(ev):
+            if row is not buffer.desc.layout:
+                at = offsets(TensorDesc(buffer.desc.shape, row))
+                cells = rerun(ev, inputs={name: gathered(buffer, at)})
+                if cells is not None:
+                    yield Prediction(f"{name} read as {row}", cells)
+
+
+@hypothesis("block transposed")
+def block_transposed(ev: Evidence) -> Iterator[Prediction]:
+    """Inner and outer dim exchanged within each block, or the blocks of a row in the other order."""
+    yield from _moved(ev, "with blocks transposed", _transposed_block)
+    yield from _moved(ev, "with the block grid transposed", _transposed_grid)
+    if has_weights(ev):
+        yield from _weights_transposed(ev)
+
+
+def _transposed_block(desc: TensorDesc) -> np.ndarray:
+    at, layout = offsets(desc), desc.layout
+    block, intra = at // layout.block_numel, at % layout.block_numel
+    outer, inner = intra // layout.inner_block, intra % layout.inner_block
+    return block * layout.block_numel + inner * layout.outer_block + outer
+
+
+def _transposed_grid(desc: TensorDesc) -> np.ndarray:
+    """The two fastest dims of the block grid exchanged."""
+    slow, fast = desc.layout.dim_order[2:]
+    strides = list(desc.strides_whcn)
+    strides[slow], strides[fast] = 1, desc.blocks_whcn[slow]
+    return _by_meta(desc, (*desc.sizes_whcn, *strides))
+
+
+def _weights_transposed(ev: Evidence) -> Iterator[Prediction]:
+    """Weight words with output channels and the lanes of input channels exchanged in each block of 4 x 4."""
+    cells = weights_rearranged(ev, lambda blocks: blocks.swapaxes(-1, -3))
+    if cells is not None:
+        yield Prediction("weights read with 4 x 4 blocks transposed", cells)
+
+
+def weights_rearranged(ev: Evidence, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+    """Cells with weights changed in blocks (..., 4 output channels, input words, 4 lanes)."""
+    assert ev.bound is not None
+    if not is_convolution(ev):
+        weight = ev.bound.call.consts["weight"]
+        assert weight is not None
+        return rerun(ev, consts={"weight": _in_blocks(weight, change)})
+    weight = logical_weight(ev)
+    out, kh, kw, channels = weight.shape
+    if channels == 1 and ev.launch is not None and ev.launch.shader == "q8ta_conv2d_dw":
+        return None  # depthwise words hold no two input channels
+    flat = weight.transpose(1, 2, 0, 3).reshape(kh * kw, out, channels)
+    changed = np.stack([_in_blocks(tap, change) for tap in flat]).reshape(kh, kw, out, channels)
+    return convolve(ev, weight=changed.transpose(2, 0, 1, 3))
+
+
+def _in_blocks(weight: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    out, channels = weight.shape
+    padded = np.zeros((-(-out // 4) * 4, -(-channels // 4) * 4), weight.dtype)
+    padded[:out, :channels] = weight
+    blocks = padded.reshape(-1, 4, padded.shape[1] // 4, 4)
+    return change(blocks).reshape(padded.shape)[:out, :channels]
+
+
+@hypothesis("lanes rotated")
+def lanes_rotated(ev: Evidence) -> Iterator[Prediction]:
+    """The four bytes of a word begin at another lane."""
+    for by in (1, 2, 3) if ev.desc.is_int8 else ():
+        yield Prediction(f"output words rotated by {by}", rolled(ev, by))
+    for by in (1, 2, 3):
+        yield from _moved(
+            ev,
+            f"with lanes rotated by {by}",
+            lambda desc, by=by: _in_word(desc, lambda lane: (lane + by) % 4),  # type: ignore[misc]
+            write=False,
+        )
+        if has_weights(ev):
+            cells = weights_rearranged(ev, lambda blocks, by=by: np.roll(blocks, by, -1))  # type: ignore[misc]
+            if cells is not None:
+                yield Prediction(f"weights read with lanes rotated by {by}", cells)
+
+
+def rolled(ev: Evidence, by: int) -> np.ndarray:
+    """Every word of the expected buffer, padding too, with its lanes moved up."""
+    return np.roll(ev.want.reshape(-1, 4), by, 1).reshape(-1)
+
+
+def _in_word(desc: TensorDesc, move: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    at = offsets(desc)
+    return at // 4 * 4 + move(at % 4)
+
+
+@hypothesis("byte order")
+def byte_order(ev: Evidence) -> Iterator[Prediction]:
+    """Bytes of a word highest first, or its halves exchanged."""
+    for what, order in (("reversed", [3, 2, 1, 0]), ("in pairs exchanged", [1, 0, 3, 2])):
+        yield Prediction(f"output bytes {what}", _by_order(ev, order))
+        move = np.array(order)
+        yield from _moved(
+            ev,
+            f"with bytes {what}",
+            lambda desc, move=move: _in_word(desc, lambda lane: move[lane]),  # type: ignore[misc]
+            write=False,
+        )
+        if has_weights(ev):
+            cells = weights_rearranged(ev, lambda blocks, order=order: blocks[..., order])  # type: ignore[misc]
+            if cells is not None:
+                yield Prediction(f"weights read with bytes {what}", cells)
+
+
+def _by_order(ev: Evidence, order: list[int]) -> np.ndarray:
+    raw = np.ascontiguousarray(ev.want).view(np.uint8).reshape(-1, 4)[:, order]
+    return np.ascontiguousarray(raw).reshape(-1).view(ev.want.dtype)
+
+
+@hypothesis("H and W exchanged")
+def hw_exchanged(ev: Evidence) -> Iterator[Prediction]:
+    """Rows and columns exchanged: in an address, in the image, or in a window's pairs."""
+    yield Prediction("output rows written as columns", ev.with_values(_as_columns(ev.logical)))
+    yield from _moved(ev, "with the strides of H and W exchanged", lambda desc: _exchanged(desc, H, W))
+    yield from _moved(ev, "with row and column exchanged", _swapped_coordinates)
+    if is_convolution(ev):
+        yield from _pairs_exchanged(ev)
+    if ev.bound is not None and "upscale" in ev.bound.case.params:
+        yield from _subpixel_exchanged(ev)
+
+
+def _as_columns(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values.swapaxes(-1, -2)).reshape(values.shape)
+
+
+def _exchanged(desc: TensorDesc, a: int, b: int) -> np.ndarray:
+    strides = list(desc.strides_whcn)
+    strides[a], strides[b] = strides[b], strides[a]
+    return _by_meta(desc, (*desc.sizes_whcn, *strides))
+
+
+def _swapped_coordinates(desc: TensorDesc) -> np.ndarray:
+    w, h, c, n = (np.arange(size, dtype=np.int64) for size in desc.sizes_whcn)
+    return index.buf_idx(
+        desc.meta,
+        0,
+        desc.hashed,
+        h[None, None, :, None],
+        w[None, None, None, :],
+        c[None, :, None, None],
+        n[:, None, None, None],
+    )
+
+
+def _pairs_exchanged(ev: Evidence) -> Iterator[Prediction]:
+    assert ev.bound is not None
+    params = ev.bound.call.params
+    names = [name for name in params.pairs() if name != "output_padding"]
+    for chosen in [[name] for name in names] + [names]:
+        changed = replaced(params, **{name: getattr(params, name)[::-1] for name in chosen})
+        cells = None if changed is None or changed == params else convolve(ev, params=changed)
+        if cells is not None:
+            yield Prediction(f"{' and '.join(chosen)} exchanged", cells)
+
+
+def _subpixel_exchanged(ev: Evidence) -> Iterator[Prediction]:
+    """Pixel shuffle with oh % r and ow % r exchanged."""
+    assert ev.bound is not None
+    r, x = ev.bound.call.params.upscale, ev.arrays["x"]
+    split = x.reshape(*x.shape[:-3], -1, r, r, *x.shape[-2:])
+    cells = rerun(ev, inputs={"x": split.swapaxes(-3, -4).reshape(x.shape)})
+    if cells is not None:
+        yield Prediction("row and column within the upscaled pixel exchanged", cells)
+
+
+@hypothesis("C and another dim exchanged")
+def channels_exchanged(ev: Evidence) -> Iterator[Prediction]:
+    """Channels and rows, or channels and columns, exchanged in an address."""
+    for dim, name in ((H, "H"), (W, "W")):
+        yield from _moved(
+            ev,
+            f"with the strides of C and {name} exchanged",
+            lambda desc, dim=dim: _exchanged(desc, C, dim),  # type: ignore[misc]
+        )

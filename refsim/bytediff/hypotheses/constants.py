@@ -1,0 +1,108 @@
+"""Causes in what is known when a graph is built: weights, their sums and scales, the bias; and signedness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.rerun import convolve, each_input, has_weights, is_convolution, logical_weight, rerun
+
+_CHANNEL = ("weight_sums", "weight_scales", "bias")
+
+
+@hypothesis("unsigned lanes", needs_call=True)
+def unsigned_lanes(ev: Evidence) -> Iterator[Prediction]:
+    """int8 read as uint8: negative values of an operand come out 256 too large."""
+    for name, x, _ in each_input(ev):
+        cells = rerun(ev, inputs={name: x.astype(np.int32) & 255})
+        if cells is not None:
+            yield Prediction(f"{name} read as uint8", cells)
+    names = [name for name, _, _ in each_input(ev)]
+    if len(names) > 1:
+        cells = rerun(ev, inputs={name: ev.arrays[name].astype(np.int32) & 255 for name in names})
+        if cells is not None:
+            yield Prediction(f"{' and '.join(names)} read as uint8", cells)
+    if has_weights(ev):
+        assert ev.bound is not None
+        weight = ev.bound.call.consts["weight"]
+        assert weight is not None
+        cells = rerun(ev, consts={"weight": weight.astype(np.int32) & 255})
+        if cells is not None:
+            yield Prediction("weights read as uint8", cells)
+
+
+@hypothesis("weight sums over the wrong dimension", needs_call=True)
+def sums_wrong(ev: Evidence) -> Iterator[Prediction]:
+    """Weight sums that are not those of the output channels' own weights."""
+    if not has_weights(ev):
+        return
+    assert ev.bound is not None
+    right = ev.bound.call.consts["weight_sums"]
+    stored = ev.bound.call.consts["weight"]
+    assert right is not None and stored is not None
+    for axis in range(stored.ndim):
+        others = tuple(a for a in range(stored.ndim) if a != axis)
+        wrong = np.resize(stored.sum(others, dtype=np.int32), right.shape)
+        yield from _with(ev, "weight_sums", wrong, f"summed over all dims of the weights but {axis}")
+        kept = np.resize(stored.sum(axis, dtype=np.int32).reshape(-1), right.shape)
+        yield from _with(ev, "weight_sums", kept, f"summed over dim {axis} of the weights alone")
+    yield from _with(
+        ev, "weight_sums", np.full_like(right, stored.sum(dtype=np.int32)), "summed over everything"
+    )
+
+
+@hypothesis("channel constants misplaced", needs_call=True)
+def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
+    """Weight sums, scales or bias of another channel, left out, or missing beyond the last whole word."""
+    if not has_weights(ev):
+        return
+    assert ev.bound is not None
+    for name in _CHANNEL:
+        value = ev.bound.call.consts[name]
+        if value is None:
+            continue
+        for by in (1, -1, 4, -4):
+            yield from _with(ev, name, np.roll(value, by), f"of the channel {by:+d} away")
+        yield from _with(ev, name, np.full_like(value, value[0]), "of channel 0 for all")
+        yield from _with(ev, name, np.repeat(value[::4], 4)[: len(value)], "of each word's first channel")
+        if name != "weight_sums":
+            yield from _with(ev, name, np.zeros_like(value), "left out")
+        whole = np.where(np.arange(len(value)) < len(value) // 4 * 4, value, 0).astype(value.dtype)
+        yield from _with(ev, name, whole, "missing beyond the last whole word of channels")
+
+
+def _with(ev: Evidence, name: str, value: np.ndarray, what: str) -> Iterator[Prediction]:
+    cells = rerun(ev, consts={name: value})
+    if cells is not None:
+        yield Prediction(f"{name} {what}", cells)
+
+
+@hypothesis("weights in another order", needs_call=True)
+def weights_order(ev: Evidence) -> Iterator[Prediction]:
+    """Weights read with taps, channels or output channels in another order, or flipped."""
+    if not has_weights(ev):
+        return
+    if not is_convolution(ev):
+        assert ev.bound is not None
+        weight = ev.bound.call.consts["weight"]
+        assert weight is not None
+        yield from _with(ev, "weight", np.ascontiguousarray(weight.T).reshape(weight.shape), "transposed")
+        return
+    weight = logical_weight(ev)
+    out, kh, kw, channels = weight.shape
+    variants = {
+        "with rows and columns of taps exchanged": weight.swapaxes(1, 2).reshape(weight.shape),
+        "with channels slowest instead of fastest": weight.reshape(out, channels, kh, kw).transpose(
+            0, 2, 3, 1
+        ),
+        "with taps flipped": weight[:, ::-1, ::-1, :],
+        "with output and input channels exchanged": weight.transpose(3, 1, 2, 0).reshape(weight.shape),
+        "with columns of taps flipped": weight[:, :, ::-1, :],
+        "with rows of taps flipped": weight[:, ::-1, :, :],
+    }
+    for what, changed in variants.items():
+        cells = convolve(ev, weight=changed)
+        if cells is not None:
+            yield Prediction(f"weights read {what}", cells)

@@ -1,0 +1,248 @@
+"""Causes in what ran: tiles that no invocation computed, batches, buffers of another time, padding, other writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from refsim.buffer import ByteKind, PackedBuffer
+from refsim.bytediff.evidence import Evidence, Prediction, cells, hypothesis
+from refsim.bytediff.place import domain_points
+from refsim.bytediff.rerun import chained, each_input, rerun
+from refsim.launch import Launch
+from refsim.tensor import TensorDesc
+
+
+@hypothesis("nothing written")
+def nothing_written(ev: Evidence) -> Iterator[Prediction]:
+    """No invocation ran: the whole buffer holds what it was filled with."""
+    for fill in ev.fills:
+        yield Prediction(f"every byte is {_shown(ev, fill)}", np.full_like(ev.want, fill))
+
+
+def _shown(ev: Evidence, fill: int) -> str:
+    return f"0x{fill & (0xFF if ev.desc.is_int8 else 0xFFFFFFFF):02X}"
+
+
+@hypothesis("last tile missing")
+def tile_missing(ev: Evidence) -> Iterator[Prediction]:
+    """Invocations at the end of an axis never ran: the grid was rounded down, or limited."""
+    if ev.launch is None:
+        for fill in ev.fills:
+            yield from _tail(ev, fill)
+        return
+    points = domain_points(ev.launch)
+    for axis, name in enumerate("xyz"):
+        for limit, what in _limits(ev, ev.launch, points, axis):
+            missing = points[axis] >= limit
+            if missing.any() and not missing.all():
+                for fill in ev.fills:
+                    yield Prediction(
+                        f"{name} >= {limit} of {ev.launch.domain[axis]} not computed ({what})",
+                        _without_words(ev, missing, fill),
+                    )
+    yield from _scratch(ev, "its last words not computed", _drop_tails)
+
+
+def _limits(ev: Evidence, launch: Launch, points: np.ndarray, axis: int) -> Iterator[tuple[int, str]]:
+    extent, tile, local = launch.domain[axis], launch.tile[axis], launch.local[axis]
+    yield extent // (local * tile) * (local * tile), "grid rounded down"
+    yield extent // tile * tile, "part of a tile dropped"
+    yield extent - 1, "one short"
+    yield max(launch.grid[axis] - 1, 0) * local * tile, "one workgroup short"
+    differing = np.flatnonzero(ev.differing.reshape(len(points[axis]), -1).any(axis=1))
+    if len(differing):
+        yield int(points[axis][differing].min()), "everything from there on"
+
+
+def _without_words(ev: Evidence, missing: np.ndarray, fill: int) -> np.ndarray:
+    words = ev.want.reshape(len(missing), -1).copy()
+    words[missing] = fill
+    return words.reshape(-1)
+
+
+def _tail(ev: Evidence, fill: int) -> Iterator[Prediction]:
+    differing = np.flatnonzero(ev.differing)
+    if len(differing):
+        fresh = ev.want.copy()
+        fresh[differing[0] // 4 * 4 if ev.desc.is_int8 else differing[0] :] = fill
+        yield Prediction(f"everything from byte {differing[0]} on is {_shown(ev, fill)}", fresh)
+
+
+@hypothesis("batch ignored")
+def batch_ignored(ev: Evidence) -> Iterator[Prediction]:
+    """The batch index fixed at 0 in a read or in a write."""
+    if ev.desc.sizes_whcn[3] < 2:
+        return
+    values = ev.logical
+    yield Prediction(
+        "every batch computed from batch 0", ev.with_values(np.broadcast_to(values[:1], values.shape))
+    )
+    for fill in ev.fills:
+        only = np.full_like(ev.want, fill)
+        first = ev.places[0].max() + 1 if ev.desc.layout.dim_order[0] == 3 else 0
+        only[:first] = ev.want[:first]
+        yield Prediction("batch 0 alone is written", only)
+        last = np.full_like(ev.want, fill)
+        last[ev.places[0]] = values[-1]
+        yield Prediction("every batch written to the place of batch 0", last)
+    if ev.bound is not None:
+        for name, x, buffer in each_input(ev):
+            if len(ev.bound.inputs) > 1 and buffer.desc.sizes_whcn[3] > 1:
+                cells_ = rerun(ev, inputs={name: np.broadcast_to(x[:1], x.shape)})
+                if cells_ is not None:
+                    yield Prediction(f"{name} read from batch 0 alone", cells_)
+
+
+@hypothesis("stale or foreign buffer")
+def stale_buffer(ev: Evidence) -> Iterator[Prediction]:
+    """Bytes of another buffer, of an earlier run, or of an intermediate buffer that was not yet written."""
+    for name, raw in ev.others.items():
+        other = np.frombuffer(np.ascontiguousarray(raw), ev.want.dtype)
+        if len(other) >= len(ev.want):
+            other = other[: len(ev.want)]
+            yield Prediction(f"the bytes of {name}", other)
+            yield from _overlaid(ev, name, other)
+    yield from _scratch(ev, "read before it was written", _zeroed)
+    for name, raw in ev.others.items():
+        yield from _scratch(ev, f"holding {name}", lambda b, raw=raw: _refilled(b, raw))  # type: ignore[misc]
+
+
+def _overlaid(ev: Evidence, name: str, other: np.ndarray) -> Iterator[Prediction]:
+    differing = np.flatnonzero(ev.differing)
+    if len(differing):
+        first, last = differing[0], differing[-1] + 1
+        fresh = ev.want.copy()
+        fresh[first:last] = other[first:last]
+        yield Prediction(f"the bytes of {name} from place {first} to {last - 1}", fresh)
+
+
+def _scratch(ev: Evidence, what: str, change: Callable[[PackedBuffer], PackedBuffer]) -> Iterator[Prediction]:
+    """Predictions of a composite operator with its intermediate buffer changed."""
+    if ev.bound is not None and ev.bound.call.op.expand is not None:
+        found = chained(ev, lambda number, buffer: change(buffer))
+        if found is not None:
+            yield Prediction(f"the intermediate buffer {what}", found)
+
+
+def _zeroed(buffer: PackedBuffer) -> PackedBuffer:
+    return PackedBuffer(buffer.desc)
+
+
+def _refilled(buffer: PackedBuffer, raw: np.ndarray) -> PackedBuffer:
+    other = PackedBuffer(buffer.desc)
+    count = min(len(raw), len(other.raw))
+    other.raw[:count] = np.asarray(raw).view(np.uint8)[:count]
+    return other
+
+
+def _drop_tails(buffer: PackedBuffer) -> PackedBuffer:
+    """The scratch without the last columns that a grid rounded down by 4 leaves out."""
+    values = buffer.unpack().copy()
+    values[..., values.shape[-1] - 4 :] = 0
+    return PackedBuffer.pack(values, buffer.desc.layout)
+
+
+@hypothesis("stale constant", needs_call=True)
+def stale_constant(ev: Evidence) -> Iterator[Prediction]:
+    """A parameter or constant of the call that ran before on the same kernel."""
+    assert ev.bound is not None
+    call, before = ev.bound.call, None if ev.previous is None else ev.previous.call
+    if before is None or before.op is not call.op:
+        return
+    names = [name for name in vars(call.params) if getattr(before.params, name) != getattr(call.params, name)]
+    quantization = [name for name in names if name.endswith(("scale", "zp"))]
+    for chosen in (names, quantization, *([name] for name in names)):
+        found = rerun(ev, params={name: getattr(before.params, name) for name in chosen}) if chosen else None
+        if found is not None:
+            yield Prediction(f"{', '.join(chosen)} of the call before", found)
+    for name, value in before.consts.items():
+        mine = call.consts[name]
+        if value is not None and mine is not None and value.shape == mine.shape:
+            found = rerun(ev, consts={name: value})
+            if found is not None:
+                yield Prediction(f"{name} of the call before", found)
+    yield from _stale_sizes(ev, before.out)
+
+
+def _stale_sizes(ev: Evidence, before: TensorDesc) -> Iterator[Prediction]:
+    """Elements beyond the sizes of the call before are not computed."""
+    inside = np.ones(ev.logical.shape, bool)
+    for axis, size in enumerate(reversed(before.sizes_whcn)):
+        keep = np.arange(inside.shape[axis]) < size
+        inside &= keep.reshape([-1 if a == axis else 1 for a in range(4)])
+    for fill in ev.fills:
+        fresh = ev.want.copy()
+        fresh[ev.places[~inside]] = fill
+        yield Prediction("elements beyond the sizes of the call before not computed", fresh)
+
+
+@hypothesis("padding leaked")
+def padding_leaked(ev: Evidence) -> Iterator[Prediction]:
+    """Padding computed from the inputs' padding, or padding written with another byte."""
+    padding = ev.kinds != ByteKind.VALUE
+    differing = ev.differing & padding
+    if differing.any():
+        values, counts = np.unique(ev.got[differing], return_counts=True)
+        for kinds, what in (
+            ((ByteKind.LANE,), "lane padding"),
+            ((ByteKind.WORD,), "word padding"),
+            ((ByteKind.LANE, ByteKind.WORD), "padding"),
+        ):
+            fresh = ev.want.copy()
+            fresh[np.isin(ev.kinds, kinds)] = values[counts.argmax()]
+            yield Prediction(f"{what} holds {_shown(ev, int(values[counts.argmax()]))}", fresh)
+    if ev.bound is not None and all(b.desc.is_int8 for b in ev.bound.inputs.values()):
+        yield from _from_padding(ev)
+
+
+def _from_padding(ev: Evidence) -> Iterator[Prediction]:
+    """The operator over its inputs' buffers as if all of each were elements."""
+    assert ev.bound is not None
+    wide = {name: _whole(buffer) for name, buffer in ev.bound.inputs.items()}
+    out = _whole_shape(ev.desc)
+    if any(array.shape != out for array in wide.values()) or not ev.desc.is_int8:
+        return
+    call = ev.bound.call
+    try:
+        values = call.op.define(call.params, call.target, **wide, **call.consts)
+    except ValueError:  # the operator knows its shape
+        return
+    if values.shape == out:
+        whole = cells(PackedBuffer.pack(values, ev.desc.layout))
+        for kinds, what in (
+            ((ByteKind.LANE,), "lanes"),
+            ((ByteKind.WORD,), "words"),
+            ((1, 2), "lanes and words"),
+        ):
+            fresh = np.where(np.isin(ev.kinds, kinds), whole, ev.want)
+            yield Prediction(f"padding {what} computed from the inputs' padding", fresh)
+
+
+def _whole_shape(desc: TensorDesc) -> tuple[int, ...]:
+    w, h, c, n = (blocks * desc.layout.block_extent(dim) for dim, blocks in enumerate(desc.blocks_whcn))
+    return n, c, h, w
+
+
+def _whole(buffer: PackedBuffer) -> np.ndarray:
+    """All of a buffer as elements, NCHW."""
+    return PackedBuffer.from_raw(buffer.raw, _whole_shape(buffer.desc), buffer.desc.layout).unpack()
+
+
+@hypothesis("write out of bounds")
+def out_of_bounds(ev: Evidence) -> Iterator[Prediction]:
+    """Bytes of this or another buffer's elements overwritten in one stretch by values that belong elsewhere."""
+    differing = np.flatnonzero(ev.differing)
+    if not len(differing) or not ev.desc.is_int8:
+        return
+    first, last = differing[0] // 4 * 4, differing[-1] // 4 * 4 + 4
+    stretch = ev.got[first:last]
+    for at in range(0, len(ev.want) - len(stretch) + 1, 4):
+        if at != first and np.array_equal(ev.want[at : at + len(stretch)], stretch) and len(stretch) >= 4:
+            fresh = ev.want.copy()
+            fresh[first:last] = stretch
+            yield Prediction(
+                f"words {first // 4} to {last // 4 - 1} hold those that belong at word {at // 4}", fresh
+            )
+            return

@@ -1,0 +1,140 @@
+"""Causes in rounding and clamping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.rerun import profiled, rerun, wrong
+from refsim.op import OPS
+from refsim.ops._epilogue import ACTIVATIONS
+from refsim.qmath import CLAMP_FIRST, TIE_UP, TRUNCATE, Profile
+
+
+def _canonical(ev: Evidence) -> Profile:
+    assert ev.bound is not None
+    return ev.bound.call.target.profile
+
+
+@hypothesis("tie rule", needs_call=True)
+def tie_rule(ev: Evidence) -> Iterator[Prediction]:
+    """Halves rounded away from zero, or up, instead of to even."""
+    away = profiled(ev, replace(_canonical(ev), tie="away"))
+    if away is not None:
+        yield Prediction("halves rounded away from zero", away)
+    up = wrong(ev, TIE_UP)
+    if up is not None:
+        yield Prediction("halves rounded up: floor(y + 0.5)", up)
+
+
+@hypothesis("truncation", needs_call=True)
+def truncation(ev: Evidence) -> Iterator[Prediction]:
+    """Fractions cut off instead of rounded."""
+    cells = wrong(ev, TRUNCATE)
+    if cells is not None:
+        yield Prediction("fractions cut off", cells)
+
+
+@hypothesis("fused multiply-add", needs_call=True)
+def fused(ev: Evidence) -> Iterator[Prediction]:
+    """One rounding where two were meant: fma(), or a*b+c contracted by the compiler."""
+    cells = profiled(ev, replace(_canonical(ev), contract=not _canonical(ev).contract))
+    if cells is not None:
+        yield Prediction("a*b+c rounded once", cells)
+
+
+@hypothesis("conversion out of range", needs_call=True)
+def conversion(ev: Evidence) -> Iterator[Prediction]:
+    """NaN, infinities and huge values converted to int before the clamp."""
+    for convert, what in (("int_min", "become -2**31"), ("saturate", "saturate, NaN is 0")):
+        cells = profiled(ev, replace(_canonical(ev), convert=convert))
+        if cells is not None:
+            yield Prediction(f"values out of range {what} before the zero point is added", cells)
+
+
+@hypothesis("clamp order", needs_call=True)
+def clamp_order(ev: Evidence) -> Iterator[Prediction]:
+    """Clamped before the zero point was added; the sum then wraps, or is clamped again."""
+    cells = wrong(ev, CLAMP_FIRST)
+    if cells is None:
+        return
+    yield Prediction("clamped to [-128, 127] before the zero point, the sum wraps", cells)
+    zp = out_zero_point(ev)
+    if zp is not None:
+        before = (cells.astype(np.int64) - zp + 128) % 256 - 128
+        again = np.where(ev.kinds == 0, np.clip(before + zp, -128, 127), cells).astype(cells.dtype)
+        yield Prediction("clamped to [-128, 127] before the zero point and after it", again)
+
+
+def out_zero_point(ev: Evidence) -> int | None:
+    """Zero point of the output, whatever the operator calls it."""
+    assert ev.bound is not None
+    params = ev.bound.call.params
+    for name in ("out_zp", "zp"):
+        if hasattr(params, name) and ev.desc.is_int8:
+            return int(getattr(params, name))
+    return None
+
+
+@hypothesis("clamp bounds", needs_call=True)
+def clamp_bounds(ev: Evidence) -> Iterator[Prediction]:
+    """Another range than [-128, 127]: symmetric, unsigned, or none so that values wrap."""
+    for low, high, what in ((-127, 127, "[-127, 127]"), (0, 127, "[0, 127]"), (-128, 126, "[-128, 126]")):
+        yield Prediction(
+            f"clamped to {what}", ev.with_values(np.clip(ev.logical.astype(np.int64), low, high))
+        )
+
+
+@hypothesis("relu bound", needs_call=True)
+def relu_bound(ev: Evidence) -> Iterator[Prediction]:
+    """The bound of relu taken as 0 in the quantized domain, instead of the zero point."""
+    assert ev.bound is not None
+    without = without_relu(ev)
+    if without is None:
+        return
+    yield Prediction("max(q, 0) instead of max(q, zero point)", _at_least(ev, without, 0))
+    zp = getattr(ev.bound.call.params, "in_zp", None)
+    if zp is not None:
+        yield Prediction("max(q, the input's zero point)", _at_least(ev, without, int(zp)))
+
+
+def _at_least(ev: Evidence, cells: np.ndarray, bound: int) -> np.ndarray:
+    return ev.with_values(np.maximum(cells[ev.places], bound))
+
+
+def without_relu(ev: Evidence) -> np.ndarray | None:
+    """Cells with the activation left out; None if the call has none."""
+    assert ev.bound is not None
+    params = ev.bound.call.params
+    if getattr(params, "activation", None) == "relu":
+        return rerun(ev, params={"activation": "none"})
+    if ev.bound.call.op.name == "q8ta_relu":
+        return requantized_alone(ev)
+    return None
+
+
+def requantized_alone(ev: Evidence) -> np.ndarray | None:
+    """q8ta_relu without its maximum: the same as adding a tensor of zeros."""
+    assert ev.bound is not None
+    p = ev.bound.call.params
+    add = OPS["q8ta_add"]
+    params = add.params(p.in_scale, p.in_zp, p.in_scale, 0, p.out_scale, p.out_zp)
+    x = ev.arrays["x"]
+    return ev.with_values(add.define(params, ev.bound.call.target, x, np.zeros_like(x)))
+
+
+@hypothesis("relu dropped or added", needs_call=True)
+def relu_dropped(ev: Evidence) -> Iterator[Prediction]:
+    """The activation left out, or applied where there is none."""
+    assert ev.bound is not None
+    params = ev.bound.call.params
+    without = without_relu(ev)
+    if without is not None:
+        yield Prediction("relu left out", without)
+    if getattr(params, "activation", None) in ACTIVATIONS:
+        flipped = rerun(ev, params={"activation": "none" if params.activation == "relu" else "relu"})
+        if flipped is not None and params.activation == "none":
+            yield Prediction("relu applied", flipped)

@@ -1,0 +1,143 @@
+"""Causes in the walk of a reduction: window parameters, and products left out of a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.rerun import (
+    convolve,
+    finished,
+    has_weights,
+    is_convolution,
+    logical_weight,
+    replaced,
+)
+from refsim.ops import _conv as conv
+from refsim.ops.q8ta_im2col import windows
+
+
+@hypothesis("stride or dilation", needs_call=True)
+def stride_dilation(ev: Evidence) -> Iterator[Prediction]:
+    """Stride and dilation exchanged, or one of them, or half of one, not honoured."""
+    assert ev.bound is not None
+    params = ev.bound.call.params
+    if not isinstance(params, conv.ConvParams):
+        return
+    one, s, d = (1, 1), params.stride, params.dilation
+    variants = {
+        "stride and dilation exchanged": {"stride": d, "dilation": s},
+        "stride taken as 1": {"stride": one},
+        "dilation taken as 1": {"dilation": one},
+        "stride used as dilation as well": {"dilation": s},
+        "the vertical stride used for both": {"stride": (s[0], s[0])},
+        "the horizontal stride used for both": {"stride": (s[1], s[1])},
+        "the vertical dilation used for both": {"dilation": (d[0], d[0])},
+        "the horizontal dilation used for both": {"dilation": (d[1], d[1])},
+    }
+    yield from _windows(ev, variants)
+
+
+@hypothesis("padding offset", needs_call=True)
+def padding_offset(ev: Evidence) -> Iterator[Prediction]:
+    """Padding ignored, doubled, or one side's used for both."""
+    assert ev.bound is not None
+    params = ev.bound.call.params
+    if not isinstance(params, conv.ConvParams):
+        return
+    p = params.padding
+    variants = {
+        "padding taken as 0": {"padding": (0, 0)},
+        "padding of the rows taken as 0": {"padding": (0, p[1])},
+        "padding of the columns taken as 0": {"padding": (p[0], 0)},
+        "padding applied twice": {"padding": (2 * p[0], 2 * p[1])},
+        "the vertical padding used for both": {"padding": (p[0], p[0])},
+        "the horizontal padding used for both": {"padding": (p[1], p[1])},
+    }
+    yield from _windows(ev, variants)
+
+
+def _windows(ev: Evidence, variants: dict[str, dict[str, tuple[int, int]]]) -> Iterator[Prediction]:
+    assert ev.bound is not None
+    params = ev.bound.call.params
+    for what, changes in variants.items():
+        changed = replaced(params, **changes)
+        if changed is None or changed == params:
+            continue
+        cells = window_cells(ev, changed)
+        if cells is not None:
+            yield Prediction(what, cells)
+
+
+def window_cells(ev: Evidence, params: conv.ConvParams) -> np.ndarray | None:
+    """Cells over another window, at the output size of the call."""
+    return convolve(ev, params=params) if is_convolution(ev) else rerun_windows(ev, params)
+
+
+def rerun_windows(ev: Evidence, params: conv.ConvParams) -> np.ndarray | None:
+    """q8ta_im2col over another window, at its own output size."""
+    assert ev.bound is not None
+    out = ev.bound.call.out
+    return ev.with_values(windows(params, ev.arrays["x"], out.shape[-2], out.shape[-1]))
+
+
+@hypothesis("reduction too short", needs_call=True)
+def reduction_short(ev: Evidence) -> Iterator[Prediction]:
+    """Products missing from the sum: the last word, lane or tap, or the share of some invocations."""
+    if not has_weights(ev):
+        return
+    for what, kept in _shortened(ev):
+        cells = convolve(ev, weight=kept) if is_convolution(ev) else _rows(ev, kept)
+        if cells is not None:
+            yield Prediction(f"{what} left out of the sum", cells)
+
+
+def _rows(ev: Evidence, weight: np.ndarray) -> np.ndarray:
+    acc = ev.arrays["x"].astype(np.int64) @ weight.reshape(len(weight), -1).T.astype(np.int64)
+    return finished(ev, acc)
+
+
+def _shortened(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
+    """(what, weights (OC, KH, KW, K) with those products zeroed)."""
+    assert ev.bound is not None and ev.launch is not None
+    stored = ev.bound.call.consts["weight"]
+    assert stored is not None
+    weight = logical_weight(ev) if is_convolution(ev) else stored[:, None, None, :]
+    _, kh, kw, channels = weight.shape
+    channel = np.arange(channels)
+    word = channel // 4
+    last = word.max()
+    keep = {
+        "the last word of channels": np.broadcast_to(word < last, (kh, kw, channels)),
+        "the last channel": np.broadcast_to(channel < channels - 1, (kh, kw, channels)),
+        "the first word of channels": np.broadcast_to(word > 0, (kh, kw, channels)),
+        "the last lane of each word": np.broadcast_to(channel % 4 < 3, (kh, kw, channels)),
+        "the channels beyond the last whole word": np.broadcast_to(
+            channel < channels // 4 * 4, (kh, kw, channels)
+        ),
+        "the last tap": _all_but((kh, kw, channels), (-1, -1)),
+        "the last row of taps": _all_but((kh, kw, channels), (-1, slice(None))),
+        "the last column of taps": _all_but((kh, kw, channels), (slice(None), -1)),
+        "the first tap": _all_but((kh, kw, channels), (0, 0)),
+        "the last word of the last tap": _all_but((kh, kw, channels), (-1, -1, slice(last * 4, None))),
+    }
+    share = ev.launch.local[2]
+    for part in sorted({share - 1, *range(share // 2, share // 2 + 1)}) if share > 1 else ():
+        missing = np.broadcast_to(word % share != part, (kh, kw, channels))
+        keep[f"the share of invocation {part} of {share}"] = missing
+    half = 1
+    while half < share:
+        kept = np.broadcast_to(word % share % (2 * half) < half, (kh, kw, channels))
+        keep[f"the upper half at step {half} of the reduction over {share} invocations"] = kept
+        half *= 2
+    for what, mask in keep.items():
+        if not mask.all():
+            yield what, weight * mask
+
+
+def _all_but(shape: tuple[int, ...], at: tuple[object, ...]) -> np.ndarray:
+    mask = np.ones(shape, bool)
+    mask[at] = False  # type: ignore[index]
+    return mask

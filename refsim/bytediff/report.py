@@ -1,0 +1,263 @@
+"""The comparison itself: counts by kind of byte, places, legality under profiles, shape and causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from refsim.buffer import ByteKind, PackedBuffer
+from refsim.bytediff.evidence import Evidence, cells
+from refsim.bytediff.place import Writer, writer
+from refsim.bytediff.rank import Cause, causes
+from refsim.bytediff.shape import summary
+from refsim.case import Bound
+from refsim.errors import ParameterError, RawBufferError, ShapeError
+from refsim.layout import Layout, layout
+from refsim.locate import Place, at_byte
+from refsim.qmath import PROFILES, Profile
+from refsim.tensor import TensorDesc
+
+Raw = bytes | np.ndarray | PackedBuffer
+KIND_NAMES = {ByteKind.VALUE: "value", ByteKind.LANE: "lane padding", ByteKind.WORD: "word padding"}
+UNSPECIFIED = "unspecified padding"
+TAIL = "allocation tail"
+
+
+@dataclass(frozen=True)
+class Count:
+    """Bytes of one kind: how many there are, and how many differ. Kinds that are not compared never fail."""
+
+    kind: str
+    bytes: int
+    differing: int
+    compared: bool
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One differing cell: its place, what was expected and found, who wrote it, and the profiles that allow it."""
+
+    place: Place
+    expected: int | float
+    actual: int | float
+    kind: str
+    writer: Writer | None
+    legal: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        place = self.place
+        entry: dict[str, Any] = {
+            "byte": place.byte, "index": list(place.index), "word": place.word, "lane": place.lane,
+            "block": place.block, "kind": self.kind, "expected": self.expected, "actual": self.actual,
+            "legal": list(self.legal),
+        }  # fmt: skip
+        if self.writer is not None:
+            entry |= {"workgroup": self.writer.workgroup, "invocation": self.writer.invocation}
+        return entry
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a diff found. ``same`` is the verdict; it spares what the chosen profile allows, and unspecified padding.
+
+    ``legal`` says of each profile how many differing cells it explains, and how many it contradicts.
+    """
+
+    evidence: Evidence
+    title: str
+    counts: tuple[Count, ...]
+    differences: tuple[Difference, ...]
+    differing: int
+    legal: Mapping[str, tuple[int, int]]
+    profile: str | None
+    shape: tuple[str, ...]
+    causes: tuple[Cause, ...]
+
+    @property
+    def desc(self) -> TensorDesc:
+        return self.evidence.desc
+
+    @property
+    def illegal(self) -> int:
+        """Differing cells that the chosen profile does not explain."""
+        return self.differing - (self.legal[self.profile][0] if self.profile else 0)
+
+    @property
+    def same(self) -> bool:
+        return self.illegal == 0
+
+    def __bool__(self) -> bool:
+        return self.same
+
+    def __str__(self) -> str:
+        from refsim.bytediff.text import lines
+
+        return "\n".join(lines(self))
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "title": self.title,
+            "shape": list(self.desc.shape),
+            "layout": self.desc.layout.name,
+            "same": self.same,
+            "differing": self.differing,
+            "counts": [vars(count) for count in self.counts],
+            "profile": self.profile,
+            "legal": {name: {"explains": a, "contradicts": b} for name, (a, b) in self.legal.items()},
+            "pattern": list(self.shape),
+            "causes": [
+                {
+                    "name": c.name, "detail": c.detail, "explained": c.explained, "differing": c.differing,
+                    "contradicted": c.contradicted, "exact": c.exact,
+                }
+                for c in self.causes
+            ],
+            "differences": [d.as_json() for d in self.differences],
+        }  # fmt: skip
+
+
+def diff(
+    expected: Raw,
+    actual: Raw,
+    layout: Layout | str | None = None,
+    shape: Sequence[int] | None = None,
+    *,
+    call: Bound | None = None,
+    previous: Bound | None = None,
+    others: Mapping[str, np.ndarray] | None = None,
+    profile: Profile | str | None = None,
+    device: bool = False,
+    limit: int = 20,
+    title: str = "",
+) -> Report:
+    """Compare two raw buffers of one tensor and say what differs, where, and why.
+
+    ``layout`` and ``shape`` (NCHW) may be left out where a buffer is a PackedBuffer. ``call``, the bound call that
+    should have written the buffer, is what most causes need; ``previous`` is the call before it on the same device
+    and ``others`` are raw bytes of buffers that might have been mixed up. ``device`` leaves out the padding that
+    upstream's kernels leave to chance; ``profile`` names the numerics that the device is allowed. ``limit`` bounds
+    the differences listed. Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
+    """
+    desc = _described(expected, actual, layout, shape, call)
+    want, want_tail = _buffer(expected, desc, "expected")
+    got, got_tail = _buffer(actual, desc, "actual")
+    compared = np.ones(len(cells(want)), bool)
+    if device and call is not None and desc.is_int8:
+        compared = call.call.device_defined()
+    known = {f"input {name}": b.raw for name, b in call.inputs.items()} if call is not None else {}
+    ev = Evidence(want, got, compared, call, previous, known | dict(others or {}))
+    chosen = profile.name if isinstance(profile, Profile) else profile
+    legal = _legal(ev, {} if not isinstance(profile, Profile) else {profile.name: profile})
+    if chosen is not None and call is None:
+        raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=chosen)
+    if chosen is not None and chosen not in legal:
+        raise ParameterError("diff", "unknown profile", got=repr(chosen), need=", ".join(legal))
+    return Report(
+        ev,
+        title or f"{desc}",
+        (*_counts(ev), *_tail(want_tail, got_tail)),
+        _differences(ev, legal, limit),
+        int(ev.differing.sum()),
+        {name: counts for name, (_, counts) in legal.items()},
+        chosen,
+        tuple(summary(ev)),
+        tuple(causes(ev)),
+    )
+
+
+def _described(
+    expected: Raw, actual: Raw, row: Layout | str | None, shape: Sequence[int] | None, call: Bound | None
+) -> TensorDesc:
+    if row is not None and shape is not None:
+        return TensorDesc(tuple(shape), layout(row))
+    for given in (expected, actual):
+        if isinstance(given, PackedBuffer):
+            return given.desc
+    if call is not None:
+        return call.call.out
+    raise ShapeError("diff", "raw bytes need a layout and a shape", got=f"layout {row}, shape {shape}")
+
+
+def _buffer(given: Raw, desc: TensorDesc, which: str) -> tuple[PackedBuffer, np.ndarray]:
+    """The buffer, and the bytes that a device's allocation has beyond it."""
+    if isinstance(given, PackedBuffer):
+        if given.desc != desc:
+            raise RawBufferError(f"diff: {which}", "is another tensor", got=given.desc, need=desc)
+        return given, np.zeros(0, np.uint8)
+    raw = np.frombuffer(given, np.uint8) if isinstance(given, bytes) else given.view(np.uint8).reshape(-1)
+    try:
+        return PackedBuffer.from_raw(raw, desc.shape, desc.layout), raw[desc.nbytes :]
+    except RawBufferError as error:
+        raise RawBufferError(f"diff: {which}", error.what, got=error.got, need=error.need) from error
+
+
+def _counts(ev: Evidence) -> list[Count]:
+    size = 1 if ev.desc.is_int8 else 4
+    raw = ev.want != ev.got
+    found = []
+    for kind, name in KIND_NAMES.items():
+        mask = (ev.kinds == kind) & ev.compared
+        if mask.any():
+            found.append(Count(name, int(mask.sum()) * size, _bytes_differing(ev, raw & mask), True))
+    spared = ~ev.compared
+    if spared.any():
+        found.append(Count(UNSPECIFIED, int(spared.sum()), int((raw & spared).sum()), False))
+    return found
+
+
+def _bytes_differing(ev: Evidence, mask: np.ndarray) -> int:
+    if ev.desc.is_int8:
+        return int(mask.sum())
+    return int((ev.want[mask].view(np.uint8) != ev.got[mask].view(np.uint8)).sum())
+
+
+def _tail(want: np.ndarray, got: np.ndarray) -> list[Count]:
+    """Bytes beyond the tensor, where a device rounds an allocation up to 16; never written, never compared."""
+    count = max(len(want), len(got))
+    if not count:
+        return []
+    both = min(len(want), len(got))
+    differing = int((want[:both] != got[:both]).sum()) if both else int((np.r_[want, got] != 0).sum())
+    return [Count(TAIL, count, differing, False)]
+
+
+def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> dict[str, tuple[np.ndarray, tuple[int, int]]]:
+    """Profile -> (bool per cell: the actual byte is what it gives), (explained, contradicted)."""
+    if ev.bound is None:
+        return {}
+    found = {}
+    for name, profile in {**PROFILES, **extra}.items():
+        target = replace(ev.bound.call.target, profile=profile)
+        call = replace(ev.bound.call, target=target)
+        right = cells(call.expected(ev.bound.inputs)) == ev.got
+        explained = int((right & ev.differing).sum())
+        contradicted = int((~right & ~ev.differing & ev.compared).sum())
+        found[name] = (right, (explained, contradicted))
+    return found
+
+
+def _differences(
+    ev: Evidence, legal: Mapping[str, tuple[np.ndarray, tuple[int, int]]], limit: int
+) -> tuple[Difference, ...]:
+    at = np.flatnonzero(ev.differing)
+    order = np.argsort(ev.kinds[at], kind="stable")  # elements before padding
+    return tuple(_difference(ev, int(cell), legal) for cell in at[order][:limit])
+
+
+def _difference(
+    ev: Evidence, cell: int, legal: Mapping[str, tuple[np.ndarray, tuple[int, int]]]
+) -> Difference:
+    byte = cell * (1 if ev.desc.is_int8 else 4)
+    want, got = ev.expected.data[cell], ev.actual.data[cell]
+    return Difference(
+        at_byte(ev.desc, byte),
+        want.item(),
+        got.item(),
+        KIND_NAMES[ByteKind(int(ev.kinds[cell]))],
+        None if ev.launch is None else writer(ev.launch, byte // 4),
+        tuple(name for name, (right, _) in legal.items() if right[cell]),
+    )

@@ -1,0 +1,158 @@
+"""What an operator would have computed if something about its call had been different."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from refsim.buffer import PackedBuffer
+from refsim.bytediff.evidence import Evidence
+from refsim.errors import RefsimError
+from refsim.ops import _conv as conv
+from refsim.ops import _epilogue as epilogue
+from refsim.qmath import Profile
+
+FLOAT_EPILOGUE = ("q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_transposed")
+
+
+@dataclass(frozen=True)
+class Wrong(Profile):
+    """A profile with flag bits that no device may show (qmath.TRUNCATE and its neighbours)."""
+
+    extra: int = 0
+
+    @property
+    def flags(self) -> int:
+        return super().flags | self.extra
+
+
+def rerun(
+    ev: Evidence,
+    *,
+    params: Mapping[str, Any] | None = None,
+    consts: Mapping[str, np.ndarray | None] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    profile: Profile | None = None,
+) -> np.ndarray | None:
+    """Cells of the buffer with some of the call replaced; None where that is no call at all."""
+    assert ev.bound is not None
+    call = ev.bound.call
+    target = call.target if profile is None else replace(call.target, profile=profile)
+    try:
+        changed = replace(call.params, **params) if params else call.params
+        values = call.op.define(
+            changed, target, **{**ev.arrays, **(inputs or {})}, **{**call.consts, **(consts or {})}
+        )
+    except (RefsimError, ValueError, IndexError):
+        return None
+    return ev.with_values(values) if values.shape == call.out.shape else None
+
+
+def is_convolution(ev: Evidence) -> bool:
+    """Whether the call is a convolution with weights."""
+    return ev.bound is not None and isinstance(ev.bound.call.params, conv.ConvParams) and has_weights(ev)
+
+
+def has_weights(ev: Evidence) -> bool:
+    """Whether the call has integer sums with weights."""
+    return ev.bound is not None and ev.bound.call.consts.get("weight") is not None
+
+
+def convolve(
+    ev: Evidence,
+    *,
+    params: Any = None,
+    x: np.ndarray | None = None,
+    weight: np.ndarray | None = None,
+    finish: Mapping[str, Any] | None = None,
+) -> np.ndarray | None:
+    """Cells of a convolution over another window, image or logical weight, at the output size of the call.
+
+    The output keeps its size whatever the window says; ``finish`` changes the constants after the sum.
+    """
+    assert ev.bound is not None
+    call = ev.bound.call
+    p = params if params is not None else call.params
+    image = conv.nchw4(ev.arrays["x"] if x is None else x)
+    try:
+        taps = logical_weight(ev, p) if weight is None else weight
+        acc = conv.accumulate(p, image, taps, (call.out.shape[-2], call.out.shape[-1]))
+    except (RefsimError, ValueError, IndexError):
+        return None
+    return finished(ev, acc, finish)
+
+
+def finished(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = None) -> np.ndarray:
+    """Cells of other integer sums, put through the call's own epilogue."""
+    assert ev.bound is not None and ev.launch is not None
+    call = ev.bound.call
+    ends = epilogue.float_epilogue if ev.launch.shader in FLOAT_EPILOGUE else epilogue.int_epilogue
+    spread = (-1, 1, 1) if call.op.channel_dim == -3 else (-1,)
+    merged = {**call.consts, **(consts or {})}
+    return ev.with_values(epilogue.requantized(ends, call.params, call.target, acc, merged, spread))
+
+
+def logical_weight(ev: Evidence, params: Any = None) -> np.ndarray:
+    """Weights as (OC, KH, KW, IC per group)."""
+    assert ev.bound is not None
+    call = ev.bound.call
+    p = params if params is not None else call.params
+    weight = call.consts["weight"]
+    assert weight is not None
+    if weight.ndim == 3:  # depthwise: (KH, KW, OC)
+        return np.moveaxis(weight.reshape(*p.kernel_size, -1), -1, 0)[..., None]
+    return conv.logical_weight(p, weight, call.descs["x"].shape[-3] // p.groups)
+
+
+def replaced(params: Any, **changes: Any) -> Any:
+    """Parameters with changes, or None if they are refused."""
+    try:
+        return replace(params, **changes)
+    except RefsimError:
+        return None
+
+
+def chained(ev: Evidence, change: Callable[[int, PackedBuffer], PackedBuffer]) -> np.ndarray | None:
+    """Cells of a composite operator whose intermediate buffers ``change(part number, buffer)`` alters."""
+    assert ev.bound is not None
+    call = ev.bound.call
+    if call.op.expand is None:
+        return None
+    parts = call.op.expand(call)
+    if len(parts) == 1 and parts[0].call.op.expand is not None:
+        parts = parts[0].call.op.expand(parts[0].call)
+    buffers = dict(ev.bound.inputs)
+    for number, part in enumerate(parts):
+        values = part.call.define({name: buffers[at].unpack() for name, at in part.inputs.items()})
+        if part.output == "out":  # the scratch may be wider than the output
+            return ev.with_values(values[..., : call.out.shape[-1]])
+        buffers[part.output] = change(number, PackedBuffer.pack(values, part.call.out.layout))
+    return None
+
+
+def profiled(ev: Evidence, profile: Profile) -> np.ndarray | None:
+    """Cells under a numerics profile."""
+    return rerun(ev, profile=profile)
+
+
+def wrong(ev: Evidence, extra: int) -> np.ndarray | None:
+    """Cells under the call's own profile and defect bits."""
+    assert ev.bound is not None
+    profile = ev.bound.call.target.profile
+    return rerun(
+        ev,
+        profile=Wrong(
+            profile.name, profile.contract, profile.tie, profile.flush_denormals, profile.convert, extra
+        ),
+    )
+
+
+def each_input(ev: Evidence) -> Iterator[tuple[str, np.ndarray, PackedBuffer]]:
+    """(name, logical array, buffer) of the int8 inputs."""
+    assert ev.bound is not None
+    for name, buffer in ev.bound.inputs.items():
+        if buffer.desc.is_int8:
+            yield name, ev.arrays[name], buffer

@@ -1,0 +1,282 @@
+"""Every hypothesis recognizes its bug in bytes that it did not make, and names it among the first three."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from wrong_kernels import CONV, conv
+
+from refsim.buffer import ByteKind, PackedBuffer
+from refsim.bytediff import diff
+from refsim.bytediff.hypotheses import ALL
+from refsim.case import Bound, bind
+from refsim.layout import layout
+from refsim.op import OPS, Case
+from refsim.tensor import TensorDesc
+
+BOUND = bind(CONV)
+TIES = bind(replace(CONV, style="ties", params={**CONV.params, "activation": "none"}))
+NEAR = bind(
+    replace(
+        CONV,
+        style="near_ties",
+        params={**CONV.params, "in_scale": 0.3, "out_scale": 0.07, "out_zp": -100},
+        seed=23,
+    )
+)
+ADD = bind(
+    Case(
+        "q8ta_add",
+        dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.03, out_zp=21, alpha=0.5),
+        {"a": ((2, 5, 3, 7), "4W4C"), "b": ((2, 5, 3, 7), "4C1W")},
+        "4C",
+        seed=3,
+        poison=True,
+    )
+)
+QUANTIZE = bind(Case("q8ta_quantize", dict(scale=0.25, zp=5), {"x": ((2, 5, 3, 7), "W")}, "4W4C", seed=1))
+IM2COL = bind(replace(CONV, op="q8ta_conv2d_im2col", inputs={"x": ((2, 8, 9, 7), "4W4C")}))
+
+Wrong = Callable[[], tuple[Bound, Any]]
+Row = tuple[str, str, Wrong]
+
+
+def _conv(bound: Bound = BOUND, **bug: Any) -> Wrong:
+    return lambda: (bound, conv(bound, **bug))
+
+
+def _edited(bound: Bound, edit: Callable[[PackedBuffer], Any]) -> Wrong:
+    def make() -> tuple[Bound, Any]:
+        buffer = bound.call.expected(bound.inputs)
+        changed = edit(buffer)
+        return bound, buffer if changed is None else changed
+
+    return make
+
+
+def _tail_zero(buffer: PackedBuffer) -> None:
+    """Positions (batch, row, column) of a general convolution that a grid of 32s rounded down leaves out."""
+    values = buffer.unpack()
+    n, _, h, w = values.shape
+    positions = np.arange(n * h * w).reshape(n, h, w)
+    values.transpose(1, 0, 2, 3)[:, positions >= n * h * w // 32 * 32] = 0
+    padded = PackedBuffer.pack(values, buffer.desc.layout)
+    lanes = buffer.kinds() == ByteKind.LANE
+    holds = (padded.raw.reshape(-1, 4) != 0).any(axis=1).repeat(4)
+    padded.raw[lanes & holds] = buffer.raw[lanes & holds]
+    buffer.raw[:] = padded.raw
+
+
+def _batch0(buffer: PackedBuffer) -> PackedBuffer:
+    values = buffer.unpack()
+    values[:] = values[:1]
+    return values
+
+
+def _as(row: str) -> Callable[[PackedBuffer], np.ndarray]:
+    """The elements laid out in another layout that takes as many bytes."""
+
+    def edit(buffer: PackedBuffer) -> np.ndarray:
+        raw = np.zeros(buffer.desc.nbytes, np.uint8)
+        other = PackedBuffer.pack(buffer.unpack(), row).raw
+        raw[: len(other)] = other[: len(raw)]
+        return raw
+
+    return edit
+
+
+def _blocks_transposed() -> tuple[Bound, Any]:
+    bound = bind(replace(ADD.case, out_layout="4W4C"))
+    blocks = bound.call.expected(bound.inputs).raw.reshape(-1, 4, 4)
+    return bound, np.ascontiguousarray(blocks.swapaxes(1, 2)).reshape(-1)
+
+
+def _square_transposed() -> tuple[Bound, Any]:
+    case = replace(ADD.case, inputs={name: ((2, 5, 6, 6), row) for name, (_, row) in ADD.case.inputs.items()})
+    bound = bind(case)
+    return bound, np.ascontiguousarray(bound.call.expected(bound.inputs).unpack().swapaxes(2, 3))
+
+
+def _channels_as_rows() -> tuple[Bound, Any]:
+    bound = bind(Case("q8ta_clone", {}, {"x": ((2, 6, 5, 8), "4W")}, "4W", style="position"))
+    x = bound.inputs["x"].unpack()
+    n, c, h, w = x.shape
+    out = np.zeros(n * c * h * w, np.int8)
+    for i, k, j in np.ndindex(n, c, h):  # the strides of C and H exchanged
+        at = i * c * h * w + k * w + j * h * w
+        row = x[i, k, j]
+        out[at : at + w] = row[: max(0, len(out) - at)]
+    return bound, out.view(np.uint8)
+
+
+def _add(**bug: Any) -> Wrong:
+    def make() -> tuple[Bound, Any]:
+        p = ADD.call.params
+        a, b = (ADD.inputs[name].unpack().astype(np.float32) for name in "ab")
+        if bug.get("twice"):
+            b = a
+        real_a = (a - np.float32(bug.get("a_zp", p.a_zp))) * np.float32(bug.get("a_scale", p.a_scale))
+        real_b = (b - np.float32(p.b_zp)) * np.float32(p.b_scale)
+        y = real_a + np.float32(bug.get("alpha", p.alpha)) * real_b
+        q = np.rint(y * (np.float32(1) / np.float32(p.out_scale)))
+        return ADD, np.clip(q + bug.get("out_zp", p.out_zp), *bug.get("clamp", (-128, 127))).astype(np.int8)
+
+    return make
+
+
+def _converted() -> tuple[Bound, Any]:
+    """Out-of-range values become -2**31 before the zero point is added."""
+    x, p = QUANTIZE.inputs["x"].unpack(), QUANTIZE.call.params
+    with np.errstate(all="ignore"):
+        y = np.rint(x * (np.float32(1) / np.float32(p.scale))).astype(np.float64)
+    whole = np.where(np.abs(y) < 2.0**31, y, -(2.0**31))
+    wrapped = (whole + p.zp + 2**31) % 2**32 - 2**31
+    return QUANTIZE, np.clip(wrapped, -128, 127).astype(np.int8)
+
+
+def _sums_of_input_channels() -> np.ndarray:
+    """Weight sums over output channels instead of over each one's own weights."""
+    weight = np.asarray(BOUND.call.consts["weight"]).astype(np.int64)
+    return np.resize(weight.sum(0), len(weight)).astype(np.int32)
+
+
+def _scratch_unread() -> tuple[Bound, Any]:
+    """The second dispatch ran before the first had written: all products with 0."""
+    call, p = IM2COL.call, IM2COL.call.params
+    adj = -np.int64(p.in_zp) * np.asarray(call.consts["weight_sums"]).astype(np.int64)
+    t = np.float32(adj) * (np.asarray(call.consts["weight_scales"]) * np.float32(p.in_scale))
+    t = np.maximum(t + np.asarray(call.consts["bias"]), np.float32(0))
+    q = np.rint(t * (np.float32(1) / np.float32(p.out_scale)))
+    q = np.clip(q, -128 - p.out_zp, 127 - p.out_zp) + p.out_zp
+    return IM2COL, np.broadcast_to(q[:, None, None], call.out.shape).astype(np.int8)
+
+
+def _pads_computed(buffer: PackedBuffer) -> None:
+    """Lanes beyond the channels hold a computed sum instead of 0."""
+    buffer.raw[buffer.kinds() == ByteKind.LANE] = 0x4D
+
+
+def _overrun(buffer: PackedBuffer) -> None:
+    """A block of words written again, elsewhere."""
+    buffer.words[20:26] = buffer.words[4:10]
+
+
+ROWS: tuple[Row, ...] = (
+    ("nothing written", "every byte is 0x00", _edited(BOUND, lambda b: np.zeros_like(b.raw))),
+    ("last tile missing", "x >= 64", _edited(BOUND, _tail_zero)),
+    ("batch ignored", "computed from batch 0", _edited(BOUND, _batch0)),
+    (
+        "lanes rotated",
+        "rotated by 1",
+        _edited(ADD, lambda b: np.roll(b.raw.reshape(-1, 4), 1, 1).reshape(-1)),
+    ),
+    ("byte order", "reversed", _edited(ADD, lambda b: b.words.byteswap().view(np.uint8))),
+    ("block transposed", "with blocks transposed", _blocks_transposed),
+    ("another layout's strides", "written as 4C1W", _edited(ADD, _as("4C1W"))),
+    ("H and W exchanged", "row", _square_transposed),
+    ("H and W exchanged", "kernel_size and stride", _conv(exchange=True)),
+    ("H and W exchanged", "stride exchanged", _conv(pairs={"stride": (1, 2)})),
+    ("C and another dim exchanged", "C and H", _channels_as_rows),
+    ("zero point not folded", "not subtracted", _conv(fold=0)),
+    ("zero point not folded", "out_zp", _add(out_zp=0)),
+    ("zero point folded twice", "subtracted twice", _conv(fold=2)),
+    ("border padded with 0", "read 0", _conv(border=0)),
+    ("tie rule", "away", _conv(TIES, relu="none", rounding=lambda y: np.trunc(y + np.copysign(F05, y)))),
+    ("tie rule", "up", _conv(TIES, relu="none", rounding=lambda y: np.floor(y + F05))),
+    ("truncation", "cut off", _conv(rounding=np.trunc)),
+    ("fused multiply-add", "rounded once", _conv(NEAR, fused=True)),
+    ("conversion out of range", "-2**31", _converted),
+    ("clamp order", "wraps", _conv(clamp_first=True)),
+    ("relu bound", "max(q, 0)", _conv(relu="quantized")),
+    ("relu dropped or added", "left out", _conv(relu="none")),
+    ("clamp bounds", "[-127, 127]", _add(clamp=(-127, 127))),
+    ("unsigned lanes", "x read", _conv(unsigned_x=True)),
+    ("unsigned lanes", "weights read", _conv(unsigned_w=True)),
+    ("stride or dilation", "exchanged", _conv(pairs={"stride": (1, 2), "dilation": (2, 1)})),
+    ("stride or dilation", "dilation taken as 1", _conv(pairs={"dilation": (1, 1)})),
+    ("padding offset", "padding taken as 0", _conv(pairs={"padding": (0, 0)})),
+    ("reduction too short", "last channel", _conv(channels=5)),
+    ("alpha ignored", "taken as 1", _add(alpha=1.0)),
+    ("operands exchanged", "a read twice", _add(twice=True)),
+    ("weight sums over the wrong dimension", "summed", _conv(sums=_sums_of_input_channels())),
+    ("channel constants misplaced", "bias", _conv(bias_at=-1)),
+    ("weights in another order", "taps flipped", _conv(flip=True)),
+    (
+        "stale or foreign buffer",
+        "the bytes of input a",
+        _edited(ADD, lambda b: ADD.inputs["a"].raw[: b.desc.nbytes]),
+    ),
+    ("stale or foreign buffer", "read before it was written", _scratch_unread),
+    ("another tensor's quantization", "a_scale and a_zp taken from b", _add(a_scale=0.05, a_zp=-7)),
+    ("padding leaked", "lane padding holds 0x4D", _edited(BOUND, _pads_computed)),
+    ("write out of bounds", "belong at word 4", _edited(ADD, _overrun)),
+)
+F05 = np.float32(0.5)
+
+
+def check(name: str, detail: str, bound: Bound, wrong: Any, **more: Any) -> None:
+    expected = bound.call.expected(bound.inputs)
+    if isinstance(wrong, np.ndarray) and wrong.ndim == 4:
+        values, wrong = wrong, PackedBuffer(expected.desc)
+        wrong.raw[:] = expected.raw
+        elements = expected.kinds() == ByteKind.VALUE
+        wrong.raw[elements] = PackedBuffer.pack(values, expected.desc.layout).raw[elements]
+    report = diff(expected, wrong, call=bound, **more)
+    assert not report.same
+    found = [cause for cause in report.causes[:3] if cause.name == name]
+    assert found, f"{name} is not among:\n{report}"
+    assert detail in found[0].detail and found[0].exact, f"{detail} is not in:\n{report}"
+
+
+@pytest.mark.parametrize(("name", "detail", "wrong"), ROWS, ids=[f"{n}: {d}" for n, d, _ in ROWS])
+def test_bug_is_named(name: str, detail: str, wrong: Wrong) -> None:
+    check(name, detail, *wrong())
+
+
+def test_constant_of_the_call_before() -> None:
+    before = bind(replace(CONV, params={**CONV.params, "in_zp": -40, "out_scale": 2.0}, seed=8))
+    stale = replace(BOUND.call, params=replace(BOUND.call.params, out_scale=2.0))
+    check(
+        "stale constant",
+        "out_scale of the call before",
+        BOUND,
+        stale.expected(BOUND.inputs).unpack(),
+        previous=before,
+    )
+
+
+def test_every_hypothesis_is_tested_and_described() -> None:
+    tested = {name for name, _, _ in ROWS} | {"stale constant"}
+    assert {h.name for h in ALL} == tested
+    assert all(h.doc.endswith(".") for h in ALL)
+    assert len({h.name for h in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("op", list(OPS))
+def test_predictions_are_whole_buffers(op: str) -> None:
+    """A prediction has the buffer's size and type for every operator, and never changes the evidence."""
+    from refsim.bytediff.evidence import Evidence
+    from refsim.draw import Draw
+
+    bound = bind(OPS[op].sample(Draw(12)))
+    expected = bound.call.expected(bound.inputs)
+    before = expected.raw.copy()
+    compared = np.ones(expected.desc.buffer_numel, bool)
+    ev = Evidence(expected, expected, compared, bound, bound, {"x": expected.raw})
+    for h in ALL:
+        for prediction in h.find(ev):
+            assert prediction.cells.dtype == ev.want.dtype, (h.name, prediction.detail)
+            assert prediction.cells.shape == ev.want.shape, (h.name, prediction.detail)
+    assert np.array_equal(expected.raw, before)
+
+
+def test_without_a_call_the_geometry_is_still_tested() -> None:
+    desc = TensorDesc((1, 8, 3, 5), layout("4W4C"))
+    values = np.arange(120).reshape(1, 8, 3, 5).astype(np.int8)
+    good = PackedBuffer.pack(values, desc.layout).raw
+    swapped = np.ascontiguousarray(good.reshape(-1, 4)[:, ::-1]).reshape(-1)
+    assert diff(good, swapped, "4W4C", desc.shape).causes[0].name == "byte order"

@@ -1,0 +1,185 @@
+"""The report: kinds of bytes, places, writers, profiles, patterns, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import refsim
+from refsim.buffer import ByteKind, PackedBuffer
+from refsim.case import bind
+from refsim.draw import Draw
+from refsim.errors import LayoutError, ParameterError, RawBufferError, ShapeError
+from refsim.op import OPS, Case, Target
+from refsim.qmath import NVIDIA, Profile
+
+ADD = bind(
+    Case(
+        "q8ta_add",
+        dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.03, out_zp=21),
+        {"a": ((2, 5, 3, 7), "4W4C"), "b": ((2, 5, 3, 7), "4C1W")},
+        "4W4C",
+        seed=3,
+    )
+)
+GOOD = ADD.call.expected(ADD.inputs)
+
+
+def changed(*bytes_: int) -> np.ndarray:
+    raw = GOOD.raw.copy()
+    raw[list(bytes_)] ^= 0x55
+    return raw
+
+
+def test_equal_buffers_are_the_same() -> None:
+    report = refsim.diff(GOOD.raw, GOOD.raw.tobytes(), "4W4C", (2, 5, 3, 7))
+    assert report and report.same and not report.causes and not report.shape and not report.differences
+
+
+def test_every_changed_byte_is_found_with_its_kind_and_place() -> None:
+    for byte in range(0, GOOD.desc.nbytes, 7):
+        report = refsim.diff(GOOD, changed(byte), call=ADD)
+        (found,) = report.differences
+        assert found.place.byte == byte and not report.same
+        assert found.actual == np.int8(GOOD.data[byte] ^ 0x55) and found.expected == GOOD.data[byte]
+        kind = ("value", "lane padding", "word padding")[GOOD.kinds()[byte]]
+        assert found.kind == kind
+        assert {c.kind: c.differing for c in report.counts}[kind] == 1
+        if kind == "value":
+            assert GOOD.unpack()[found.place.index] == found.expected
+
+
+def test_the_writer_is_the_invocation_of_the_launch() -> None:
+    launch = ADD.call.steps()[-1].launch
+    report = refsim.diff(GOOD, changed(300), call=ADD)
+    writer = report.differences[0].writer
+    assert writer is not None
+    point = [
+        (g * local + i) * tile
+        for g, i, local, tile in zip(
+            writer.workgroup, writer.invocation, launch.local, launch.tile, strict=True
+        )
+    ]
+    assert all(0 <= p - q < t for p, q, t in zip(writer.point, point, launch.tile, strict=True))
+    words = launch.domain[0]
+    assert writer.point[2] * words + writer.point[0] == 300 // 4
+
+
+def test_a_buffer_from_a_device_is_spared_what_upstream_leaves_to_chance() -> None:
+    padding = np.flatnonzero(GOOD.kinds() != ByteKind.VALUE)
+    raw = changed(*padding)
+    assert not refsim.diff(GOOD, raw, call=ADD).same
+    report = refsim.diff(GOOD, raw, call=ADD, device=True)
+    assert report.same
+    spared = next(c for c in report.counts if not c.compared)
+    assert spared.kind == "unspecified padding" and spared.differing == len(padding)
+
+
+def test_the_tail_of_an_allocation_is_shown_and_never_fails() -> None:
+    x = bind(Case("q8ta_clone", {}, {"x": ((1, 3, 5), "4C")}, "4C"))
+    good = x.call.expected(x.inputs)
+    assert good.desc.nbytes % 16
+    rounded = np.zeros(-(-good.desc.nbytes // 16) * 16, np.uint8)
+    rounded[: good.desc.nbytes] = good.raw
+    rounded[-1] = 9
+    report = refsim.diff(good.raw, rounded, "4C", (1, 3, 5))
+    assert report.same and report.counts[-1].kind == "allocation tail" and report.counts[-1].differing == 1
+
+
+def fused_case() -> tuple[refsim.PackedBuffer, PackedBuffer, object]:
+    draw = Draw(1)
+    while True:
+        bound = bind(replace(OPS["q8ta_conv2d_dw"].sample(draw), style="near_ties"))
+        good = bound.call.expected(bound.inputs)
+        fused = replace(bound.call, target=Target(NVIDIA)).expected(bound.inputs)
+        if good != fused:
+            return good, fused, bound
+
+
+def test_a_profile_says_which_bytes_are_legal() -> None:
+    good, fused, bound = fused_case()
+    plain = refsim.diff(good, fused, call=bound)
+    assert not plain.same and plain.legal["nvidia"] == (plain.differing, 0)
+    assert all(d.legal == ("nvidia",) for d in plain.differences)
+    assert plain.causes[0].name == "fused multiply-add"
+    assert refsim.diff(good, fused, call=bound, profile="nvidia").same
+    assert refsim.diff(good, fused, call=bound, profile=NVIDIA).same
+    assert not refsim.diff(good, fused, call=bound, profile="lavapipe").same
+    assert refsim.diff(good, fused, call=bound, profile=Profile("mine", contract=True)).same
+    fused.raw[0] ^= 0x40
+    spoiled = refsim.diff(good, fused, call=bound, profile="nvidia")
+    assert not spoiled.same and spoiled.illegal == 1
+
+
+def test_float_buffers_are_compared_bit_by_bit() -> None:
+    x = np.array([[0.0, 1.5], [np.nan, -2.0]], np.float32)
+    y = x.copy()
+    y[0, 0] = -0.0
+    assert refsim.diff(PackedBuffer.pack(x, "W"), PackedBuffer.pack(x, "W")).same
+    report = refsim.diff(PackedBuffer.pack(x, "W"), PackedBuffer.pack(y, "W"))
+    assert report.differing == 1 and report.differences[0].place.index == (0, 0)
+
+
+PATTERNS = {
+    "only n = 1": lambda v: v[1],
+    "only c >= 3 (of 5)": lambda v: v[:, 3:],
+    "only w % 2 in 1": lambda v: v[..., 1::2],
+    "only w % 4 in 2": lambda v: v[..., 2::4],
+    "every element differs": lambda v: v,
+}
+
+
+@pytest.mark.parametrize("line", PATTERNS)
+def test_pattern(line: str) -> None:
+    values = GOOD.unpack()
+    part = PATTERNS[line](values)
+    part ^= 0x35
+    report = refsim.diff(GOOD, PackedBuffer.pack(values, "4W4C"), call=ADD, device=True)
+    assert line in report.shape
+
+
+def test_borders_and_steps_are_patterns() -> None:
+    values = np.zeros((1, 4, 9, 11), np.int8)
+    good = PackedBuffer.pack(values, "4C")
+    values[:, :, [0, -1], :] = 3
+    values[:, :, :, [0, -1]] = 3
+    report = refsim.diff(good, PackedBuffer.pack(values, "4C"))
+    assert "borders only: at most 0 from the edge of the image" in report.shape
+    assert "every differing element is 3" in report.shape
+
+
+def test_padding_alone_is_said_to_be_padding() -> None:
+    padding = np.flatnonzero(GOOD.kinds() != ByteKind.VALUE)
+    assert refsim.diff(GOOD, changed(padding[0]), call=ADD).shape == ("padding only: every element is right",)
+
+
+def test_as_json_is_plain_data_and_str_is_the_text() -> None:
+    report = refsim.diff(GOOD, changed(1, 50), call=ADD)
+    again = json.loads(json.dumps(report.as_json()))
+    assert again["differing"] == 2 and len(again["differences"]) == 2
+    assert str(report).splitlines()[0] == "2x5x3x7 4W4C: 2 bytes differ"
+
+
+def test_a_profile_must_be_known_and_needs_the_call() -> None:
+    with pytest.raises(ParameterError, match="unknown profile; got 'amd', need canonical"):
+        refsim.diff(GOOD, GOOD, call=ADD, profile="amd")
+    with pytest.raises(ParameterError, match="needs the call"):
+        refsim.diff(GOOD, GOOD, profile="nvidia")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ((b"123", b"123"), ShapeError, "need a layout and a shape"),
+        ((b"123", b"123", "4C", (1, 4, 1, 1)), RawBufferError, "expected: wrong size; got 3 bytes"),
+        ((b"1234", b"12345", "4C", (1, 4, 1, 1)), RawBufferError, "actual: wrong size; got 5 bytes"),
+        ((b"1234", b"1234", "5C", (1, 4, 1, 1)), LayoutError, "unknown"),
+        ((GOOD, PackedBuffer.pack(np.zeros((1, 4), np.int8), "4C")), RawBufferError, "another tensor"),
+    ],
+)
+def test_buffers_that_do_not_fit_are_refused(arguments, error, match) -> None:
+    with pytest.raises(error, match=match):
+        refsim.diff(*arguments)
