@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -210,8 +210,11 @@ class OpSpec:
         return self.of_kind(Kind.OUTPUT)[0]
 
     def make_params(self, values: Mapping[str, Any]) -> Any:
-        """`Params` from named values; ParameterError for a name that the operator does not have."""
+        """`Params` from named values; ParameterError for a name that the operator does not have, or that is missing."""
         names = {f.name for f in fields(self.params)}
+        lacking = [f.name for f in fields(self.params) if f.default is MISSING and f.name not in values]
+        if lacking:
+            raise ParameterError(self.name, "a parameter is missing", need=", ".join(lacking))
         for name in values:
             if name not in names:
                 raise ParameterError(self.name, "unknown parameter", got=name, need=", ".join(sorted(names)))
