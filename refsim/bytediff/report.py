@@ -140,7 +140,8 @@ def diff(
     should have written the buffer, is what most causes need; ``previous`` is the call before it on the same device
     and ``others`` are raw bytes of buffers that might have been mixed up. ``device`` leaves out the padding that
     upstream's kernels leave to chance; ``profile`` names the numerics that the device is allowed. ``limit`` bounds
-    the differences listed. Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
+    the differences listed. Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit,
+    ParameterError for the profile.
     """
     desc = _described(expected, actual, layout, shape, call)
     want, want_tail = _buffer(expected, desc, "expected")

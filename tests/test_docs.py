@@ -1,0 +1,68 @@
+"""The documentation shows what the commands print, and its picture and links are what they claim."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def script(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+console = script("docs/console.py")
+EXAMPLES = [example for page in console.PAGES for example in console.examples(page)]
+
+
+def test_readme_has_examples() -> None:
+    assert {"demo", "locate"} <= {e.command.split()[1] for e in EXAMPLES if e.page.name == "README.md"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.page.name}: {e.command}")
+def test_output_is_as_shown(example) -> None:
+    printed = example.printed()
+    assert example.holds(printed), "\n".join(("mend: python docs/console.py --write", *printed))
+
+
+def test_a_stale_example_is_noticed() -> None:
+    example = console.Example(ROOT / "README.md", "refsim x", ("a 1.234 b", "...", "z"))
+    assert example.holds(("a  0.002 b", "c", "d", "z")) and example.holds(("a 0.002 b", "z"))
+    assert not example.holds(("a 0.002 c", "z")) and not example.holds(("a 0.002 b", "z", "y"))
+
+
+def test_picture_is_what_its_script_draws() -> None:
+    assert (ROOT / "docs/img/byte_order.svg").read_text() == script("docs/img/byte_order.py").svg()
+
+
+@pytest.mark.parametrize("page", console.PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_readme_names_every_folder() -> None:
+    text = (ROOT / "README.md").read_text()
+    packages = [p.parent for p in (ROOT / "refsim").glob("*/__init__.py")]
+    for folder in [*packages, ROOT / "gpu", ROOT / "shaders", ROOT / "golden", ROOT / "bench"]:
+        assert f"`{folder.relative_to(ROOT)}/`" in text
+
+
+def test_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["out"].shape == (1, 10)  # type: ignore[attr-defined]
