@@ -54,14 +54,20 @@ class Executor(ABC):
         return result
 
 
-def executor_named(name: str) -> Executor:
-    """``cpu`` (also ``cpu:model``): the Numba model. ``gpu`` or ``gpu:N``: Kompute on Vulkan device N.
+def executor_named(name: str, threads: int = 1) -> Executor:
+    """``cpu``: fast kernels, the model's where there is none. ``cpu:model``: the Numba model. ``gpu`` or ``gpu:N``:
+    Kompute on Vulkan device N.
 
-    ParameterError for another name; DeviceError or MissingDependencyError where there is no such device.
+    ``threads`` is for ``cpu``. ParameterError for another name; DeviceError or MissingDependencyError where there
+    is no such device.
     """
     kind, _, rest = name.partition(":")
-    if kind == "cpu" and rest in ("", "model"):
-        from refsim.cpu import ModelExecutor
+    if kind == "cpu" and rest == "":
+        from refsim.cpu.fast import FastExecutor
+
+        return FastExecutor(threads)
+    if kind == "cpu" and rest == "model":
+        from refsim.cpu.model import ModelExecutor
 
         return ModelExecutor()
     if kind == "gpu" and (not rest or rest.isdecimal()):

@@ -1,0 +1,93 @@
+"""Crew: threads that run a list of jobs together, one native call each; results do not depend on their number."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+import numpy as np
+
+from refsim.cpu.job import Job, entry, shared_words, table
+
+_ALIGN = 64
+
+
+class Program:
+    """Jobs in order with the runner's table and each thread's scratch, made once. Not for two callers at once."""
+
+    def __init__(self, jobs: Sequence[Job], threads: int = 1) -> None:
+        self.jobs = tuple(jobs)
+        #: more threads than the widest job has tasks would only wait
+        self.threads = max(1, min(threads, max((job.tasks for job in jobs), default=1)))
+        self._table = table(self.jobs)
+        self._shared = shared_words(len(self.jobs))
+        size = max((job.scratch for job in jobs), default=0)
+        self._scratch = [np.empty(size + _ALIGN, np.uint8) for _ in range(self.threads)]
+
+    @property
+    def scratch_bytes(self) -> int:
+        return sum(block.nbytes for block in self._scratch)
+
+    def run(self, buffers: dict[str, int]) -> None:
+        """Execute. ``buffers`` are addresses by the names that the jobs' slots have."""
+        for job in self.jobs:
+            for slot in job.slots:
+                slot.block[slot.place] = buffers[slot.buffer]
+        if self.threads == 1:
+            self.work(0, alone=True)
+            return
+        self._shared[:] = 0
+        crew = _crew(self.threads - 1)
+        crew.start(self)
+        self.work(0)
+        crew.join()
+
+    def work(self, thread: int, alone: bool = False) -> None:
+        """One thread's share of a run."""
+        scratch = self._scratch[thread].ctypes.data
+        shared = None if alone else -(-self._shared.ctypes.data // _ALIGN) * _ALIGN
+        entry()(self._table.ctypes.data, len(self.jobs), shared, -(-scratch // _ALIGN) * _ALIGN)
+
+
+class Crew:
+    """Helper threads that wait for programs; they end with the process."""
+
+    def __init__(self, helpers: int) -> None:
+        self._lock = threading.Lock()
+        self._todo: list[SimpleQueue[Program]] = [SimpleQueue() for _ in range(helpers)]
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        for number in range(helpers):
+            threading.Thread(target=self._help, args=(number,), daemon=True).start()
+
+    def start(self, program: Program) -> None:
+        self._lock.acquire()
+        for queue in self._todo:
+            queue.put(program)
+
+    def join(self) -> None:
+        errors = [self._done.get() for _ in self._todo]
+        self._lock.release()
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def _help(self, number: int) -> None:
+        while True:
+            program = self._todo[number].get()
+            try:
+                program.work(number + 1)
+                self._done.put(None)
+            except BaseException as error:  # goes to the caller, who waits for it
+                self._done.put(error)
+
+
+_crews: dict[int, Crew] = {}
+_crews_lock = threading.Lock()
+
+
+def _crew(helpers: int) -> Crew:
+    with _crews_lock:
+        if helpers not in _crews:
+            _crews[helpers] = Crew(helpers)
+        return _crews[helpers]

@@ -1,0 +1,56 @@
+"""The fast executor: native kernels where a rule of routes.py applies, the model kernels elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from refsim.buffer import PackedBuffer
+from refsim.cpu.crew import Program
+from refsim.cpu.model import ModelExecutor
+from refsim.cpu.routes import Choice, choose
+from refsim.errors import ParameterError
+from refsim.executor import Executor, Prepared
+from refsim.launch import Launch
+
+
+class FastExecutor(Executor):
+    """Runs whole calls natively, prepacked at the first use; bytes equal to the model's, padding included.
+
+    ``threads`` may be any number from 1 and changes no byte. ``force`` names routes by operator, see
+    `routes.choose`. Single launches go to the model kernel.
+    """
+
+    name = "cpu"
+
+    def __init__(self, threads: int = 1, force: Mapping[str, str] | None = None) -> None:
+        if not 1 <= threads <= 1024:
+            raise ParameterError("cpu executor", "threads is out of range", got=threads, need="1 to 1024")
+        self.threads = threads
+        self.force = dict(force or {})
+        self._model = ModelExecutor()
+        self._programs: WeakKeyDictionary[Prepared, Program | None] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def choose(self, prepared: Prepared) -> Choice:
+        """The route that a call takes here."""
+        return choose(prepared.call, self.threads, self.force)
+
+    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
+        return self._model.run(launch, inputs)
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        with self._lock:
+            if prepared not in self._programs:
+                jobs = self.choose(prepared).jobs()
+                self._programs[prepared] = Program(jobs, self.threads) if jobs else None
+            program = self._programs[prepared]
+            if program is None:
+                return self._model.run_prepared(prepared, inputs)
+            out = PackedBuffer(prepared.call.out)
+            program.run({name: b.words.ctypes.data for name, b in {**inputs, "out": out}.items()})
+        out.check_guards(prepared.call.op.name)
+        return out

@@ -1,0 +1,143 @@
+"""Job: one native kernel over one argument block, split into tasks; and the runner that executes a list of them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from refsim.cpu import native
+from refsim.cpu.ir import I32, I64, PTR, Function, Module, Value
+from refsim.cpu.kernels.args import Fields
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A word of an argument block that receives the address of a buffer when the job runs."""
+
+    block: np.ndarray
+    place: int
+    buffer: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """``kernel`` is an entry point; ``block`` its arguments; tasks 0 to ``tasks`` may run in any order, at once.
+
+    ``scratch`` is what one thread needs, in bytes; ``keep`` are arrays that the argument block points into.
+    """
+
+    name: str
+    kernel: int
+    block: np.ndarray
+    tasks: int
+    scratch: int
+    slots: tuple[Slot, ...]
+    keep: tuple[np.ndarray, ...] = ()
+
+
+@dataclass
+class Arguments:
+    """Argument blocks under construction: addresses of buffers and of other arrays are filled in later or kept."""
+
+    slots: list[Slot] = field(default_factory=list)
+    keep: list[np.ndarray] = field(default_factory=list)
+
+    def address(self, array: np.ndarray) -> int:
+        """The address of an array, which the job keeps alive."""
+        self.keep.append(array)
+        return int(array.ctypes.data)
+
+    def block(self, fields: Fields, buffers: dict[str, str], **values: float | np.floating | np.integer) -> np.ndarray:
+        """A block whose fields in `buffers` receive addresses of those buffers at run time."""
+        block = fields.pack(**values, **dict.fromkeys(buffers, 0))
+        self.keep.append(block)
+        self.slots += [Slot(block, fields.place(name), buffer) for name, buffer in buffers.items()]
+        return block
+
+
+# --- the runner ------------------------------------------------------------------------------------------
+
+#: Words of one job in the runner's table: kernel, argument block, tasks.
+_JOB_WORDS = 3
+#: Words of one job among those that threads share: tasks claimed, tasks done; on cache lines of their own.
+_SHARED_WORDS = 16
+_SPINS = 2000
+
+
+def runner(module: Module, name: str) -> None:
+    """Write the function that every thread runs: all jobs in order, tasks claimed one at a time, a wait after each.
+
+    Parameters: job table, jobs, shared words (zeroed; null for a single thread), scratch of this thread.
+    """
+    with module.function(name, (PTR, I64, PTR, PTR)) as fn:
+        table, count, shared, scratch = fn.params
+        looks = fn.emit(PTR, "alloca i64, align 8")
+
+        def job(j: Value) -> None:
+            row = table + j * (8 * _JOB_WORDS)
+            kernel, block, tasks = fn.load(row, PTR), fn.load(row + 8, PTR), fn.load(row + 16, I64)
+
+            def alone() -> None:
+                fn.call_pointer(kernel, block, fn.i64(0), tasks, scratch)
+
+            def together() -> None:
+                claimed = shared + j * (8 * _SHARED_WORDS)
+                done = claimed + 4 * _SHARED_WORDS
+
+                def claim() -> Value:
+                    task = _atomic_add(fn, claimed)
+
+                    def work() -> None:
+                        fn.call_pointer(kernel, block, task, task + 1, scratch)
+                        _atomic_add(fn, done)
+
+                    fn.when(task < tasks, work)
+                    return task < tasks
+
+                fn.repeat(claim)
+                _wait(fn, done, tasks, looks)
+
+            fn.when(fn.is_null(shared), alone, together)
+
+        fn.loop(count, job)
+
+
+def _atomic_add(fn: Function, at: Value) -> Value:
+    return fn.emit(I64, f"atomicrmw add {at}, i64 1 seq_cst, align 8")
+
+
+def _wait(fn: Function, at: Value, target: Value, looks: Value) -> None:
+    """Until a shared word has reached a value: spin a while, then let other threads run between looks."""
+
+    def missing() -> Value:
+        return fn.emit(I64, f"load atomic i64, {at} seq_cst, align 8") < target
+
+    fn.store(fn.i64(0), looks)
+
+    def look() -> Value:
+        seen = fn.load(looks, I64) + 1
+        fn.store(seen, looks)
+        fn.when(seen > _SPINS, lambda: fn.call("sched_yield", I32) and None)
+        return missing()
+
+    fn.repeat(look)
+
+
+def shared_words(jobs: int) -> np.ndarray:
+    """Zeroed words for one run by several threads."""
+    return np.zeros(jobs * _SHARED_WORDS + _SHARED_WORDS, np.int64)
+
+
+def table(jobs: Sequence[Job]) -> np.ndarray:
+    """The runner's table."""
+    return np.array([[job.kernel, job.block.ctypes.data, job.tasks] for job in jobs], np.int64)
+
+
+def entry() -> ctypes._CFuncPtr:
+    """The runner; called through ctypes it runs without the interpreter's lock."""
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+    return kind(native.address(runner))
+

@@ -1,0 +1,171 @@
+"""Convolutions and matrix products: a block of output pixels against panels of output channels.
+
+A task packs the input of a block of pixels once (pack.py), then multiplies it by panels of weights, a register
+tile at a time, and requantizes the tile while it is in registers. Where an output's layout is not rows of words, or a
+panel is cut off by the last channel, the bytes go through scratch and `unpack`.
+"""
+
+from __future__ import annotations
+
+from refsim.cpu.ir import I64, Function, Module, Value
+from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.cpu.kernels.dot import DOTS, Dot, accumulate, halves, weights_at
+from refsim.cpu.kernels.epilogue import CONST_ROWS, Requant
+
+#: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
+#: `at_*` are places in scratch; `direct` tells that full panels go straight to `out` at `out_*` strides.
+GEMM = Fields(
+    "pack", "pack_args", "unpack", "unpack_args", "weight", "consts", "runs", "out",
+    "row_blocks", "column_blocks", "parts", "parts_per_group", "panels", "panel_bytes",
+    "out_h", "out_w", "block_h", "block_w",
+    "stride_h", "stride_w", "pad_h", "pad_w", "reach_h", "reach_w",
+    "in_words", "pixel_bytes", "pitch", "run_count", "run_bytes",
+    "out_words", "direct", "out_image", "out_row", "out_pixel",
+    "at_outs", "at_spills", "at_bytes", "at_pixels",
+    "inv", "low", "high", "zp",
+)  # fmt: skip
+
+
+def gemm(
+    module: Module, name: str, *, dot: str, lanes: int, rows: int, vectors: int, float_zp: bool
+) -> None:
+    """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels."""
+    panel = lanes * vectors
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, scratch = fn.params
+        a = GEMM.read(fn, block)
+        requant = Requant(fn, a, lanes, float_zp)
+        pixels, spilled = scratch + a.at_pixels, scratch + a.at_bytes
+
+        def task(t: Value) -> None:
+            part, rest = t % a.parts, t // a.parts
+            group, share = part // a.parts_per_group, part % a.parts_per_group
+            column_block, rest = rest % a.column_blocks, rest // a.column_blocks
+            row_block, image = rest % a.row_blocks, rest // a.row_blocks
+            row0, column0 = row_block * a.block_h, column_block * a.block_w
+            height, width = a.block_h.min(a.out_h - row0), a.block_w.min(a.out_w - column0)
+            fn.call_pointer(
+                a.pointer("pack"),
+                a.pointer("pack_args"),
+                image,
+                row0 * a.stride_h - a.pad_h,
+                (height - 1) * a.stride_h + a.reach_h,
+                column0 * a.stride_w - a.pad_w,
+                (width - 1) * a.stride_w + a.reach_w,
+                group * a.in_words,
+                a.in_words,
+                pixels,
+                a.pitch,
+            )
+            count = height * width
+            _tables(fn, a, scratch, panel, rows, (image, row0, column0), height, width)
+            first = a.panels * share // a.parts_per_group
+            last = a.panels * (share + 1) // a.parts_per_group
+
+            def each_panel(j: Value) -> None:
+                word0 = j * (panel // 4)
+                full = word0 + panel // 4 <= a.out_words
+                direct = full.select(a.direct.eq(1), 0)
+                to = direct.select(a.pointer("out") + (group * a.out_words + word0) * 4, spilled)
+                places = scratch + direct.select(a.at_outs, a.at_spills)
+                number = group * a.panels + j
+                weight = a.pointer("weight") + number * a.panel_bytes
+                consts = a.pointer("consts") + number * (CONST_ROWS * 4 * panel)
+
+                def tile(i: Value) -> None:
+                    p = (i * rows).min(count - rows).max(0)
+                    totals = _sums(fn, a, DOTS[dot], requant, vectors, rows, p, scratch, pixels, weight, consts)
+                    for m in range(rows):
+                        at = to + fn.load(places + (p + m) * 8, I64)
+                        for v, total in enumerate(totals[m]):
+                            fn.store(requant.apply(total, consts, panel, v), at + v * lanes)
+
+                fn.loop((count + (rows - 1)) // rows, tile)
+
+                def spill() -> None:
+                    fn.call_pointer(
+                        a.pointer("unpack"),
+                        a.pointer("unpack_args"),
+                        image,
+                        row0,
+                        height,
+                        column0,
+                        width,
+                        group * a.out_words + word0,
+                        (a.out_words - word0).min(panel // 4),
+                        spilled,
+                        fn.i64(panel),
+                    )
+
+                fn.when(direct, lambda: None, spill)
+
+            fn.loop(last, each_panel, start=first)
+
+        fn.loop(end, task, start=begin)
+
+
+def _sums(
+    fn: Function,
+    a: Loaded,
+    dot: Dot,
+    requant: Requant,
+    vectors: int,
+    rows: int,
+    p: Value,
+    scratch: Value,
+    pixels: Value,
+    weight: Value,
+    consts: Value,
+) -> list[list[Value]]:
+    """The sums of a register tile: per pixel, per vector of channels."""
+    lanes = requant.lanes
+    base = [pixels + fn.load(scratch + (p + m) * 8, I64) for m in range(rows)]
+    start = [requant.first(consts, v) for v in range(vectors)]
+    unit_bytes = dot.weight_bytes * lanes * vectors
+
+    def run(r: Value, w: Value, *totals: Value) -> list[Value]:
+        offset = fn.load(a.pointer("runs") + r * 8, I64)
+
+        def unit(k: Value, w: Value, *totals: Value) -> list[Value]:
+            sums = list(totals)
+            for half in range(halves(dot)):
+                weights = weights_at(fn, dot, w, lanes, vectors, half)
+                for m in range(rows):
+                    mine = slice(m * vectors, (m + 1) * vectors)
+                    sums[mine] = accumulate(fn, dot, sums[mine], base[m] + k, weights, half)
+            return [w + unit_bytes, *sums]
+
+        return list(fn.loop(offset + a.run_bytes, unit, [w, *totals], start=offset, step=dot.pixel_bytes))
+
+    _, *totals = fn.loop(a.run_count, run, [weight, *(start * rows)])
+    return [totals[m * vectors : (m + 1) * vectors] for m in range(rows)]
+
+
+def _tables(
+    fn: Function,
+    a: Loaded,
+    scratch: Value,
+    panel: int,
+    rows: int,
+    origin: tuple[Value, Value, Value],
+    height: Value,
+    width: Value,
+) -> None:
+    """Per pixel of the block: where its first tap lies, and where its bytes go, directly and through scratch.
+
+    Fewer pixels than a tile has are filled up with the last one.
+    """
+    image, row0, column0 = origin
+    corner = image * a.out_image + row0 * a.out_row + column0 * a.out_pixel
+
+    def pixel(p: Value, r: Value, c: Value, n: Value) -> None:
+        fn.store(r * a.stride_h * a.pitch + c * a.stride_w * a.pixel_bytes, scratch + p * 8)
+        fn.store(corner + r * a.out_row + c * a.out_pixel, scratch + a.at_outs + p * 8)
+        fn.store(n * panel, scratch + a.at_spills + p * 8)
+
+    def row(r: Value) -> None:
+        fn.loop(width, lambda c: pixel(r * width + c, r, c, r * width + c))
+
+    fn.loop(height, row)
+    count = height * width
+    fn.loop(fn.i64(rows), lambda p: pixel(p, height - 1, width - 1, count - 1), start=count)

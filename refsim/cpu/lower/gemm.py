@@ -1,0 +1,182 @@
+"""Prepack a `Window` for the gemm kernel: register tile, blocks of pixels, weights, argument blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.cpu import native
+from refsim.cpu.job import Arguments, Job
+from refsim.cpu.kernels import gemm as kernel
+from refsim.cpu.kernels.dot import Dot, lay_out
+from refsim.cpu.kernels.epilogue import shared_fields
+from refsim.cpu.kernels.pack import PACK, UNPACK, pack, unpack
+from refsim.cpu.lower.window import Window, channel_constants
+from refsim.cpu.target import Isa
+from refsim.cpu.view import ROWS, View
+from refsim.qmath import inv_scale
+
+#: Packed input of a block: about this much, so that it stays in the second-level cache beside the weights.
+BLOCK_BYTES = 96 * 1024
+BLOCK_PIXELS = 256
+MAX_ROWS = 12
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile: pixels by vectors of output channels."""
+
+    rows: int
+    vectors: int
+
+
+def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int) -> Tile:
+    """The tile with the least estimated work, counting what it computes beyond the last pixel and channel."""
+    spare = 1 if dot.offset else 2  # the repeated pixel, and a product that is not yet added
+
+    def cost(tile: Tile) -> float:
+        steps = tile.rows * tile.vectors
+        slots = 2 if dot.offset else 3
+        cycles = max(steps / 2, 5, (steps * slots / 2 + tile.rows + tile.vectors) / 4)
+        panels = -(-channels // (isa.lanes * tile.vectors))
+        return cycles * panels * -(-pixels // tile.rows)
+
+    fitting = [
+        Tile(rows, vectors)
+        for vectors in (4, 3, 2, 1)
+        for rows in range(1, MAX_ROWS + 1)
+        if rows * vectors + vectors + spare <= isa.registers
+    ]
+    return min(fitting, key=cost)
+
+
+def _block(w: Window, pixel_bytes: int) -> tuple[int, int]:
+    """Rows and columns of a block of output pixels; columns in whole quads, or all of them."""
+    per_pixel = pixel_bytes * w.stride[0] * w.stride[1]
+    target = max(24, min(BLOCK_PIXELS, BLOCK_BYTES // per_pixel))
+    width = w.out.pixels
+    if width > target:
+        parts = -(-width // target)
+        return (1, -(-width // parts // 4) * 4)
+    return (max(1, min(w.out.rows, target // width)), width)
+
+
+def lower(name: str, w: Window, params: object, isa: Isa, dot: Dot, threads: int, tile: Tile | None = None) -> Job:
+    """The job that computes a window."""
+    groups, channels, kh, kw, _ = w.weight.shape
+    words = -(-w.weight.shape[4] // 4)
+    pixel_bytes = words * dot.pixel_bytes
+    block_h, block_w = _block(w, pixel_bytes)
+    pixels = block_h * block_w
+    tile = tile or tile_for(isa, dot, channels, pixels)
+    panel = isa.lanes * tile.vectors
+    panels = -(-channels // panel)
+    reach = w.reach
+    columns = (block_w - 1) * w.stride[1] + reach[1]
+    pitch = columns * pixel_bytes
+    region = ((block_h - 1) * w.stride[0] + reach[0]) * pitch
+
+    units = np.zeros((groups, channels, kh, kw, words * 4), np.int8)
+    units[..., : w.weight.shape[4]] = w.weight
+    by_unit = units.reshape(groups, channels, kh * kw * words, 4)
+    weight = np.concatenate([lay_out(dot, part, isa.lanes, tile.vectors) for part in by_unit])
+    if w.dilation[1] == 1:  # the taps of a row are neighbours
+        runs = [i * w.dilation[0] * pitch for i in range(kh)]
+    else:
+        runs = [i * w.dilation[0] * pitch + j * w.dilation[1] * pixel_bytes for i in range(kh) for j in range(kw)]
+    float_zp = w.float_zp and not w.zp_is_exact
+
+    row_blocks, column_blocks = -(-w.out.rows // block_h), -(-w.out.pixels // block_w)
+    blocks = w.out.images * row_blocks * column_blocks
+    wanted = -(-3 * threads // (blocks * groups)) if threads > 1 and blocks * groups < 3 * threads else 1
+    per_group = max(1, min(panels, wanted))
+
+    total = max(pixels, tile.rows)
+    at_outs, at_spills, at_bytes = 8 * total, 16 * total, 24 * total
+    at_pixels = -(-(at_bytes + total * panel) // 64) * 64
+    args = Arguments()
+    block = args.block(
+        kernel.GEMM,
+        {"out": "out"},
+        pack=native.address(pack, kind=w.x.kind, element=dot.element, lanes=isa.lanes),
+        pack_args=args.address(pack_block(args, w.x, w.in_zp, w.up)),
+        unpack=native.address(unpack, kind=w.out.kind),
+        unpack_args=args.address(unpack_block(args, w.out)),
+        weight=args.address(weight),
+        consts=args.address(channel_constants(w, dot.offset, panel, float_zp)),
+        runs=args.address(np.array(runs, np.int64)),
+        row_blocks=row_blocks,
+        column_blocks=column_blocks,
+        parts=groups * per_group,
+        parts_per_group=per_group,
+        panels=panels,
+        panel_bytes=weight.size // (groups * panels),
+        out_h=w.out.rows,
+        out_w=w.out.pixels,
+        block_h=block_h,
+        block_w=block_w,
+        stride_h=w.stride[0],
+        stride_w=w.stride[1],
+        pad_h=w.padding[0],
+        pad_w=w.padding[1],
+        reach_h=reach[0],
+        reach_w=reach[1],
+        in_words=words,
+        pixel_bytes=pixel_bytes,
+        pitch=pitch,
+        run_count=len(runs),
+        run_bytes=pixel_bytes * (kw if w.dilation[1] == 1 else 1),
+        out_words=-(-channels // 4),
+        direct=int(w.out.kind == ROWS),
+        out_image=w.out.image_stride,
+        out_row=w.out.row_stride,
+        out_pixel=w.out.pixel_stride,
+        at_outs=at_outs,
+        at_spills=at_spills,
+        at_bytes=at_bytes,
+        at_pixels=at_pixels,
+        **shared_fields(params, inv_scale(params.out_scale)),  # type: ignore[attr-defined]
+    )
+    return Job(
+        name=name,
+        kernel=native.address(
+            kernel.gemm, dot=dot.name, lanes=isa.lanes, rows=tile.rows, vectors=tile.vectors, float_zp=float_zp
+        ),
+        block=block,
+        tasks=blocks * groups * per_group,
+        scratch=at_pixels + region,
+        slots=tuple(args.slots),
+        keep=tuple(args.keep),
+    )
+
+
+def pack_block(args: Arguments, x: View, zp: int, up: tuple[int, int], buffer: str = "x") -> np.ndarray:
+    """Arguments of `pack` for an input."""
+    return args.block(
+        PACK,
+        {"source": buffer},
+        height=x.rows,
+        width=x.pixels,
+        image_stride=x.image_stride,
+        row_stride=x.row_stride,
+        quad_stride=x.quad_stride,
+        pixel_stride=x.pixel_stride,
+        word_stride=x.word_stride,
+        border=(zp & 255) * 0x01010101,
+        up_h=up[0],
+        up_w=up[1],
+    )
+
+
+def unpack_block(args: Arguments, out: View, buffer: str = "out") -> np.ndarray:
+    """Arguments of `unpack` for an output."""
+    return args.block(
+        UNPACK,
+        {"out": buffer},
+        image_stride=out.image_stride,
+        row_stride=out.row_stride,
+        quad_stride=out.quad_stride,
+        pixel_stride=out.pixel_stride,
+        word_stride=out.word_stride,
+    )

@@ -1,0 +1,143 @@
+"""What a matrix-like operator computes, in one form: views of input and output, a window, weights by unit.
+
+Convolutions, pointwise ones, transposed ones and linear operators all become a `Window`: a linear operator is a 1x1
+convolution over rows, a transposed one slides flipped weights over a spread image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.cpu.view import View, view
+from refsim.op import Call
+from refsim.ops._conv import ConvParams, logical_weight
+from refsim.qmath import inv_scale
+
+
+@dataclass(frozen=True)
+class Window:
+    """``weight``: int8 (groups, output channels of a group, KH, KW, input channels of a group).
+
+    Pairs are (height, width); ``up`` is how far apart the image's rows and columns stand (transposed
+    convolutions). ``float_zp``: the epilogue takes the zero point out in binary32.
+    """
+
+    x: View
+    out: View
+    weight: np.ndarray
+    sums: np.ndarray
+    scales: np.ndarray
+    bias: np.ndarray | None
+    in_zp: int
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    up: tuple[int, int]
+    float_zp: bool
+
+    @property
+    def groups(self) -> int:
+        return len(self.weight)
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return (self.weight.shape[2], self.weight.shape[3])
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Rows and columns that a window spans."""
+        h, w = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
+        return (h, w)
+
+    @property
+    def largest_sum(self) -> int:
+        """Bound of the absolute value of a sum of products."""
+        return 128 * int(np.abs(self.weight.astype(np.int64)).sum((2, 3, 4)).max())
+
+    @property
+    def zp_is_exact(self) -> bool:
+        """Whether taking the zero point out in binary32 is exact up to its last rounding.
+
+        Then it equals the conversion of the integer difference, which is what the other epilogue computes.
+        """
+        limit = 1 << 24
+        taken = int(np.abs(self.sums.astype(np.int64)).max(initial=0))
+        return self.largest_sum <= limit and taken <= limit and taken * abs(self.in_zp) <= limit
+
+
+WINDOW_OPS = frozenset(
+    {
+        "q8ta_conv2d_general",
+        "q8ta_conv2d_im2col",
+        "q8ta_conv2d_pw",
+        "q8ta_conv2d_transposed",
+        "q8ta_linear",
+        "q8ta_linear_gemv",
+    }
+)
+FLOAT_ZP_OPS = frozenset({"q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_transposed"})
+
+
+def window(call: Call) -> Window:
+    """The window of a convolution (not depthwise) or linear call; `call.op` names the kernel whose epilogue it has."""
+    p = call.params
+    x, out = view(call.descs["x"]), view(call.out)
+    weight = call.consts["weight"]
+    sums, scales = call.consts["weight_sums"], call.consts["weight_scales"]
+    assert weight is not None and sums is not None and scales is not None
+    stride = padding = (0, 0)
+    dilation = up = stride = (1, 1)
+    if isinstance(p, ConvParams):
+        stride, padding, dilation, groups = p.stride, p.padding, p.dilation, p.groups
+        taps = logical_weight(p, weight, x.channels // groups)
+        if call.op.name == "q8ta_conv2d_transposed":
+            up, stride = p.stride, (1, 1)
+            kh, kw = p.kernel_size
+            padding = (kh - 1 - p.padding[0], kw - 1 - p.padding[1])
+            taps = taps[:, ::-1, ::-1]
+    else:
+        groups = 1
+        taps = weight.reshape(len(weight), 1, 1, -1)
+    return Window(
+        x=x,
+        out=out,
+        weight=taps.reshape(groups, -1, *taps.shape[1:]),
+        sums=sums,
+        scales=scales * np.float32(p.in_scale),
+        bias=call.consts["bias"],
+        in_zp=p.in_zp,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        up=up,
+        float_zp=call.op.name in FLOAT_ZP_OPS,
+    )
+
+
+def channel_constants(
+    w: Window, offset: int, lanes: int, float_zp: bool, *, factor: int = 1
+) -> np.ndarray:
+    """Constants of the epilogue per group and panel of `lanes` channels: int32 rows first sum, scale, bias, zp_term.
+
+    ``offset`` is what the packed elements have added to them. The first sum is multiplied by ``factor``.
+    """
+    groups, channels = w.weight.shape[:2]
+    panels = -(-channels // lanes)
+    rows = np.zeros((4, groups, panels * lanes), np.int32)
+    sums = w.sums.astype(np.int64).reshape(groups, channels)
+    first = -offset * w.weight.astype(np.int64).sum((2, 3, 4))
+    if float_zp:
+        term = -(sums.astype(np.float32)) * np.float32(w.in_zp)
+        rows[3, :, :channels] = term.view(np.int32)
+    else:
+        first = first - w.in_zp * sums
+    rows[0, :, :channels] = (first * factor).astype(np.uint64).astype(np.uint32).view(np.int32)
+    rows[1, :, :channels] = w.scales.astype(np.float32).reshape(groups, channels).view(np.int32)
+    if w.bias is not None:
+        rows[2, :, :channels] = w.bias.reshape(groups, channels).view(np.int32)
+    return np.ascontiguousarray(rows.reshape(4, groups, panels, lanes).transpose(1, 2, 0, 3)).reshape(-1)
+
+
+__all__ = ["Window", "channel_constants", "inv_scale", "window"]

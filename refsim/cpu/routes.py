@@ -1,0 +1,115 @@
+"""Which native kernel computes a call: a table of rules, tried in order; the last one is the model kernel.
+
+A rule looks at `Facts` and either gives the jobs' builder or says why it does not apply, so that a choice can be
+printed (`refsim inspect --plan`), tested and overruled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from refsim.cpu.job import Job
+from refsim.cpu.kernels.dot import DPBUSD, MADDWD
+from refsim.cpu.lower import gemm
+from refsim.cpu.lower.window import WINDOW_OPS, Window, window
+from refsim.cpu.target import Isa, cpu
+from refsim.errors import ParameterError
+from refsim.op import Call
+from refsim.qmath import CANONICAL
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What rules look at. ``call`` is the kernel whose bytes are wanted: a q8ta_conv2d has become its choice."""
+
+    call: Call
+    isa: Isa
+    threads: int
+
+    @cached_property
+    def window(self) -> Window:
+        return window(self.call)
+
+    @property
+    def out_pixels(self) -> int:
+        out = self.window.out
+        return out.images * out.rows * out.pixels
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``refuses`` says why the rule does not apply, or None; ``lower`` makes the jobs."""
+
+    route: str
+    ops: frozenset[str]
+    refuses: Callable[[Facts], str | None]
+    lower: Callable[[Facts], tuple[Job, ...]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule applied to a call; ``passed`` are the rules before it with their reasons."""
+
+    rule: Rule | None
+    facts: Facts
+    passed: tuple[tuple[str, str], ...]
+
+    @property
+    def route(self) -> str:
+        return self.rule.route if self.rule else MODEL
+
+    def jobs(self) -> tuple[Job, ...] | None:
+        """The jobs, prepacked now; None for the model kernel."""
+        return self.rule.lower(self.facts) if self.rule else None
+
+
+MODEL = "model"
+
+
+def _gemm(facts: Facts) -> tuple[Job, ...]:
+    dot = DPBUSD if facts.isa.dpbusd else MADDWD
+    return (gemm.lower(facts.call.op.name, facts.window, facts.call.params, facts.isa, dot, facts.threads),)
+
+
+def _always(facts: Facts) -> str | None:
+    return None
+
+
+RULES: tuple[Rule, ...] = (Rule("gemm", WINDOW_OPS, _always, _gemm),)
+
+
+def choose(call: Call, threads: int = 1, force: Mapping[str, str] | None = None) -> Choice:
+    """The first rule that applies. ``force`` maps an operator, or ``*``, to the only route it may take.
+
+    A forced route that does not apply leaves the model kernel. ParameterError for a route that no rule has.
+    """
+    while call.op.name == "q8ta_conv2d":  # a composite of one part: the kernel that upstream would pick
+        assert call.op.expand is not None
+        call = call.op.expand(call)[0].call if len(call.op.expand(call)) == 1 else call
+    facts = Facts(call, cpu().isa, threads)
+    wanted = _forced(call.op.name, force or {})
+    passed = []
+    for rule in RULES:
+        if call.op.name not in rule.ops:
+            continue
+        reason = f"{wanted} is forced" if wanted not in (None, rule.route) else _refusal(rule, facts)
+        if reason is None:
+            return Choice(rule, facts, tuple(passed))
+        passed.append((rule.route, reason))
+    return Choice(None, facts, tuple(passed))
+
+
+def _refusal(rule: Rule, facts: Facts) -> str | None:
+    if facts.call.target.profile.flags != CANONICAL.flags:
+        return f"profile {facts.call.target.profile.name}: native kernels are canonical"
+    return rule.refuses(facts)
+
+
+def _forced(op: str, force: Mapping[str, str]) -> str | None:
+    known = {rule.route for rule in RULES} | {MODEL}
+    for name, route in force.items():
+        if route not in known:
+            raise ParameterError(f"route of {name}", "unknown", got=route, need=", ".join(sorted(known)))
+    return force.get(op, force.get("*"))

@@ -1,0 +1,78 @@
+"""The processor that fast kernels are compiled for, and what they may use of it.
+
+Numba's variables decide here too: NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name another processor than the host.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+
+
+@dataclass(frozen=True)
+class Isa:
+    """What kernels use of a processor.
+
+    ``lanes``: 32-bit lanes of a vector. ``registers``: vector registers. ``dpbusd``: four unsigned by signed byte
+    products added into each lane in one instruction. ``maddubs``: pairs of them, added with saturation to 16 bits.
+    ``needs``: the features that must all be present.
+    """
+
+    name: str
+    lanes: int
+    registers: int
+    needs: tuple[str, ...] = ()
+    dpbusd: bool = False
+    maddubs: bool = False
+
+
+#: First row whose features are all there. Without any feature, portable code in 128-bit vectors.
+ISAS = (
+    Isa("avx512vnni", 16, 32, ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"), dpbusd=True),
+    Isa("avx512", 16, 32, ("avx512f", "avx512bw", "avx512vl", "avx512dq")),
+    Isa("avxvnni", 8, 16, ("avx2", "avxvnni"), dpbusd=True),
+    Isa("avx2", 8, 16, ("avx2",), maddubs=True),
+    Isa("neon", 4, 32, ("neon",)),
+    Isa("portable", 4, 16),
+)
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A processor by LLVM's name and features, with the row of `ISAS` that it reaches."""
+
+    name: str
+    features: str
+    isa: Isa
+
+
+@cache
+def cpu() -> Cpu:
+    """The processor to compile for: the host, or what Numba's variables name."""
+    name, features = os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES")
+    if name is None:
+        name = llvm.get_host_cpu_name()
+        if features is None:
+            features = llvm.get_host_cpu_features().flatten()
+    return _cpu(name, features or "")
+
+
+def _cpu(name: str, features: str) -> Cpu:
+    on = {item[1:] for item in features.split(",") if item.startswith("+")}
+    off = {item[1:] for item in features.split(",") if item.startswith("-")}
+    on |= _IMPLIED.get(name, frozenset()) - off
+    return Cpu(name, features, next(row for row in ISAS if on.issuperset(row.needs)))
+
+
+_AVX2 = frozenset({"avx", "avx2"})
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
+
+#: Features of processors that NUMBA_CPU_NAME may name without listing them.
+_IMPLIED = {
+    **dict.fromkeys(("haswell", "broadwell", "skylake", "znver1", "znver2", "znver3", "x86-64-v3"), _AVX2),
+    **dict.fromkeys(("skylake-avx512", "x86-64-v4"), _AVX512),
+    **dict.fromkeys(("cascadelake", "icelake-server", "sapphirerapids", "znver4"), _AVX512 | {"avx512vnni"}),
+}
