@@ -92,7 +92,10 @@ class ExecutorInfo:
 
 def executors() -> list[ExecutorInfo]:
     """Every executor: those of the CPU, then one per Vulkan device. Opens no device."""
-    found = [ExecutorInfo("cpu", True, "Numba model kernels"), ExecutorInfo("cpu:model", True, "the same")]
+    found = [
+        ExecutorInfo("cpu", True, "native kernels, the model's where there is none"),
+        ExecutorInfo("cpu:model", True, "Numba model kernels, one invocation at a time"),
+    ]
     try:
         from refsim_gpu import vulkan
 

@@ -51,7 +51,7 @@ class Value:
     for non-negative integers.
     """
 
-    __slots__ = ("fn", "type", "text")
+    __slots__ = ("fn", "text", "type")
 
     def __init__(self, fn: Function, kind: Type, text: str) -> None:
         self.fn = fn
@@ -310,9 +310,7 @@ class Function:
         self.line(f"br label %{head}")
         phis = [
             f"  {phi.text} = phi {phi.type} [ {begin.text}, %{before} ], [ {end.text}, %{latch} ]"
-            for phi, begin, end in zip(
-                [index, *held], [first, *carry], [following, *result], strict=True
-            )
+            for phi, begin, end in zip([index, *held], [first, *carry], [following, *result], strict=True)
         ]
         self.lines[at:at] = phis
         self.label(done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,7 +50,9 @@ class Arguments:
         self.keep.append(array)
         return int(array.ctypes.data)
 
-    def block(self, fields: Fields, buffers: dict[str, str], **values: float | np.floating | np.integer) -> np.ndarray:
+    def block(
+        self, fields: Fields, buffers: dict[str, str], **values: float | np.floating | np.integer
+    ) -> np.ndarray:
         """A block whose fields in `buffers` receive addresses of those buffers at run time."""
         block = fields.pack(**values, **dict.fromkeys(buffers, 0))
         self.keep.append(block)
@@ -136,8 +138,7 @@ def table(jobs: Sequence[Job]) -> np.ndarray:
     return np.array([[job.kernel, job.block.ctypes.data, job.tasks] for job in jobs], np.int64)
 
 
-def entry() -> ctypes._CFuncPtr:
+def entry() -> Callable[[int, int, int | None, int], None]:
     """The runner; called through ctypes it runs without the interpreter's lock."""
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
     return kind(native.address(runner))
-

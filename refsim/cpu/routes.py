@@ -85,12 +85,12 @@ def choose(call: Call, threads: int = 1, force: Mapping[str, str] | None = None)
 
     A forced route that does not apply leaves the model kernel. ParameterError for a route that no rule has.
     """
-    while call.op.name == "q8ta_conv2d":  # a composite of one part: the kernel that upstream would pick
+    if call.op.name == "q8ta_conv2d":  # a composite of one part: the kernel that upstream would pick
         assert call.op.expand is not None
-        call = call.op.expand(call)[0].call if len(call.op.expand(call)) == 1 else call
+        call = call.op.expand(call)[0].call
     facts = Facts(call, cpu().isa, threads)
     wanted = _forced(call.op.name, force or {})
-    passed = []
+    passed: list[tuple[str, str]] = []
     for rule in RULES:
         if call.op.name not in rule.ops:
             continue

@@ -6,7 +6,6 @@ from packed pixel rows and repeated in every lane; the weights' side is a vector
 
 from __future__ import annotations
 
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -26,9 +26,7 @@ GEMM = Fields(
 )  # fmt: skip
 
 
-def gemm(
-    module: Module, name: str, *, dot: str, lanes: int, rows: int, vectors: int, float_zp: bool
-) -> None:
+def gemm(module: Module, name: str, *, dot: str, lanes: int, rows: int, vectors: int, float_zp: bool) -> None:
     """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels."""
     panel = lanes * vectors
     with module.function(name, KERNEL_PARAMS) as fn:
@@ -74,7 +72,9 @@ def gemm(
 
                 def tile(i: Value) -> None:
                     p = (i * rows).min(count - rows).max(0)
-                    totals = _sums(fn, a, DOTS[dot], requant, vectors, rows, p, scratch, pixels, weight, consts)
+                    totals = _sums(
+                        fn, a, DOTS[dot], requant, vectors, rows, p, scratch, pixels, weight, consts
+                    )
                     for m in range(rows):
                         at = to + fn.load(places + (p + m) * 8, I64)
                         for v, total in enumerate(totals[m]):

@@ -38,7 +38,7 @@ def for_words(fn: Function, count: Value, lanes: int, move: Callable[[Value, int
     done = fn.i64(0)
     for width in sorted({lanes, 4, 1}, reverse=True):
         whole = count - (count - done) % width if width > 1 else count
-        fn.loop(whole, lambda i, width=width: move(i, width), start=done, step=width)  # type: ignore[misc]
+        fn.loop(whole, lambda i, width=width: move(i, width), start=done, step=width)
         done = whole
 
 
@@ -114,7 +114,15 @@ def pack(module: Module, name: str, *, kind: str, element: str, lanes: int) -> N
 
 
 def _copy_rows(
-    fn: Function, a: Loaded, element: str, lanes: int, to: Value, row: Value, first: Value, last: Value, words: Value
+    fn: Function,
+    a: Loaded,
+    element: str,
+    lanes: int,
+    to: Value,
+    row: Value,
+    first: Value,
+    last: Value,
+    words: Value,
 ) -> None:
     """From a layout whose pixels are rows of words themselves; one run if no channels lie between."""
     size = BYTES_PER_WORD[element]
@@ -135,7 +143,15 @@ def _copy_rows(
 
 
 def _copy_quads(
-    fn: Function, a: Loaded, kind: str, element: str, to: Value, row: Value, first: Value, last: Value, words: Value
+    fn: Function,
+    a: Loaded,
+    kind: str,
+    element: str,
+    to: Value,
+    row: Value,
+    first: Value,
+    last: Value,
+    words: Value,
 ) -> None:
     """Four pixels at a time; a block of four that is only partly wanted stores only what is."""
     size = BYTES_PER_WORD[element]
@@ -195,7 +211,9 @@ def unpack(module: Module, name: str, *, kind: str) -> None:
             def pixel(w: Value) -> None:
                 column = column0 + w
                 place = to + (
-                    column.shr(2) * a.quad_stride + (column & 3) * 4 if kind == BLOCKS else column * a.pixel_stride
+                    column.shr(2) * a.quad_stride + (column & 3) * 4
+                    if kind == BLOCKS
+                    else column * a.pixel_stride
                 )
                 begin = at + w * pixel_bytes
 

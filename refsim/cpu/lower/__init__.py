@@ -1,0 +1,1 @@
+"""From calls to jobs: one module per kernel, which prepacks constants and fills argument blocks."""

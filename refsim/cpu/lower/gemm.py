@@ -62,7 +62,9 @@ def _block(w: Window, pixel_bytes: int) -> tuple[int, int]:
     return (max(1, min(w.out.rows, target // width)), width)
 
 
-def lower(name: str, w: Window, params: object, isa: Isa, dot: Dot, threads: int, tile: Tile | None = None) -> Job:
+def lower(
+    name: str, w: Window, params: object, isa: Isa, dot: Dot, threads: int, tile: Tile | None = None
+) -> Job:
     """The job that computes a window."""
     groups, channels, kh, kw, _ = w.weight.shape
     words = -(-w.weight.shape[4] // 4)
@@ -84,7 +86,9 @@ def lower(name: str, w: Window, params: object, isa: Isa, dot: Dot, threads: int
     if w.dilation[1] == 1:  # the taps of a row are neighbours
         runs = [i * w.dilation[0] * pitch for i in range(kh)]
     else:
-        runs = [i * w.dilation[0] * pitch + j * w.dilation[1] * pixel_bytes for i in range(kh) for j in range(kw)]
+        runs = [
+            i * w.dilation[0] * pitch + j * w.dilation[1] * pixel_bytes for i in range(kh) for j in range(kw)
+        ]
     float_zp = w.float_zp and not w.zp_is_exact
 
     row_blocks, column_blocks = -(-w.out.rows // block_h), -(-w.out.pixels // block_w)
@@ -141,7 +145,12 @@ def lower(name: str, w: Window, params: object, isa: Isa, dot: Dot, threads: int
     return Job(
         name=name,
         kernel=native.address(
-            kernel.gemm, dot=dot.name, lanes=isa.lanes, rows=tile.rows, vectors=tile.vectors, float_zp=float_zp
+            kernel.gemm,
+            dot=dot.name,
+            lanes=isa.lanes,
+            rows=tile.rows,
+            vectors=tile.vectors,
+            float_zp=float_zp,
         ),
         block=block,
         tasks=blocks * groups * per_group,

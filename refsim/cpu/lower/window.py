@@ -116,9 +116,7 @@ def window(call: Call) -> Window:
     )
 
 
-def channel_constants(
-    w: Window, offset: int, lanes: int, float_zp: bool, *, factor: int = 1
-) -> np.ndarray:
+def channel_constants(w: Window, offset: int, lanes: int, float_zp: bool, *, factor: int = 1) -> np.ndarray:
     """Constants of the epilogue per group and panel of `lanes` channels: int32 rows first sum, scale, bias, zp_term.
 
     ``offset`` is what the packed elements have added to them. The first sum is multiplied by ``factor``.

@@ -1,0 +1,108 @@
+"""Fast kernels write the model kernels' bytes: every case, every recording, random ones, for any number of threads.
+
+REFSIM_RANDOM=1000 runs that many random configurations per operator and thread count instead of the usual few.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wide import check, wide
+
+from refsim import upstream
+from refsim.case import bind
+from refsim.cpu import FastExecutor, ModelExecutor
+from refsim.draw import Draw
+from refsim.errors import RefsimError
+from refsim.executor import Prepared
+from refsim.op import OPS, Case, Target
+from refsim.qmath import PROFILES
+
+ROOT = Path(__file__).parents[2]
+RANDOM = int(os.environ.get("REFSIM_RANDOM", "25"))
+THREADS = (1, 2, 3)
+EXECUTORS = {count: FastExecutor(count) for count in THREADS}
+MODEL = ModelExecutor()
+CASES = [
+    pytest.param(case, id=f"{name}-{number}")
+    for name, op in OPS.items()
+    for number, case in enumerate(op.cases)
+    if isinstance(case, Case)
+]
+RECORDINGS = sorted((ROOT / "golden" / "upstream").glob("*.zip"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_case(case: Case) -> None:
+    for executor in EXECUTORS.values():
+        check(case, executor)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_recordings(path: Path) -> None:
+    compared = 0
+    for recording in upstream.read(path):
+        try:
+            prepared = Prepared(recording.call())
+        except RefsimError:
+            continue  # refused here; tests/ops counts these
+        expected = MODEL.run_prepared(prepared, recording.inputs())
+        for count, executor in EXECUTORS.items():
+            actual = executor.run_prepared(prepared, recording.inputs())
+            assert np.array_equal(actual.raw, expected.raw), f"{recording.id}, {count} threads"
+            compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("name", OPS)
+def test_random(name: str, threads: int) -> None:
+    """Small shapes as the operators sample them; every fourth one larger."""
+    for number in range(RANDOM):
+        seed = 1000 * threads + number
+        check(wide(name, seed) if number % 4 == 0 else OPS[name].sample(Draw(seed)), EXECUTORS[threads])
+
+
+def test_other_profiles_take_the_model() -> None:
+    for profile in ("nvidia", "lavapipe"):
+        prepared = Prepared(bind(OPS["q8ta_conv2d_pw"].sample(Draw(1)), Target(PROFILES[profile])).call)
+        assert EXECUTORS[1].choose(prepared).route == "model"
+
+
+@pytest.mark.parametrize("cpu", ["generic", "haswell"])
+def test_other_processors(cpu: str) -> None:
+    """Code for a lesser processor than the host's writes the same bytes (in a process of its own)."""
+    code = (
+        "import sys; sys.path.insert(0, 'tests/cpu')\n"
+        "from wide import check, wide, OPS, Draw; from refsim.cpu import FastExecutor\n"
+        "executor = FastExecutor(2)\n"
+        f"for name in OPS:\n  for seed in range({max(3, RANDOM // 5)}):\n"
+        "    check(wide(name, seed), executor); check(OPS[name].sample(Draw(seed)), executor)\n"
+    )
+    env = {**os.environ, "NUMBA_CPU_NAME": cpu, "PYTHONPATH": str(ROOT)}
+    env.pop("NUMBA_CPU_FEATURES", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_fast_routes_are_taken() -> None:
+    """The comparison above would pass with the model alone; most configurations must not take it."""
+    routes = Counter()
+    for name in (
+        "q8ta_conv2d",
+        "q8ta_conv2d_pw",
+        "q8ta_linear",
+        "q8ta_linear_gemv",
+        "q8ta_conv2d_transposed",
+    ):
+        for seed in range(10):
+            routes[EXECUTORS[1].choose(Prepared(bind(wide(name, seed)).call)).route] += 1
+    assert routes["model"] == 0, routes
