@@ -18,10 +18,6 @@ from refsim.launch import MAX_PUSH_WORDS, Launch
 from refsim_gpu import spirv
 from refsim_gpu.kompute import Device
 
-DOT_SHADERS = frozenset(
-    ("q8ta_conv2d_general", "q8ta_conv2d_pw", "q8ta_conv2d_transposed", "q8ta_linear", "q8ta_linear_gemv")
-)
-
 
 def guarded_words(words: np.ndarray) -> np.ndarray:
     """uint32: the words between guard words, padded to a multiple of four so that vectors never end beyond."""
@@ -63,12 +59,16 @@ class KomputeExecutor(Executor):
             return f"a buffer of {launch.out.nbytes} bytes; the device takes {largest}"
         return None
 
-    def code(self, shader: str) -> bytes:
-        """The SPIR-V of a shader, in the variant for this device."""
-        name = shader if self.use_dot or shader not in DOT_SHADERS else f"{shader}.nodot"
-        if name not in self._code:
-            self._code[name] = spirv.load(name)
-        return self._code[name]
+    def code(self, launch: Launch) -> bytes:
+        """The SPIR-V of a launch: its variant where that is built; the plain one; the one without dot product."""
+        plain = launch.shader
+        names = (f"{plain}.{launch.variant}", plain) if self.use_dot else (f"{plain}.nodot", plain)
+        for name in names:
+            if name not in self._code and spirv.exists(name):
+                self._code[name] = spirv.load(name)
+            if name in self._code:
+                return self._code[name]
+        return spirv.load(plain)
 
     def algorithm(self, launch: Launch, tensors: Sequence[Any]) -> Any:
         """The pipeline of a launch over these tensors, the output's last."""
@@ -77,7 +77,7 @@ class KomputeExecutor(Executor):
             raise LimitError(f"{self.name}: {launch.shader}", f"the device cannot take {refusal}")
         push = (*launch.push, *([0] * (MAX_PUSH_WORDS - len(launch.push))))
         return self.device.algorithm(
-            self.code(launch.shader),
+            self.code(launch),
             tensors,
             launch.grid,
             (*launch.local, *launch.tile, *launch.spec),

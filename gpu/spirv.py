@@ -28,6 +28,11 @@ def load(name: str) -> bytes:
     raise MissingDependencyError(name, "no built SPIR-V", got=f"nothing under {searched}", need=f"{name}.spv")
 
 
+def exists(name: str) -> bool:
+    """Whether ``name`` was built."""
+    return any((folder / f"{name}.spv").is_file() for folder in FOLDERS)
+
+
 def check(code: bytes, where: str) -> bytes:
     """``code`` itself, if it can be given to a driver.
 

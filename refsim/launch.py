@@ -58,7 +58,8 @@ class Launch:
     ``domain`` is how many output words there are to compute along x, y and z; each invocation computes
     ``tile`` of them, a workgroup has ``local`` invocations, and ``grid`` workgroups cover the domain.
     ``spec`` are specialization words (layouts, flags), ``push`` the push words (sizes, strides, parameters). A
-    device gets ``local``, ``tile`` and ``spec`` as its specialization constants, in that order.
+    device gets ``local``, ``tile`` and ``spec`` as its specialization constants, in that order. ``variant`` names a
+    build of the shader for launches like this one: the same bytes, faster.
     """
 
     shader: str
@@ -69,6 +70,7 @@ class Launch:
     local: Triple = (64, 1, 1)
     tile: Triple = (1, 1, 1)
     grid: Triple = field(default=(0, 0, 0))
+    variant: str = ""
 
     def __post_init__(self) -> None:
         if len(self.push) > MAX_PUSH_WORDS:

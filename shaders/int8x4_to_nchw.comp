@@ -17,20 +17,20 @@ int source[4];
 
 void fetch(int t, int i, ivec4 p) {
     int gathered = 0;
-    for (int k = 0; k < lanes_inside(OUT, OUT_HASH, p); ++k) {
-        uint rest = uint(p.x + k);
-        ivec4 at;
-        for (int dim = 0; dim < 4; ++dim) {
-            at[dim] = int(rest % uint(push[X + dim]));
-            rest /= uint(push[X + dim]);
+    int lanes = lanes_inside(OUT, OUT_HASH, p);
+    [[unroll]] for (int k = 0; k < 4; ++k) {
+        if (k < lanes) {
+            uvec4 size = uvec4(push[X], push[X + 1], push[X + 2], 0);
+            uint row = uint(p.x + k) / size.x, plane = row / size.y;
+            ivec4 at = ivec4(uint(p.x + k) % size.x, row % size.y, plane % size.z, plane / size.z);
+            int place = buf_idx(X, X_HASH, at);
+            gathered = insert(gathered, k, lane(x[place >> 2], place & 3));
         }
-        int place = buf_idx(X, X_HASH, at);
-        gathered = insert(gathered, k, lane(x[place >> 2], place & 3));
     }
     source[t] = gathered;
 }
 
-void fetch4(int i) {}
+void fetch4(int i, ivec4 p) {}
 
 int word(int t, ivec4 p, int lanes) {
     return lanes > 0 ? source[t] : 0;

@@ -16,15 +16,18 @@ int source[4];
 
 void fetch(int t, int i, ivec4 p) {
     int gathered = 0;
-    for (int k = 0; k < lanes_inside(OUT, OUT_HASH, p); ++k) {
-        ivec4 at = lane_coord(OUT_HASH, p, k);
-        int flat_index = ((at.w * push[OUT + 2] + at.z) * push[OUT + 1] + at.y) * push[OUT] + at.x;
-        gathered = insert(gathered, k, lane(x[flat_index >> 2], flat_index & 3));
+    int lanes = lanes_inside(OUT, OUT_HASH, p);
+    [[unroll]] for (int k = 0; k < 4; ++k) {
+        if (k < lanes) {
+            ivec4 at = lane_coord(OUT_HASH, p, k);
+            int flat_index = ((at.w * push[OUT + 2] + at.z) * push[OUT + 1] + at.y) * push[OUT] + at.x;
+            gathered = insert(gathered, k, lane(x[flat_index >> 2], flat_index & 3));
+        }
     }
     source[t] = gathered;
 }
 
-void fetch4(int i) {}
+void fetch4(int i, ivec4 p) {}
 
 int word(int t, ivec4 p, int lanes) {
     return lanes > 0 ? source[t] : 0;

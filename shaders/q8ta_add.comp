@@ -24,9 +24,9 @@ void fetch(int t, int i, ivec4 p) {
     word_b[t] = b[B_HASH == OUT_HASH ? i : word_idx(B, B_HASH, p)];
 }
 
-void fetch4(int i) {
+void fetch4(int i, ivec4 p) {
     ivec4 va = a4[i >> 2], vb = b4[i >> 2];
-    for (int t = 0; t < 4; ++t) {
+    [[unroll]] for (int t = 0; t < 4; ++t) {
         word_a[t] = va[t];
         word_b[t] = vb[t];
     }
@@ -35,7 +35,7 @@ void fetch4(int i) {
 int word(int t, ivec4 p, int lanes) {
     float alpha = push_float(ALPHA);
     int packed = 0;
-    for (int k = 0; k < 4; ++k) {
+    [[unroll]] for (int k = 0; k < 4; ++k) {
         float addend = dequant(lane(word_b[t], k), push[B_ZP], push_float(B_SCALE));
         if (alpha != 1.0) {
             precise float scaled = alpha * addend;

@@ -24,23 +24,25 @@ void fetch(int t, int i, ivec4 p) {
         source[t] = x[word_idx(X, X_HASH, p)];
     } else {
         int gathered = 0;
-        for (int k = 0; k < lanes_inside(OUT, OUT_HASH, p); ++k) {
-            int at = buf_idx(X, X_HASH, lane_coord(OUT_HASH, p, k));
-            gathered = insert(gathered, k, lane(x[at >> 2], at & 3));
+        int lanes = lanes_inside(OUT, OUT_HASH, p);
+        [[unroll]] for (int k = 0; k < 4; ++k) {
+            if (k < lanes) {
+                int at = buf_idx(X, X_HASH, lane_coord(OUT_HASH, p, k));
+                gathered = insert(gathered, k, lane(x[at >> 2], at & 3));
+        }
         }
         source[t] = gathered;
     }
 }
 
-void fetch4(int i) {
+void fetch4(int i, ivec4 p) {
     ivec4 four = x4[i >> 2];
-    for (int t = 0; t < 4; ++t) source[t] = four[t];
+    [[unroll]] for (int t = 0; t < 4; ++t) source[t] = four[t];
 }
 
 // between equal layouts padding is copied too; else it is 0
 int word(int t, ivec4 p, int lanes) {
-    if (X_HASH == OUT_HASH) return source[t];
-    return lanes == 4 ? source[t] : source[t] & ((1 << (8 * lanes)) - 1);
+    return X_HASH == OUT_HASH || lanes == 4 ? source[t] : source[t] & ((1 << (8 * lanes)) - 1);
 }
 
 #include "include/elementwise.glsl"

@@ -13,16 +13,18 @@ int depth() { return push[KERNEL] * push[KERNEL + 1] * push[IC4]; }
 int first_channel_word() { return int(gl_WorkGroupID.z) * push[OC4]; }
 int weight_row(int k) { return k; }
 
-void place(int slot, int position) {
-    ivec3 at = position_coord(position, push[OUT], push[OUT + 1]);
+ivec2 extents() { return ivec2(push[OUT], push[OUT + 1]); }
+ivec3 locate(int position) { return position_coord(position, push[OUT], push[OUT + 1]); }
+
+void place(int slot, ivec3 at) {
     at.x = at.x * push[STRIDE + 1] - push[PADDING + 1];
     at.y = at.y * push[STRIDE] - push[PADDING];
     origin[slot] = at;
 }
 
 void seek(int k) {
-    uint number = uint(k) / uint(push[IC4]);
-    channel_word = int(uint(k) % uint(push[IC4])) + int(gl_WorkGroupID.z) * push[IC4];
+    uint words = uint(push[IC4]), number = words == 1 ? uint(k) : uint(k) / words;
+    channel_word = k - int(number * words) + int(gl_WorkGroupID.z) * push[IC4];
     tap.x = int(number % uint(push[KERNEL + 1])) * push[DILATION + 1];
     tap.y = int(number / uint(push[KERNEL + 1])) * push[DILATION];
 }
@@ -32,8 +34,8 @@ int a_word(int slot) {
     return in_image(at.x, at.y) ? x[x_word(at.x, at.y, channel_word, origin[slot].z)] : splat(push[IN_ZP]);
 }
 
-void store(int position, int word, ivec4 acc, Channels of) {
-    store_at(position_coord(position, push[OUT], push[OUT + 1]), word, acc, of, false);
+void store(ivec3 at, int word, ivec4 acc, Channels of) {
+    store_at(at, word, acc, of, false);
 }
 
 #include "include/gemm.glsl"

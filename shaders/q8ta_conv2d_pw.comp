@@ -11,8 +11,10 @@ int depth() { return push[IC4]; }
 int first_channel_word() { return int(gl_WorkGroupID.z) * push[OC4]; }
 int weight_row(int k) { return k; }
 
-void place(int slot, int position) {
-    ivec3 at = position_coord(position, push[OUT], push[OUT + 1]);
+ivec2 extents() { return ivec2(push[OUT], push[OUT + 1]); }
+ivec3 locate(int position) { return position_coord(position, push[OUT], push[OUT + 1]); }
+
+void place(int slot, ivec3 at) {
     base[slot] = x_word(at.x, at.y, int(gl_WorkGroupID.z) * push[IC4], at.z);
 }
 
@@ -24,8 +26,8 @@ int a_word(int slot) {
     return x[base[slot] + offset];
 }
 
-void store(int position, int channel_word, ivec4 acc, Channels of) {
-    store_at(position_coord(position, push[OUT], push[OUT + 1]), channel_word, acc, of, true);
+void store(ivec3 at, int channel_word, ivec4 acc, Channels of) {
+    store_at(at, channel_word, acc, of, true);
 }
 
 #include "include/gemm.glsl"

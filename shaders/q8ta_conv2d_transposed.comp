@@ -33,8 +33,10 @@ int weight_row(int k) {
     return (at.y * push[KERNEL + 1] + at.x) * push[IC4] + k % push[IC4];
 }
 
-void place(int slot, int position) {
-    ivec3 at = position_coord(position, grid().x, grid().y);
+ivec2 extents() { return grid(); }
+ivec3 locate(int position) { return position_coord(position, grid().x, grid().y); }
+
+void place(int slot, ivec3 at) {
     at.xy = (at.xy * stride() + phase() + padding() - first_tap()) / stride();
     origin[slot] = at;
 }
@@ -50,8 +52,7 @@ int a_word(int slot) {
     return in_image(at.x, at.y) ? x[x_word(at.x, at.y, channel_word, origin[slot].z)] : splat(push[IN_ZP]);
 }
 
-void store(int position, int word, ivec4 acc, Channels of) {
-    ivec3 at = position_coord(position, grid().x, grid().y);
+void store(ivec3 at, int word, ivec4 acc, Channels of) {
     at.xy = at.xy * stride() + phase();
     if (at.x >= push[OUT] || at.y >= push[OUT + 1]) return;
     int rows = push[KERNEL] * push[KERNEL + 1] * push[IC4] + int(gl_WorkGroupID.z) % phases();

@@ -20,7 +20,7 @@ void fetch(int t, int i, ivec4 p) {
     source[t] = lane(x[at >> 2], at & 3);
 }
 
-void fetch4(int i) {}
+void fetch4(int i, ivec4 p) {}
 
 int word(int t, ivec4 p, int lanes) {
     return floatBitsToInt(dequant(source[t], push[ZP], push_float(SCALE)));

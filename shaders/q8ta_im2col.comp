@@ -17,7 +17,7 @@ void main() {
     int h = oh * push[STRIDE] - push[PADDING] + tap / push[KERNEL + 1] * push[DILATION];
     int w = first * push[STRIDE + 1] - push[PADDING + 1] + tap % push[KERNEL + 1] * push[DILATION + 1];
     ivec4 four;
-    for (int t = 0; t < 4; ++t) {
+    [[unroll]] for (int t = 0; t < 4; ++t) {
         four[t] = in_image(w, h) ? x[x_word(w, h, word, n)] : splat(push[IN_ZP]);
         w += push[STRIDE + 1];
     }

@@ -27,13 +27,15 @@ int first_channel_word() { return 0; }
 int weight_row(int k) { return k; }
 int positions() { return push[OUT + 1] * push[OUT + 2] * push[OUT + 3]; }
 
-ivec4 row_coord(int w, int row) {
+// a row's coordinate: column (the tensor's h), row (c), plane (n)
+ivec2 extents() { return ivec2(push[OUT + 1], push[OUT + 2]); }
+ivec3 locate(int row) {
     uint plane = uint(row) / uint(push[OUT + 1]);
-    return ivec4(w, uint(row) % uint(push[OUT + 1]), plane % uint(push[OUT + 2]), plane / uint(push[OUT + 2]));
+    return ivec3(uint(row) % uint(push[OUT + 1]), plane % uint(push[OUT + 2]), plane / uint(push[OUT + 2]));
 }
 
-void place(int slot, int row) {
-    base[slot] = word_idx(X, X_HASH, row_coord(0, row));
+void place(int slot, ivec3 at) {
+    base[slot] = word_idx(X, X_HASH, ivec4(0, at));
 }
 
 void seek(int k) {
@@ -44,8 +46,8 @@ int a_word(int slot) {
     return x[base[slot] + offset];
 }
 
-void store(int row, int word, ivec4 acc, Channels of) {
-    result[word_idx(OUT, OUT_HASH, row_coord(4 * word, row))] = out_word(true, acc, of, 4 * word, push[OUT]);
+void store(ivec3 at, int word, ivec4 acc, Channels of) {
+    result[word_idx(OUT, OUT_HASH, ivec4(4 * word, at))] = out_word(true, acc, of, 4 * word, push[OUT]);
 }
 
 #include "include/gemm.glsl"

@@ -16,28 +16,40 @@ INPUT(4, bias);
 OUTPUT(5, result);
 #include "include/epilogue.glsl"
 
+const uint FANIN = 8;  // partial sums added by one invocation; LOCAL_Z is a power of it
+
 shared ivec4 partial[LOCAL_Y * LOCAL_Z];
 
 void main() {
     int words = (push[OUT] + 3) >> 2;
-    int word = int(gl_GlobalInvocationID.y);
-    uint part = gl_LocalInvocationID.z;
+    int word = min(int(gl_GlobalInvocationID.y), words - 1);
+    uint part = gl_LocalInvocationID.z, column = gl_LocalInvocationID.y;
+    Channels of = channels_at(4 * word);  // asked for early: they are there when the sums are
     ivec4 acc = ivec4(0);
-    if (word < words) {
-        for (int k = int(part); k < push[K4]; k += int(LOCAL_Z)) {
-            ivec4 four = weight[k * words + word];
-            int a = x[k];
-            acc += ivec4(dot4(a, four.x), dot4(a, four.y), dot4(a, four.z), dot4(a, four.w));
+    int step = int(LOCAL_Z);
+    for (int k = int(part); k < push[K4]; k += 8 * step) {
+        ivec4 four[8];
+        int a[8];
+        [[unroll]] for (int u = 0; u < 8; ++u) {
+            bool live = k + u * step < push[K4];
+            four[u] = live ? weight[(k + u * step) * words + word] : ivec4(0);
+            a[u] = live ? x[k + u * step] : 0;
+        }
+        [[unroll]] for (int u = 0; u < 8; ++u) {
+            acc += ivec4(dot4(a[u], four[u].x), dot4(a[u], four[u].y), dot4(a[u], four[u].z), dot4(a[u], four[u].w));
         }
     }
-    partial[part * LOCAL_Y + gl_LocalInvocationID.y] = acc;
-    for (uint half_parts = LOCAL_Z / 2; half_parts > 0; half_parts /= 2) {  // LOCAL_Z is a power of two
+    partial[part * LOCAL_Y + column] = acc;
+    [[unroll]] for (uint left = LOCAL_Z / FANIN; left > 0; left /= FANIN) {
         barrier();
-        if (part < half_parts) {
-            partial[part * LOCAL_Y + gl_LocalInvocationID.y] += partial[(part + half_parts) * LOCAL_Y + gl_LocalInvocationID.y];
+        ivec4 sum = ivec4(0);
+        if (part < left) {
+            [[unroll]] for (uint u = 0; u < FANIN; ++u) sum += partial[(part + u * left) * LOCAL_Y + column];
         }
+        barrier();
+        if (part < left) partial[part * LOCAL_Y + column] = sum;
     }
-    if (part == 0 && word < words) {
-        result[word] = out_word(true, partial[gl_LocalInvocationID.y], channels_at(4 * word), 4 * word, push[OUT]);
+    if (part == 0 && int(gl_GlobalInvocationID.y) < words) {
+        result[word] = out_word(true, partial[column], of, 4 * word, push[OUT]);
     }
 }

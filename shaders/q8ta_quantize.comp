@@ -17,19 +17,24 @@ int source[4];
 
 void fetch(int t, int i, ivec4 p) {
     int gathered = 0;
-    for (int k = 0; k < lanes_inside(OUT, OUT_HASH, p); ++k) {
-        float real = intBitsToFloat(x[buf_idx(X, X_HASH, lane_coord(OUT_HASH, p, k))]);
-        gathered = insert(gathered, k, requant(real, push_float(INV), push[ZP]));
+    int lanes = lanes_inside(OUT, OUT_HASH, p);
+    [[unroll]] for (int k = 0; k < 4; ++k) {
+        if (k < lanes) {
+            float real = intBitsToFloat(x[buf_idx(X, X_HASH, lane_coord(OUT_HASH, p, k))]);
+            gathered = insert(gathered, k, quantize(real, push_float(INV), push[ZP]));
+        }
     }
     source[t] = gathered;
 }
 
-void fetch4(int i) {}
+void fetch4(int i, ivec4 p) {}
 
 // padding is the quantized 0.0
 int word(int t, ivec4 p, int lanes) {
     int packed = lanes > 0 ? source[t] : 0;
-    for (int k = lanes; k < 4; ++k) packed = insert(packed, k, push[ZP]);
+    [[unroll]] for (int k = 0; k < 4; ++k) {
+        if (k >= lanes) packed = insert(packed, k, push[ZP]);
+    }
     return packed;
 }
 

@@ -20,14 +20,14 @@ void fetch(int t, int i, ivec4 p) {
     source[t] = x[X_HASH == OUT_HASH ? i : word_idx(X, X_HASH, p)];
 }
 
-void fetch4(int i) {
+void fetch4(int i, ivec4 p) {
     ivec4 four = x4[i >> 2];
-    for (int t = 0; t < 4; ++t) source[t] = four[t];
+    [[unroll]] for (int t = 0; t < 4; ++t) source[t] = four[t];
 }
 
 int word(int t, ivec4 p, int lanes) {
     int packed = 0;
-    for (int k = 0; k < 4; ++k) {
+    [[unroll]] for (int k = 0; k < 4; ++k) {
         float real = max(dequant(lane(source[t], k), push[IN_ZP], push_float(IN_SCALE)), 0.0);
         int q = requant(real, push_float(INV), push[ZP]);
         packed = insert(packed, k, k < lanes ? q : 0);

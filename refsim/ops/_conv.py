@@ -233,6 +233,7 @@ def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
         domain=(positions, per_group, slices),
         local=shape.local,
         tile=shape.tile,
+        variant=shape.name,
     )
 
 

@@ -21,6 +21,17 @@ class Cut:
     least_groups: int
 
     @property
+    def name(self) -> str:
+        """The variant of the shaders that is built for this cut."""
+        return f"{self.local[0]}x{self.local[1]}.{self.tile[0]}x{self.tile[1]}"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the variant is built with."""
+        x, y, _ = self.local
+        return {"LOCAL_X": x, "LOCAL_Y": y, "TILE_X": self.tile[0], "TILE_Y": self.tile[1]}
+
+    @property
     def positions(self) -> int:
         return self.local[0] * self.tile[0]
 
@@ -34,8 +45,7 @@ class Cut:
 
 #: Largest first: a large tile reads less, a small one keeps more of a device busy.
 CUTS = (
-    Cut((8, 8, 1), (8, 2, 1), 128),
-    Cut((16, 4, 1), (8, 2, 1), 128),
+    Cut((8, 16, 1), (4, 1, 1), 128),
     Cut((8, 8, 1), (4, 1, 1), 0),
 )
 

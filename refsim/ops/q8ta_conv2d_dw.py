@@ -69,24 +69,51 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(value).reshape(-1).view(np.int32)
 
 
+ROWS = 4  # output rows of an invocation
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that the shader is built for: kernel and stride (height, width), padding of columns, dilation 1."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad_w: int
+
+    @property
+    def name(self) -> str:
+        return "k{}x{}.s{}x{}.p{}".format(*self.kernel, *self.stride, self.pad_w)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        (kh, kw), (sh, sw) = self.kernel, self.stride
+        return {"KERNEL_H": kh, "KERNEL_W": kw, "STRIDE_H": sh, "STRIDE_W": sw, "PAD_W": self.pad_w}
+
+
+#: The windows of mobile networks.
+WINDOWS = tuple(Window((k, k), (s, s), k // 2) for k in (3, 5) for s in (1, 2))
+
+
 def launch(call: Call) -> Launch:
-    """Domain: channel words x output columns x (batch, output rows)."""
+    """Domain: channel words x output columns x (batch, output rows padded to `ROWS`)."""
     w, h, c, n = call.out.sizes_whcn
+    p = call.params
     return Launch(
         shader=call.op.name,
         out=call.out,
         spec=(call.descs["x"].hashed, call.out.hashed),
         push=conv.push_words(call),
-        domain=(c // 4, w, n * h),
+        domain=(c // 4, w, n * -(-h // ROWS) * ROWS),
         # neighbouring invocations take neighbouring words of the output
         local=(1, 64, 1) if call.out.layout.block_transposed else (8, 8, 1),
-        tile=(1, 4, 1),
+        tile=(1, 4, ROWS),
+        variant=Window(p.kernel_size, p.stride, p.padding[1]).name if p.dilation == (1, 1) else "",
     )
 
 
 def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
     """The domain point that writes the word at a coordinate."""
-    return c // 4, w, n * launch.out.sizes_whcn[1] + h
+    return c // 4, w, n * -(-launch.out.sizes_whcn[1] // ROWS) * ROWS + h
 
 
 @model_kernel
@@ -95,7 +122,10 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     border = splat(push[IN_ZP])
     channel_words = push[OUT + 2] // 4
     for z, ow, c4 in np.ndindex(covered):
-        n, oh = z // push[OUT + 1], z % push[OUT + 1]
+        rows = (push[OUT + 1] + ROWS - 1) // ROWS * ROWS
+        n, oh = z // rows, z % rows
+        if oh >= push[OUT + 1]:
+            continue
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = c4
         for i in range(push[KERNEL]):

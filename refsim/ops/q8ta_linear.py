@@ -48,6 +48,7 @@ def launch(call: Call) -> Launch:
         domain=(h * c * n, -(-w // 4), 1),
         local=shape.local,
         tile=shape.tile,
+        variant=shape.name,
     )
 
 

@@ -1,8 +1,8 @@
-// main() of the kernels that compute each output word by itself. A kernel defines, before it includes this:
+// main() of the kernels that compute each output word by itself. Loops here and in what they call neither break nor
+// return early: they would stay loops, and the arrays in memory. A kernel defines, before it includes this:
 //   OUT, OUT_HASH           the output's push words and layout; TENSOR result (OUTPUT) and result4 (OUTPUT4)
 //   void fetch(int t, int i, ivec4 p)    read what output word i, at coordinate p, needs into slot t
-//   const bool FETCH4; void fetch4(int i)    the same for four words at once, where every input has the
-//                                            output's layout; false if there is no such thing
+//   FETCH4, void fetch4(int i, ivec4 p)  the same for four words at once, where FETCH4 holds for all invocations
 //   int word(int t, ivec4 p, int lanes)  the output word from slot t; `lanes` of its lanes hold elements
 #ifndef REFSIM_ELEMENTWISE_GLSL
 #define REFSIM_ELEMENTWISE_GLSL
@@ -10,15 +10,15 @@
 ivec4 next_word(ivec4 p) {
     int outer = outer_dim(OUT_HASH), fast = dim_at(OUT_HASH, 0), next = dim_at(OUT_HASH, 1);
     int per_block = words_per_block(OUT_HASH);
-    if (per_block > 1 && (p[outer] & (per_block - 1)) < per_block - 1) {
-        p[outer] += 1;
-        return p;
-    }
-    if (per_block > 1) p[outer] -= per_block - 1;
-    p[fast] += block_extent(OUT_HASH, fast);
-    if (p[fast] >= push[OUT + 4 + next] * block_extent(OUT_HASH, fast)) {
-        p[fast] = 0;
-        p[next] += block_extent(OUT_HASH, next);
+    if (per_block > 1 && (along(p, outer) & (per_block - 1)) < per_block - 1) {
+        p = moved(p, outer, 1);
+    } else {
+        if (per_block > 1) p = moved(p, outer, 1 - per_block);
+        p = moved(p, fast, block_extent(OUT_HASH, fast));
+        if (along(p, fast) >= push[OUT + 4 + next] * block_extent(OUT_HASH, fast)) {
+            p = moved(p, fast, -along(p, fast));
+            p = moved(p, next, block_extent(OUT_HASH, next));
+        }
     }
     return p;
 }
@@ -31,22 +31,26 @@ void main() {
     if (first >= plane.words || i >= total) return;
     ivec4 p = word_coord(OUT, OUT_HASH, plane, first);
     if ((plane.words & 3) == 0) {
-        if (FETCH4) fetch4(i);
-        ivec4 four;
-        for (int t = 0; t < 4; ++t) {
-            int lanes = lanes_inside(OUT, OUT_HASH, p);
-            if (!FETCH4 && lanes > 0) fetch(t, i + t, p);
-            four[t] = word(t, p, lanes);
-            p = next_word(p);
+        bool together = FETCH4;
+        if (together) fetch4(i, p);
+        ivec4 four, at = p;
+        [[unroll]] for (int t = 0; t < 4; ++t) {
+            if (words_per_block(OUT_HASH) == 4) at = moved(p, outer_dim(OUT_HASH), t);  // one block: no wrap
+            int lanes = lanes_inside(OUT, OUT_HASH, at);
+            if (!together && lanes > 0) fetch(t, i + t, at);
+            four[t] = word(t, at, lanes);
+            if (words_per_block(OUT_HASH) != 4) at = next_word(at);
         }
         result4[i >> 2] = four;
         return;
     }
-    for (int t = 0; t < min(4, plane.words - first); ++t) {
-        int lanes = lanes_inside(OUT, OUT_HASH, p);
-        if (lanes > 0) fetch(t, i + t, p);
-        result[i + t] = word(t, p, lanes);
-        p = next_word(p);
+    [[unroll]] for (int t = 0; t < 4; ++t) {
+        if (first + t < plane.words) {
+            int lanes = lanes_inside(OUT, OUT_HASH, p);
+            if (lanes > 0) fetch(t, i + t, p);
+            result[i + t] = word(t, p, lanes);
+            p = next_word(p);
+        }
     }
 }
 

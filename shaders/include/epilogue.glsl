@@ -12,7 +12,7 @@ struct Channels {  // the constants of four output channels
 
 Channels channels_at(int oc) {
     Channels four;
-    for (int k = 0; k < 4; ++k) {
+    [[unroll]] for (int k = 0; k < 4; ++k) {
         four.sums[k] = sums[oc + k];
         four.scales[k] = intBitsToFloat(scales[oc + k]);
         four.bias[k] = (push[QUANT + 4] & HAS_BIAS) != 0 ? intBitsToFloat(bias[oc + k]) : 0.0;
@@ -43,10 +43,20 @@ int float_value(int acc, int wsum, float weight_scale, float b) {
     return finish(mul_add(-float(wsum), float(push[QUANT]), float(acc)), combined, b);
 }
 
+// The output word of four sums that are all of channels.
+int full_word(bool integer, ivec4 acc, Channels of) {
+    int packed = 0;
+    [[unroll]] for (int k = 0; k < 4; ++k) {
+        packed = insert(packed, k, integer ? int_value(acc[k], of.sums[k], of.scales[k], of.bias[k])
+                                           : float_value(acc[k], of.sums[k], of.scales[k], of.bias[k]));
+    }
+    return packed;
+}
+
 // The output word of four sums; lanes beyond the channels hold the zero point.
 int out_word(bool integer, ivec4 acc, Channels of, int oc, int channels) {
     int packed = 0;
-    for (int k = 0; k < 4; ++k) {
+    [[unroll]] for (int k = 0; k < 4; ++k) {
         int q = push[QUANT + 1];
         if (oc + k < channels) {
             q = integer ? int_value(acc[k], of.sums[k], of.scales[k], of.bias[k])

@@ -21,6 +21,15 @@ int block_extent(uint hashed, int dim) {
     return dim == inner_dim(hashed) ? inner_block(hashed) : dim == outer_dim(hashed) ? outer_block(hashed) : 1;
 }
 
+// A component by number, and the vector with one component moved: a subscript that only the specialization makes
+// constant would send the vector through memory.
+int along(ivec4 p, int dim) {
+    return dim == W ? p.x : dim == H ? p.y : dim == C ? p.z : p.w;
+}
+ivec4 moved(ivec4 p, int dim, int by) {
+    return p + by * ivec4(dim == W, dim == H, dim == C, dim == N);
+}
+
 // coordinates are (w, h, c, n) and never negative, so unsigned division serves
 int blocks(uint hashed, int dim, int along) {
     return int(uint(along) / uint(block_extent(hashed, dim)));
@@ -32,8 +41,8 @@ int block_idx(int at, uint hashed, ivec4 p) {
 }
 
 int intra_block_idx(uint hashed, ivec4 p) {
-    uint inner = uint(p[inner_dim(hashed)]) % uint(inner_block(hashed));
-    uint outer = uint(p[outer_dim(hashed)]) % uint(outer_block(hashed));
+    uint inner = uint(along(p, inner_dim(hashed))) % uint(inner_block(hashed));
+    uint outer = uint(along(p, outer_dim(hashed))) % uint(outer_block(hashed));
     return int(outer) * inner_block(hashed) + int(inner);
 }
 
@@ -52,12 +61,11 @@ bool inside(int at, ivec4 p) {
 // How many of the four lanes that begin at a coordinate hold elements; 0 for a word of padding.
 int lanes_inside(int at, uint hashed, ivec4 p) {
     int dim = inner_dim(hashed);
-    return inside(at, p) ? min(4, push[at + dim] - p[dim]) : 0;
+    return inside(at, p) ? min(4, push[at + dim] - along(p, dim)) : 0;
 }
 
 ivec4 lane_coord(uint hashed, ivec4 p, int k) {
-    p[inner_dim(hashed)] += k;
-    return p;
+    return moved(p, inner_dim(hashed), k);
 }
 
 // Words of a block: 1 element each in a float buffer, 4 in an int8 one.
@@ -88,9 +96,8 @@ Plane this_plane(int at, uint hashed) {
     plane.words = push[at + 4 + second] * words_per_block(hashed);
     plane.first_word = number * plane.words;
     int rows = int(uint(push[at + 4 + slowest]) / uint(push[at + 4 + second]));  // blocks of the second slowest
-    plane.origin = ivec4(0);
-    plane.origin[second] = int(uint(number) % uint(rows));
-    plane.origin[slowest] = int(uint(number) / uint(rows));
+    plane.origin = moved(ivec4(0), second, int(uint(number) % uint(rows)));
+    plane.origin = moved(plane.origin, slowest, int(uint(number) / uint(rows)));
     return plane;
 }
 
@@ -100,11 +107,9 @@ ivec4 word_coord(int at, uint hashed, Plane plane, int x) {
     uint block = uint(x) / per_block, intra = uint(x) % per_block;
     int fast = dim_at(hashed, 0), next = dim_at(hashed, 1);
     uint row = uint(push[at + 4 + next]);  // blocks of the fastest dim
-    ivec4 p = plane.origin;
-    p[fast] = int(block % row) * block_extent(hashed, fast);
-    p[next] = int(block / row) * block_extent(hashed, next);
-    p[outer_dim(hashed)] += int(intra);  // an int8 word holds one element of the outer dim
-    return p;
+    ivec4 p = moved(plane.origin, fast, int(block % row) * block_extent(hashed, fast));
+    p = moved(p, next, int(block / row) * block_extent(hashed, next));
+    return moved(p, outer_dim(hashed), int(intra));  // an int8 word holds one element of the outer dim
 }
 
 #endif
