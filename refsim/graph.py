@@ -7,8 +7,9 @@ checked as a `Call`, or a float operator that is left to the bridge of refsim.at
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from refsim.layout import (
 from refsim.op import OPS, Call, Kind, OpSpec, Target
 from refsim.tensor import TensorDesc
 from refsim.vkgraph.read import Blob
-from refsim.vkgraph.schema import DATATYPES, Null, OperatorCall, ValueList, VkGraph, VkTensor
+from refsim.vkgraph.schema import DATATYPES, Null, OperatorCall, Value, ValueList, VkGraph, VkTensor
 
 #: VkTensor.datatype name -> NumPy dtype of the logical elements.
 DTYPES = {
@@ -73,7 +74,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the graph. ``desc`` is its buffer if it is int8 or float32 and not a constant."""
+    """A tensor of the graph. ``desc`` is its buffer if it is int8 in a packed layout, or float32 in another."""
 
     id: int
     shape: tuple[int, ...]
@@ -84,7 +85,7 @@ class Tensor:
 
     @property
     def desc(self) -> TensorDesc | None:
-        if self.layout is None or self.dtype not in (np.int8, np.float32):
+        if self.layout is None or self.dtype != (np.int8 if self.layout.packed_int8 else np.float32):
             return None
         return TensorDesc(self.shape or (1,), self.layout)
 
@@ -108,7 +109,7 @@ def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
     """Resolve, bind and check a delegate. Errors name the delegate, the node and the argument."""
     target = target or Target()
     source = blob.graph
-    layouts = resolve_layouts(source, target)
+    layouts = resolve_layouts(source, target, where)
     tensors = {
         number: _tensor(blob, number, value, layouts.get(number), where)
         for number, value in enumerate(source.values)
@@ -116,22 +117,28 @@ def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
     }
     nodes = []
     for number, operator in enumerate(source.chain):
-        place = f"{where}: node {number} {operator.name}"
-        try:
+        with _placed(where, number, operator):
             nodes.append(_node(source, tensors, number, operator, target))
-        except RefsimError as error:
-            raise type(error)(
-                f"{place}: {error.where}", error.what, got=error.got, need=error.need
-            ) from error
     graph = Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
+    _check_interface(graph)
     _check_order(graph)
     return graph
+
+
+@contextmanager
+def _placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
+    """Errors raised inside name the delegate and the node too."""
+    try:
+        yield
+    except RefsimError as error:
+        place = f"{where}: node {number} {operator.name}: {error.where}"
+        raise type(error)(place, error.what, got=error.got, need=error.need) from error
 
 
 # --- layouts ---------------------------------------------------------------------------------------------
 
 
-def resolve_layouts(graph: VkGraph, target: Target) -> dict[int, Layout]:
+def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dict[int, Layout]:
     """Layout of every tensor value; the dynamic convolution layout becomes a concrete one.
 
     First pass: q8ta_conv2d gives its input 4C if it will use im2col, else 4C1W; q8ta_conv2d_dw gives 4C1W. Second
@@ -147,15 +154,17 @@ def resolve_layouts(graph: VkGraph, target: Target) -> dict[int, Layout]:
     def dynamic(number: int) -> bool:
         return layouts[number] is PACKED_CONV2D
 
-    for operator in graph.chain:
+    for number, operator in enumerate(graph.chain):
         op = OPS.serialized(operator.name)
-        if op is None or op.input_layout is None:
+        if op is None or op.input_layout is None or len(operator.args) != len(op.args):
             continue
-        source, result = operator.args[0], operator.args[-1]
-        if isinstance(graph.values[source], VkTensor) and dynamic(source):
-            layouts[source] = op.input_layout(
-                _params(op, graph, operator), _dims(graph, source), _dims(graph, result), target
-            )
+        source, x, out = operator.args[0], graph.values[operator.args[0]], graph.values[operator.args[-1]]
+        if not (_is_image(x) and _is_image(out)):
+            continue  # `build` refuses the node
+        if dynamic(source):
+            with _placed(where, number, operator):
+                params = _params(op, graph, operator)
+            layouts[source] = op.input_layout(params, x.dims, out.dims, target)
     for operator in graph.chain:
         tensors = [a for a in operator.args if isinstance(graph.values[a], VkTensor)]
         known = [layouts[a] for a in tensors if layouts[a].packed_int8 and not dynamic(a)]
@@ -173,10 +182,8 @@ def _layout(value: int, number: int) -> Layout:
     return BY_SCHEMA_VALUE[value]
 
 
-def _dims(graph: VkGraph, number: int) -> tuple[int, ...]:
-    value = graph.values[number]
-    assert isinstance(value, VkTensor)
-    return value.dims
+def _is_image(value: Value) -> TypeGuard[VkTensor]:
+    return isinstance(value, VkTensor) and len(value.dims) >= 3
 
 
 # --- values ----------------------------------------------------------------------------------------------
@@ -281,6 +288,21 @@ def _constant(graph: VkGraph, tensors: dict[int, Tensor], number: int, name: str
     if tensor is None or tensor.data is None:
         raise GraphError(name, "not a constant", got=f"value {number}", need="a tensor with stored data")
     return tensor.data
+
+
+def _check_interface(graph: Graph) -> None:
+    """Inputs and outputs are tensors; inputs are distinct and have no stored data."""
+    for what, numbers in (("input", graph.inputs), ("output", graph.outputs)):
+        for number in numbers:
+            if number not in graph.tensors:
+                raise GraphError(f"{graph.where}: {what}", "not a tensor", got=f"value {number}")
+    for number in graph.inputs:
+        if graph.tensors[number].data is not None:
+            raise GraphError(f"{graph.where}: input", "is a constant", got=f"value {number}")
+    if len(set(graph.inputs)) != len(graph.inputs):
+        raise GraphError(
+            f"{graph.where}: input", "given twice", got=list(graph.inputs), need="distinct values"
+        )
 
 
 def _check_order(graph: Graph) -> None:

@@ -160,6 +160,25 @@ class Part:
         ]
 
 
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _are_ints(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(map(_is_int, value))
+
+
+#: Annotation of a field of `Params` -> whether a value is one, and how an error calls it.
+_PARAM_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (_is_int, "an integer"),
+    "int | None": (lambda value: value is None or _is_int(value), "an integer or none"),
+    "float": (lambda value: _is_int(value) or isinstance(value, float | np.floating), "a number"),
+    "str": (lambda value: isinstance(value, str), "a string"),
+    "tuple[int, int]": (lambda value: _are_ints(value) and len(value) == 2, "two integers"),
+    "tuple[int, ...]": (_are_ints, "integers"),
+}
+
+
 def _words_of(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(value).view(np.int32)
 
@@ -210,14 +229,17 @@ class OpSpec:
         return self.of_kind(Kind.OUTPUT)[0]
 
     def make_params(self, values: Mapping[str, Any]) -> Any:
-        """`Params` from named values; ParameterError for a name that the operator does not have, or that is missing."""
-        names = {f.name for f in fields(self.params)}
-        lacking = [f.name for f in fields(self.params) if f.default is MISSING and f.name not in values]
+        """`Params` from named values; ParameterError for one that is unknown, missing or of another type."""
+        known = {f.name: f for f in fields(self.params)}
+        lacking = [name for name, row in known.items() if row.default is MISSING and name not in values]
         if lacking:
             raise ParameterError(self.name, "a parameter is missing", need=", ".join(lacking))
-        for name in values:
-            if name not in names:
-                raise ParameterError(self.name, "unknown parameter", got=name, need=", ".join(sorted(names)))
+        for name, value in values.items():
+            if name not in known:
+                raise ParameterError(self.name, "unknown parameter", got=name, need=", ".join(sorted(known)))
+            fits, need = _PARAM_TYPES[str(known[name].type)]
+            if not fits(value):
+                raise ParameterError(self.name, f"{name} has the wrong type", got=repr(value)[:80], need=need)
         return self.params(**values)
 
     def bind(

@@ -28,7 +28,7 @@ class Operator:
         """GraphError, naming the node, for arguments that the operator does not take."""
         try:
             result = self.function(*args)
-        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        except Exception as error:  # torch and NumPy raise what they like for arguments out of a damaged file
             raise GraphError(where, f"{self.source} refuses the arguments: {error}") from error
         return tuple(result) if isinstance(result, tuple | list) else (result,)
 
@@ -56,15 +56,31 @@ def find(name: str, where: str) -> Operator:
     return Operator(name, "torch", _from_torch(match["space"], base, match["overload"], where))
 
 
+#: Codes of dtypes in a serialized graph; complex and quantized ones have no name here.
+_SCALAR_TYPES = {
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
+    11: "bool", 15: "bfloat16",
+}  # fmt: skip
+#: Arguments that say where and how a tensor lies in memory: nothing to an array.
+_PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "dim_order")
+
+
 def _from_torch(space: str, base: str, overload: str | None, where: str) -> Callable[..., Any]:
-    """A function over arrays that calls torch's functional overload."""
+    """A function over arrays that calls torch's functional overload; arguments come in the schema's order."""
     import torch
 
     packet = getattr(getattr(torch.ops, space, None), base, None)
     if packet is None:
         raise UnknownOperatorError(where, "torch does not know the operator", got=f"{space}.{base}")
-    out_form = overload is not None and (overload == "out" or overload.endswith("_out"))
-    function = packet if out_form or overload is None else getattr(packet, overload, packet)
+    named = overload or "default"
+    exact = getattr(packet, named, None)
+    if exact is None and overload is not None:
+        raise UnknownOperatorError(
+            where, "torch does not know the overload", got=named, need=", ".join(packet.overloads())
+        )
+    takes = [] if exact is None else [a for a in exact._schema.arguments if not a.is_out]
+    writes_out = exact is None or len(takes) < len(exact._schema.arguments)
+    function: Callable[..., Any] = packet if writes_out or exact is None else exact
 
     def to_torch(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -72,7 +88,17 @@ def _from_torch(space: str, base: str, overload: str | None, where: str) -> Call
         return [to_torch(item) for item in value] if isinstance(value, tuple) else value
 
     def call(*args: Any) -> Any:
-        result = function(*(to_torch(arg) for arg in args))
+        given, keywords = [to_torch(arg) for arg in args[len(takes) :]], {}
+        if takes and given:
+            raise TypeError(f"{len(args)} arguments, the operator takes {len(takes)}")
+        for argument, arg in zip(takes, args, strict=False):
+            if argument.name == "dtype" and isinstance(arg, int):
+                arg = getattr(torch, _SCALAR_TYPES[arg])
+            if not argument.kwarg_only:
+                given.append(to_torch(arg))
+            elif argument.name not in _PLACEMENT:
+                keywords[argument.name] = to_torch(arg)
+        result = function(*given, **keywords)
         many = result if isinstance(result, tuple | list) else (result,)
         return tuple(tensor.detach().numpy() for tensor in many)
 

@@ -6,7 +6,8 @@ order without the outputs, tensors as arrays, and gives one array or a tuple of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,19 @@ def permute_copy(x: np.ndarray, dims: Sequence[int]) -> np.ndarray:
     return np.ascontiguousarray(x.transpose(tuple(dims)))
 
 
+def _axis(dim: int, rank: int) -> int:
+    if not -rank <= dim < rank:
+        raise IndexError(f"dim {dim} of a tensor with {rank}")
+    return dim % rank
+
+
 def mean(
     x: np.ndarray, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> np.ndarray:
     """One addition after another in the order of memory, as kernels do it; NumPy's own sum pairs them."""
-    axes = tuple(d % x.ndim for d in dim) if dim else tuple(range(x.ndim))
+    if not np.issubdtype(x.dtype, np.floating) or dtype is not None:
+        raise TypeError(f"mean of {x.dtype} as dtype {dtype}, only of floats as they are")
+    axes = tuple(_axis(d, x.ndim) for d in dim) if dim else tuple(range(x.ndim))
     kept = [d for d in range(x.ndim) if d not in axes]
     rows = x.transpose((*kept, *axes)).reshape([x.shape[d] for d in kept] + [-1])
     total = np.add.accumulate(rows, axis=-1, dtype=x.dtype)[..., -1] / x.dtype.type(rows.shape[-1])
@@ -64,28 +73,59 @@ def _pair(value: Any, default: Any) -> tuple[int, int]:
     return (int(given[0]), int(given[-1]))
 
 
-def _windows(
-    x: np.ndarray, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, fill: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Windows (..., OH, OW, taps), and the row and column of each tap (OH, taps) and (OW, taps)."""
-    k, p, d = _pair(kernel, 1), _pair(padding, 0), _pair(dilation, 1)
-    s = _pair(stride, k)
-    places = []
-    for axis in (0, 1):
-        size = x.shape[x.ndim - 2 + axis]
-        span = size + 2 * p[axis] - d[axis] * (k[axis] - 1) - 1
-        count = -(-span // s[axis]) + 1 if ceil_mode else span // s[axis] + 1
-        if ceil_mode and (count - 1) * s[axis] >= size + p[axis]:  # the last window must begin inside
-            count -= 1
-        places.append(np.arange(count)[:, None] * s[axis] - p[axis] + np.arange(k[axis])[None] * d[axis])
-    height, width = x.shape[-2:]
-    framed = np.full((*x.shape[:-2], height + 1, width + 1), fill, x.dtype)
-    framed[..., :height, :width] = x
-    rows, columns = (
-        np.where((at >= 0) & (at < size), at, size) for at, size in zip(places, (height, width), strict=True)
-    )
-    taken = framed[..., rows[:, None, :, None], columns[None, :, None, :]]
-    return taken.reshape(*taken.shape[:-2], -1), rows, columns
+@dataclass(frozen=True)
+class _Window:
+    """A pooling window over an image: (height, width) pairs, and the output size that follows."""
+
+    size: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    ceil_mode: bool
+
+    def __post_init__(self) -> None:
+        for k, s, p, d in zip(self.kernel, self.stride, self.padding, self.dilation, strict=True):
+            if min(k, s, d) < 1 or not 0 <= p <= (d * (k - 1) + 1) // 2:
+                raise ValueError(f"no such window: kernel {k}, stride {s}, padding {p}, dilation {d}")
+        if min(self.out) < 1:
+            raise ValueError(f"the window {self.kernel} is larger than the image {self.size}")
+
+    @property
+    def out(self) -> tuple[int, int]:
+        return (self._count(0), self._count(1))
+
+    def _count(self, axis: int) -> int:
+        stride, padding = self.stride[axis], self.padding[axis]
+        span = self.size[axis] + 2 * padding - self.dilation[axis] * (self.kernel[axis] - 1) - 1
+        if not self.ceil_mode:
+            return span // stride + 1
+        count = -(-span // stride) + 1
+        return count - 1 if (count - 1) * stride >= self.size[axis] + padding else count  # must begin inside
+
+    def begins(self, axis: int) -> np.ndarray:
+        """The first row or column of each window, padding being negative."""
+        return np.arange(self.out[axis]) * self.stride[axis] - self.padding[axis]
+
+    def _useful(self, axis: int) -> range:
+        """The taps that lie in the image for some window: few, however large a kernel a file declares."""
+        begins, step = self.begins(axis), self.dilation[axis]
+        first = max(0, -(int(begins[-1]) // step))
+        last = min(self.kernel[axis] - 1, (self.size[axis] - 1 - int(begins[0])) // step)
+        return range(first, last + 1)
+
+    def taps(self, x: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """For each tap: values (..., OH, OW), which of them lie in the image, and their places in it (OH, OW)."""
+        height, width = self.size
+        for i in self._useful(0):
+            rows = self.begins(0) + i * self.dilation[0]
+            for j in self._useful(1):
+                columns = self.begins(1) + j * self.dilation[1]
+                inside = np.logical_and.outer(
+                    (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
+                )
+                r, c = np.ix_(rows.clip(0, height - 1), columns.clip(0, width - 1))
+                yield x[..., r, c], inside, np.add.outer(rows * width, columns)
 
 
 def max_pool2d_with_indices(
@@ -96,12 +136,18 @@ def max_pool2d_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    taken, rows, columns = _windows(x, kernel, stride, padding, dilation, ceil_mode, -np.inf)
-    best = taken.argmax(-1)
-    flat = rows[:, None, :, None] * x.shape[-1] + columns[None, :, None, :]
-    flat = flat.reshape(*flat.shape[:2], -1)
-    index = np.take_along_axis(np.broadcast_to(flat, taken.shape), best[..., None], -1)[..., 0]
-    return taken.max(-1), index.astype(np.int64)
+    """The first of equal values wins, the last NaN over all."""
+    k = _pair(kernel, 1)
+    window = _Window(
+        x.shape[-2:], k, _pair(stride, k), _pair(padding, 0), _pair(dilation, 1), bool(ceil_mode)
+    )
+    best = np.zeros((*x.shape[:-2], *window.out), x.dtype)
+    index = np.full(best.shape, -1, np.int64)
+    for values, inside, places in window.taps(x):
+        better = inside & ((index < 0) | (values > best) | (values != values))
+        best = np.where(better, values, best)
+        index = np.where(better, places, index)
+    return best, index
 
 
 def avg_pool2d(
@@ -113,19 +159,20 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> np.ndarray:
-    taken, rows, columns = _windows(x, kernel, stride, padding, 1, ceil_mode, 0.0)
-    total = np.add.accumulate(taken, axis=-1, dtype=x.dtype)[..., -1]
+    """One addition after another, row by row."""
+    k = _pair(kernel, 1)
+    window = _Window(x.shape[-2:], k, _pair(stride, k), _pair(padding, 0), (1, 1), bool(ceil_mode))
+    total = np.zeros((*x.shape[:-2], *window.out), x.dtype)
+    for values, inside, _ in window.taps(x):
+        total = np.where(inside, total + values, total)
     if divisor_override:
         return total / x.dtype.type(divisor_override)
-    (kh, kw), (ph, pw), (sh, sw) = _pair(kernel, 1), _pair(padding, 0), _pair(stride, _pair(kernel, 1))
     counts = []
-    for at, size, k, p, s in ((rows, x.shape[-2], kh, ph, sh), (columns, x.shape[-1], kw, pw, sw)):
-        if count_include_pad:
-            begin = np.arange(len(at)) * s - p
-            counts.append(np.minimum(begin + k, size + p) - begin)
-        else:
-            counts.append((at < size).sum(1))
-    return (total / np.outer(*counts).astype(x.dtype)).astype(x.dtype)
+    for axis in (0, 1):
+        first, edge = window.begins(axis), window.padding[axis] if count_include_pad else 0
+        last = np.minimum(first + k[axis], window.size[axis] + edge)
+        counts.append((last - np.maximum(first, -edge)).astype(x.dtype))
+    return total / np.outer(*counts)
 
 
 TABLE: dict[str, Callable[..., Any]] = {
