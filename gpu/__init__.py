@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refsim_gpu.executor import KomputeExecutor
+    from refsim_gpu.worker import IsolatedExecutor
 
 
-def open_executor(index: int = 0) -> KomputeExecutor:
-    """The executor of Vulkan device ``index``; DeviceError or MissingDependencyError if there is none."""
-    from refsim_gpu import executor
+def open_executor(index: int = 0) -> IsolatedExecutor:
+    """The executor of Vulkan device ``index``, in a process of its own; DeviceError or MissingDependencyError."""
+    from refsim_gpu.worker import IsolatedExecutor
 
-    return executor.open_executor(index)
+    executor = IsolatedExecutor(index)
+    executor.open()
+    return executor

@@ -7,7 +7,7 @@ graphs (refsim_gpu.session) put a download between dependent dispatches, which h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from refsim.executor import Executor
 from refsim.launch import MAX_PUSH_WORDS, Launch
 from refsim_gpu import spirv
 from refsim_gpu.kompute import Device
+
+if TYPE_CHECKING:
+    from refsim.graph import Graph
+    from refsim_gpu.session import GraphSession
 
 
 def guarded_words(words: np.ndarray) -> np.ndarray:
@@ -38,8 +42,10 @@ class KomputeExecutor(Executor):
             raise DeviceError(self.name, "no packed dot product", got=self.device.info.name)
         self.use_dot = has_dot if use_dot is None else use_dot
         self._code: dict[str, bytes] = {}
+        self._sessions: dict[int, GraphSession] = {}
 
     def close(self) -> None:
+        self._sessions.clear()
         self.device.close()
 
     def __enter__(self) -> KomputeExecutor:
@@ -85,6 +91,15 @@ class KomputeExecutor(Executor):
             local=launch.local,
             where=launch.shader,
         )
+
+    def session(self, graph: Graph) -> GraphSession:
+        """The graph with its weights uploaded and its dispatches recorded; the same one for the same graph."""
+        from refsim_gpu.session import GraphSession
+
+        known = self._sessions.get(id(graph))
+        if known is None or known.graph is not graph:
+            known = self._sessions[id(graph)] = GraphSession(self, graph)
+        return known
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         """Upload, dispatch, download; the output's guard words come back with it and are checked."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from refsim.buffer import PackedBuffer
 from refsim.errors import MissingDependencyError, ParameterError, RefsimError
 from refsim.launch import Launch
 from refsim.op import Call
+
+if TYPE_CHECKING:
+    from refsim.graph import Graph
 
 
 class Prepared:
@@ -24,6 +28,16 @@ class Prepared:
         self.consts = call.const_words()
 
 
+class Session(Protocol):
+    """A graph made ready on an executor: what a run needs is computed, uploaded and recorded once."""
+
+    def run(
+        self, inputs: Sequence[np.ndarray], number: int = 0, observe: Callable[[Any], None] | None = None
+    ) -> list[np.ndarray]:
+        """The graph's outputs as logical arrays; `observe` gets a `refsim.model.Event` of delegate `number`."""
+        ...
+
+
 class Executor(ABC):
     """Runs launches. Two executors given the same launch and the same input words write the same words."""
 
@@ -31,6 +45,10 @@ class Executor(ABC):
 
     def supports(self, launch: Launch) -> str | None:
         """None, or why this executor refuses the launch."""
+        return None
+
+    def session(self, graph: Graph) -> Session | None:
+        """The graph made ready, or None: then its nodes are run one by one."""
         return None
 
     @abstractmethod

@@ -121,25 +121,29 @@ def run_graph(
     observe: Observer | None = None,
 ) -> list[np.ndarray]:
     """Outputs of one delegate, as logical arrays."""
+    session = executor.session(graph)
+    if session is not None:
+        return session.run(inputs, number, observe)
     values: dict[int, PackedBuffer | np.ndarray] = {
         tensor.id: tensor.data for tensor in graph.tensors.values() if tensor.data is not None
     }
     if len(inputs) != len(graph.inputs):
         raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
     for value, array in zip(graph.inputs, inputs, strict=True):
-        values[value] = _stored(graph, value, array, graph.where)
+        values[value] = stored(graph, value, array, graph.where)
     for node in graph.nodes:
         begin = time.perf_counter()
-        outputs = _run_node(graph, node, values, executor)
+        outputs = run_node(graph, node, values, executor)
         values |= outputs
         if observe is not None:
             observe(Event(number, graph, node, outputs, time.perf_counter() - begin))
-    return [_logical(graph, values, value) for value in graph.outputs]
+    return [logical(graph, values, value) for value in graph.outputs]
 
 
-def _run_node(
+def run_node(
     graph: Graph, node: Node, values: Mapping[int, PackedBuffer | np.ndarray], executor: Executor
 ) -> dict[int, PackedBuffer | np.ndarray]:
+    """The outputs of one node by value id."""
     if node.prepared is not None:
         buffers = {name: values[value] for name, value in node.inputs.items()}
         return {node.outputs[0]: executor.run_prepared(node.prepared, buffers)}  # type: ignore[arg-type]
@@ -148,25 +152,25 @@ def _run_node(
     args = [_argument(graph, values, arg) for arg in node.args]
     results = operator.run(args, where)
     return {
-        value: _stored(graph, value, array, where)
-        for value, array in zip(node.outputs, results, strict=False)
+        value: stored(graph, value, array, where) for value, array in zip(node.outputs, results, strict=False)
     }
 
 
 def _argument(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], arg: Any) -> Any:
     if isinstance(arg, Ref):
-        return _logical(graph, values, arg.id)
+        return logical(graph, values, arg.id)
     if isinstance(arg, tuple) and any(isinstance(item, Ref) for item in arg):
         return tuple(_argument(graph, values, item) for item in arg)
     return arg
 
 
-def _logical(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], value: int) -> np.ndarray:
+def logical(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], value: int) -> np.ndarray:
+    """A value as an array of the shape that the graph declares."""
     held = values[value]
     return held.unpack().reshape(graph.tensors[value].shape) if isinstance(held, PackedBuffer) else held
 
 
-def _stored(graph: Graph, value: int, array: np.ndarray, where: str) -> PackedBuffer | np.ndarray:
+def stored(graph: Graph, value: int, array: np.ndarray, where: str) -> PackedBuffer | np.ndarray:
     """An array as the graph holds it: packed in the value's layout if it is int8 or float32."""
     tensor = graph.tensors[value]
     if tuple(array.shape) != tensor.shape:

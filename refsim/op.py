@@ -221,6 +221,9 @@ class OpSpec:
     max_rank: int = 4
     point: Callable[..., tuple[Any, Any, Any]] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (op_named, (self.name,))  # functions do not travel; the other process has its own
+
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.kind is kind)
 
@@ -412,3 +415,8 @@ class _Registry(Mapping[str, OpSpec]):
 
 
 OPS = _Registry()
+
+
+def op_named(name: str) -> OpSpec:
+    """The operator of that name; UnknownOperatorError if there is none."""
+    return OPS[name]
