@@ -1,0 +1,315 @@
+"""Check the golden corpus, show what it covers, or write it anew."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import executors_option, json_option
+from refsim.cli._output import print_json, print_table
+from refsim.errors import ParameterError
+from refsim.golden import verify as checks
+from refsim.golden.check import SAME as SAME_BYTES
+from refsim.golden.check import Result
+from refsim.golden.store import Corpus, default_root
+
+MOST_SHOWN = 20
+
+
+@click.group("golden")
+def command() -> None:
+    """The corpus of cases with their bytes. Each of these takes --json."""
+
+
+def root_option(function: Any) -> Any:
+    return click.option("--root", metavar="DIR", help="The corpus (golden/ beside the package).")(function)
+
+
+def _root(given: str | None) -> Path:
+    return Path(given) if given else default_root()
+
+
+# --- verify ----------------------------------------------------------------------------------------------
+
+
+@command.command("verify")
+@click.argument("cases", nargs=-1)
+@root_option
+@executors_option
+@click.option("--workers", type=click.IntRange(1, 256), default=2, show_default=True, help="Processes.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=checks.CASE_SECONDS, help="Most for one case.")
+@click.option("--results", metavar="FILE", help="Write each case's results there, JSON lines, as they come.")
+@click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
+@json_option
+def verify(
+    cases: tuple[str, ...],
+    root: str | None,
+    executors: str,
+    workers: int,
+    seconds: float,
+    results: str | None,
+    resume: bool,
+    as_json: bool,
+) -> int:
+    """Check files, definitions and executors on the whole corpus, or on CASES: operators or OPERATOR/NUMBER."""
+    corpus = Corpus(_root(root))
+    names = executors.split(",")
+    begin = time.monotonic()
+    damaged = corpus.damaged()
+    done, found = _verified(corpus, cases, names, workers, seconds, results, resume)
+    failed = checks.failures(found)
+    same = not damaged and not failed
+    table = checks.tally(found)
+    if as_json:
+        facts = {
+            "root": str(corpus.root), "cases": len({r.case for r in found}), "resumed": done,
+            "seconds": round(time.monotonic() - begin, 3), "damaged_files": damaged,
+            "executors": {name: dict(counts) for name, counts in table.items()},
+            "failures": [r.as_json() for r in failed], "same": same,
+        }  # fmt: skip
+        print_json("golden verify", facts)
+        return SAME if same else DIFFERENT
+    for text in damaged:
+        click.echo(f"{corpus.root}: {text}")
+    statuses = sorted(
+        {status for counts in table.values() for status in counts}, key=lambda s: s != SAME_BYTES
+    )
+    print_table(("executor", *statuses), [(n, *(counts[s] for s in statuses)) for n, counts in table.items()])
+    for result in failed[:MOST_SHOWN]:
+        _print_failure(result, names)
+    if len(failed) > MOST_SHOWN:
+        click.echo(f"... {len(failed) - MOST_SHOWN} more")
+    click.echo(
+        f"{len({r.case for r in found})} cases, {len(failed)} failures, {time.monotonic() - begin:.0f} s"
+    )
+    return SAME if same else DIFFERENT
+
+
+def _print_failure(result: Result, executors: Sequence[str]) -> None:
+    detail = result.detail
+    click.echo(f"{result.case} {result.executor}: {result.status} {detail.get('message', '')}".rstrip())
+    if "digest" in detail:
+        click.echo(
+            f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}..."
+        )
+    if "differing" in detail:
+        click.echo(f"  {detail['differing']} differ; {'; '.join(detail['pattern'])}")
+    for cause in detail.get("causes", ()):
+        click.echo(f"  likely cause: {cause}")
+    case = result.case.removesuffix(".bytes")
+    click.echo(f"  refsim golden verify {case} -x {','.join(executors)}")
+
+
+def _verified(
+    corpus: Corpus,
+    cases: Sequence[str],
+    executors: Sequence[str],
+    workers: int,
+    seconds: float,
+    results: str | None,
+    resume: bool,
+) -> tuple[int, list[Result]]:
+    """(cases taken from earlier results, all results)."""
+    if resume and results is None:
+        raise click.UsageError("--resume needs --results FILE")
+    before: dict[str, list[Result]] = {}
+    state = checks.state(corpus, executors)
+    if results and resume and Path(results).exists():
+        before = checks.read_results(Path(results), state)
+    operators = _operators(corpus, cases)
+    wanted = {case for case in cases if "/" in case}
+    picked = wanted | {f"{case}.bytes" for case in wanted}
+    whole = {case for case in cases if "/" not in case}
+
+    def only(name: str) -> bool:
+        if name in before:
+            return False
+        return not cases or name in picked or name.partition("/")[0] in whole
+
+    work = checks.tasks(corpus, operators, only)
+    if cases and not work and not before:
+        raise ParameterError(
+            "golden verify", "no such case", got=", ".join(cases), need="OPERATOR or OPERATOR/NUMBER"
+        )
+    found = [result for rows in before.values() for result in rows]
+    with _log(results, state, before) as log, _progress(sum(len(task.cases) for task in work)) as advance:
+        for rows in checks.run(corpus, work, executors, workers, seconds):
+            found.extend(rows)
+            log(rows)
+            advance()
+    return len(before), found
+
+
+def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
+    chosen = sorted({case.partition("/")[0] for case in cases})
+    unknown = [name for name in chosen if name not in corpus.operators()]
+    if unknown:
+        raise ParameterError(
+            "golden verify", "no such operator", got=unknown[0], need=", ".join(corpus.operators())
+        )
+    return chosen
+
+
+@contextlib.contextmanager
+def _log(
+    path: str | None, state: dict[str, Any], before: dict[str, list[Result]]
+) -> Iterator[Callable[[Sequence[Result]], None]]:
+    """A function that appends a case's results to the file, whole lines at a time."""
+    if path is None:
+        yield lambda rows: None
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        checks.write_head(file, state)
+        for rows in before.values():
+            checks.write_row(file, rows)
+        yield lambda rows: checks.write_row(file, rows)
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on stderr if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    with Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("cases", total=total)
+        yield lambda: bar.advance(task)
+
+
+# --- coverage --------------------------------------------------------------------------------------------
+
+
+@command.command("coverage")
+@root_option
+@json_option
+def coverage(root: str | None, as_json: bool) -> int:
+    """Count operator x layouts x features; status 1 if anything legal or applicable does not occur."""
+    from refsim.golden import coverage as counting
+
+    corpus = Corpus(_root(root))
+    table = counting.count(entry.case for op in corpus.operators() for entry in corpus.entries(op))
+    whole = {op: len(checks.stored_names(corpus, op)) for op in corpus.operators()}
+    holes, facts = table.holes(), table.as_json()
+    total = sum(row["cases"] for row in facts.values())
+    if as_json:
+        content = {
+            "operators": facts,
+            "cases": total,
+            "whole": sum(whole.values()),
+            "holes": holes,
+            "same": not holes,
+        }
+        print_json("golden coverage", content)
+        return SAME if not holes else DIFFERENT
+    rows = []
+    for op, row in facts.items():
+        least_layouts = min(row["layouts"].values())
+        least = min(row["features"], key=lambda name: row["features"][name])
+        rows.append(
+            (
+                op,
+                row["cases"],
+                whole.get(op, 0),
+                len(row["layouts"]),
+                least_layouts,
+                len(row["features"]),
+                row["features"][least],
+                least,
+            )
+        )
+    columns = (
+        "operator",
+        "cases count",
+        "whole count",
+        "layouts count",
+        "least count",
+        "features count",
+        "rarest count",
+        "rarest",
+    )
+    print_table(columns, rows)
+    for hole in holes[:MOST_SHOWN]:
+        click.echo(f"hole: {hole}")
+    click.echo(f"{total} cases, {sum(whole.values())} of them whole, {len(holes)} holes")
+    return SAME if not holes else DIFFERENT
+
+
+# --- regen, new ------------------------------------------------------------------------------------------
+
+
+@command.command("regen")
+@click.argument("operators", nargs=-1)
+@root_option
+@click.option("--reason", default="", help="Why the corpus changes; without one nothing is written.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@json_option
+def regen(operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, as_json: bool) -> int:
+    """Compute the corpus, or OPERATORS of it, from the rules; show the difference; write it if there is a reason."""
+    from refsim.golden import regen as writing
+    from refsim.golden.rules import RULES
+
+    target = Path(root) if root else Path(__file__).parents[2] / "golden"
+    if not reason.strip() and not dry_run:
+        raise ParameterError("golden regen", "needs a reason", need="--reason TEXT, or --dry-run")
+    for name in operators:
+        if name not in RULES:
+            raise ParameterError("golden regen", "no rule for that operator", got=name, need=", ".join(RULES))
+    return _write(writing, target, operators or tuple(RULES), reason, dry_run, as_json, "regen")
+
+
+@command.command("new")
+@click.argument("operator")
+@root_option
+@json_option
+def new(operator: str, root: str | None, as_json: bool) -> int:
+    """Make the cases of OPERATOR, which has a rule in refsim/golden/rules.py and no cases yet."""
+    from refsim.golden import regen as writing
+    from refsim.golden.rules import RULES
+
+    target = Path(root) if root else Path(__file__).parents[2] / "golden"
+    if operator not in RULES:
+        raise ParameterError("golden new", "no rule for that operator", got=operator, need=", ".join(RULES))
+    if (target / "digests" / f"{operator}.jsonl").exists():
+        raise ParameterError(
+            "golden new", "the operator has cases", got=operator, need="golden regen --reason TEXT"
+        )
+    return _write(writing, target, (operator,), f"New operator {operator}", False, as_json, "new")
+
+
+def _write(
+    writing: Any, target: Path, operators: Sequence[str], reason: str, dry_run: bool, as_json: bool, verb: str
+) -> int:
+    corpus = writing.existing(target)
+    plans = []
+    with _progress(len(operators)) as advance:
+        for name in operators:
+            plans.append(writing.plan(name, corpus))
+            advance()
+    rows = [row for planned in plans for row in planned.change.lines()]
+    if not as_json:
+        for row in rows or ["nothing would change"]:
+            click.echo(row)
+    changed = any(planned.change for planned in plans)
+    if changed and not dry_run:
+        writing.write(target, plans, reason)
+    if as_json:
+        content = {
+            "root": str(target),
+            "changes": rows,
+            "written": changed and not dry_run,
+            "same": not changed,
+        }
+        print_json(f"golden {verb}", content)
+    elif changed and not dry_run:
+        click.echo(f"{target}: written; see {writing.CHANGELOG}")
+    return DIFFERENT if changed and dry_run else SAME

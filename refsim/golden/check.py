@@ -1,0 +1,103 @@
+"""One case of the corpus on some executors: the same bytes as the definition, and the digest as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from refsim.buffer import PackedBuffer
+from refsim.bytediff import diff
+from refsim.case import Bound, bind
+from refsim.errors import RefsimError
+from refsim.executor import Executor, executor_named
+from refsim.golden.casefile import Stored
+from refsim.golden.store import Entry, digest
+
+SAME, DIFFERENT, ERROR = "same", "different", "error"
+CRASHED, TIMEOUT = "crashed", "timeout"
+DEFINE = "define"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one executor made of one case; ``define`` stands for the NumPy definition against the corpus."""
+
+    case: str
+    executor: str
+    status: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"case": self.case, "executor": self.executor, "status": self.status, **self.detail}
+
+
+def open_executors(names: list[str]) -> dict[str, Executor]:
+    """Executor by name; raises what `executor_named` raises."""
+    return {name: executor_named(name) for name in names}
+
+
+def check_entry(entry: Entry, executors: Mapping[str, Executor]) -> Iterator[Result]:
+    """A case of the digests: definition against the digest, then each executor against the definition."""
+    try:
+        bound = bind(entry.case)
+        expected = bound.call.expected(bound.inputs)
+    except RefsimError as error:
+        yield Result(entry.name, DEFINE, ERROR, {"message": str(error)})
+        return
+    found = digest(bound.call, expected)
+    detail = {} if found == entry.sha256 else {"digest": found, "recorded": entry.sha256}
+    yield Result(entry.name, DEFINE, SAME if not detail else DIFFERENT, detail)
+    for name, executor in executors.items():
+        yield run(entry.name, name, executor, bound, expected)
+
+
+def check_stored(stored: Stored, entry: Entry | None, executors: Mapping[str, Executor]) -> Iterator[Result]:
+    """A whole case: the bytes of its files against the seed's, the definition and each executor against out.bin."""
+    bound = stored.bound
+    name = f"{stored.name}.bytes"
+    expected = bound.call.expected(bound.inputs)
+    detail = compared(bound, stored.expected, expected)
+    if not detail and entry is not None:
+        detail = _drawn_alike(bound, bind(entry.case))
+    yield Result(name, DEFINE, DIFFERENT if detail else SAME, detail)
+    for executor_name, executor in executors.items():
+        yield run(name, executor_name, executor, bound, stored.expected)
+
+
+def run(case: str, name: str, executor: Executor, bound: Bound, expected: PackedBuffer) -> Result:
+    """One executor on one case, every byte compared."""
+    try:
+        refused = next(filter(None, (executor.supports(step.launch) for step in bound.call.steps())), None)
+        if refused is not None:
+            return Result(case, name, ERROR, {"message": f"refused: {refused}"})
+        actual = executor.run_call(bound.call, bound.inputs)
+    except RefsimError as error:
+        return Result(case, name, ERROR, {"message": str(error)})
+    detail = compared(bound, expected, actual)
+    return Result(case, name, DIFFERENT if detail else SAME, detail)
+
+
+def compared(bound: Bound, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:
+    """Nothing if the buffers are equal, else how many cells differ, in which pattern and why."""
+    if np.array_equal(expected.raw, actual.raw):
+        return {}
+    report = diff(expected, actual, call=bound, limit=1)
+    return {
+        "differing": report.differing,
+        "pattern": list(report.shape),
+        "causes": [str(cause) for cause in report.causes[:3]],
+    }
+
+
+def _drawn_alike(stored: Bound, drawn: Bound) -> dict[str, Any]:
+    """Whether the seed still gives the stored inputs and constants."""
+    for name, buffer in stored.inputs.items():
+        if not np.array_equal(buffer.raw, drawn.inputs[name].raw):
+            return {"message": f"the seed no longer gives the stored input {name}"}
+    for name, value in stored.call.consts.items():
+        if not np.array_equal(np.asarray(value), np.asarray(drawn.call.consts[name])):
+            return {"message": f"the seed no longer gives the stored constant {name}"}
+    return {}

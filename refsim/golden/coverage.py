@@ -1,0 +1,270 @@
+"""What the corpus covers: operator x layouts x features, and the holes in it.
+
+A feature is a row: which operators it applies to, and which cases have it. Each must occur for each operator; those
+marked ``everywhere`` for each combination of layouts too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from math import gcd
+from typing import Any
+
+from refsim.case import STYLES
+from refsim.golden.rules import ZERO_POINTS, layouts_of
+from refsim.op import OPS, Case, Kind, OpSpec
+from refsim.ops._conv import ConvParams
+
+PRIMES = frozenset((2, 3, 5, 7, 11, 13, 17, 19, 23))
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One property of cases."""
+
+    name: str
+    applies: Callable[[OpSpec], bool]
+    has: Callable[[Case], bool]
+    everywhere: bool = True
+
+
+def _shape(case: Case) -> tuple[int, ...]:
+    return tuple(case.params.get("shape") or next(iter(case.inputs.values()))[0])
+
+
+def shape4(case: Case) -> tuple[int, ...]:
+    """(N, C, H, W) of the tensor that carries the sizes: the first input, or what is staged."""
+    shape = _shape(case)
+    padded = (1,) * (4 - len(shape)) + tuple(shape)
+    outer = 1
+    for size in padded[:-3]:
+        outer *= size
+    return (outer, *padded[-3:])
+
+
+def _always(op: OpSpec) -> bool:
+    return True
+
+
+def _image(op: OpSpec) -> bool:
+    """Operators whose sizes are free: not the linear ones."""
+    return op.channel_dim == -3
+
+
+def _any_rank(op: OpSpec) -> bool:
+    return _image(op) and not _is_conv(op) and op.name != "q8ta_pixel_shuffle"
+
+
+def _batches(op: OpSpec) -> bool:
+    return op.name != "q8ta_linear_gemv"
+
+
+def _free_channels(op: OpSpec) -> bool:
+    """Operators that take any number of channels."""
+    return _image(op) and op.name not in (
+        "q8ta_conv2d_dw",
+        "q8ta_conv2d_im2col",
+        "q8ta_im2col",
+        "q8ta_pixel_shuffle",
+    )
+
+
+def _is_conv(op: OpSpec) -> bool:
+    return issubclass(op.params, ConvParams)
+
+
+def _has_window(op: OpSpec) -> bool:
+    return _is_conv(op) and op.name != "q8ta_conv2d_pw"
+
+
+def _has_weights(op: OpSpec) -> bool:
+    return op.constants is not None
+
+
+def _param(name: str) -> Callable[[OpSpec], bool]:
+    return lambda op: any(f.name == name for f in fields(op.params))
+
+
+def _groups(op: OpSpec) -> bool:
+    return _is_conv(op) and op.name != "q8ta_conv2d_dw"
+
+
+def _pair(name: str, test: Callable[[int, int], bool]) -> Callable[[Case], bool]:
+    return lambda case: test(*case.params[name])
+
+
+def _zero_points(case: Case) -> list[int]:
+    return [v for k, v in case.params.items() if k.endswith("_zp") or k == "zp"]
+
+
+def _scales(case: Case) -> list[float]:
+    return [v for k, v in case.params.items() if k.endswith("scale")]
+
+
+def _scalars(op: OpSpec) -> bool:
+    return any(f.name.endswith("zp") for f in fields(op.params))
+
+
+def _several_scales(op: OpSpec) -> bool:
+    return sum(arg.kind is Kind.PARAM and arg.name.endswith("scale") for arg in op.args) > 1
+
+
+def _k(case: Case) -> int:
+    taps = (
+        case.params["kernel_size"][0] * case.params["kernel_size"][1] if "kernel_size" in case.params else 1
+    )
+    shape = next(iter(case.inputs.values()))[0]
+    return taps * (shape[-3] // case.params["groups"] if "groups" in case.params else shape[-1])
+
+
+def _several_blocks(case: Case) -> bool:
+    _, c, h, w = shape4(case)
+    return w > 4 and (c > 4 or h > 4)
+
+
+def _rows() -> Iterable[Feature]:
+    for residue in range(4):
+        for dim, name in ((3, "W"), (2, "H"), (1, "C")):
+            applies = _free_channels if name == "C" else _image
+
+            def has(case: Case, dim: int = dim, residue: int = residue) -> bool:
+                return shape4(case)[dim] % 4 == residue
+
+            yield Feature(f"{name} % 4 == {residue}", applies, has)
+    yield Feature("N >= 2", lambda op: _batches(op) and _image(op), lambda case: shape4(case)[0] >= 2)
+    yield Feature("N == 1", _image, lambda case: shape4(case)[0] == 1)
+    yield Feature(
+        "rows folded from leading dims",
+        lambda op: op.name == "q8ta_linear",
+        lambda c: len(c.inputs["x"][0]) > 2,
+    )
+    yield Feature("rank below 4", _any_rank, lambda case: len(_shape(case)) < 4, False)
+    yield Feature("rank above 4", lambda op: op.max_rank > 4, lambda c: len(c.inputs["x"][0]) > 4, False)
+    yield Feature("prime H and W", _image, lambda case: {*shape4(case)[2:]} <= PRIMES)
+    yield Feature("H != W", _image, lambda case: shape4(case)[2] != shape4(case)[3])
+    yield Feature("H and W without a common factor", _image, lambda case: gcd(*shape4(case)[2:]) == 1)
+    yield Feature("several blocks a row", _image, _several_blocks)
+    for zp in ZERO_POINTS[:5]:
+
+        def with_zp(case: Case, zp: int = zp) -> bool:
+            return zp in _zero_points(case)
+
+        yield Feature(f"zero point {zp}", _scalars, with_zp)
+    yield Feature(
+        "distinct scales", _several_scales, lambda case: len(set(_scales(case))) == len(_scales(case))
+    )
+    yield Feature(
+        "distinct zero points", _several_scales, lambda c: len(set(_zero_points(c))) == len(_zero_points(c))
+    )
+    for style in STYLES:
+
+        def of_style(case: Case, style: str = style) -> bool:
+            return case.style == style
+
+        yield Feature(f"data {style}", _always, of_style)
+    yield Feature("poisoned padding", _always, lambda case: case.poison)
+    yield Feature("zeroed padding", _always, lambda case: not case.poison)
+    for on, what in ((True, "bias"), (False, "no bias")):
+
+        def with_bias(case: Case, on: bool = on) -> bool:
+            return bool(case.features.get("bias")) is on
+
+        yield Feature(what, _has_weights, with_bias)
+    for activation in ("relu", "none"):
+
+        def activated(case: Case, activation: str = activation) -> bool:
+            return case.params["activation"] == activation
+
+        yield Feature(
+            f"activation {activation}", lambda op: _param("activation")(op) and _has_weights(op), activated
+        )
+    yield Feature("output channels % 4 != 0", lambda op: _has_weights(op) and op.name != "q8ta_conv2d_dw",
+                  lambda case: case.features["out_channels"] % 4 != 0)  # fmt: skip
+    yield Feature(
+        "K >= 256", lambda op: _has_weights(op) and op.name != "q8ta_conv2d_dw", lambda c: _k(c) >= 256
+    )
+    yield Feature("K > 100000", lambda op: op.channel_dim == -1, lambda case: _k(case) > 100_000)
+    yield Feature("stride > 1", _has_window, _pair("stride", lambda h, w: max(h, w) > 1))
+    yield Feature("unequal strides", _has_window, _pair("stride", lambda h, w: h != w))
+    yield Feature("padding", _has_window, _pair("padding", lambda h, w: max(h, w) > 0))
+    yield Feature("unequal padding", _has_window, _pair("padding", lambda h, w: h != w))
+    yield Feature("no padding", _has_window, _pair("padding", lambda h, w: h == w == 0))
+    yield Feature("unequal kernel", _has_window, _pair("kernel_size", lambda h, w: h != w))
+    dilates = lambda op: _has_window(op) and op.name != "q8ta_conv2d_transposed"  # noqa: E731
+    yield Feature("dilation", dilates, _pair("dilation", lambda h, w: max(h, w) > 1))
+    yield Feature("unequal dilation", dilates, _pair("dilation", lambda h, w: h != w))
+    yield Feature("output padding", lambda op: op.name == "q8ta_conv2d_transposed",
+                  _pair("output_padding", lambda h, w: max(h, w) > 0))  # fmt: skip
+    yield Feature("groups", _groups, lambda case: case.params["groups"] > 1)
+    yield Feature("alpha", _param("alpha"), lambda case: case.params["alpha"] != 1.0)
+    yield Feature("upscale 2", _param("upscale"), lambda case: case.params["upscale"] == 2)
+    yield Feature("upscale not 2", _param("upscale"), lambda case: case.params["upscale"] != 2)
+
+
+FEATURES: tuple[Feature, ...] = tuple(_rows())
+Layouts = tuple[str, ...]
+
+
+def layouts(case: Case) -> Layouts:
+    """Short names of a case's layouts, the output's last."""
+    return (*(row for _, row in case.inputs.values()), case.out_layout)
+
+
+@dataclass(frozen=True)
+class Table:
+    """How often each feature occurs, by operator and by operator and layouts."""
+
+    cases: Counter[tuple[str, Layouts]]
+    found: Counter[tuple[str, Layouts, str]]
+
+    def of_operator(self, op: str, feature: str) -> int:
+        return sum(self.found[op, names, feature] for names in combinations(op))
+
+    def holes(self) -> list[str]:
+        """What is legal, or a feature that applies, and does not occur."""
+        missing = []
+        for op in OPS:
+            for names in combinations(op):
+                where = f"{op} {' '.join(names[:-1])} -> {names[-1]}"
+                if not self.cases[op, names]:
+                    missing.append(f"{where}: no case")
+                    continue
+                for feature in FEATURES:
+                    if (
+                        feature.everywhere
+                        and feature.applies(OPS[op])
+                        and not self.found[op, names, feature.name]
+                    ):
+                        missing.append(f"{where}: {feature.name}")
+            for feature in FEATURES:
+                if feature.applies(OPS[op]) and not self.of_operator(op, feature.name):
+                    missing.append(f"{op}: {feature.name}")
+        return missing
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            op: {
+                "cases": sum(self.cases[op, names] for names in combinations(op)),
+                "layouts": {" ".join(names): self.cases[op, names] for names in combinations(op)},
+                "features": {f.name: self.of_operator(op, f.name) for f in FEATURES if f.applies(OPS[op])},
+            }
+            for op in OPS
+        }
+
+
+def combinations(op: str) -> list[Layouts]:
+    return [tuple(map(str, rows)) for rows in layouts_of(op)]
+
+
+def count(cases: Iterable[Case]) -> Table:
+    """The table of these cases."""
+    table = Table(Counter(), Counter())
+    for case in cases:
+        names = layouts(case)
+        table.cases[case.op, names] += 1
+        for feature in FEATURES:
+            if feature.applies(OPS[case.op]) and feature.has(case):
+                table.found[case.op, names, feature.name] += 1
+    return table

@@ -1,0 +1,318 @@
+"""The cases of the corpus, by rule: case number i of an operator is always the same, on every machine.
+
+Numbers count through the legal layouts of the operator first; within a combination of layouts the sizes run through
+every residue modulo 4 of W, H and C, and data styles, zero points, activations and biases through their values at
+periods without common factors. The rest (window, scales, sizes beyond the residues) is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+from typing import Any
+from zlib import crc32
+
+from refsim.case import STYLES
+from refsim.draw import Draw
+from refsim.layout import Layout
+from refsim.op import OPS, Case, Kind
+from refsim.qmath import inv_scale
+
+ZERO_POINTS = (-128, -1, 0, 1, 127, 5, -37)
+STYLE_NAMES = tuple(STYLES)
+SEEDS = 1 << 31
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a rule gets: the layouts, the case's number among those with the same layouts, and a source of draws."""
+
+    layouts: tuple[Layout, ...]
+    number: int
+    draw: Draw
+
+    @property
+    def style(self) -> str:
+        return STYLE_NAMES[self.number % len(STYLE_NAMES)]
+
+    @property
+    def relu(self) -> str:
+        return "relu" if self.number // 2 % 3 == 0 else "none"
+
+    @property
+    def bias(self) -> bool:
+        return self.number % 7 % 3 != 0
+
+    def zero_point(self, tensor: int) -> int:
+        """A different one for each tensor."""
+        return ZERO_POINTS[(self.number // (1 + 2 * tensor) + 3 * tensor) % len(ZERO_POINTS)]
+
+    def residue(self, dim: int) -> int:
+        """0 to 3 for W (0), H (1) and C (2); all 64 combinations in a row."""
+        return self.number // 4**dim % 4
+
+    def size(self, dim: int, most: int) -> int:
+        """A size of the slot's residue mod 4, up to about ``most``."""
+        return self.residue(dim) + 4 * self.draw.integer(0 if self.residue(dim) else 1, most // 4)
+
+    @property
+    def batch(self) -> int:
+        return (1, 2, 3, 2)[self.number // 3 % 4]
+
+
+Make = Callable[[Slot], tuple[dict[str, Any], dict[str, tuple[int, ...]], dict[str, Any]]]
+
+
+def _rounded(value: float) -> float:
+    """Six digits, so that the corpus stays readable."""
+    return float(f"{value:.6g}")
+
+
+def scales(slot: Slot, names: tuple[str, ...]) -> dict[str, float]:
+    """A scale per tensor, the output's last, as the style needs them."""
+    draw = slot.draw
+    moderate = {name: _rounded(draw.scale_moderate()) for name in names}
+    if slot.style == "ties":
+        return {name: draw.choice([0.25, 0.5]) for name in names[:-1]} | {names[-1]: draw.choice([0.5, 1.0])}
+    if slot.style == "near_ties":
+        base = moderate[names[-1]]
+        parts = {name: _rounded(base * draw.choice([0.5, 1.5, 0.25, 1.0])) for name in names[:-1]}
+        return parts | {names[-1]: base}
+    if slot.style == "saturation":
+        return moderate | {names[-1]: _rounded(moderate[names[0]] * draw.choice([0.25, 0.5, 0.75]))}
+    return moderate
+
+
+def quantization(slot: Slot, names: tuple[str, ...], zp: str = "_zp") -> dict[str, Any]:
+    """Scales and zero points of tensors, parameters NAME_scale and NAME_zp."""
+    found = scales(slot, names)
+    params: dict[str, Any] = {f"{name}_scale": found[name] for name in names}
+    return params | {f"{name}{zp}": slot.zero_point(i) for i, name in enumerate(names)}
+
+
+def shape4(slot: Slot) -> tuple[int, ...]:
+    """(N, C, H, W) of every residue, unequal H and W, more than one block per row as a rule."""
+    return (slot.batch, slot.size(2, 12), slot.size(1, 8), slot.size(0, 16))
+
+
+def _ranked(slot: Slot, most: int) -> tuple[int, ...]:
+    """Now and then another rank than 4."""
+    shape = shape4(slot)
+    rank = slot.draw.choice([1, 2, 3, 5, 6, 7, 8][: 3 if most == 4 else 7]) if slot.draw.chance(12) else 4
+    return shape[4 - rank :] if rank <= 4 else (*(slot.draw.integer(1, 2) for _ in range(rank - 4)), *shape)
+
+
+def _add(slot: Slot) -> Any:
+    alpha = slot.draw.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
+    shape = _ranked(slot, 4)
+    return {**quantization(slot, ("a", "b", "out")), "alpha": alpha}, {"a": shape, "b": shape}, {}
+
+
+def _relu(slot: Slot) -> Any:
+    return quantization(slot, ("in", "out")), {"x": _ranked(slot, 4)}, {}
+
+
+def _clone(slot: Slot) -> Any:
+    return {}, {"x": _ranked(slot, 4)}, {}
+
+
+def _convert(slot: Slot) -> Any:
+    scale = slot.draw.choice([0.5, 0.25]) if slot.style == "ties" else _rounded(slot.draw.scale_moderate())
+    return {"scale": scale, "zp": slot.zero_point(0)}, {"x": _ranked(slot, 8)}, {}
+
+
+def _stage(slot: Slot) -> Any:
+    shape = _ranked(slot, 4)
+    return {"shape": shape}, {"x": (prod(shape),)}, {}
+
+
+def _shuffle(slot: Slot) -> Any:
+    draw = slot.draw
+    r = draw.choice([2, 2, 2, 1, 3])
+    params = quantization(slot, ("in", "out"))
+    out_scale = params.pop("out_scale")
+    if slot.number % 5 % 3 == 0:  # quantized alike: bytes move
+        out_scale, params["out_zp"] = params["in_scale"], params["in_zp"]
+    params |= {"out_inv_scale": float(inv_scale(out_scale)), "upscale": r}
+    channels = slot.size(2, 6) * r * r
+    return params, {"x": (slot.batch, channels, slot.size(1, 5), slot.size(0, 7))}, {}
+
+
+def _window(slot: Slot) -> dict[str, Any]:
+    """Kernel, stride, padding and dilation; the pairs have unequal sides as a rule."""
+    draw, i = slot.draw, slot.number
+
+    def pair(low: int, high: int) -> tuple[int, int]:
+        first = draw.integer(low, high)
+        return first, low + (first - low + draw.choice([0, 1, 1, 2])) % (high - low + 1)
+
+    return {
+        "kernel_size": pair(1, 4),
+        "stride": pair(1, 3) if i % 3 else (1, 1),
+        "padding": pair(0, 3) if i % 4 else (0, 0),
+        "dilation": pair(1, 3) if i % 5 > 2 else (1, 1),
+    }
+
+
+def _image(slot: Slot, params: Mapping[str, Any], channels: int) -> dict[str, tuple[int, ...]]:
+    """An image that the window fits into, its height and width of the slot's residues."""
+    sides = []
+    for axis, (dim, most) in enumerate(((1, 8), (0, 12))):
+        dilation = params.get("dilation", (1, 1))[axis]
+        least = dilation * (params["kernel_size"][axis] - 1) + 1 - 2 * params["padding"][axis]
+        side = slot.size(dim, most)
+        sides.append(side + 4 * max(0, -(-(least - side) // 4)))
+    return {"x": (slot.batch, channels, *sides)}
+
+
+def _conv_params(slot: Slot, window: dict[str, Any], groups: int) -> dict[str, Any]:
+    rest = {"groups": groups, "activation": slot.relu}
+    return {**quantization(slot, ("in", "out")), **window, **rest}
+
+
+def _channels(slot: Slot, whole_words: bool) -> tuple[int, int, int]:
+    """(groups, input channels, output channels); one case in eight has many input channels."""
+    draw, i = slot.draw, slot.number
+    groups = (1, 1, 2, 1, 3)[i % 5]
+    if groups > 1:
+        return groups, 4 * groups * draw.integer(1, 2), 4 * groups * draw.integer(1, 2)
+    channels = slot.size(2, 8)
+    if i % 8 == 5:
+        channels += draw.choice([64, 128, 256])
+    return 1, (channels + 3) // 4 * 4 if whole_words else channels, slot.residue(2) ^ 3 or draw.integer(1, 13)
+
+
+def _conv(slot: Slot, whole_words: bool = False) -> Any:
+    groups, channels, out = _channels(slot, whole_words)
+    params = _conv_params(slot, _window(slot), groups)
+    return params, _image(slot, params, channels), {"out_channels": out, "bias": slot.bias}
+
+
+def _conv_words(slot: Slot) -> Any:
+    return _conv(slot, whole_words=True)
+
+
+def _depthwise(slot: Slot) -> Any:
+    channels = 4 * slot.draw.integer(1, 5)
+    params = _conv_params(slot, _window(slot), channels)
+    return params, _image(slot, params, channels), {"out_channels": channels, "bias": slot.bias}
+
+
+def _pointwise(slot: Slot) -> Any:
+    groups, channels, out = _channels(slot, whole_words=False)
+    window = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+    params = _conv_params(slot, window, groups)
+    return params, _image(slot, params, channels), {"out_channels": out, "bias": slot.bias}
+
+
+def _transposed(slot: Slot) -> Any:
+    draw = slot.draw
+    groups, channels, out = _channels(slot, whole_words=False)
+    window = _window(slot)
+    kernel, stride = window["kernel_size"], window["stride"]
+    window |= {
+        "dilation": (1, 1),
+        "padding": tuple(draw.integer(0, (k - 1) // 2) for k in kernel),
+        "output_padding": tuple(draw.integer(0, s - 1) for s in stride),
+    }
+    params = _conv_params(slot, window, groups)
+    image = {"x": (slot.batch, channels, slot.size(1, 5), slot.size(0, 7))}
+    return params, image, {"out_channels": out, "bias": slot.bias}
+
+
+def _im2col(slot: Slot) -> Any:
+    groups = (1, 1, 2)[slot.number % 3]
+    params = {"in_scale": 1.0, "in_zp": slot.zero_point(0), "out_scale": 1.0, "out_zp": 0, "groups": groups}
+    params |= _window(slot)
+    return params, _image(slot, params, 4 * groups * slot.draw.integer(1, 3)), {}
+
+
+def _linear_params(slot: Slot) -> dict[str, Any]:
+    return {**quantization(slot, ("in", "out")), "activation": slot.relu}
+
+
+#: K of the two linear operators: mostly small, some that need every bit of the accumulator.
+_LARGE_K = (1024, 4096, 16384, 131068)
+
+
+def _k(slot: Slot) -> tuple[int, int]:
+    """(K, most outputs): few outputs where K is large."""
+    if slot.number % 11 == 3:
+        k = _LARGE_K[slot.number // 11 % len(_LARGE_K)]
+        return k, 6 if k <= 4096 else 2
+    return 4 * slot.draw.integer(1, 24), 21
+
+
+def _linear(slot: Slot) -> Any:
+    k, most = _k(slot)
+    lead = slot.draw.choice([(), (), (2,), (2, 3)])
+    rows = slot.size(1, 8) if k < 1024 else 1 + slot.residue(1)
+    features = {"out_channels": min(slot.size(0, 20), most), "bias": slot.bias}
+    return _linear_params(slot), {"x": (*(lead if k < 1024 else ()), rows, k)}, features
+
+
+def _gemv(slot: Slot) -> Any:
+    k, most = _k(slot)
+    lead = slot.draw.choice([(), (1,), (1, 1)])
+    return (
+        _linear_params(slot),
+        {"x": (*lead, k)},
+        {"out_channels": min(slot.size(0, 40), most), "bias": slot.bias},
+    )
+
+
+#: Operator -> how many cases, and the rule that makes one.
+RULES: dict[str, tuple[int, Make]] = {
+    "int8x4_to_nchw": (640, _clone),
+    "nchw_to_int8x4": (640, _stage),
+    "q8ta_add": (2240, _add),
+    "q8ta_clone": (1600, _clone),
+    "q8ta_conv2d": (1440, _conv),
+    "q8ta_conv2d_dw": (1440, _depthwise),
+    "q8ta_conv2d_general": (1440, _conv),
+    "q8ta_conv2d_im2col": (1440, _conv_words),
+    "q8ta_conv2d_pw": (1280, _pointwise),
+    "q8ta_conv2d_transposed": (1440, _transposed),
+    "q8ta_dequantize": (1200, _convert),
+    "q8ta_im2col": (640, _im2col),
+    "q8ta_linear": (960, _linear),
+    "q8ta_linear_gemv": (960, _gemv),
+    "q8ta_pixel_shuffle": (1200, _shuffle),
+    "q8ta_quantize": (1440, _convert),
+    "q8ta_relu": (1040, _relu),
+}
+
+
+@cache
+def layouts_of(name: str) -> tuple[tuple[Layout, ...], ...]:
+    """Every legal combination of layouts: those of the inputs, then the output's."""
+    op = OPS[name]
+    tensors = [*op.of_kind(Kind.INPUT), op.output]
+    found = []
+    for rows in product(*(arg.layouts for arg in tensors)):
+        infos = {row.packed_dim_info for arg, row in zip(tensors, rows, strict=True) if arg.name in op.sync}
+        if len(infos) <= 1:
+            found.append(rows)
+    return tuple(found)
+
+
+def case(name: str, number: int) -> Case:
+    """Case ``number`` of an operator."""
+    combinations = layouts_of(name)
+    draw = Draw(crc32(name.encode()) << 20 | number)
+    slot = Slot(combinations[number % len(combinations)], number // len(combinations), draw)
+    params, shapes, features = RULES[name][1](slot)
+    inputs = {key: (shape, str(row)) for (key, shape), row in zip(shapes.items(), slot.layouts, strict=False)}
+    return Case(
+        name, params, inputs, str(slot.layouts[-1]), draw.integer(0, SEEDS - 1), features,
+        style=slot.style, poison=slot.number % 4 != 3,
+    )  # fmt: skip
+
+
+def cases(name: str) -> Iterator[Case]:
+    """All cases of an operator, in order."""
+    for number in range(RULES[name][0]):
+        yield case(name, number)

@@ -1,0 +1,177 @@
+"""The corpus on disk: one file of digests and one zip file of whole cases per operator, and SHA256SUMS over all.
+
+digests/OP.jsonl has a line per case: its number, all that makes its data, and the SHA-256 of the bytes that the
+operator defines in its output. cases/OP.zip has some of the same cases as case directories, every byte of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refsim import atomic
+from refsim.buffer import PackedBuffer
+from refsim.errors import FormatError
+from refsim.golden.casefile import Files, Stored, read, sha256
+from refsim.op import Call, Case
+
+SUMS = "SHA256SUMS"
+MAX_LINE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of digests: the case and what its defined bytes hash to."""
+
+    number: int
+    case: Case
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.op}/{self.number:04d}"
+
+
+def digest(call: Call, buffer: PackedBuffer) -> str:
+    """SHA-256 of the bytes that the operator defines, in buffer order; all of them in a float buffer."""
+    defined = call.device_defined()
+    return sha256(buffer.raw[defined] if buffer.desc.is_int8 else buffer.raw)
+
+
+def line(entry: Entry) -> str:
+    """An entry as one line of JSON."""
+    case = entry.case
+    info: dict[str, Any] = {
+        "case": entry.number,
+        "inputs": {name: [list(shape), layout] for name, (shape, layout) in case.inputs.items()},
+        "out": case.out_layout,
+        "params": {k: list(v) if isinstance(v, tuple) else v for k, v in case.params.items()},
+        "features": dict(case.features),
+        "style": case.style,
+        "poison": case.poison,
+        "seed": case.seed,
+        "sha256": entry.sha256,
+    }
+    return json.dumps(info, separators=(",", ":"))
+
+
+def parse(op: str, text: str, where: str) -> Entry:
+    """The inverse of `line`; FormatError if it is none."""
+    try:
+        info = json.loads(text)
+        params = {k: tuple(v) if isinstance(v, list) else v for k, v in info["params"].items()}
+        inputs = {name: (tuple(shape), layout) for name, (shape, layout) in info["inputs"].items()}
+        case = Case(
+            op, params, inputs, info["out"], info["seed"], info["features"],
+            style=info["style"], poison=info["poison"],
+        )  # fmt: skip
+        return Entry(int(info["case"]), case, str(info["sha256"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(where, "not a line of digests", got=repr(error)[:200]) from error
+
+
+class Corpus:
+    """A folder of golden data."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        if not (self.root / SUMS).is_file():
+            raise FormatError(str(self.root), "holds no corpus", need=f"a folder with {SUMS}")
+
+    def operators(self) -> list[str]:
+        return sorted(path.stem for path in (self.root / "digests").glob("*.jsonl"))
+
+    def entries(self, op: str) -> Iterator[Entry]:
+        """The digests of one operator, in order."""
+        path = self.root / "digests" / f"{op}.jsonl"
+        try:
+            with open(path, encoding="ascii") as file:
+                for number, text in enumerate(file, 1):
+                    yield parse(op, text, f"{path}:{number}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FormatError(str(path), "cannot be read", got=error) from error
+
+    def entry(self, name: str) -> Entry:
+        """The entry of a name such as q8ta_add/0007; FormatError if there is none."""
+        op, _, number = name.partition("/")
+        if op in self.operators() and number.isdecimal():
+            for entry in self.entries(op):
+                if entry.number == int(number):
+                    return entry
+        raise FormatError(str(self.root), "no such case", got=name, need="OPERATOR/NUMBER as in digests/")
+
+    def stored(self, op: str) -> Iterator[Stored]:
+        """The whole cases of one operator."""
+        path = self.root / "cases" / f"{op}.zip"
+        if not path.exists():
+            return
+        try:
+            archive = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise FormatError(str(path), "cannot be read", got=error) from error
+        with archive:
+            for name in sorted({n.partition("/")[0] for n in archive.namelist()}):
+                yield read(Files(f"{path}!{name}", archive=archive), f"{op}/{name}")
+
+    def damaged(self) -> list[str]:
+        """What does not agree with SHA256SUMS: files that changed, are missing, or are not listed."""
+        listed = sums(self.root / SUMS)
+        present = {str(path.relative_to(self.root)): path for path in data_files(self.root)}
+        found = [f"{name}: missing" for name in sorted(listed.keys() - present.keys())]
+        found += [f"{name}: not listed in {SUMS}" for name in sorted(present.keys() - listed.keys())]
+        for name in sorted(listed.keys() & present.keys()):
+            if file_sha256(present[name]) != listed[name]:
+                found.append(f"{name}: changed")
+        return found
+
+
+def default_root() -> Path:
+    """golden/ beside the package, as in a checkout; FormatError elsewhere."""
+    root = Path(__file__).parents[2] / "golden"
+    if not (root / SUMS).is_file():
+        raise FormatError(
+            "golden corpus", "not beside the package", got=str(root), need="--root with a corpus"
+        )
+    return root
+
+
+def data_files(root: Path) -> Iterator[Path]:
+    """Every file that SHA256SUMS covers: all but itself, prose and hidden files."""
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.name != SUMS and path.suffix != ".md" and not path.name.startswith("."):
+            yield path
+
+
+def file_sha256(path: Path) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def sums(path: Path) -> Mapping[str, str]:
+    """Name -> digest of a file as sha256sum writes it."""
+    found = {}
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(str(path), "cannot be read", got=error) from error
+    for number, row in enumerate(text.splitlines(), 1):
+        digest_, _, name = row.partition("  ")
+        if len(digest_) != 64 or not name:
+            raise FormatError(f"{path}:{number}", "not a line of sha256sum", got=row[:80])
+        found[name] = digest_
+    return found
+
+
+def write_sums(root: Path) -> None:
+    """SHA256SUMS anew, over what lies there."""
+    rows = [f"{file_sha256(path)}  {path.relative_to(root)}\n" for path in data_files(root)]
+    atomic.write(root / SUMS, "".join(rows).encode())

@@ -1,0 +1,295 @@
+"""Check the whole corpus: files, definitions, executors. Worker processes, so that a crash costs one case."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import refsim
+from refsim.errors import DeviceError, FormatError, RefsimError
+from refsim.golden.check import CRASHED, SAME, TIMEOUT, Result
+from refsim.golden.store import SUMS, Corpus, file_sha256
+
+CHUNK = 100
+CASE_SECONDS = 120.0  # the first case of a process also loads or compiles kernels
+
+
+@dataclass(frozen=True)
+class Task:
+    """Cases that a worker gets at once; ``kind`` is ``digests`` or ``bytes``."""
+
+    kind: str
+    op: str
+    cases: tuple[str, ...]
+
+    def key(self, case: str) -> str:
+        """The case's name in results."""
+        return f"{case}.bytes" if self.kind == "bytes" else case
+
+
+def tasks(
+    corpus: Corpus, operators: Sequence[str] | None = None, only: Callable[[str], bool] | None = None
+) -> list[Task]:
+    """All work, in chunks. ``only`` says by its name in results whether a case is wanted."""
+    found = []
+    for op in corpus.operators():
+        if operators and op not in operators:
+            continue
+        names = {
+            "bytes": sorted(stored_names(corpus, op)),
+            "digests": [entry.name for entry in corpus.entries(op)],
+        }
+        for kind, cases in names.items():
+            task = Task(kind, op, ())
+            wanted = [case for case in cases if only is None or only(task.key(case))]
+            for at in range(0, len(wanted), CHUNK):
+                found.append(Task(kind, op, tuple(wanted[at : at + CHUNK])))
+    return found
+
+
+def stored_names(corpus: Corpus, op: str) -> set[str]:
+    """Names of the whole cases of an operator, without reading them."""
+    import zipfile
+
+    path = corpus.root / "cases" / f"{op}.zip"
+    if not path.exists():
+        return set()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {f"{op}/{name.partition('/')[0]}" for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile) as error:
+        raise FormatError(str(path), "cannot be read", got=error) from error
+
+
+class Worker:
+    """One child process and the task it is at."""
+
+    def __init__(self, root: Path, executors: Sequence[str], seconds: float) -> None:
+        self.seconds = seconds
+        self.timed_out = False
+        package = str(Path(refsim.__file__).parents[1])
+        path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "refsim.golden.worker", str(root), *executors],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        self._errors: list[str] = []
+        threading.Thread(target=self._drain, daemon=True).start()
+
+    def _drain(self) -> None:
+        assert self.process.stderr is not None
+        for text in self.process.stderr:
+            self._errors = [*self._errors[-20:], text.rstrip()]
+
+    def line(self) -> dict[str, Any] | None:
+        """The next line that the process wrote; None if it is gone."""
+        assert self.process.stdout is not None
+        timer = threading.Timer(self.seconds, self._kill)
+        timer.start()
+        try:
+            text = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+        return json.loads(text) if text.endswith("\n") else None
+
+    def _kill(self) -> None:
+        self.timed_out = True
+        self.process.kill()
+
+    def give(self, task: Task) -> bool:
+        """Send a task; False if the process is gone."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(
+                json.dumps({"kind": task.kind, "op": task.op, "cases": task.cases}) + "\n"
+            )
+            self.process.stdin.flush()
+        except OSError:
+            return False
+        return True
+
+    def end(self) -> str:
+        """Stop the process; its last words."""
+        assert self.process.stdin is not None
+        if self.process.poll() is None:
+            try:
+                self.process.stdin.close()
+                self.process.wait(10)
+            except (OSError, subprocess.TimeoutExpired):
+                self.process.kill()
+        self.process.wait()
+        return " | ".join(self._errors[-3:])
+
+
+def run(
+    corpus: Corpus,
+    work: Sequence[Task],
+    executors: Sequence[str],
+    workers: int = 1,
+    seconds: float = CASE_SECONDS,
+) -> Iterator[list[Result]]:
+    """The results of every case, as they come.
+
+    Raises DeviceError or another RefsimError if an executor cannot be opened. A worker that dies or takes longer
+    than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and goes on with a new process.
+    """
+    waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    for task in work:
+        waiting.put(task)
+    results: queue.SimpleQueue[list[Result] | RefsimError | None] = queue.SimpleQueue()
+    stop = threading.Event()
+    threads = [
+        threading.Thread(
+            target=_serve, args=(corpus.root, waiting, results, executors, seconds, stop), daemon=True
+        )
+        for _ in range(max(1, min(workers, len(work))))
+    ]
+    for thread in threads:
+        thread.start()
+    running = len(threads)
+    try:
+        while running:
+            found = results.get()
+            if isinstance(found, RefsimError):
+                raise found
+            if found is None:
+                running -= 1
+            else:
+                yield found
+    finally:
+        stop.set()
+
+
+def _serve(
+    root: Path,
+    waiting: queue.SimpleQueue[Task],
+    results: queue.SimpleQueue[list[Result] | RefsimError | None],
+    executors: Sequence[str],
+    seconds: float,
+    stop: threading.Event,
+) -> None:
+    worker: Worker | None = None
+    try:
+        while not stop.is_set():
+            try:
+                task = waiting.get_nowait()
+            except queue.Empty:
+                break
+            rest = list(task.cases)
+            while rest and not stop.is_set():
+                if worker is None:
+                    worker = _started(root, executors, seconds)
+                worker = _work(worker, Task(task.kind, task.op, tuple(rest)), executors, results, rest, stop)
+    except RefsimError as error:
+        results.put(error)
+    except Exception as error:  # anything else would leave the parent waiting
+        results.put(RefsimError("golden verify", "a worker's thread failed", got=repr(error)))
+    finally:
+        if worker is not None:
+            worker.end()
+        results.put(None)
+
+
+def _started(root: Path, executors: Sequence[str], seconds: float) -> Worker:
+    worker = Worker(root, executors, seconds)
+    hello = worker.line()
+    if hello is None or "ready" not in hello:
+        words = worker.end()
+        raise DeviceError(
+            "golden verify", "no worker could be started", got=(hello or {}).get("failed", words)
+        )
+    return worker
+
+
+def _work(
+    worker: Worker,
+    task: Task,
+    executors: Sequence[str],
+    results: queue.SimpleQueue[list[Result] | RefsimError | None],
+    rest: list[str],
+    stop: threading.Event,
+) -> Worker | None:
+    """Let a worker do a task; takes what is done off ``rest``. None if the worker was lost."""
+    alive = worker.give(task)
+    while rest and not stop.is_set():
+        line = worker.line() if alive else None
+        if line is None:
+            status = TIMEOUT if worker.timed_out else CRASHED
+            words = worker.end()
+            detail = {"message": f"exit status {worker.process.returncode}: {words}"}
+            results.put([Result(task.key(rest.pop(0)), " ".join(executors), status, detail)])
+            return None
+        rest.remove(line["case"])
+        results.put([_result(row) for row in line["results"]])
+    return worker
+
+
+def _result(row: dict[str, Any]) -> Result:
+    rest = {key: value for key, value in row.items() if key not in ("case", "executor", "status")}
+    return Result(row["case"], row["executor"], row["status"], rest)
+
+
+# --- results on disk -------------------------------------------------------------------------------------
+
+
+def state(corpus: Corpus, executors: Sequence[str]) -> dict[str, Any]:
+    """What results depend on: the corpus, every source file of the package and the shaders, the executors."""
+    found = hashlib.sha256()
+    package = Path(refsim.__file__).parent
+    shaders = package.parent / "shaders"
+    for path in sorted(
+        [*package.rglob("*.py"), *shaders.rglob("*.spv"), *(package.parent / "gpu").rglob("*.py")]
+    ):
+        found.update(path.read_bytes())
+    return {
+        "corpus": file_sha256(corpus.root / SUMS),
+        "sources": found.hexdigest(),
+        "executors": list(executors),
+    }
+
+
+def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Result]]:
+    """Case -> results of an earlier run; FormatError if it was of another corpus, of other sources or executors."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")
+        head, *rows = [json.loads(text) for text in lines[:-1]]  # the last is empty, or cut off by a kill
+    except (OSError, ValueError) as error:
+        raise FormatError(str(path), "not results of golden verify", got=error) from error
+    if head != {"golden verify": expected}:
+        raise FormatError(
+            str(path), "results of another state", need="the same corpus, sources and executors"
+        )
+    return {row["case"]: [_result(result) for result in row["results"]] for row in rows}
+
+
+def write_head(file: IO[str], expected: dict[str, Any]) -> None:
+    print(json.dumps({"golden verify": expected}), file=file, flush=True)
+
+
+def write_row(file: IO[str], results: Sequence[Result]) -> None:
+    row = {"case": results[0].case, "results": [result.as_json() for result in results]}
+    print(json.dumps(row), file=file, flush=True)
+
+
+def tally(results: Sequence[Result]) -> dict[str, Counter[str]]:
+    """Executor -> status -> how many."""
+    found: dict[str, Counter[str]] = {}
+    for result in results:
+        found.setdefault(result.executor, Counter())[result.status] += 1
+    return found
+
+
+def failures(results: Sequence[Result]) -> list[Result]:
+    return [result for result in results if result.status != SAME]

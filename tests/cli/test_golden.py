@@ -1,0 +1,224 @@
+"""golden verify and its relatives: what they find, survive, resume and refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from refsim.golden import coverage, regen, rules, verify
+from refsim.golden.store import Corpus, write_sums
+from refsim.op import Case
+
+CASE = "q8ta_relu/0003"
+SMALL = ("q8ta_relu", "q8ta_linear")
+
+
+@pytest.fixture(scope="session")
+def _small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("corpus")
+    patch = pytest.MonkeyPatch()
+    for name in SMALL:
+        patch.setitem(rules.RULES, name, (26, rules.RULES[name][1]))
+    regen.write(root, [regen.plan(name, None) for name in SMALL], "For tests")
+    patch.undo()
+    return root
+
+
+@pytest.fixture
+def small(_small: Path, tmp_path: Path) -> Path:
+    """A corpus of 26 cases of each of two operators, to be changed at will."""
+    return Path(shutil.copytree(_small, tmp_path / "golden"))
+
+
+def verified(refsim, root: Path, *options: str) -> dict:
+    done = refsim("golden", "verify", "--root", root, "--workers", "1", "--json", *options)
+    assert done.status == (0 if done.json["same"] else 1)
+    return done.json
+
+
+def test_a_good_corpus_is_the_same(small: Path, refsim) -> None:
+    facts = verified(refsim, small)
+    assert facts["same"] and facts["damaged_files"] == [] and facts["failures"] == []
+    assert facts["executors"]["cpu"] == facts["executors"]["define"] == {"same": facts["cases"]}
+    assert facts["cases"] > 52
+    text = refsim("golden", "verify", CASE, "--root", small)
+    assert text.status == 0 and re.search(r"^(1|2) cases, 0 failures", text.out, re.M)
+
+
+def test_damage_is_named(small: Path, refsim) -> None:
+    path = small / "digests" / "q8ta_relu.jsonl"
+    path.write_text(path.read_text().replace('"sha256":"', '"sha256":"0', 1).replace('"}', '"}', 1))
+    (small / "stray.bin").write_bytes(b"1")
+    facts = verified(refsim, small, "q8ta_relu")
+    assert facts["damaged_files"] == [
+        "stray.bin: not listed in SHA256SUMS",
+        "digests/q8ta_relu.jsonl: changed",
+    ]
+    (failure,) = facts["failures"]
+    assert failure["case"] == "q8ta_relu/0000" and failure["executor"] == "define"
+    assert failure["status"] == "different" and failure["recorded"].startswith("0")
+
+
+def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, refsim) -> None:
+    path = small / "digests" / "q8ta_relu.jsonl"
+    rows = path.read_text().splitlines()
+    row = json.loads(rows[3])
+    row["params"]["out_zp"] += -1 if row["params"]["out_zp"] > 0 else 1
+    path.write_text("\n".join([*rows[:3], json.dumps(row), *rows[4:]]) + "\n")
+    write_sums(small)
+    done = refsim("golden", "verify", "q8ta_relu", "--root", small)
+    assert done.status == 1
+    assert f"{CASE} define: different" in done.out and f"  refsim golden verify {CASE} -x cpu" in done.out
+
+
+#: Run by every Python that finds it on its path: makes one case fail in its own way.
+SABOTAGE = """
+import os, sys, time
+if "refsim.golden.worker" in sys.argv or any("refsim.golden.worker" in a for a in sys.orig_argv):
+    import refsim.golden.check as check
+    honest = check.run
+    def run(case, *rest):
+        if case == {case!r}:
+            {act}
+        return honest(case, *rest)
+    check.run = run
+"""
+ACTS = {
+    "crashed": "os._exit(7)",
+    "timeout": "time.sleep(100)",
+}
+
+
+@pytest.mark.parametrize("status", ACTS)
+def test_a_case_that_takes_its_process_down_costs_nothing_else(
+    status: str, small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SABOTAGE.format(case=CASE, act=ACTS[status]))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    facts = verified(refsim, small, "q8ta_relu", "--seconds", "25" if status == "crashed" else "12")
+    (failure,) = facts["failures"]
+    assert failure["case"] == CASE and failure["status"] == status
+    assert facts["executors"]["define"]["same"] == facts["cases"] - 1
+
+
+def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Path, refsim) -> None:
+    path = tmp_path / "results.jsonl"
+    facts = verified(refsim, small, "q8ta_relu", "--results", str(path))
+    lines = path.read_text().splitlines()
+    assert len(lines) == 1 + facts["cases"] and all(json.loads(line) for line in lines)
+    path.write_text("\n".join(lines[:6]) + '\n{"case": "q8ta_relu/0')  # killed while it wrote
+    again = verified(refsim, small, "q8ta_relu", "--results", str(path), "--resume")
+    assert again["resumed"] == 5 and again["cases"] == facts["cases"] and again["same"]
+    assert len(path.read_text().splitlines()) == 1 + facts["cases"]
+    refused = refsim("golden", "verify", "-x", "cpu:model", "--root", small, "--results", path, "--resume")
+    refused.refused("results of another state")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["verify", "q8ta_nonesuch"], "no such operator; got q8ta_nonesuch"),
+        (["verify", "q8ta_relu/9999"], "no such case; got q8ta_relu/9999"),
+        (["verify", "--resume"], "--resume needs --results"),
+        (["verify", "-x", "tpu"], "executor: unknown; got 'tpu'"),
+        (["regen"], "needs a reason"),
+        (["regen", "q8ta_nonesuch", "--reason", "x"], "no rule for that operator"),
+        (["new", "q8ta_relu"], "the operator has cases"),
+    ],
+)
+def test_nonsense_is_one_line(arguments: list[str], match: str, small: Path, refsim) -> None:
+    verb, *rest = arguments
+    done = refsim("golden", verb, "--root", small, *rest)
+    assert done.status in (2, 3) and match in done.err and done.err.count("\n") == 1
+
+
+def test_no_corpus_is_said(tmp_path: Path, refsim) -> None:
+    refsim("golden", "verify", "--root", tmp_path).refused("holds no corpus")
+
+
+# --- coverage and regen ----------------------------------------------------------------------------------
+
+
+def test_a_hole_fails(small: Path, refsim) -> None:
+    done = refsim("golden", "coverage", "--root", small, "--json")
+    assert done.status == 1 and "q8ta_add 4W4C 4W4C -> 4W4C: no case" in done.json["holes"]
+    full = refsim("golden", "coverage", "--json")
+    assert full.status == 0 and full.json["holes"] == []
+
+
+@cache
+def _cases(op: str) -> tuple[Case, ...]:
+    return tuple(rules.cases(op))
+
+
+@pytest.mark.parametrize("feature", coverage.FEATURES, ids=lambda f: f.name)
+def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
+    """Without the cases that have it, some operator has a hole: no feature is vacuous."""
+    ops = [name for name, op in rules.OPS.items() if feature.applies(op)]
+    assert ops
+    some = ops[0]
+    kept = [case for case in _cases(some) if not feature.has(case)]
+    assert len(kept) < rules.RULES[some][0]
+    holes = coverage.count(kept).holes()
+    assert any(hole.startswith(some) and hole.endswith((feature.name, "no case")) for hole in holes)
+
+
+def shrink(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for name in ("q8ta_relu", "q8ta_linear"):
+        monkeypatch.setitem(rules.RULES, name, (count, rules.RULES[name][1]))
+
+
+def test_regen_of_the_same_rules_changes_nothing(
+    small: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrink(monkeypatch, 26)
+    before = {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
+    done = refsim("golden", "regen", "q8ta_relu", "q8ta_linear", "--root", small, "--reason", "nothing")
+    assert done.status == 0 and done.out == "nothing would change\n"
+    assert before == {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
+
+
+def test_regen_shows_what_changes_and_notes_why(small: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink(monkeypatch, 30)
+    dry = refsim("golden", "regen", "q8ta_relu", "--root", small, "--dry-run")
+    assert dry.status == 1 and "q8ta_relu: 4 added: q8ta_relu/0026" in dry.out
+    assert Corpus(small).damaged() == []
+    done = refsim("golden", "regen", "q8ta_relu", "--root", small, "--reason", "more of\nrelu")
+    assert done.status == 0 and Corpus(small).damaged() == []
+    assert len(list(Corpus(small).entries("q8ta_relu"))) == 30
+    assert ": more of relu\n\n- q8ta_relu: 4 added" in (small / regen.CHANGELOG).read_text()
+
+
+def test_regen_tells_changed_bytes_from_redrawn_cases(small: Path) -> None:
+    path = small / "digests" / "q8ta_relu.jsonl"
+    rows = [json.loads(text) for text in path.read_text().splitlines()]
+    rows[2]["sha256"] = "0" * 64
+    rows[4]["seed"] += 1
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    patch = pytest.MonkeyPatch()
+    patch.setitem(rules.RULES, "q8ta_relu", (25, rules.RULES["q8ta_relu"][1]))
+    change = regen.plan("q8ta_relu", Corpus(small)).change
+    patch.undo()
+    assert change.changed == ["q8ta_relu/0002"] and change.redrawn == ["q8ta_relu/0004"]
+    assert change.removed == ["q8ta_relu/0025"] and change.added == []
+
+
+def test_new_makes_a_missing_operator(small: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink(monkeypatch, 26)
+    (small / "digests" / "q8ta_relu.jsonl").unlink()
+    (small / "cases" / "q8ta_relu.zip").unlink()
+    write_sums(small)
+    assert refsim("golden", "new", "q8ta_relu", "--root", small).status == 0
+    assert verified(refsim, small, "q8ta_relu")["same"]
+
+
+def test_a_worker_that_cannot_start_is_a_device_error(small: Path) -> None:
+    corpus = Corpus(small)
+    with pytest.raises(Exception, match="no worker could be started"):
+        list(verify.run(corpus, verify.tasks(corpus), ["nonesuch"]))

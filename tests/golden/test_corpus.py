@@ -1,0 +1,74 @@
+"""The corpus itself: undamaged, without holes, as its rules make it, and equal on every executor.
+
+REFSIM_GOLDEN=all checks every digest here; otherwise every seventh. `refsim golden verify` checks all of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from refsim.errors import RefsimError
+from refsim.executor import executor_named
+from refsim.golden import coverage, rules, verify
+from refsim.golden.store import Corpus, default_root
+from refsim.op import OPS
+
+CORPUS = Corpus(default_root())
+EVERY = 1 if os.environ.get("REFSIM_GOLDEN") == "all" else 7
+
+
+def test_files_are_as_listed() -> None:
+    assert CORPUS.damaged() == []
+
+
+def test_every_operator_has_a_rule_and_cases() -> None:
+    assert sorted(OPS) == sorted(rules.RULES) == CORPUS.operators()
+
+
+def test_there_are_no_holes() -> None:
+    table = coverage.count(entry.case for op in CORPUS.operators() for entry in CORPUS.entries(op))
+    assert table.holes() == []
+    assert sum(table.cases.values()) >= 20_000
+    assert sum(len(verify.stored_names(CORPUS, op)) for op in CORPUS.operators()) >= 500
+
+
+def test_it_stays_small() -> None:
+    assert sum(path.stat().st_size for path in CORPUS.root.rglob("*") if path.is_file()) <= 25 << 20
+
+
+@pytest.mark.parametrize("op", list(OPS))
+def test_the_rules_still_make_it(op: str) -> None:
+    count = 0
+    for entry in CORPUS.entries(op):
+        count += 1
+        if entry.number % EVERY == 0:
+            assert entry.case == rules.case(op, entry.number), entry.name
+    assert count == rules.RULES[op][0]
+
+
+def check_all(executors: list[str]) -> None:
+    def only(name: str) -> bool:
+        return name.endswith(".bytes") or int(name.rpartition("/")[2]) % EVERY == 0
+
+    results = [
+        r for rows in verify.run(CORPUS, verify.tasks(CORPUS, None, only), executors, workers=2) for r in rows
+    ]
+    failed = verify.failures(results)
+    assert not failed, "\n".join(str(r.as_json()) for r in failed[:10])
+    assert len(results) >= (1 + len(executors)) * 21_000 // EVERY
+
+
+def test_every_case_on_the_cpu() -> None:
+    check_all(["cpu", "cpu:model"])
+
+
+def test_every_case_on_the_gpu() -> None:
+    try:
+        executor_named("gpu")
+    except RefsimError as error:
+        if os.environ.get("REFSIM_GPU") == "require":
+            raise
+        pytest.skip(str(error))
+    check_all(["gpu"])
