@@ -22,6 +22,9 @@ class Program:
         self.threads = max(1, min(threads, max((job.tasks for job in jobs), default=1)))
         self._table = table(self.jobs)
         self._shared = shared_words(len(self.jobs))
+        self._temps = {
+            name: np.empty(nbytes + 2 * _ALIGN, np.uint8) for job in jobs for name, nbytes in job.temps
+        }
         size = max((job.scratch for job in jobs), default=0)
         self._scratch = [np.empty(size + _ALIGN, np.uint8) for _ in range(self.threads)]
 
@@ -31,6 +34,7 @@ class Program:
 
     def run(self, buffers: dict[str, int]) -> None:
         """Execute. ``buffers`` are addresses by the names that the jobs' slots have."""
+        buffers = buffers | {name: block.ctypes.data for name, block in self._temps.items()}
         for job in self.jobs:
             for slot in job.slots:
                 slot.block[slot.place] = buffers[slot.buffer]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class Slot:
 class Job:
     """``kernel`` is an entry point; ``block`` its arguments; tasks 0 to ``tasks`` may run in any order, at once.
 
-    ``scratch`` is what one thread needs, in bytes; ``keep`` are arrays that the argument block points into.
+    ``scratch`` is what one thread needs, in bytes; ``keep`` are arrays that the argument block points into;
+    ``temps`` are buffers between the jobs of a call, bytes by name.
     """
 
     name: str
@@ -36,6 +37,12 @@ class Job:
     scratch: int
     slots: tuple[Slot, ...]
     keep: tuple[np.ndarray, ...] = ()
+    temps: tuple[tuple[str, int], ...] = ()
+
+    def renamed(self, **names: str) -> Job:
+        """The job with some of its buffers under other names."""
+        slots = tuple(replace(slot, buffer=names.get(slot.buffer, slot.buffer)) for slot in self.slots)
+        return replace(self, slots=slots)
 
 
 @dataclass
@@ -122,7 +129,7 @@ def _wait(fn: Function, at: Value, target: Value, looks: Value) -> None:
     def look() -> Value:
         seen = fn.load(looks, I64) + 1
         fn.store(seen, looks)
-        fn.when(seen > _SPINS, lambda: fn.call("sched_yield", I32) and None)
+        fn.when(seen > _SPINS, lambda: fn.call("sched_yield", I32))
         return missing()
 
     fn.repeat(look)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from refsim.cpu.job import Job
 from refsim.cpu.kernels.dot import DPBUSD, MADDWD
-from refsim.cpu.lower import gemm
+from refsim.cpu.lower import elementwise, gemm, quantize, repack
 from refsim.cpu.lower.window import WINDOW_OPS, Window, window
 from refsim.cpu.target import Isa, cpu
 from refsim.errors import ParameterError
@@ -70,14 +70,61 @@ MODEL = "model"
 
 def _gemm(facts: Facts) -> tuple[Job, ...]:
     dot = DPBUSD if facts.isa.dpbusd else MADDWD
-    return (gemm.lower(facts.call.op.name, facts.window, facts.call.params, facts.isa, dot, facts.threads),)
+    return (gemm.lower(facts.call.op.name, facts.window, facts.isa, dot, facts.threads),)
 
 
 def _always(facts: Facts) -> str | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (Rule("gemm", WINDOW_OPS, _always, _gemm),)
+_PER_ELEMENT = frozenset({"q8ta_add", "q8ta_relu", "q8ta_clone"})
+_QUANTIZERS = frozenset({"q8ta_quantize", "q8ta_dequantize"})
+
+RULES: tuple[Rule, ...] = (
+    Rule("gemm", WINDOW_OPS, _always, _gemm),
+    Rule(
+        "flat",
+        _PER_ELEMENT,
+        lambda facts: elementwise.flat_refuses(facts.call),
+        lambda facts: (elementwise.flat(facts.call, facts.isa),),
+    ),
+    Rule(
+        "repack",
+        frozenset({"q8ta_clone"}),
+        lambda facts: repack.same_refuses(facts.call),
+        lambda facts: (repack.same(facts.call),),
+    ),
+    Rule(
+        "rows",
+        frozenset({"q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"}),
+        lambda facts: elementwise.rows_refuses(facts.call),
+        lambda facts: (elementwise.rows(facts.call, facts.isa),),
+    ),
+    Rule(
+        "cross",
+        frozenset({"q8ta_clone", "nchw_to_int8x4", "int8x4_to_nchw"}),
+        lambda facts: repack.cross_refuses(facts.call),
+        lambda facts: (repack.lower(facts.call),),
+    ),
+    Rule(
+        "along",
+        _QUANTIZERS,
+        lambda facts: quantize.along_refuses(facts.call),
+        lambda facts: (quantize.along(facts.call, facts.isa),),
+    ),
+    Rule(
+        "across",
+        _QUANTIZERS,
+        lambda facts: quantize.across_refuses(facts.call),
+        lambda facts: (quantize.across(facts.call, facts.isa),),
+    ),
+    Rule(
+        "chained",
+        _QUANTIZERS,
+        lambda facts: quantize.chained_refuses(facts.call),
+        lambda facts: quantize.chained(facts.call, facts.isa),
+    ),
+)
 
 
 def choose(call: Call, threads: int = 1, force: Mapping[str, str] | None = None) -> Choice:

@@ -35,6 +35,11 @@ CASES = [
     for number, case in enumerate(op.cases)
     if isinstance(case, Case)
 ]
+#: operators whose every configuration has a native kernel
+FAST = (
+    "q8ta_conv2d", "q8ta_conv2d_pw", "q8ta_linear", "q8ta_linear_gemv", "q8ta_conv2d_transposed",
+    "q8ta_add", "q8ta_relu", "q8ta_clone",
+)  # fmt: skip
 RECORDINGS = sorted((ROOT / "golden" / "upstream").glob("*.zip"))
 
 

@@ -1,11 +1,14 @@
 """From 32-bit sums to int8, in vectors: the same roundings as `refsim.ops._epilogue`, one after the other.
 
-    t = (f32(sum) + zp_term) * scale + bias;  q = clamp(t * inv, low, high) rounded to even, + zp
+    t = (f32(sum) + zp_term) * scale + bias;  q = clamp(rne(t * inv), low, high) + zp
 
 The sums come in with what is linear in them already inside (the input's zero point, the offset of unsigned bytes).
 Where the zero point is taken out in binary32, `zp_term` is -f32(wsum) * f32(zp). Without a bias 0.0 is added: it only
-turns -0 into 0, which rounds to the same integer. A relu is `low` = 0, for inv > 0. Clamped values round by adding
-1.5 * 2**23, which leaves the integer in the low bits.
+turns -0 into 0, which rounds to the same integer. A relu is `low` = 0, for inv > 0.
+
+Rounding adds 1.5 * 2**23, which leaves the integer in the low bits if it is below 2**22 in magnitude. Where prepack
+proves that it is, saturating to int8 is the only clamp (`RANGE`), but for a relu (`LOW`); else values are clamped
+before they are rounded (`FULL`), which gives the same: the bounds are integers.
 """
 
 from __future__ import annotations
@@ -17,21 +20,40 @@ from refsim.cpu.kernels.args import Loaded
 
 #: Rows of per-channel constants of a panel, each a word per channel: first sum, scale, bias, zp_term.
 CONST_ROWS = 4
+
+RANGE, LOW, FULL = "range", "low", "full"
 _MAGIC = 12582912.0
+_MAGIC_BITS = 0x4B400000
+_LIMIT = 2.0**22 - 256
+
+
+def clamp_for(bound: float, zp: int, relu: bool) -> str:
+    """The clamp that values need whose magnitude, in steps of the output, is at most `bound`."""
+    if not bound <= _LIMIT:
+        return FULL
+    return LOW if relu and zp > -128 else RANGE
 
 
 class Requant:
     """The part that all channels share: fields inv, low, high, zp of a kernel's arguments."""
 
-    def __init__(self, fn: Function, a: Loaded, lanes: int, float_zp: bool) -> None:
-        self.fn, self.lanes, self.float_zp = fn, lanes, float_zp
+    def __init__(self, fn: Function, a: Loaded, lanes: int, clamp: str, float_zp: bool = False) -> None:
+        self.fn, self.lanes, self.clamp, self.float_zp = fn, lanes, clamp, float_zp
         self.inv, self.low, self.high = (a.f32(name).splat(lanes) for name in ("inv", "low", "high"))
-        self.zp = a.i32("zp").splat(lanes)
+        self.zp = (a.i32("zp") - _MAGIC_BITS).splat(lanes)
 
-    def finish(self, t: Value) -> Value:
-        """Real values (in output units after `inv`) to bytes."""
-        y = (t * self.inv).max(self.low).min(self.high)
-        return ((y + _MAGIC).bits(vec(I32, self.lanes)) + self.zp).trunc(I8)
+    def integers(self, t: Value) -> Value:
+        """Real values to int8, one a lane of 32 bits."""
+        y = t * self.inv
+        if self.clamp != RANGE:
+            y = y.max(self.low)
+        if self.clamp == FULL:
+            y = y.min(self.high)
+        return ((y + _MAGIC).bits(vec(I32, self.lanes)) + self.zp).max(-128).min(127)
+
+    def bytes(self, t: Value) -> Value:
+        """Real values to bytes."""
+        return self.integers(t).trunc(I8)
 
     def first(self, consts: Value, vector: int) -> Value:
         """What the sums of one vector of channels begin with."""
@@ -46,11 +68,9 @@ class Requant:
         t = total.to_f32()
         if self.float_zp:
             t = t + zp_term
-        return self.finish(t * scale + bias)
+        return self.bytes(t * scale + bias)
 
 
-def shared_fields(params: object, inv: np.float32) -> dict[str, float | int]:
-    """Values of inv, low, high and zp for an operator's parameters."""
-    zp = int(params.out_zp)  # type: ignore[attr-defined]
-    low = 0.0 if getattr(params, "activation", "none") == "relu" else float(-128 - zp)
-    return {"inv": inv, "low": np.float32(low), "high": np.float32(127 - zp), "zp": zp}
+def shared_fields(inv: np.float32, zp: int, relu: bool) -> dict[str, float | np.floating | int]:
+    """Values of inv, low, high and zp."""
+    return {"inv": inv, "low": 0.0 if relu else -128.0 - zp, "high": 127.0 - zp, "zp": zp}

@@ -26,13 +26,15 @@ GEMM = Fields(
 )  # fmt: skip
 
 
-def gemm(module: Module, name: str, *, dot: str, lanes: int, rows: int, vectors: int, float_zp: bool) -> None:
+def gemm(
+    module: Module, name: str, *, dot: str, lanes: int, rows: int, vectors: int, clamp: str, float_zp: bool
+) -> None:
     """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels."""
     panel = lanes * vectors
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = GEMM.read(fn, block)
-        requant = Requant(fn, a, lanes, float_zp)
+        requant = Requant(fn, a, lanes, clamp, float_zp)
         pixels, spilled = scratch + a.at_pixels, scratch + a.at_bytes
 
         def task(t: Value) -> None:

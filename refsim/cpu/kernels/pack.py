@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from refsim.cpu.ir import I8, I16, I32, I64, PTR, Function, Module, Value, vec
 from refsim.cpu.kernels.args import Fields, Loaded
-from refsim.cpu.view import BLOCKS, PLANES, ROWS
+from refsim.cpu.kernels.cells import TRANSPOSE4
+from refsim.cpu.view import BLOCKS, ROWS
 
 #: Elements of packed pixel rows: bytes as they are, bytes with 128 added (unsigned), or 16-bit integers.
 S8, U8, S16 = "s8", "u8", "s16"
@@ -30,14 +31,14 @@ UNPACK = Fields("out", "image_stride", "row_stride", "quad_stride", "pixel_strid
 #: n, first row, rows, first column, columns, first channel word, channel words, source, bytes of a pixel.
 UNPACK_PARAMS = (PTR, I64, I64, I64, I64, I64, I64, I64, PTR, I64)
 
-TRANSPOSE4 = tuple(4 * (k % 4) + k // 4 for k in range(16))
 
-
-def for_words(fn: Function, count: Value, lanes: int, move: Callable[[Value, int], None]) -> None:
-    """Run ``move(first word, how many)`` over all words: in vectors of `lanes`, then of 4, then one by one."""
-    done = fn.i64(0)
+def for_words(
+    fn: Function, last: Value, lanes: int, move: Callable[[Value, int], None], start: Value | int = 0
+) -> None:
+    """Run ``move(word, how many)`` from start to last: in vectors of `lanes`, then of 4, then one by one."""
+    done = start if isinstance(start, Value) else fn.i64(start)
     for width in sorted({lanes, 4, 1}, reverse=True):
-        whole = count - (count - done) % width if width > 1 else count
+        whole = last - (last - done) % width if width > 1 else last
         fn.loop(whole, lambda i, width=width: move(i, width), start=done, step=width)
         done = whole
 
@@ -248,6 +249,3 @@ def unpack(module: Module, name: str, *, kind: str) -> None:
             fn.loop(columns, pixel, start=done)
 
         fn.loop(rows, each_row)
-
-
-__all__ = ["BLOCKS", "PLANES", "ROWS", "pack", "unpack"]

@@ -10,12 +10,10 @@ from refsim.cpu import native
 from refsim.cpu.job import Arguments, Job
 from refsim.cpu.kernels import gemm as kernel
 from refsim.cpu.kernels.dot import Dot, lay_out
-from refsim.cpu.kernels.epilogue import shared_fields
 from refsim.cpu.kernels.pack import PACK, UNPACK, pack, unpack
 from refsim.cpu.lower.window import Window, channel_constants
 from refsim.cpu.target import Isa
 from refsim.cpu.view import ROWS, View
-from refsim.qmath import inv_scale
 
 #: Packed input of a block: about this much, so that it stays in the second-level cache beside the weights.
 BLOCK_BYTES = 96 * 1024
@@ -62,9 +60,7 @@ def _block(w: Window, pixel_bytes: int) -> tuple[int, int]:
     return (max(1, min(w.out.rows, target // width)), width)
 
 
-def lower(
-    name: str, w: Window, params: object, isa: Isa, dot: Dot, threads: int, tile: Tile | None = None
-) -> Job:
+def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | None = None) -> Job:
     """The job that computes a window."""
     groups, channels, kh, kw, _ = w.weight.shape
     words = -(-w.weight.shape[4] // 4)
@@ -140,7 +136,7 @@ def lower(
         at_spills=at_spills,
         at_bytes=at_bytes,
         at_pixels=at_pixels,
-        **shared_fields(params, inv_scale(params.out_scale)),  # type: ignore[attr-defined]
+        **w.shared_fields(),
     )
     return Job(
         name=name,
@@ -150,6 +146,7 @@ def lower(
             lanes=isa.lanes,
             rows=tile.rows,
             vectors=tile.vectors,
+            clamp=w.clamp,
             float_zp=float_zp,
         ),
         block=block,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from refsim.cpu.kernels.epilogue import clamp_for, shared_fields
 from refsim.cpu.view import View, view
 from refsim.op import Call
 from refsim.ops._conv import ConvParams, logical_weight
@@ -36,6 +37,9 @@ class Window:
     dilation: tuple[int, int]
     up: tuple[int, int]
     float_zp: bool
+    inv: np.float32
+    out_zp: int
+    relu: bool
 
     @property
     def groups(self) -> int:
@@ -65,6 +69,20 @@ class Window:
         limit = 1 << 24
         taken = int(np.abs(self.sums.astype(np.int64)).max(initial=0))
         return self.largest_sum <= limit and taken <= limit and taken * abs(self.in_zp) <= limit
+
+    @property
+    def clamp(self) -> str:
+        """The clamp that the outputs need, from bounds of the sums."""
+        weight = self.weight.astype(np.int64)
+        sums = 128 * np.abs(weight).sum((2, 3, 4)).reshape(-1) + np.abs(
+            self.in_zp * self.sums.astype(np.int64)
+        )
+        bias = 0.0 if self.bias is None else np.abs(self.bias.astype(np.float64))
+        bound = float(((sums * self.scales.astype(np.float64) + bias) * float(self.inv)).max())
+        return clamp_for(bound, self.out_zp, self.relu)
+
+    def shared_fields(self) -> dict[str, float | np.floating | int]:
+        return shared_fields(self.inv, self.out_zp, self.relu)
 
 
 WINDOW_OPS = frozenset(
@@ -113,6 +131,9 @@ def window(call: Call) -> Window:
         dilation=dilation,
         up=up,
         float_zp=call.op.name in FLOAT_ZP_OPS,
+        inv=inv_scale(p.out_scale),
+        out_zp=p.out_zp,
+        relu=p.activation == "relu",
     )
 
 
@@ -136,6 +157,3 @@ def channel_constants(w: Window, offset: int, lanes: int, float_zp: bool, *, fac
     if w.bias is not None:
         rows[2, :, :channels] = w.bias.reshape(groups, channels).view(np.int32)
     return np.ascontiguousarray(rows.reshape(4, groups, panels, lanes).transpose(1, 2, 0, 3)).reshape(-1)
-
-
-__all__ = ["Window", "channel_constants", "inv_scale", "window"]

@@ -1,0 +1,144 @@
+"""Jobs that move bytes between layouts: of the same packed dim, or across, and from and to contiguous NCHW bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.cpu import native
+from refsim.cpu.job import Arguments, Job
+from refsim.cpu.kernels import repack as kernel
+from refsim.cpu.view import view
+from refsim.layout import C, W
+from refsim.op import Call
+from refsim.tensor import TensorDesc
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A side that packs columns: strides in bytes of an image, a channel, a row or four, a quad of columns."""
+
+    image: int
+    channel: int
+    row: int
+    quad: int
+    row_bytes: int
+    blocked: bool
+
+
+def columns(desc: TensorDesc) -> Columns:
+    """The strides of a tensor whose layout packs columns."""
+    block = desc.layout.block_numel
+    w, h, c, n = (stride * block for stride in desc.strides_whcn)
+    blocked = desc.layout.outer_block > 1
+    return Columns(n, c, h, w, -(-desc.sizes_whcn[W] // 4) * 4, blocked)
+
+
+def contiguous(sizes_whcn: tuple[int, int, int, int]) -> Columns:
+    """Plain NCHW bytes."""
+    w, h, c, _ = sizes_whcn
+    return Columns(c * h * w, h * w, w, 4, w, False)
+
+
+def cross(
+    call_name: str, packed: TensorDesc, other: Columns, source: str, to_columns: bool, fill: int = 0
+) -> Job:
+    """The job between a tensor that packs channels and the other side; ``source`` is the input buffer's name."""
+    side = view(packed)
+    assert packed.layout.inner == C
+    args = Arguments()
+    rows = 4 if other.blocked else 1
+    c_buffer, w_buffer = (source, "out") if to_columns else ("out", source)
+    block = args.block(
+        kernel.CROSS,
+        {"c_side": c_buffer, "w_side": w_buffer},
+        c_image=side.image_stride,
+        c_row=side.row_stride,
+        c_quad=side.quad_stride,
+        c_pixel=side.pixel_stride,
+        c_word=side.word_stride,
+        w_image=other.image,
+        w_channel=other.channel,
+        w_row=other.row,
+        w_quad=other.quad,
+        height=side.rows,
+        width=side.pixels,
+        channels=side.channels,
+        words=side.words,
+        row_bytes=other.row_bytes,
+        fill=(fill & 255) * 0x01010101,
+        fills=args.address(np.full(64, fill, np.int8)),
+    )
+    return Job(
+        name=call_name,
+        kernel=native.address(kernel.cross, kind=side.kind, to_columns=to_columns, blocked=other.blocked),
+        block=block,
+        tasks=side.images * -(-side.rows // (rows * kernel.CROSS_ROWS)),
+        scratch=64,
+        slots=tuple(args.slots),
+        keep=tuple(args.keep),
+    )
+
+
+def same_refuses(call: Call) -> str | None:
+    """Why a clone is not a repack within a packed dim."""
+    x, out = call.descs["x"].layout, call.out.layout
+    if x == out:
+        return "layouts are equal"
+    return None if x.inner == out.inner else "layouts pack different dims"
+
+
+def same(call: Call) -> Job:
+    """The job of a clone between two layouts that pack the same dim."""
+    x, out = view(call.descs["x"]), view(call.out)
+    args = Arguments()
+    sides: dict[str, int] = {}
+    for name, side in (("x", x), ("out", out)):
+        sides |= {
+            f"{name}_image": side.image_stride,
+            f"{name}_row": side.row_stride,
+            f"{name}_quad": side.quad_stride,
+            f"{name}_pixel": side.pixel_stride,
+            f"{name}_word": side.word_stride,
+        }
+    spare = 4 * x.words - x.channels
+    block = args.block(
+        kernel.REPACK,
+        {"x": "x", "out": "out"},
+        **sides,
+        height=x.rows,
+        width=x.pixels,
+        words=x.words,
+        mask=(1 << 8 * (4 - spare)) - 1 if spare else -1,
+    )
+    return Job(
+        name=call.op.name,
+        kernel=native.address(kernel.repack, source=x.kind, to=out.kind),
+        block=block,
+        tasks=x.images * x.rows,
+        scratch=0,
+        slots=tuple(args.slots),
+        keep=tuple(args.keep),
+    )
+
+
+def cross_refuses(call: Call) -> str | None:
+    """Why a clone or staging step is not a crossing."""
+    if call.op.name == "q8ta_clone":
+        same = call.descs["x"].layout.inner == call.out.layout.inner
+        return "both layouts pack the same dim" if same else None
+    packed = call.out if call.op.name == "nchw_to_int8x4" else call.descs["x"]
+    return None if packed.layout.inner == C else "the layout packs columns"
+
+
+def lower(call: Call) -> Job:
+    """The job of a clone or staging step."""
+    name, x, out = call.op.name, call.descs["x"], call.out
+    if name == "nchw_to_int8x4":
+        return cross(name, out, contiguous(out.sizes_whcn), "x", to_columns=False)
+    if name == "int8x4_to_nchw":
+        return cross(name, x, contiguous(x.sizes_whcn), "x", to_columns=True)
+    if x.layout.inner == C:
+        return cross(name, x, columns(out), "x", to_columns=True)
+    return cross(name, out, columns(x), "x", to_columns=False)
