@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -295,8 +294,7 @@ def damaged(graph: VkGraph, rng: random.Random) -> VkGraph:
 def test_damaged_graphs_give_typed_errors(blob: Blob) -> None:
     """Build, and run what is not too large: a result or a RefsimError, and nothing else."""
     outcomes: Counter[str] = Counter()
-    begin = time.monotonic()
-    for seed in range(300):
+    for seed in range(250):
         graph = damaged(blob.graph, random.Random(seed))
         try:
             check_graph(graph, 1 << 30, "damaged")
@@ -313,7 +311,5 @@ def test_damaged_graphs_give_typed_errors(blob: Blob) -> None:
             assert len(str(error)) < 2000
         except Exception as error:
             raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
-        if time.monotonic() - begin > 5.0:
-            break
     assert len(outcomes) > 4, outcomes
     assert outcomes["ran"], outcomes

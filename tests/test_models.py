@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 import zipfile
 from collections import Counter
 from functools import cache
@@ -191,16 +190,15 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(copy)
 
 
-@pytest.mark.parametrize("name", ["linear_head", "linear_head_gemv", "mixed_ops"])
-def test_damaged_files_give_typed_errors(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "count"), [("linear_head", 120), ("linear_head_gemv", 120), ("mixed_ops", 60)])
+def test_damaged_files_give_typed_errors(name: str, count: int, tmp_path: Path) -> None:
     """Load, and run what still loads: a result or a RefsimError, and nothing else."""
     whole = (MODELS / f"{name}.pte").read_bytes()
     x = io(name)["in0"]
     rng = random.Random(20241108)
     path = tmp_path / "damaged.pte"
     outcomes: Counter[str] = Counter()
-    begin = time.monotonic()
-    for number in range(150):
+    for number in range(count):
         path.write_bytes(damaged(whole, rng))
         try:
             loaded = refsim.load(path)
@@ -213,9 +211,6 @@ def test_damaged_files_give_typed_errors(name: str, tmp_path: Path) -> None:
             assert len(str(error)) < 1000
         except Exception as error:
             raise AssertionError(f"{name}, damage {number}: {type(error).__name__}: {error}") from error
-        if time.monotonic() - begin > 5.0:
-            break
-    assert sum(outcomes.values()) > 30
     assert outcomes["ran"], outcomes
 
 
