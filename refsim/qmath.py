@@ -203,7 +203,7 @@ def check_weight_scales(where: str, in_scale: float, weight_scales: np.ndarray) 
 
 def check_bias(where: str, bias: np.ndarray) -> None:
     """A bias is finite, and 0 or of magnitude in [2**-100, 2**100]."""
-    magnitude = np.abs(bias[bias != 0]).astype(np.float64)
+    magnitude = np.where(bias == 0, 1.0, np.abs(bias).astype(np.float64))
     low, high = PRODUCT_RANGE
     _check_each(where, "|bias|", magnitude, low, high, "finite, 0 or in [2**-100, 2**100]")
 

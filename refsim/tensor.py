@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from operator import index
 
 from refsim.errors import LayoutError, LimitError, ShapeError
 from refsim.layout import Layout, N, layout
@@ -25,8 +26,13 @@ class TensorDesc:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", layout(self.layout))
-        object.__setattr__(self, "shape", tuple(int(s) for s in self.shape))
         where = f"tensor in {self.layout}"
+        try:
+            object.__setattr__(self, "shape", tuple(index(s) for s in self.shape))
+        except TypeError:
+            raise ShapeError(
+                where, "a size is no integer", got=repr(self.shape)[:80], need="integers"
+            ) from None
         if not 1 <= len(self.shape) <= MAX_RANK:
             raise ShapeError(where, "unsupported rank", got=list(self.shape), need=f"1 to {MAX_RANK} dims")
         if min(self.shape) < 1:

@@ -190,7 +190,9 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(copy)
 
 
-@pytest.mark.parametrize(("name", "count"), [("linear_head", 120), ("linear_head_gemv", 120), ("mixed_ops", 60)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("linear_head", 120), ("linear_head_gemv", 120), ("mixed_ops", 60)]
+)
 def test_damaged_files_give_typed_errors(name: str, count: int, tmp_path: Path) -> None:
     """Load, and run what still loads: a result or a RefsimError, and nothing else."""
     whole = (MODELS / f"{name}.pte").read_bytes()
