@@ -142,7 +142,7 @@ def test_raw_bytes_of_a_wrong_size(size: int) -> None:
     ("dtype", "row"), [(np.uint8, "4W"), (np.float32, "4W"), (np.int8, "W"), (np.float64, "C")]
 )
 def test_wrong_dtype(dtype: type, row: str) -> None:
-    with pytest.raises(RawBufferError, match="wrong dtype; got .*, need "):
+    with pytest.raises(RawBufferError, match=r"wrong dtype; got .*, need "):
         PackedBuffer.pack(np.zeros((2, 3), dtype), row)
 
 

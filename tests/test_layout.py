@@ -64,7 +64,7 @@ def test_the_dynamic_layout_has_no_addresses() -> None:
     assert conv2d.schema_value == 9
     assert conv2d.is_dynamic
     assert not any(row.is_dynamic for row in (*INT8_LAYOUTS, *FLOAT_LAYOUTS))
-    with pytest.raises(LayoutError, match="PACKED_INT8_CONV2D.*need 4C1W, 4W4C or 4C"):
+    with pytest.raises(LayoutError, match=r"PACKED_INT8_CONV2D.*need 4C1W, 4W4C or 4C"):
         _ = conv2d.hashed
 
 
