@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test lint bench clean gpu-if-possible
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
 
 include gpu/gpu.mk
 include tests/interop/interop.mk
@@ -18,11 +18,11 @@ include tests/interop/interop.mk
 $(VENV)/.installed: setup.cfg pyproject.toml gpu/requirements-build.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) here; mend: apt-get install python3 python3-venv"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' || { \
-	  echo "make: $$($(PYTHON) --version) will not do, need Python 3.10 to 3.13; mend: make PYTHON=/path/to/python3.12"; exit 2; }
+	  echo "make: $$($(PYTHON) --version 2>&1) will not do, need Python 3.10 to 3.13; mend: make PYTHON=/path/to/python3.12"; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "make: $(PYTHON) cannot make environments, venv or ensurepip is missing; mend: apt-get install python3-venv"; exit 2; }
 	@echo "== setting up $(VENV) with $$($(PYTHON) --version)"
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 	@$(RUN) pip install --quiet --editable '.[test]' || { echo "make: pip could not install refsim, see above"; exit 2; }
 	@touch $@
 

@@ -19,14 +19,15 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from refsim.errors import MissingDependencyError, RefsimError
-from refsim_gpu import system
+from refsim.errors import DeviceError, MissingDependencyError, RefsimError
+from refsim_gpu import system, vulkan
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "requirements-kp.txt"
 BUILD_NEEDS = HERE / "requirements-build.txt"
 VERSION = "0.9.0"
 MIN_PYBIND11 = 3
+DRIVER = "apt-get install mesa-vulkan-drivers, or the driver of the GPU"
 
 # Kompute's CMake file reads these from the environment. The first three replace downloads by what is here.
 OPTIONS = {
@@ -142,6 +143,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         provide(options.install)
+        if not vulkan.devices():
+            # a build could not be tried, and building again does not mend the driver
+            raise DeviceError("kp", "no Vulkan driver offers a device", got="0 devices", need=DRIVER)
         if installed_version("kp") != VERSION or selftest() is not None:
             started = time.monotonic()
             build()

@@ -67,3 +67,23 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
 @overload(select)
 def _select_scalar(condition, if_true, if_false):  # type: ignore[no-untyped-def]  # Numba compares names
     return lambda condition, if_true, if_false: if_true if condition else if_false
+
+
+def widen(value: Any) -> Any:
+    """binary64; arrays in NumPy (where np.float64 made a scalar of a single element before 2.4), scalars in kernels."""
+    return np.asarray(value, np.float64)[()]
+
+
+@overload(widen)
+def _widen_scalar(value):  # type: ignore[no-untyped-def]
+    return lambda value: np.float64(value)
+
+
+def float64_bits(value: Any) -> Any:
+    """The bits of a binary64 number as int64; arrays in NumPy, scalars in kernels."""
+    return np.asarray(value, np.float64).view(np.int64)[()]
+
+
+@overload(float64_bits)
+def _float64_bits_scalar(value):  # type: ignore[no-untyped-def]
+    return lambda value: np.float64(value).view(np.int64)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from refsim.errors import ParameterError
-from refsim.jit import jitable, select
+from refsim.jit import float64_bits, jitable, select, widen
 
 CONTRACT, TIE_AWAY, FLUSH = 1, 2, 4
 CONVERT_SHIFT, CONVERT_MASK = 3, 3
@@ -101,12 +101,12 @@ def fused(a: Any, b: Any, c: Any) -> Any:
     A binary64 sum alone would round twice. The product is exact in binary64; the sum is rounded to odd there
     (its error is known from the two-sum), and rounding that to binary32 is exact, having two bits to spare.
     """
-    product = np.float64(a) * np.float64(b)
-    addend = np.float64(c)
+    product = widen(a) * widen(b)
+    addend = widen(c)
     total = product + addend
     back = total - product
     error = (product - (total - back)) + (addend - back)
-    bits = np.float64(total).view(np.int64)
+    bits = float64_bits(total)
     towards = select((error > 0.0) == (total > 0.0), 1, -1)
     step = select((error != 0.0) & (bits & 1 == 0), towards, 0)
     return np.float32(np.int64(bits + step).view(np.float64))

@@ -81,6 +81,18 @@ def test_a_working_kp_is_left_alone(
     assert "nothing to do" in capsys.readouterr().out
 
 
+def test_without_a_device_nothing_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build_kp, "installed_version", lambda _: build_kp.VERSION)
+    monkeypatch.setattr(build_kp, "selftest", lambda: "no device")
+    monkeypatch.setattr(build_kp, "provide", lambda _: None)
+    monkeypatch.setattr(build_kp.vulkan, "devices", list)
+    monkeypatch.setattr(build_kp, "build", lambda: pytest.fail("built all the same"))
+    assert build_kp.main([]) == 3
+    assert "no Vulkan driver offers a device; got 0 devices" in capsys.readouterr().err
+
+
 def test_unbuilt_shader_is_named() -> None:
     with pytest.raises(MissingDependencyError, match=r"no built SPIR-V.*need probe/nothing.spv"):
         spirv.load("probe/nothing")

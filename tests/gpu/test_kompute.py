@@ -43,6 +43,7 @@ def test_device_is_described_as_kompute_sees_it(device: Device) -> None:
     assert device.info.timestamp_ns > 0 and device.info.device_local_bytes > 0
 
 
+@pytest.mark.usefixtures("device")
 def test_unknown_device_index() -> None:
     with pytest.raises(DeviceError, match="no such device; got 99"):
         Device(99)
