@@ -1,7 +1,9 @@
 """Build shaders/*.comp to the committed SPIR-V; ``--check`` compares instead of writing.
 
-Each is compiled by glslc -O for Vulkan 1.1, unrolled by spirv-opt (drivers leave loops with literal bounds alone, and
-then keep arrays in memory: four to six times slower on an H200) and validated by spirv-val. Builds of NAME.comp:
+A kernel is compiled by glslc for Vulkan 1.1, unrolled by spirv-opt (drivers leave loops with literal bounds alone,
+and then keep arrays in memory: four to six times slower on an H200), optimized and validated by spirv-val. Around the
+unrolling every float operation is marked NoContraction: GLSL's `precise` says so, but copies lose the mark, and
+what lacks it is fused, by spirv-opt itself or by a driver. Builds of NAME.comp:
 
 NAME.spv            takes any launch
 NAME.nodot.spv      the same without the packed dot product, for devices that lack the extension
@@ -19,10 +21,61 @@ from pathlib import Path
 from refsim.errors import FormatError, MissingDependencyError, RefsimError
 from refsim.ops._gemm import CUTS
 from refsim.ops.q8ta_conv2d_dw import WINDOWS
+from refsim_gpu import spirv
 
 SHADERS = Path(__file__).resolve().parent.parent / "shaders"
 TARGET = "--target-env=vulkan1.1"
-PASSES = ("--loop-unroll", "--scalar-replacement=0", "--ssa-rewrite", "--simplify-instructions", "-O")
+# spirv-opt's own -O, cut before each pass that copies instructions, and its last part twice: inner loops unroll first
+INLINE = (
+    "eliminate-dead-branches",
+    "merge-return",
+    "inline-entry-points-exhaustive",
+    "eliminate-dead-functions",
+)
+UNROLL = (
+    "eliminate-dead-code-aggressive",
+    "private-to-local",
+    "eliminate-local-single-block",
+    "eliminate-local-single-store",
+    "eliminate-dead-code-aggressive",
+    "scalar-replacement=0",
+    "convert-local-access-chains",
+    "eliminate-local-single-block",
+    "eliminate-local-single-store",
+    "eliminate-dead-code-aggressive",
+    "ssa-rewrite",
+    "eliminate-dead-code-aggressive",
+    "ccp",
+    "eliminate-dead-code-aggressive",
+    "loop-unroll",
+)
+TIDY = (
+    "eliminate-dead-branches",
+    "redundancy-elimination",
+    "combine-access-chains",
+    "simplify-instructions",
+    "scalar-replacement=0",
+    "convert-local-access-chains",
+    "eliminate-local-single-block",
+    "eliminate-local-single-store",
+    "eliminate-dead-code-aggressive",
+    "ssa-rewrite",
+    "eliminate-dead-code-aggressive",
+    "vector-dce",
+    "eliminate-dead-inserts",
+    "eliminate-dead-branches",
+    "simplify-instructions",
+    "if-conversion",
+    "copy-propagate-arrays",
+    "reduce-load-size",
+    "eliminate-dead-code-aggressive",
+    "merge-blocks",
+    "redundancy-elimination",
+    "eliminate-dead-branches",
+    "merge-blocks",
+)
+STAGES = (INLINE, UNROLL, TIDY, UNROLL, TIDY)
+QMATH_INCLUDE = 'include/qmath.glsl"'
 DOT_INCLUDE = 'include/dot.glsl"'
 GEMM_INCLUDE = 'include/gemm.glsl"'
 
@@ -54,24 +107,34 @@ def variants() -> list[tuple[Path, Path, tuple[str, ...]]]:
     return rows
 
 
+def run_tool(where: str, *command: str) -> None:
+    """Run a compiler; FormatError with its words if it refuses, MissingDependencyError if it is not there."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise MissingDependencyError(
+            command[0], "not installed", need="apt-get install glslc spirv-tools"
+        ) from error
+    if done.returncode:
+        raise FormatError(where, f"{command[0]} refuses it: {done.stderr.strip()}")
+
+
 def compile_one(source: Path, options: tuple[str, ...], folder: Path) -> bytes:
-    """The validated SPIR-V of a source; FormatError with the compiler's words if it is refused."""
-    raw, binary = str(folder / "raw.spv"), folder / "shader.spv"
-    for step in (
-        ["glslc", TARGET, "-O", f"-I{SHADERS}", *options, "-o", raw, str(source)],
-        ["spirv-opt", TARGET, *PASSES, raw, "-o", str(binary)],
-        ["spirv-val", "--target-env", "vulkan1.1", str(binary)],
-    ):
-        try:
-            done = subprocess.run(step, capture_output=True, text=True, check=False)
-        except FileNotFoundError as error:
-            raise MissingDependencyError(
-                step[0], "not installed", need="apt-get install glslc spirv-tools"
-            ) from error
-        if done.returncode:
+    """The validated SPIR-V of a source; FormatError if a tool refuses it, or if arithmetic could be fused."""
+    where, binary = str(source.relative_to(SHADERS)), folder / "shader.spv"
+    kernel = QMATH_INCLUDE in (text := source.read_text()) or "conv.glsl" in text
+    level = "-O0" if kernel else "-O"
+    run_tool(where, "glslc", TARGET, level, f"-I{SHADERS}", *options, "-o", str(binary), str(source))
+    if kernel:
+        for passes in STAGES:
+            binary.write_bytes(spirv.pin_rounding(binary.read_bytes()))
+            flags = [f"--{name}" for name in passes]
+            run_tool(where, "spirv-opt", TARGET, *flags, str(binary), "-o", str(binary))
+        if loose := spirv.contractable(binary.read_bytes()):
             raise FormatError(
-                str(source.relative_to(SHADERS)), f"{step[0]} refuses it: {done.stderr.strip()}"
+                where, "arithmetic could be fused", got=", ".join(loose[:5]), need="NoContraction"
             )
+    run_tool(where, "spirv-val", "--target-env", "vulkan1.1", str(binary))
     return binary.read_bytes()
 
 

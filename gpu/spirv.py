@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from refsim.errors import FormatError, MissingDependencyError
@@ -46,3 +47,44 @@ def check(code: bytes, where: str) -> bytes:
     if magic != MAGIC:
         raise FormatError(where, "not SPIR-V", got=f"magic {magic:#010x}", need=f"{MAGIC:#010x}")
     return code
+
+
+# --- instructions, as far as rounding needs them ------------------------------------------------------------
+
+OP_EXT_INST, OP_DECORATE, NO_CONTRACTION, FMA = 12, 71, 42, 50
+FLOAT_ARITHMETIC = frozenset((127, 129, 131, 133))  # OpFNegate, OpFAdd, OpFSub, OpFMul
+FIRST_TYPE, LAST_TYPE = 19, 39
+
+
+def instructions(code: bytes) -> Iterator[tuple[int, ...]]:
+    """The words of each instruction, opcode first, its length left out."""
+    words = struct.unpack(f"<{len(code) // 4}I", code)
+    at = HEADER_BYTES // 4
+    while at < len(words):
+        length = words[at] >> 16
+        yield (words[at] & 0xFFFF, *words[at + 1 : at + max(length, 1)])
+        at += max(length, 1)
+
+
+def contractable(code: bytes) -> list[str]:
+    """What a driver may fuse: float arithmetic without NoContraction, and every Fma."""
+    rows = list(instructions(code))
+    pinned = {row[1] for row in rows if row[0] == OP_DECORATE and row[2] == NO_CONTRACTION}
+    loose = [
+        f"%{row[2]} (opcode {row[0]})" for row in rows if row[0] in FLOAT_ARITHMETIC and row[2] not in pinned
+    ]
+    return loose + [f"%{row[2]} (Fma)" for row in rows if row[0] == OP_EXT_INST and row[4] == FMA]
+
+
+def pin_rounding(code: bytes) -> bytes:
+    """The module with NoContraction on all of its float arithmetic.
+
+    GLSL's `precise` puts it there, but spirv-opt loses it on the copies that unrolling makes.
+    """
+    rows = list(instructions(code))
+    pinned = {row[1] for row in rows if row[0] == OP_DECORATE and row[2] == NO_CONTRACTION}
+    loose = [row[2] for row in rows if row[0] in FLOAT_ARITHMETIC and row[2] not in pinned]
+    first_type = next(i for i, row in enumerate(rows) if FIRST_TYPE <= row[0] <= LAST_TYPE)
+    rows[first_type:first_type] = [(OP_DECORATE, number, NO_CONTRACTION) for number in loose]
+    body = [word for row in rows for word in (len(row) << 16 | row[0], *row[1:])]
+    return code[:HEADER_BYTES] + struct.pack(f"<{len(body)}I", *body)

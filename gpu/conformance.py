@@ -1,0 +1,149 @@
+"""The Kompute executor against the definitions, on one device: every case, recordings, random calls, whole models.
+
+``python -m refsim_gpu.conformance [INDEX] [--random N] [--models DIR] [--recordings DIR] [--json FILE]`` prints the
+counts that docs/conformance.md reports. Every comparison is of all bytes, guard words included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from refsim import upstream
+from refsim.buffer import PackedBuffer
+from refsim.case import Bound, bind
+from refsim.cpu.model import ModelExecutor
+from refsim.draw import Draw
+from refsim.errors import RefsimError
+from refsim.executor import Executor
+from refsim.model import Event, load
+from refsim.op import OPS, ErrorCase
+from refsim_gpu.executor import KomputeExecutor
+
+
+@dataclass
+class Count:
+    """How many comparisons were made, and which failed."""
+
+    name: str
+    compared: int = 0
+    failed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, what: str, good: bool) -> None:
+        self.compared += 1
+        if not good:
+            self.failed.append(what)
+
+
+def cases(name: str, random: int) -> Iterator[Bound]:
+    """An operator's hand-picked cases, then so many random ones (seeds 0, 1, ...)."""
+    for case in OPS[name].cases:
+        if not isinstance(case, ErrorCase):
+            yield bind(case)
+    for seed in range(random):
+        yield bind(OPS[name].sample(Draw(seed)))
+
+
+def compare_calls(executor: Executor, bounds: Iterable[Bound], count: Count) -> None:
+    """The device's buffer against the definition's, all bytes."""
+    for bound in bounds:
+        what = str(bound.case)
+        try:
+            good = executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+        except RefsimError as error:
+            good, what = False, f"{what}: {error}"
+        count.add(what, good)
+
+
+def compare_recordings(executor: Executor, folder: Path, count: Count) -> None:
+    """Each recorded call that binds, by the device and by definition; a recording that is refused is left out."""
+    for path in sorted(folder.glob("*.zip")):
+        for recording in upstream.read(path):
+            try:
+                call = recording.call()
+            except RefsimError:
+                continue
+            inputs = recording.inputs()
+            count.add(recording.id, executor.run_call(call, inputs) == call.expected(inputs))
+
+
+def compare_model(executor: Executor, path: Path, inputs: list[np.ndarray], count: Count) -> None:
+    """Every buffer of every node, on the device and by the CPU model."""
+    model = load(path)
+    buffers: list[dict[tuple[int, int], PackedBuffer | np.ndarray]] = []
+    for runner in (executor, ModelExecutor()):
+        seen: dict[tuple[int, int], PackedBuffer | np.ndarray] = {}
+
+        def watch(event: Event, seen: dict[tuple[int, int], PackedBuffer | np.ndarray] = seen) -> None:
+            seen.update({(event.delegate, value): held for value, held in event.outputs.items()})
+
+        model.run(inputs, runner, watch)
+        buffers.append(seen)
+    ours, theirs = buffers
+    for key, expected in theirs.items():
+        held = ours.get(key)
+        good = held == expected if isinstance(expected, PackedBuffer) else np.array_equal(held, expected)
+        count.add(f"{path.stem}: delegate {key[0]} value {key[1]}", bool(good))
+
+
+def run(executor: Executor, random: int, recordings: Path | None, models: Path | None) -> list[Count]:
+    """All of it; one count per operator, one for the recordings, one per model."""
+    counts = []
+
+    def timed(name: str) -> Count:
+        counts.append(Count(name, seconds=time.perf_counter()))
+        return counts[-1]
+
+    for name in OPS:
+        count = timed(name)
+        compare_calls(executor, cases(name, random), count)
+        count.seconds = time.perf_counter() - count.seconds
+    if recordings is not None:
+        count = timed("recordings")
+        compare_recordings(executor, recordings, count)
+        count.seconds = time.perf_counter() - count.seconds
+    for path in sorted(models.glob("*.pte")) if models is not None else ():
+        count = timed(path.stem)
+        archive = np.load(path.with_suffix(".io.npz"))
+        compare_model(executor, path, [archive["in0"]], count)
+        count.seconds = time.perf_counter() - count.seconds
+    return counts
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="refsim_gpu.conformance")
+    parser.add_argument("index", nargs="?", type=int, default=0)
+    parser.add_argument("--random", type=int, default=300)
+    parser.add_argument("--recordings", type=Path)
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--no-dot", action="store_true", help="the shaders without the packed dot product")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    with KomputeExecutor(options.index, use_dot=False if options.no_dot else None) as executor:
+        info = executor.device.info
+        print(f"{info.name}, {info.driver}, packed dot product: {executor.use_dot}", flush=True)
+        counts = run(executor, options.random, options.recordings, options.models)
+    for count in counts:
+        print(
+            f"{count.name:28} {count.compared:6} compared {len(count.failed):4} failed {count.seconds:7.1f} s"
+        )
+        for what in count.failed[:3]:
+            print(f"    {what}")
+    failed = sum(len(count.failed) for count in counts)
+    print(f"{sum(count.compared for count in counts)} compared, {failed} failed")
+    if options.json:
+        report = {"device": info.name, "driver": info.driver, "counts": [asdict(count) for count in counts]}
+        options.json.write_text(json.dumps(report, indent=1))
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
