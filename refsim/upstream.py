@@ -11,7 +11,9 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -101,17 +103,40 @@ class Differences:
         return next((cause for p, cause in self.patterns.items() if self.matches(p, recording)), None)
 
 
-def read(path: Path) -> Iterator[Recording]:
-    """The recordings of one zip file, in name order; cases that upstream itself refused are left out."""
-    with zipfile.ZipFile(path) as archive:
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Whatever a damaged archive makes zipfile, json or NumPy raise, as a FormatError that names the place."""
+    try:
+        yield
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(where, f"not a recording: {type(error).__name__}: {error}") from error
+
+
+def _cases(path: Path) -> Iterator[tuple[zipfile.ZipFile, str, dict[str, Any]]]:
+    """The open archive, the folder and the case.json of each recording, in name order."""
+    with _reading(str(path)):
+        archive = zipfile.ZipFile(path)
+    with archive:
         names = sorted(n for n in archive.namelist() if n.endswith("/case.json"))
         if not names:
             raise FormatError(str(path), "holds no case.json", need="a zip file of golden/upstream")
         for name in names:
             folder = name.removesuffix("case.json")
-            case = json.loads(archive.read(name))
-            if "error" not in case:
-                yield _recording(archive, folder, case)
+            with _reading(f"{path}: {name}"):
+                case = dict(json.loads(archive.read(name)))
+            yield archive, folder, case
+
+
+def read(path: Path) -> Iterator[Recording]:
+    """The recordings of one zip file, in name order; cases that upstream itself refused are left out.
+
+    FormatError for a file that is missing, damaged or something else.
+    """
+    for archive, folder, case in _cases(path):
+        if "error" not in case:
+            with _reading(f"{path}: {folder}"):
+                recording = _recording(archive, folder, case)
+            yield recording
 
 
 def _recording(archive: zipfile.ZipFile, folder: str, case: dict[str, Any]) -> Recording:
@@ -158,14 +183,14 @@ def _recording(archive: zipfile.ZipFile, folder: str, case: dict[str, Any]) -> R
 
 def staged_inputs(path: Path) -> Iterator[tuple[str, np.ndarray, TensorDesc, np.ndarray]]:
     """(case id, array, description, raw bytes) of every input that upstream's own staging kernel packed."""
-    with zipfile.ZipFile(path) as archive:
-        for name in sorted(n for n in archive.namelist() if n.endswith("/case.json")):
-            folder = name.removesuffix("case.json")
-            case = json.loads(archive.read(name))
+    for archive, folder, case in _cases(path):
+        staged = []
+        with _reading(f"{path}: {folder}"):
             arguments = {a["name"]: a for a in case["args"]}
             for entry in case.get("result", {}).get("inputs", ()):
                 argument = arguments[entry["name"]]
                 array = np.load(io.BytesIO(archive.read(folder + argument["file"])))
                 desc = TensorDesc(array.shape, argument["layout"])
                 packed = np.frombuffer(archive.read(folder + entry["raw_by_nchw_to_int8x4"]), np.uint8)
-                yield case["id"], array, desc, packed
+                staged.append((case["id"], array, desc, packed))
+        yield from staged

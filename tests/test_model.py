@@ -1,0 +1,127 @@
+"""Loading and running files: what `refsim.load` takes, what `run` checks and reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refsim
+from refsim.buffer import PackedBuffer
+from refsim.cpu import ModelExecutor
+from refsim.errors import FormatError, ParameterError, RefsimError, ShapeError
+from refsim.vkgraph import pte
+
+MODELS = Path(__file__).parent / "data" / "models"
+LINEAR = MODELS / "linear_head.pte"
+
+
+@pytest.fixture
+def blob(tmp_path: Path) -> Path:
+    """The first delegate of linear_head as a file of its own, its constants inside."""
+    from refsim.vkgraph.write import write_blob
+
+    container = pte.load(LINEAR)
+    ((_, found),) = container.blobs(container.plan())
+    path = tmp_path / "linear_head.vkblob"
+    path.write_bytes(inlined(write_blob, found))
+    return path
+
+
+def inlined(write_blob, found) -> bytes:
+    from dataclasses import replace
+
+    from refsim.vkgraph.write import pack_constants
+
+    rows, raw = pack_constants([bytes(c) for c in found.constants])
+    return write_blob(replace(found.graph, constants=tuple(rows)), raw)
+
+
+def test_a_bare_delegate_runs(blob: Path) -> None:
+    """The same bytes as the whole file, of which it is all."""
+    with np.load(MODELS / "linear_head.io.npz") as io:
+        x, need = io["in0"], io["upstream_out0"]
+    model = refsim.load(blob)
+    assert model.plan is None
+    assert model.input_shapes() == [(x.shape, x.dtype)]
+    assert model.run([x])[0].tobytes() == need.tobytes()
+    assert [n.name for _, n in model.nodes()] == [n.name for _, n in refsim.load(LINEAR).nodes()]
+
+
+def test_paths_of_every_kind() -> None:
+    for path in (LINEAR, str(LINEAR)):
+        assert refsim.load(path).path == str(LINEAR)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0", b"PK\x03\x04" + b"\0" * 60, b"VH00" * 20, b"ET12" * 9])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "other.pte"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"other\.pte"):
+        refsim.load(path)
+
+
+@pytest.mark.parametrize("name", ["missing.pte", "."])
+def test_files_that_cannot_be_read(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RefsimError, match=str(tmp_path)):
+        refsim.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("keep", [8, 40, 100, 1000, -1000, -1])
+def test_truncated_files(keep: int, tmp_path: Path) -> None:
+    path = tmp_path / "cut.pte"
+    path.write_bytes(LINEAR.read_bytes()[:keep])
+    with pytest.raises(RefsimError, match=r"cut\.pte"):
+        refsim.load(path).run([np.zeros((6, 32), np.float32)])
+
+
+def test_inputs_are_checked() -> None:
+    model = refsim.load(LINEAR)
+    ((shape, dtype),) = model.input_shapes()
+    for inputs, match in (
+        ([], "wrong number of inputs; got 0, need 1"),
+        ([np.zeros(shape, np.float64)], "input 0: does not fit; got float64"),
+        ([np.zeros((*shape, 1), dtype)], "input 0: does not fit"),
+    ):
+        with pytest.raises(ShapeError, match=match):
+            model.run(inputs)
+
+
+def test_inputs_may_have_any_strides_and_stay_as_they_are() -> None:
+    with np.load(MODELS / "mixed_ops.io.npz") as io:
+        x, need = io["in0"], io["upstream_out0"]
+    model = refsim.load(MODELS / "mixed_ops.pte")
+    odd = np.asfortranarray(x)
+    kept = odd.copy()
+    assert model.run([odd])[0].tobytes() == need.tobytes()
+    assert np.array_equal(odd, kept)
+
+
+def test_every_executor_of_the_cpu_gives_the_same_bytes() -> None:
+    with np.load(MODELS / "mixed_ops.io.npz") as io:
+        x, need = io["in0"], io["upstream_out0"]
+    model = refsim.load(MODELS / "mixed_ops.pte")
+    for executor in ("cpu", "cpu:model", ModelExecutor()):
+        assert model.run([x], executor=executor)[0].tobytes() == need.tobytes()
+
+
+def test_unknown_executor() -> None:
+    with pytest.raises(ParameterError, match="executor: unknown; got 'tpu', need "):
+        refsim.load(LINEAR).run([np.zeros((6, 32), np.float32)], executor="tpu")
+
+
+def test_events_report_every_node_in_order() -> None:
+    with np.load(MODELS / "mixed_ops.io.npz") as io:
+        x = io["in0"]
+    model = refsim.load(MODELS / "mixed_ops.pte")
+    seen: list = []
+    model.run([x], observe=seen.append)
+    assert [(e.delegate, e.node.number) for e in seen] == [(d, n.number) for d, n in model.nodes()]
+    for event in seen:
+        assert event.seconds >= 0
+        assert set(event.outputs) == set(event.node.outputs)
+        for value, held in event.outputs.items():
+            tensor = event.graph.tensors[value]
+            assert isinstance(held, PackedBuffer) == (tensor.desc is not None)
+            assert held.unpack().shape == tensor.shape
