@@ -3,7 +3,8 @@
 A kernel is compiled by glslc for Vulkan 1.1, unrolled by spirv-opt (drivers leave loops with literal bounds alone,
 and then keep arrays in memory: four to six times slower on an H200), optimized and validated by spirv-val. Around the
 unrolling every float operation is marked NoContraction: GLSL's `precise` says so, but copies lose the mark, and
-what lacks it is fused, by spirv-opt itself or by a driver. Builds of NAME.comp:
+what lacks it is fused, by spirv-opt itself or by a driver. A source that says ``#pragma optimize(off)`` is left as it
+was written. Builds of NAME.comp:
 
 NAME.spv            takes any launch
 NAME.nodot.spv      the same without the packed dot product, for devices that lack the extension
@@ -75,7 +76,8 @@ TIDY = (
     "merge-blocks",
 )
 STAGES = (INLINE, UNROLL, TIDY, UNROLL, TIDY)
-QMATH_INCLUDE = 'include/qmath.glsl"'
+AS_WRITTEN = "#pragma optimize(off)"
+KERNEL_INCLUDES = ("qmath.glsl", "conv.glsl", "elementwise.glsl")
 DOT_INCLUDE = 'include/dot.glsl"'
 GEMM_INCLUDE = 'include/gemm.glsl"'
 
@@ -122,8 +124,9 @@ def run_tool(where: str, *command: str) -> None:
 def compile_one(source: Path, options: tuple[str, ...], folder: Path) -> bytes:
     """The validated SPIR-V of a source; FormatError if a tool refuses it, or if arithmetic could be fused."""
     where, binary = str(source.relative_to(SHADERS)), folder / "shader.spv"
-    kernel = QMATH_INCLUDE in (text := source.read_text()) or "conv.glsl" in text
-    level = "-O0" if kernel else "-O"
+    text = source.read_text()
+    kernel = any(f'include/{name}"' in text for name in KERNEL_INCLUDES)
+    level = "-O0" if kernel or AS_WRITTEN in text else "-O"
     run_tool(where, "glslc", TARGET, level, f"-I{SHADERS}", *options, "-o", str(binary), str(source))
     if kernel:
         for passes in STAGES:

@@ -1,0 +1,39 @@
+"""List the Vulkan devices: name, driver, memory, packed dot product."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from refsim.cli._device import devices
+from refsim.cli._main import SAME
+from refsim.cli._options import json_option
+from refsim.cli._output import print_json, print_table
+
+COLUMNS = ("executor", "device", "kind", "vendor", "vulkan", "driver", "memory bytes", "packed dot product")
+
+
+@click.command("devices")
+@json_option
+def command(as_json: bool) -> int:
+    """The devices that `-x gpu:N` can name. Status 3 if there is none."""
+    found = devices()
+    if as_json:
+        print_json("devices", {"devices": [{"executor": f"gpu:{d.index}", **asdict(d)} for d in found]})
+        return SAME
+    rows = [
+        (
+            f"gpu:{d.index}",
+            d.name,
+            d.kind,
+            d.vendor,
+            d.api_version,
+            d.driver,
+            d.device_local_bytes,
+            "accelerated" if d.dot_4x8_accelerated else "yes" if d.integer_dot_product else "no",
+        )
+        for d in found
+    ]
+    print_table(COLUMNS, rows)
+    return SAME

@@ -1,0 +1,34 @@
+"""Measure the numerics of a Vulkan device, and save them as a profile."""
+
+from __future__ import annotations
+
+import click
+
+from refsim import profile_io
+from refsim.cli._device import probe
+from refsim.cli._main import SAME
+from refsim.cli._options import json_option, output_option
+from refsim.cli._output import print_json, print_table
+
+
+@click.command("probe")
+@click.argument("device", type=click.IntRange(0), default=0)
+@output_option("the profile and what was measured, as JSON", required=False)
+@json_option
+def command(device: int, output: str | None, as_json: bool) -> int:
+    """Measure what DEVICE (a number of `refsim devices`, 0 if not given) does with rounding, fused operations,
+    denormals, division, conversion and packed dot products. Status 3 if there is no such device."""
+    findings = probe(device)
+    profile = findings.to_profile()
+    content = profile_io.as_json(profile, measured=findings.as_json())
+    if output:
+        profile_io.write(output, profile, measured=findings.as_json())
+    if as_json:
+        print_json("probe", {key: value for key, value in content.items() if key != "schema"})
+        return SAME
+    click.echo(f"{findings.device} ({findings.driver})")
+    print_table(("question", "answer"), findings.rows())
+    for remark in findings.remarks():
+        click.echo(f"no profile has this: {remark}")
+    click.echo(f"numerics profile: {profile.name if profile else 'none describes this device'}")
+    return SAME
