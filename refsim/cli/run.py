@@ -9,24 +9,21 @@ import click
 import numpy as np
 
 from refsim import arrays, atomic
+from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._execute import COLUMNS, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option, output_option
 from refsim.cli._output import print_json, print_table, shape_text
-from refsim.draw import Draw
 from refsim.dump import Recorded
 from refsim.errors import GraphError
-from refsim.model import Model, load
+from refsim.model import load
 
 EXPECTED_NAMES = ("out", "upstream_out")
 
 
 @click.command("run")
 @click.argument("file")
-@click.option(
-    "--input", "-i", "inputs", metavar="FILE", help="Inputs: .npz with in0, in1...; or .npy for one."
-)
-@click.option("--random", "seed", type=click.IntRange(0), help="Draw the inputs from this seed instead.")
+@inputs_options
 @output_option("the outputs, an .npz with out0, out1...", required=False)
 @executors_option
 @click.option(
@@ -62,7 +59,7 @@ def command(
 ) -> int:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
     model = load(file)
-    given = _inputs(model, inputs, seed)
+    given = model_inputs(model, inputs, seed)
     recorded = Recorded(golden) if golden else None
     if dump:
         atomic.make_folder(dump[1])
@@ -150,17 +147,6 @@ def verdict_text(verdict: dict[str, Any], expect: str | None) -> str:
         return text
     against = f"as in {expect}" if expect else "on all executors"
     return f"{text}: {'the same bits' if verdict['same'] else 'DIFFERENT bits, not'} {against}"
-
-
-def _inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:
-    if (path is None) == (seed is None):
-        raise click.UsageError("give the inputs either with -i FILE or with --random SEED")
-    wanted = model.input_shapes()
-    if path is not None:
-        return arrays.read_arrays(path, ("in",), wanted)
-    assert seed is not None
-    draw = Draw(seed)
-    return [draw.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]
 
 
 def _expected(outputs: Sequence[np.ndarray], path: str) -> list[np.ndarray]:

@@ -36,7 +36,7 @@ def changed(*bytes_: int) -> np.ndarray:
 
 def test_equal_buffers_are_the_same() -> None:
     report = refsim.diff(GOOD.raw, GOOD.raw.tobytes(), "4W4C", (2, 5, 3, 7))
-    assert report and report.same and not report.causes and not report.shape and not report.differences
+    assert report.same and not report.causes and not report.shape and not report.differences
 
 
 def test_every_changed_byte_is_found_with_its_kind_and_place() -> None:

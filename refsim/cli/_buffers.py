@@ -1,0 +1,96 @@
+"""What the verbs that compare buffers share: options, printing a report, inputs of a model, reading raw files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from refsim import arrays
+from refsim.bytediff import Report
+from refsim.bytediff.text import styled
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._output import print_json
+from refsim.draw import Draw
+from refsim.model import Model
+from refsim.vkgraph.pte import read_file
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STYLES: dict[str, dict[str, Any]] = {
+    "same": dict(fg="green"),
+    "different": dict(fg="red", bold=True),
+    "head": dict(bold=True),
+    "cause": dict(fg="yellow"),
+    "": {},
+}
+
+
+def inputs_options(function: F) -> F:
+    """--input and --random, one of which a model needs."""
+    for option in (
+        click.option(
+            "--random", "seed", type=click.IntRange(0), help="Draw the inputs from this seed instead."
+        ),
+        click.option(
+            "--input", "-i", "inputs", metavar="FILE", help="Inputs: .npz with in0, in1...; or .npy for one."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def limit_option(function: F) -> F:
+    return click.option(
+        "--limit", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Differences to list."
+    )(function)
+
+
+def profile_option(function: F) -> F:
+    return click.option(
+        "--profile", metavar="NAME", help="Numerics that the device is allowed: canonical, lavapipe, nvidia."
+    )(function)
+
+
+def all_bytes_option(function: F) -> F:
+    return click.option(
+        "--all-bytes", is_flag=True, help="Compare the padding too that a device leaves to chance."
+    )(function)
+
+
+def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:
+    """The arrays of --input, or drawn from --random."""
+    if (path is None) == (seed is None):
+        raise click.UsageError("give the inputs either with -i FILE or with --random SEED")
+    wanted = model.input_shapes()
+    if path is not None:
+        return arrays.read_arrays(path, ("in",), wanted)
+    assert seed is not None
+    draw = Draw(seed)
+    return [draw.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]
+
+
+def raw_file(path: str) -> np.ndarray:
+    """The bytes of a file, uint8."""
+    return np.frombuffer(bytes(read_file(path)), np.uint8)
+
+
+def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
+    return {path: raw_file(path) for path in paths}
+
+
+def print_lines(lines: Iterable[tuple[str, str]], indent: str = "") -> None:
+    """Lines with their styles, which a pipe does not see."""
+    for line, style in lines:
+        click.echo(click.style(indent + line, **STYLES[style]) if style else indent + line)
+
+
+def show(verb: str, report: Report, as_json: bool, **facts: object) -> int:
+    """Print a report; the status."""
+    if as_json:
+        print_json(verb, {**facts, **report.as_json()})
+    else:
+        print_lines(styled(report))
+    return SAME if report.same else DIFFERENT

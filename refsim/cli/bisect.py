@@ -1,0 +1,185 @@
+"""Find the first operator of a real run that diverges, from buffers dumped on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from refsim.buffer import PackedBuffer
+from refsim.bytediff import Report, diff
+from refsim.bytediff.text import styled
+from refsim.case import Bound
+from refsim.cli._buffers import (
+    all_bytes_option,
+    inputs_options,
+    limit_option,
+    model_inputs,
+    print_lines,
+    profile_option,
+)
+from refsim.cli._execute import operator_name
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import json_option
+from refsim.cli._output import print_json, print_table
+from refsim.dump import Recorded
+from refsim.errors import FormatError
+from refsim.executor import executor_named
+from refsim.model import load
+from refsim.trace import Traced, bound_of, trace
+
+COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
+SAME_TEXT, NOT_DUMPED, UNKNOWN = "same", "not dumped", "-"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node. ``run`` compares its dump with a run from the start, ``alone`` with the node on its dumped inputs.
+
+    ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
+    """
+
+    delegate: int
+    node: int
+    operator: str
+    output: str
+    run: Report | None
+    alone: Report | None
+    wrong: bool
+
+    def cells(self) -> list[object]:
+        run = NOT_DUMPED if self.run is None else _text(self.run)
+        return [
+            self.delegate,
+            self.node,
+            self.operator,
+            self.output,
+            run,
+            UNKNOWN if self.alone is None else _text(self.alone),
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        return dict(zip(COLUMNS, self.cells(), strict=True))
+
+
+def _text(report: Report) -> str:
+    return SAME_TEXT if report.same else f"different {report.illegal}"
+
+
+@click.command("bisect")
+@click.argument("file")
+@click.option("--actual", required=True, metavar="DIR", help="Folder or zip file of dumped buffers.")
+@inputs_options
+@profile_option
+@all_bytes_option
+@limit_option
+@json_option
+def command(
+    file: str,
+    actual: str,
+    inputs: str | None,
+    seed: int | None,
+    profile: str | None,
+    all_bytes: bool,
+    limit: int,
+    as_json: bool,
+) -> int:
+    """Compare the dumped buffers of a run of FILE with the right ones, in execution order.
+
+    Each operator whose inputs were dumped too is also computed on those: that tells an operator that is wrong from
+    one that was handed wrong bytes.
+    """
+    model = load(file)
+    recorded = Recorded(actual)
+    given = model_inputs(model, inputs, seed)
+    rows: list[Row] = []
+    options: dict[str, Any] = {"profile": profile, "device": not all_bytes, "limit": limit}
+    before: dict[str, Bound] = {}
+
+    def visit(traced: Traced) -> None:
+        if traced.bound is not None:
+            diverged = any(row.run is not None and not row.run.same for row in rows)
+            rows.append(_row(traced, recorded, before.get(traced.bound.call.op.name), diverged, options))
+            before[traced.bound.call.op.name] = traced.bound
+
+    trace(model, given, executor_named("cpu"), visit)
+    compared = [row for row in rows if row.run is not None]
+    if not compared:
+        raise FormatError(
+            actual, "holds none of the model's buffers", got=", ".join(sorted(recorded.entries)[:3]),
+            need=", ".join(row.output for row in rows[:3]) + ", ...",
+        )  # fmt: skip
+    guilty = next((row for row in rows if row.wrong), None)
+    first = next((row for row in compared if row.run is not None and not row.run.same), None)
+    return _show(file, actual, rows, first, guilty, as_json)
+
+
+def _row(
+    traced: Traced, recorded: Recorded, before: Bound | None, diverged: bool, options: dict[str, Any]
+) -> Row:
+    assert traced.bound is not None
+    name, bound, node = traced.output, traced.bound, traced.node
+    run = alone = None
+    if name in recorded:
+        dumped = recorded.raw(name, bound.call.out)
+        expected = bound.call.expected(bound.inputs)
+        title = f"{name} {expected.desc}, node {node.number} {operator_name(node)}"
+        run = diff(expected, dumped, call=bound, previous=before, title=title, **options)
+        handed = _dumped_inputs(traced, recorded, diverged)
+        if handed is not None:
+            own = bound_of(bound.call, handed)
+            again = own.call.expected(own.inputs)
+            title += ", computed from its dumped inputs"
+            alone = diff(again, dumped, call=own, previous=before, title=title, **options)
+    wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
+    return Row(traced.delegate, node.number, operator_name(node), name, run, alone, wrong)
+
+
+def _dumped_inputs(traced: Traced, recorded: Recorded, diverged: bool) -> dict[str, PackedBuffer] | None:
+    """The inputs as they were dumped; None if one of them was not.
+
+    A float input that was not dumped is that of the right run, as long as nothing diverged before.
+    """
+    assert traced.bound is not None
+    handed = {}
+    for argument, value in traced.input_names().items():
+        buffer = traced.bound.inputs[argument]
+        if value in recorded:
+            raw = recorded.raw(value, buffer.desc)
+            handed[argument] = PackedBuffer.from_raw(raw, buffer.desc.shape, buffer.desc.layout)
+        elif not buffer.desc.is_int8 and not diverged:
+            handed[argument] = buffer
+        else:
+            return None
+    return handed
+
+
+def _show(
+    file: str, actual: str, rows: list[Row], first: Row | None, guilty: Row | None, as_json: bool
+) -> int:
+    chosen = guilty or first
+    report = (
+        None if chosen is None else chosen.alone if chosen.wrong and chosen.alone is not None else chosen.run
+    )
+    same = first is None and guilty is None
+    if as_json:
+        content = {
+            "file": file, "actual": actual, "nodes": [row.as_json() for row in rows], "same": same,
+            "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
+            "report": None if report is None else report.as_json(),
+        }  # fmt: skip
+        print_json("bisect", content)
+        return SAME if same else DIFFERENT
+    print_table(COLUMNS, [row.cells() for row in rows])
+    compared = sum(row.run is not None for row in rows)
+    click.echo(f"{compared} of {len(rows)} int8 nodes dumped")
+    if first is not None:
+        click.echo(f"first that diverges: node {first.node} {first.operator}, {first.output}")
+    for row in rows:
+        if row.wrong:
+            how = "on its own dumped inputs" if row.alone is not None else "its inputs were not all dumped"
+            click.echo(f"wrong: node {row.node} {row.operator}, {row.output} ({how})")
+    if report is not None:
+        print_lines(styled(report))
+    return SAME if same else DIFFERENT

@@ -1,0 +1,68 @@
+"""Cut one dispatch out of a model's run as a self-contained case directory."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+from refsim.cli._buffers import inputs_options, model_inputs
+from refsim.cli._main import SAME
+from refsim.cli._options import json_option, output_option
+from refsim.cli._output import print_json
+from refsim.errors import GraphError
+from refsim.executor import executor_named
+from refsim.golden.casefile import contents, write_folder
+from refsim.model import load
+from refsim.trace import Traced, find_node, trace
+
+
+class _Found(Exception):
+    """Ends the run once the node was seen."""
+
+
+@click.command("extract")
+@click.argument("file")
+@click.option(
+    "--node",
+    "-n",
+    required=True,
+    help="NUMBER or DELEGATE:NUMBER as inspect lists it, or the name of its output.",
+)
+@inputs_options
+@output_option("the case: a new folder")
+@json_option
+def command(file: str, node: str, inputs: str | None, seed: int | None, output: str, as_json: bool) -> int:
+    """Run FILE as far as a node, and write that node's call, inputs, constants and output as a case."""
+    model = load(file)
+    delegate, wanted = find_node(model, node)
+    if wanted.call is None:
+        raise GraphError(
+            f"{file}: {wanted}", "is a float operator", need="an int8 operator, which has a case"
+        )
+    seen: list[Traced] = []
+
+    def visit(traced: Traced) -> None:
+        if traced.delegate == delegate and traced.node is wanted:
+            seen.append(traced)
+            raise _Found
+
+    with contextlib.suppress(_Found):
+        trace(model, model_inputs(model, inputs, seed), executor_named("cpu"), visit)
+    if not seen:
+        raise GraphError(f"{file}: {wanted}", "was not executed", need="a node that the plan reaches")
+    bound = seen[0].bound
+    assert bound is not None
+    note = f"{wanted} of {model.path}, delegate {delegate}, writing {seen[0].output}"
+    files = contents(bound, bound.call.expected(bound.inputs), note)
+    write_folder(output, files)
+    facts = {
+        "file": file, "node": wanted.number, "delegate": delegate, "operator": bound.call.op.name, "case": output,
+        "files": {name: len(data) for name, data in files.items()},
+    }  # fmt: skip
+    if as_json:
+        print_json("extract", facts)
+    else:
+        click.echo(f"{output}: {note}")
+        click.echo(f"refsim replay {output}")
+    return SAME

@@ -1,0 +1,125 @@
+"""Run a case on an executor, or compare a buffer captured on a device with what the case says."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import click
+
+from refsim.bytediff import Report, diff
+from refsim.case import bind
+from refsim.cli._buffers import (
+    all_bytes_option,
+    limit_option,
+    print_lines,
+    profile_option,
+    raw_file,
+    raw_files,
+    show,
+)
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import executors_option, json_option
+from refsim.cli._output import print_json
+from refsim.errors import FormatError
+from refsim.executor import executor_named
+from refsim.golden.casefile import Files, Stored, read, read_folder
+from refsim.golden.store import Corpus, default_root, digest
+
+
+@click.command("replay")
+@click.argument("case")
+@click.option(
+    "--actual", metavar="FILE", help="A raw buffer captured on a device, instead of running the case."
+)
+@executors_option
+@click.option(
+    "--other", "others", multiple=True, metavar="FILE", help="A raw buffer that may have been mixed up."
+)
+@profile_option
+@all_bytes_option
+@limit_option
+@json_option
+def command(
+    case: str,
+    actual: str | None,
+    executors: str,
+    others: tuple[str, ...],
+    profile: str | None,
+    all_bytes: bool,
+    limit: int,
+    as_json: bool,
+) -> int:
+    """Replay CASE: a case directory, ZIPFILE!NAME, or OPERATOR/NUMBER of the golden corpus.
+
+    Without --actual the executors run it, and every byte is compared; with --actual the padding that a device
+    leaves to chance is left out.
+    """
+    stored = open_case(case)
+    if actual is not None:
+        report = diff(
+            stored.expected,
+            raw_file(actual),
+            call=stored.bound,
+            others=raw_files(others),
+            profile=profile,
+            device=not all_bytes,
+            limit=limit,
+            title=f"{stored.name} {stored.expected.desc}",
+        )
+        return show("replay", report, as_json, case=case, actual=actual)
+    reports = {}
+    for name in executors.split(","):
+        result = executor_named(name).run_call(stored.bound.call, stored.bound.inputs)
+        reports[name] = diff(
+            stored.expected, result, call=stored.bound, others=raw_files(others), profile=profile, limit=limit,
+            title=f"{stored.name} on {name}",
+        )  # fmt: skip
+    return _show_all(case, reports, as_json)
+
+
+def _show_all(case: str, reports: dict[str, Report], as_json: bool) -> int:
+    from refsim.bytediff.text import styled
+
+    same = all(report.same for report in reports.values())
+    if as_json:
+        content = {
+            "case": case,
+            "executors": {name: r.as_json() for name, r in reports.items()},
+            "same": same,
+        }
+        print_json("replay", content)
+    else:
+        for report in reports.values():
+            print_lines(styled(report))
+    return SAME if same else DIFFERENT
+
+
+def open_case(name: str) -> Stored:
+    """The case of a folder, of a zip file's entry, or of the corpus."""
+    if Path(name).exists():
+        return read_folder(name)
+    path, bang, entry = name.partition("!")
+    if bang:
+        try:
+            archive = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise FormatError(path, "not a zip file of cases", got=error) from error
+        with archive:
+            return read(Files(f"{path}!{entry}", archive=archive), entry)
+    if name.rpartition("/")[2].isdecimal():
+        return _of_corpus(name)
+    raise FormatError(name, "no such case", need="a case directory, ZIPFILE!NAME or OPERATOR/NUMBER")
+
+
+def _of_corpus(name: str) -> Stored:
+    """A case whose digest is recorded, its bytes by definition; FormatError if they no longer agree."""
+    entry = Corpus(default_root()).entry(name)
+    bound = bind(entry.case)
+    expected = bound.call.expected(bound.inputs)
+    found = digest(bound.call, expected)
+    if found != entry.sha256:
+        raise FormatError(
+            name, "the definition no longer gives the recorded digest", got=found, need=entry.sha256
+        )
+    return Stored(name, bound, expected)

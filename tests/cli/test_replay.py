@@ -1,0 +1,202 @@
+"""extract, replay, compare, bisect: a bug in a real model's run is brought down to one dispatch and named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.buffer import PackedBuffer
+from refsim.cpu import ModelExecutor
+from refsim.golden.casefile import read_folder
+
+RELU, ADD = "delegate0_v55", "delegate0_v66"
+
+
+@pytest.fixture
+def mixed(models: Path) -> list[object]:
+    return [models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz"]
+
+
+@pytest.fixture
+def dumped(mixed, tmp_path: Path, refsim) -> Path:
+    """Every buffer of a right run, as a device's owner would dump them."""
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    assert refsim("run", *mixed, "--dump", ".", folder).status == 0
+    return folder
+
+
+def reversed_bytes(path: Path) -> None:
+    """What a device of the other byte order would have left."""
+    words = np.fromfile(path, np.uint32)
+    words.byteswap().tofile(path)
+
+
+# --- extract and replay ----------------------------------------------------------------------------------
+
+
+def test_extract_makes_a_case_that_replays(mixed, tmp_path: Path, refsim) -> None:
+    done = refsim("extract", *mixed, "--node", ADD, "-o", tmp_path / "add", "--json")
+    assert done.status == 0 and done.json["operator"] == "q8ta_add" and done.json["delegate"] == 0
+    stored = read_folder(tmp_path / "add")
+    assert stored.bound.call.op.name == "q8ta_add" and len(stored.bound.inputs) == 2
+    again = refsim("replay", tmp_path / "add", "-x", "cpu,cpu:model", "--json")
+    assert again.status == 0 and list(again.json["executors"]) == ["cpu", "cpu:model"]
+    refsim("extract", *mixed, "--node", ADD, "-o", tmp_path / "add").refused("already exists")
+
+
+def test_every_int8_node_can_be_extracted_and_agrees_with_the_recording(
+    mixed, models, tmp_path: Path, refsim
+) -> None:
+    from refsim.dump import Recorded
+
+    recorded = Recorded(models / "mixed_ops.dump.zip")
+    for name in recorded.entries:
+        assert refsim("extract", *mixed, "-n", name, "-o", tmp_path / name).status == 0
+        stored = read_folder(tmp_path / name)
+        raw = recorded.raw(name, stored.expected.desc)
+        (tmp_path / f"{name}.bin").write_bytes(raw.tobytes())
+        assert refsim("replay", tmp_path / name, "--actual", tmp_path / f"{name}.bin").status == 0
+
+
+def test_node_names(mixed, tmp_path: Path, refsim) -> None:
+    assert refsim("extract", *mixed, "-n", "0:6", "-o", tmp_path / "a").status == 0
+    refsim("extract", *mixed, "-n", "6", "-o", tmp_path / "b").refused("no such node; got 6")
+    refsim("extract", *mixed, "-n", "0:99", "-o", tmp_path / "b").refused("no such node")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_captured_buffer_is_judged(tmp_path: Path, refsim) -> None:
+    case = "q8ta_conv2d_dw/0011"
+    from refsim.cli.replay import open_case
+
+    stored = open_case(case)
+    path = tmp_path / "dump.bin"
+    path.write_bytes(stored.expected.raw.tobytes())
+    assert refsim("replay", case, "--actual", path).status == 0
+    wrong = PackedBuffer(stored.expected.desc)
+    path.write_bytes(wrong.raw.tobytes())
+    done = refsim("replay", case, "--actual", path, "--profile", "nvidia", "--json")
+    assert done.status == 1 and done.json["profile"] == "nvidia"
+    assert done.json["causes"][0]["name"] == "nothing written"
+    assert {"workgroup", "invocation"} <= done.json["differences"][0].keys()
+    assert "rerun: refsim replay q8ta_conv2d_dw/0011" in done.err
+
+
+def test_a_stored_case_of_the_corpus_replays(refsim) -> None:
+    from refsim.golden.store import Corpus, default_root
+    from refsim.golden.verify import stored_names
+
+    name = min(stored_names(Corpus(default_root()), "q8ta_add")).rpartition("/")[2]
+    assert refsim("replay", f"{default_root()}/cases/q8ta_add.zip!{name}").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["nonesuch"], "no such case; got None, need"),
+        (["q8ta_add/99999"], "no such case; got q8ta_add/99999"),
+        (["nonesuch.zip!0001"], "not a zip file of cases"),
+        (["q8ta_add/0001", "-x", "tpu"], "executor: unknown"),
+        (["q8ta_add/0001", "--actual", "nonesuch.bin"], "nonesuch.bin"),
+        (["q8ta_add/0001", "--profile", "amd"], "unknown profile; got 'amd'"),
+    ],
+)
+def test_nonsense_is_one_line(arguments: list[str], match: str, refsim) -> None:
+    refsim("replay", *arguments).refused(match.replace("; got None, need", ""))
+
+
+# --- compare ---------------------------------------------------------------------------------------------
+
+
+def test_compare_two_executors(mixed, refsim) -> None:
+    done = refsim("compare", *mixed, "-x", "cpu", "-x", "cpu:model", "--json")
+    assert done.status == 0 and done.json["same"] and done.json["first"] is None
+    assert len(done.json["buffers"]) == 14 and all(row["different"] == 0 for row in done.json["buffers"])
+
+
+def test_compare_names_the_first_buffer_that_differs(mixed, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ModelExecutor.run
+
+    def run(self, launch, inputs):
+        out = honest(self, launch, inputs)
+        if launch.shader == "q8ta_relu":
+            out.words.byteswap(inplace=True)
+        return out
+
+    monkeypatch.setattr(ModelExecutor, "run", run)
+    done = refsim("compare", *mixed, "-x", "cpu,cpu:model")
+    assert done.status == 1 and f"first: node 4 q8ta_relu, {RELU}" in done.out
+    assert "1. byte order: output bytes reversed (predicts every byte)" in done.out
+    refsim("compare", *mixed, "-x", "cpu").refused("two executors are compared, not 1")
+
+
+# --- bisect ----------------------------------------------------------------------------------------------
+
+
+def test_a_right_run_is_the_same(mixed, dumped: Path, models, refsim) -> None:
+    for actual in (dumped, models / "mixed_ops.dump.zip"):
+        done = refsim("bisect", *mixed, "--actual", actual, "--json")
+        assert done.status == 0 and done.json["same"] and done.json["wrong"] == []
+
+
+def test_the_guilty_operator_is_told_from_its_victims(mixed, dumped: Path, tmp_path: Path, refsim) -> None:
+    """Relu is wrong; what follows is right on what it was handed."""
+    from refsim.executor import executor_named
+    from refsim.model import load
+    from refsim.trace import trace
+
+    model = load(str(mixed[0]))
+    given = [np.load(mixed[2])[f"in{i}"] for i in range(len(model.input_shapes()))]
+    broken = executor_named("cpu:model")
+    honest = broken.run
+
+    def run(launch, inputs):
+        out = honest(launch, inputs)
+        if launch.shader == "q8ta_relu":
+            out.words.byteswap(inplace=True)
+        return out
+
+    broken.run = run  # type: ignore[method-assign]
+    trace(
+        model,
+        given,
+        broken,
+        lambda traced: [
+            (dumped / f"{name}.bin").write_bytes(held.raw.tobytes())
+            for name, held in traced.outputs.items()
+            if isinstance(held, PackedBuffer)
+        ],
+    )
+    done = refsim("bisect", *mixed, "--actual", dumped, "--json")
+    assert done.status == 1 and done.json["first"] == RELU and done.json["wrong"] == [RELU]
+    rows = {row["output"]: row for row in done.json["nodes"]}
+    assert rows[ADD]["run"].startswith("different") and rows[ADD]["alone"] == "same"
+    assert done.json["report"]["causes"][0]["name"] == "byte order"
+    text = refsim("bisect", *mixed, "--actual", dumped)
+    assert f"wrong: node 4 q8ta_relu, {RELU} (on its own dumped inputs)" in text.out
+
+
+def test_a_partial_dump_is_enough(mixed, dumped: Path, refsim) -> None:
+    for path in dumped.iterdir():
+        if path.stem != RELU:
+            path.unlink()
+    reversed_bytes(dumped / f"{RELU}.bin")
+    done = refsim("bisect", *mixed, "--actual", dumped)
+    assert done.status == 1 and "1 of 14 int8 nodes dumped" in done.out
+    assert f"wrong: node 4 q8ta_relu, {RELU} (its inputs were not all dumped)" in done.out
+
+
+def test_a_dump_of_something_else_is_refused(mixed, dumped: Path, tmp_path: Path, refsim) -> None:
+    refsim("bisect", *mixed, "--actual", tmp_path / "nonesuch").refused("not a folder or zip file")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.bin").write_bytes(b"1234")
+    (other / "a.json").write_text(json.dumps({"value": "a", "shape": [1, 4], "layout": "PACKED_INT8_4C"}))
+    refsim("bisect", *mixed, "--actual", other).refused("holds none of the model's buffers")
+    info = json.loads((dumped / f"{RELU}.json").read_text())
+    (dumped / f"{RELU}.json").write_text(json.dumps(info | {"shape": [1, 1, 1, 1]}))
+    refsim("bisect", *mixed, "--actual", dumped).refused("recorded with another shape or layout")
