@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,7 +15,8 @@ import pytest
 from refsim.errors import FormatError, RefsimError
 from refsim.upstream import ELEMENT, WRITTEN, Differences, read, staged_inputs
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "upstream"
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "golden" / "upstream"
 RELU = GOLDEN / "q8ta_relu.zip"
 
 
@@ -97,3 +101,27 @@ def test_differences_file() -> None:
     assert all(row["kind"] in ("defect", "refused", "profile") for row in listed.causes.values())
     assert listed.cause("0469_q8ta_add_alpha2") == "alpha"
     assert listed.cause("0001_q8ta_relu_4W") is None
+
+
+def tables() -> ModuleType:
+    page = ROOT / "docs" / "tables.py"
+    spec = importlib.util.spec_from_file_location("tables", page)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_of_the_documentation_are_fresh() -> None:
+    script = tables()
+    text = script.PAGE.read_text()
+    assert set(re.findall(r"<!-- table: (\w+) -->", text)) == set(script.TABLES)
+    assert script.renewed(text) == text, "mend: python docs/tables.py --write"
+    assert "**" not in text, "a recording differs that is not listed, or the other way round"
+
+
+def test_a_stale_table_is_noticed() -> None:
+    script = tables()
+    stale = "<!-- table: padding -->\n| old |\n<!-- end -->"
+    assert script.renewed(stale) != stale
+    assert script.renewed("no table") == "no table"

@@ -1,0 +1,170 @@
+"""The generated tables of docs/numerics.md: what pads an operator's output, and which recordings differ.
+
+python docs/tables.py          says which tables no longer show what the code and the recordings give
+python docs/tables.py --write  puts them in anew
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+
+from refsim.buffer import ByteKind, byte_kinds
+from refsim.case import bind
+from refsim.draw import Draw
+from refsim.errors import LayoutError, RefsimError
+from refsim.op import OPS, Call, Case, Kind, Target
+from refsim.qmath import LAVAPIPE
+from refsim.tensor import TensorDesc
+from refsim.upstream import Differences, Recording, read
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "numerics.md"
+GOLDEN = ROOT / "golden" / "upstream"
+_TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+
+
+# --- padding ---------------------------------------------------------------------------------------------
+
+
+def padding() -> str:
+    """What each operator leaves in padding bytes, from its own declaration over all legal layouts."""
+    rows = []
+    for name, op in OPS.items():
+        if not op.output.layouts[0].packed_int8:
+            continue
+        found: dict[tuple[str, str], list[Call]] = {}
+        for call in _calls(name):
+            found.setdefault((_pad(call, ByteKind.LANE), _pad(call, ByteKind.WORD)), []).append(call)
+        present = {
+            kind: any((byte_kinds(bind(c).call.out) == kind).any() for c in _samples(name))
+            for kind in ByteKind
+        }
+        for (lane, word), calls in found.items():
+            rows.append((
+                f"`{name}`",
+                "always" if len(found) == 1 else _which(calls),
+                lane if present[ByteKind.LANE] else "none",
+                word if present[ByteKind.WORD] else "none",
+            ))  # fmt: skip
+    return markdown(("operator", "when", "lane", "word"), rows)
+
+
+def _samples(name: str) -> list[Case]:
+    return [OPS[name].sample(Draw(seed)) for seed in range(50)]
+
+
+def _calls(name: str) -> Iterable[Call]:
+    """A call in every legal combination of layouts, its zero point distinct from 0."""
+    op, samples = OPS[name], _samples(name)
+    telling = (c for c in samples if c.params.get("out_zp", c.params.get("zp", 0)) != 0)
+    call = bind(next(telling, samples[0])).call
+    tensors = [*op.of_kind(Kind.INPUT), op.output]
+    for rows in product(*(arg.layouts for arg in tensors)):
+        descs = {
+            a.name: TensorDesc(call.descs[a.name].shape, row)
+            for a, row in zip(tensors[:-1], rows, strict=False)
+        }
+        with suppress(LayoutError):  # layouts that do not go together
+            yield op.bind(call.params, descs, call.consts, rows[-1], out_shape=call.out.shape)
+
+
+def _pad(call: Call, kind: ByteKind) -> str:
+    if call.padding.copied:
+        return "copied"
+    pad = call.padding.lane if kind is ByteKind.LANE else call.padding.word
+    zero_point = getattr(call.params, "out_zp", getattr(call.params, "zp", 0))
+    value = "zp" if pad.value and pad.value == zero_point else str(pad.value)
+    return f"{value}, {pad.on_device.value}"
+
+
+def _which(calls: list[Call]) -> str:
+    pairs = [(c.descs["x"].layout, c.out.layout) for c in calls]
+    if all(x == out for x, out in pairs):
+        return "same layout"
+    if len(pairs) > 15:
+        return "other layout"
+    targets: dict[tuple[str, ...], list[str]] = {}
+    for x in dict.fromkeys(x for x, _ in pairs):
+        targets.setdefault(tuple(str(out) for source, out in pairs if source == x), []).append(str(x))
+    return "; ".join(f"{', '.join(xs)} to {', '.join(outs)}" for outs, xs in targets.items())
+
+
+# --- recordings ------------------------------------------------------------------------------------------
+
+
+def recordings() -> str:
+    """Every recording that differs from `define`, how, and why; those that differ alike in one row."""
+    listed = Differences.load(GOLDEN / "differences.json")
+    rows: dict[tuple[str, str], list[str]] = {}
+    for path in sorted(GOLDEN.glob("*.zip")):
+        for recording in read(path):
+            outcome, cause = _outcome(recording), listed.cause(recording.id)
+            if outcome or cause:
+                why = listed.causes[cause]["what"] if cause else "**not listed**"
+                rows.setdefault((outcome or "**the same**", why), []).append(f"`{recording.id}`")
+    return markdown(("recordings", "here", "why"), ((" ".join(ids), *key) for key, ids in rows.items()))
+
+
+def counts() -> str:
+    """How many recordings there are of each operator, and how many are the same."""
+    rows = []
+    for path in sorted(GOLDEN.glob("*.zip")):
+        found = list(read(path))
+        same = sum(not _outcome(r) for r in found)
+        h200 = sum(r.h200 is not None for r in found)
+        rows.append((path.stem, len(found), same, len(found) - same, h200))
+    rows.append(("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True))))
+    return markdown(("operator", "recordings", "same bytes", "listed below", "other bytes on the H200"), rows)
+
+
+def _outcome(recording: Recording) -> str:
+    """Empty if the bytes are the same, else what happens here."""
+    try:
+        call = recording.call()
+    except RefsimError as error:
+        return f"refused: {error.what}"
+    differing = _differing(recording)
+    if not differing:
+        return ""
+    explained = not _differing(recording, Target(LAVAPIPE))
+    return f"{differing} of {call.out.nbytes} bytes differ" + (", none under `lavapipe`" if explained else "")
+
+
+def _differing(recording: Recording, target: Target | None = None) -> int:
+    call = recording.call(target)
+    return int(recording.differences(call.expected(recording.inputs()), recording.raw, call).size)
+
+
+TABLES: dict[str, Callable[[], str]] = {"padding": padding, "counts": counts, "recordings": recordings}
+
+
+def renewed(text: str) -> str:
+    """The page with every table as it should be."""
+    return _TABLE.sub(lambda m: m[1] + TABLES[m[2]]() + m[3], text)
+
+
+def main() -> int:
+    old = PAGE.read_text()
+    new = renewed(old)
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(new)
+    elif new != old:
+        print(f"{PAGE.name}: a table is stale; mend: python docs/tables.py --write")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
