@@ -223,9 +223,10 @@ def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
     """`Params` of a q8ta operator; an argument that is null keeps its default."""
     values = {}
     types = {f.name: str(f.type) for f in fields(op.params)}
-    for arg, number in zip(op.args, operator.args, strict=True):
+    by_name = _by_name(op, graph, operator)
+    for arg in op.args:
         if arg.kind is Kind.PARAM:
-            value = _plain(graph, number)
+            value = _plain(graph, by_name[arg.name])
             if value is not None:
                 values[arg.name] = _integral(value) if types[arg.name].startswith("int") else value
     return op.make_params(values)
@@ -252,9 +253,7 @@ def _node(
     if op is None or not _takes(op, tensors, operator):
         args = tuple(_plain(graph, a) for a in operator.args[:-1])
         return Node(number, operator.node_id, operator.name, args, outputs)
-    if len(operator.args) != len(op.args):
-        raise GraphError("arguments", "wrong number", got=len(operator.args), need=len(op.args))
-    by_name = dict(zip((a.name for a in op.args), operator.args, strict=True))
+    by_name = _by_name(op, graph, operator)
     inputs = {a.name: by_name[a.name] for a in op.of_kind(Kind.INPUT)}
     descs = {}
     for name, value in inputs.items():
@@ -271,6 +270,16 @@ def _node(
     )
     args = tuple(_plain(graph, a) for a in operator.args[:-1])
     return Node(number, operator.node_id, operator.name, args, outputs, Prepared(call), inputs)
+
+
+def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, int]:
+    """The value id of each argument; trailing ones that are not set, as a clone's memory format, are left out."""
+    given = list(operator.args)
+    while len(given) > len(op.args) and isinstance(graph.values[given[-2]], Null):
+        del given[-2]
+    if len(given) != len(op.args):
+        raise GraphError("arguments", "wrong number", got=len(operator.args), need=len(op.args))
+    return dict(zip((a.name for a in op.args), given, strict=True))
 
 
 def _takes(op: OpSpec, tensors: dict[int, Tensor], operator: OperatorCall) -> bool:

@@ -65,10 +65,23 @@ _SCALAR_TYPES = {
 _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "dim_order")
 
 
+def _clamped(convolution: Callable[..., Any]) -> Callable[..., Any]:
+    """et_vk.conv_with_clamp: a convolution's arguments, then the least and the greatest value."""
+
+    def call(*args: Any) -> Any:
+        *given, low, high = args
+        (result,) = convolution(*given)
+        return (np.clip(result, np.float32(low), np.float32(min(high, float(np.finfo(np.float32).max)))),)
+
+    return call
+
+
 def _from_torch(space: str, base: str, overload: str | None, where: str) -> Callable[..., Any]:
     """A function over arrays that calls torch's functional overload; arguments come in the schema's order."""
     import torch
 
+    if (space, base) == ("et_vk", "conv_with_clamp"):
+        return _clamped(_from_torch("aten", "convolution", "default", where))
     packet = getattr(getattr(torch.ops, space, None), base, None)
     if packet is None:
         raise UnknownOperatorError(where, "torch does not know the operator", got=f"{space}.{base}")

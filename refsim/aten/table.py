@@ -191,6 +191,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "_clone_dim_order": clone,
     "_to_dim_order_copy": clone,
     "lift_fresh_copy": clone,
+    "prepack": clone,
     "max_pool2d_with_indices": max_pool2d_with_indices,
     "avg_pool2d": avg_pool2d,
 }

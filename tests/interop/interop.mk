@@ -14,7 +14,7 @@ $(INTEROP_VENV)/.installed: tests/interop/requirements.txt tests/interop/require
 
 test-torch: $(INTEROP_VENV)/.installed  ## run the tests that need torch
 	@echo "== running the tests that need torch"
-	@$(INTEROP_RUN) pytest tests/partition $(TEST)
+	@$(INTEROP_RUN) pytest tests/partition tests/lowering $(TEST)
 
 test-interop: $(INTEROP_VENV)/.installed  ## compare sets, graphs and blobs with ExecuTorch itself
 	@echo "== comparing with ExecuTorch"

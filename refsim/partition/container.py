@@ -1,0 +1,196 @@
+"""A lowered program as a .pte file: delegates in segments, constants as named data, plain kernels between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+
+from refsim.errors import GraphError
+from refsim.partition.lower import Lowered
+from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
+from refsim.partition.program import Operator
+from refsim.partition.serialize import arguments_of
+from refsim.vkgraph import program as pte
+from refsim.vkgraph import schema
+from refsim.vkgraph.pte import VULKAN_ID
+from refsim.vkgraph.write import ALIGNMENT, write_pte
+
+ARENA = 1  # 0 is reserved by the format
+_TYPES = {
+    torch.uint8: "BYTE",
+    torch.int8: "CHAR",
+    torch.int16: "SHORT",
+    torch.int32: "INT",
+    torch.int64: "LONG",
+    torch.float16: "HALF",
+    torch.float32: "FLOAT",
+    torch.float64: "DOUBLE",
+    torch.bool: "BOOL",
+}
+_CODES = {name: code for code, (name, _size) in pte.SCALAR_TYPES.items()}
+
+
+def write(lowered: Lowered) -> bytes:
+    """The .pte file; the same lowering gives the same bytes."""
+    return _Writer(lowered).write()
+
+
+class _Writer:
+    def __init__(self, lowered: Lowered) -> None:
+        self.lowered = lowered
+        self.values: list[Any] = []
+        self.ids: dict[str, int] = {}
+        self.literals: dict[tuple[type, Any], int] = {}
+        self.operators: list[pte.Operator] = []
+        self.instructions: list[Any] = []
+        self.constants = bytearray()
+        self.offsets = [0]  # place 0 stands for "no data"
+        self.arena = 0
+
+    def write(self) -> bytes:
+        core = self.lowered.core
+        inputs = [self.tensor_of(node) for node in core.inputs()]
+        for step in self.lowered.steps:
+            if step.delegate is not None:
+                self.delegate(step.delegate)
+            else:
+                assert step.node is not None
+                self.kernel(step.node)
+        outputs = [self.id_of(node) for node in core.outputs()]
+        segments = [d.serialized.blob(self.lowered.where, inline=False) for d in self.lowered.delegates]
+        delegates = tuple(
+            pte.Delegate(VULKAN_ID, pte.DelegateData(pte.DELEGATE_SEGMENT, number))
+            for number in range(len(segments))
+        )
+        data = {key: value for d in self.lowered.delegates for key, value in d.serialized.data.items()}
+        named = tuple(pte.NamedData(key, len(segments) + at) for at, key in enumerate(data))
+        segments += data.values()
+        stored = None
+        if len(self.offsets) > 1:
+            stored = pte.SegmentOffsets(len(segments), tuple(self.offsets))
+            segments.append(bytes(self.constants))
+        chain = pte.Chain((), (), tuple(self.instructions))
+        plan = pte.Plan(
+            "forward",
+            tuple(self.values),
+            tuple(inputs),
+            tuple(outputs),
+            (chain,),
+            tuple(self.operators),
+            delegates,
+            (0, self.arena),
+        )
+        return write_pte(pte.Program(0, (plan,), constant_segment=stored, named_data=named), segments)
+
+    # --- values ---
+
+    def add(self, value: Any) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def id_of(self, node: fx.Node) -> int:
+        if node.name not in self.ids:
+            value = self.lowered.core.constant(node)
+            if value is None:
+                raise GraphError(f"{self.lowered.where}: {node}", "is read before anything wrote it")
+            self.ids[node.name] = self.add(self.tensor(node.meta["val"], value))
+        return self.ids[node.name]
+
+    def tensor_of(self, node: fx.Node) -> int:
+        """The id of a node's tensor, or of each of its tensors and then of their list."""
+        if is_tensor(node.meta["val"]):
+            self.ids[node.name] = self.add(self.tensor(node.meta["val"]))
+        else:
+            items = [self.add(self.tensor(tensor)) for tensor in tensors_of(node)]
+            self.ids[node.name] = self.add(pte.TensorList(tuple(items)))
+        return self.ids[node.name]
+
+    def tensor(self, fake: Any, data: torch.Tensor | None = None) -> pte.Tensor:
+        if fake.dtype not in _TYPES:
+            raise GraphError(self.lowered.where, "a dtype that no plan holds", got=fake.dtype)
+        code = _CODES[_TYPES[fake.dtype]]
+        sizes = tuple(int(size) for size in fake.shape)
+        order = tuple(range(len(sizes)))
+        if data is not None:
+            index = len(self.offsets)
+            self.offsets.append(len(self.constants))
+            self.constants += data.contiguous().cpu().numpy().tobytes()
+            self.constants += bytes(-len(self.constants) % ALIGNMENT)
+            return pte.Tensor(code, sizes, order, index)
+        offset = self.arena
+        nbytes = prod(sizes) * pte.SCALAR_TYPES[code][1]
+        self.arena += nbytes + -nbytes % ALIGNMENT
+        place = pte.Allocation(ARENA, offset & 0xFFFFFFFF, offset >> 32)
+        return pte.Tensor(code, sizes, order, allocation=place)
+
+    def argument(self, value: Any) -> int:
+        if isinstance(value, fx.Node):
+            return self.id_of(value)
+        if isinstance(value, torch.dtype):
+            value = _CODES[_TYPES[value]]
+        if isinstance(value, list | tuple):
+            return self.list(list(value))
+        kinds = {bool: schema.Bool, int: schema.Int, float: schema.Double, str: schema.String}
+        kind = kinds.get(type(value))
+        key = (type(value), value if kind else None)
+        if key not in self.literals:
+            self.literals[key] = self.add(kind(value) if kind else schema.Null())
+        return self.literals[key]
+
+    def list(self, items: Sequence[Any]) -> int:
+        if any(isinstance(item, fx.Node) for item in items):
+            return self.add(pte.TensorList(tuple(self.id_of(item) for item in items)))
+        if items and all(type(item) is float for item in items):
+            return self.add(schema.DoubleList(tuple(items)))
+        if items and all(type(item) is bool for item in items):
+            return self.add(schema.BoolList(tuple(items)))
+        return self.add(pte.IntIdList(tuple(self.argument(item) for item in items)))
+
+    # --- instructions ---
+
+    def delegate(self, number: int) -> None:
+        source = self.lowered.delegates[number].source
+        nodes = {node.name: node for node in self.lowered.core.graph.nodes}
+        given = [self.id_of(nodes[name]) for name in source.inputs]
+        made = [self.tensor_of(nodes[name]) for name in source.outputs]
+        self.instructions.append(pte.DelegateCall(number, (*given, *made)))
+
+    def kernel(self, node: fx.Node) -> None:
+        if self.lowered.core.is_constant(node):
+            return  # computed when it is read
+        if target_name(node) == GETITEM:
+            source, index = node.args
+            items = self.values[self.ids[str(source)]].items
+            self.ids[node.name] = items[index]
+            return
+        name = kernel_name(node)
+        if name not in self.operators:
+            self.operators.append(name)
+        args = [self.argument(value) for value in arguments_of(node)]
+        result = self.tensor_of(node)
+        made = self.values[result]
+        outputs = made.items if isinstance(made, pte.TensorList) else (result,)
+        call = pte.KernelCall(self.operators.index(name), (*args, *outputs, result))
+        self.instructions.append(call)
+
+
+def kernel_name(node: fx.Node) -> pte.Operator:
+    """The kernel that writes a node's result into a tensor that it is given: ``aten::mean``, ``out``."""
+    target = node.target
+    if isinstance(target, Operator):
+        space, base, _overload = target.name.split(".")
+        return pte.Operator(f"{space}::{base}", "out")
+    schema_name = target._schema.name
+    space, _, base = schema_name.partition("::")
+    packet = getattr(getattr(torch.ops, space), base)
+    wanted = [str(argument.type) for argument in target._schema.arguments]
+    for overload in packet.overloads():
+        arguments = getattr(packet, overload)._schema.arguments
+        plain = [str(argument.type) for argument in arguments if not argument.is_out]
+        if plain == wanted and len(plain) < len(arguments):
+            return pte.Operator(schema_name, overload)
+    return pte.Operator(schema_name, "out")

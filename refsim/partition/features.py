@@ -1,0 +1,264 @@
+"""What the Vulkan delegate's operators accept: representations, dtypes, dims, constants; one row per operator.
+
+Facts: ExecuTorch 1.5.x, backends/vulkan/op_registry.py. Operators outside computer vision (attention, embedding,
+weight-only and dynamic quantization, training) are left out: their nodes stay outside of delegates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from refsim.partition import constraints
+from refsim.partition.nodes import DEQUANTIZE, GETITEM, QUANTIZE, nodes_in, target_name, tensors_of
+from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.repset import (
+    ANY_BUFFER,
+    ANY_STORAGE,
+    ANY_STORAGE_INCL_PACKED_INT8,
+    ANY_TEXTURE,
+    CHANNELS_PACKED_TEXTURE,
+    CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER,
+    CONTIGUOUS_ANY,
+    CONTIGUOUS_BUFFER,
+    NO_STORAGE,
+    PACKED_INT8_4H4W_BUFFER,
+    PACKED_INT8_4W4C_BUFFER,
+    PACKED_INT8_4W_BUFFER,
+    PACKED_INT8_BUFFER,
+    PACKED_INT8_CHANNELS_PACKED_BUFFER,
+    PACKED_INT8_CONV2D_BUFFER,
+    OpRepSets,
+    TensorRepSet,
+    TensorRepSetList,
+)
+
+Sets = TensorRepSet | list[TensorRepSet]
+Dtypes = frozenset[str]
+
+FLOATS: Dtypes = frozenset({"float16", "float32"})
+INTS: Dtypes = frozenset({"int32", "int64"})
+BOOL: Dtypes = frozenset({"bool"})
+NUMBERS = FLOATS | INTS
+VALUES = NUMBERS | BOOL
+#: Every dtype that a tensor of a delegate may have.
+ALL: Dtypes = VALUES | {"uint8", "int8", "float64"}
+
+_MAX_RANK = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """One operator.
+
+    ``inputs`` and ``outputs``: a set for all tensors, which are then synced, or one each. Dtypes likewise; an empty
+    one asks nothing. ``prepacks``: constants are given to the operator as they are, else each goes through
+    et_vk.prepack. ``resize``: shapes may change between runs. ``high_dim``: takes more than 4 dims.
+    ``check(node)`` says in words what is wrong with the arguments; ``pick(node)`` gives the sets of one node.
+    """
+
+    inputs: Sets
+    outputs: Sets
+    input_dtypes: Dtypes | tuple[Dtypes, ...] = ALL
+    output_dtypes: Dtypes | tuple[Dtypes, ...] | None = None
+    prepacks: bool = False
+    resize: bool = True
+    high_dim: bool = False
+    check: Callable[[Any], str | None] | None = None
+    pick: Callable[[Any], tuple[Sets, Sets]] | None = None
+    primary: int = 0  # of an operator that prepacks: the argument that must be a tensor all the same
+
+    def op_repsets(self, node: Any) -> OpRepSets:
+        """Fresh sets for a node that calls the operator."""
+        inputs, outputs = self.pick(node) if self.pick else (self.inputs, self.outputs)
+        return OpRepSets(TensorRepSetList(inputs), TensorRepSetList(outputs), node)
+
+    def refusal(self, node: Any) -> Refusal | None:
+        """Why the delegate cannot run the node, if so."""
+        detail = self._wrong_dtype(node)
+        if detail:
+            return refuse("dtype", node, detail)
+        detail = self.check(node) if self.check else None
+        if detail:
+            return refuse("arguments", node, detail)
+        ranks = [len(t.shape) for n in (node, *nodes_in(node.args)) for t in tensors_of(n)]
+        if not self.high_dim and max(ranks, default=0) > _MAX_RANK:
+            return refuse("high-dim", node, f"got {max(ranks)}")
+        if tensors_of(node) and self.op_repsets(node).any_is_empty():
+            return refuse("no-representation", node)
+        return None
+
+    def _wrong_dtype(self, node: Any) -> str | None:
+        outputs = self.output_dtypes
+        if outputs is None:
+            outputs = _at(self.input_dtypes, 0)
+        for index, arg in enumerate(node.args):
+            allowed = _at(self.input_dtypes, index)
+            for source in nodes_in(arg):
+                if allowed and tensors_of(source) and _dtype(tensors_of(source)[0]) not in allowed:
+                    return f"argument {index}: {_wrong(tensors_of(source)[0], allowed)}"
+        for index, tensor in enumerate(tensors_of(node)):
+            allowed = _at(outputs, index)
+            if allowed and _dtype(tensor) not in allowed:
+                return f"output {index}: {_wrong(tensor, allowed)}"
+        return None
+
+
+def _at(dtypes: Dtypes | tuple[Dtypes, ...], index: int) -> Dtypes:
+    if isinstance(dtypes, frozenset):
+        return dtypes
+    return dtypes[index] if index < len(dtypes) else frozenset()
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _wrong(tensor: Any, allowed: Iterable[str]) -> str:
+    return f"got {_dtype(tensor)}, need {', '.join(sorted(allowed))}"
+
+
+def _same(sets: TensorRepSet, dtypes: Any = FLOATS, **more: Any) -> Features:
+    """Inputs and outputs in the same set."""
+    return Features(sets, sets, dtypes, **more)
+
+
+def _q8ta(
+    inputs: TensorRepSet, outputs: TensorRepSet | None = None, arguments: int = 0, resize: bool = False
+) -> Features:
+    """``arguments``: constants and scalars after the input, which take no part in layouts."""
+    if not arguments:
+        return Features(inputs, outputs or inputs, resize=resize)
+    ins = [inputs] + [NO_STORAGE] * arguments
+    return Features(ins, [outputs or inputs], prepacks=True, resize=resize)
+
+
+_FLOAT_UNARY = _same(ANY_STORAGE)
+_BINARY = _same(ANY_STORAGE, NUMBERS, high_dim=True)
+_COMPARE = _same(ANY_STORAGE, NUMBERS, output_dtypes=BOOL, high_dim=True)
+_MATMUL = _same(CONTIGUOUS_ANY, prepacks=True)
+_MOVE = _same(ANY_STORAGE, VALUES, high_dim=True)
+_IDENTITY = _same(ANY_STORAGE_INCL_PACKED_INT8, VALUES, high_dim=True)
+_REDUCE = _same(ANY_TEXTURE, high_dim=True, check=constraints.reduce_check, pick=constraints.reduce_sets)
+_ARG_REDUCE = _same(
+    ANY_STORAGE,
+    output_dtypes=INTS,
+    high_dim=True,
+    check=constraints.reduce_check,
+    pick=constraints.reduce_sets,
+)
+_POOL = _same(CHANNELS_PACKED_TEXTURE)
+_CONVOLUTION = Features(
+    [CHANNELS_PACKED_TEXTURE] + [NO_STORAGE] * 10,
+    CHANNELS_PACKED_TEXTURE,
+    FLOATS,
+    prepacks=True,
+    check=constraints.convolution_check,
+    pick=constraints.convolution_sets,
+)
+_FILL = _same(ANY_STORAGE, VALUES, resize=False)
+_CONV2D = _q8ta(PACKED_INT8_CONV2D_BUFFER, PACKED_INT8_CHANNELS_PACKED_BUFFER, 14)
+
+FEATURES: dict[str, Features] = {
+    # quantize, dequantize, and the fused int8 operators
+    QUANTIZE: Features(
+        [CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER], [PACKED_INT8_BUFFER], resize=False, high_dim=True
+    ),
+    DEQUANTIZE: Features(
+        [PACKED_INT8_BUFFER], [CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER], resize=False, high_dim=True
+    ),
+    "et_vk.q8ta_add.default": _q8ta(PACKED_INT8_BUFFER),
+    "et_vk.q8ta_relu.default": _q8ta(PACKED_INT8_BUFFER, resize=True),
+    "et_vk.q8ta_pixel_shuffle.default": _q8ta(PACKED_INT8_CHANNELS_PACKED_BUFFER, resize=True),
+    "et_vk.q8ta_conv2d.default": _CONV2D,
+    "et_vk.q8ta_conv2d_dw.default": _CONV2D,
+    "et_vk.q8ta_conv2d_pw.default": _q8ta(PACKED_INT8_4W4C_BUFFER, PACKED_INT8_CHANNELS_PACKED_BUFFER, 14),
+    "et_vk.q8ta_conv2d_transposed.default": _q8ta(
+        PACKED_INT8_CONV2D_BUFFER, PACKED_INT8_CHANNELS_PACKED_BUFFER, 15
+    ),
+    "et_vk.q8ta_linear.default": _q8ta(PACKED_INT8_4H4W_BUFFER, arguments=9),
+    "et_vk.q8ta_linear_gemv.default": _q8ta(PACKED_INT8_4W_BUFFER, arguments=9),
+    # identities: int8 layouts flow through them
+    "aten.clone.default": _IDENTITY,
+    "aten.alias_copy.default": _IDENTITY,
+    "aten.view_copy.default": _IDENTITY,
+    "dim_order_ops._clone_dim_order.default": _IDENTITY,
+    "dim_order_ops._to_dim_order_copy.default": _same(ANY_BUFFER, VALUES, high_dim=True),
+    GETITEM: _same(ANY_STORAGE, ALL),
+    # float matrix products, convolutions, norms
+    "aten.mm.default": _MATMUL,
+    "aten.bmm.default": _MATMUL,
+    "aten.addmm.default": _MATMUL,
+    "aten.linear.default": _MATMUL,
+    "aten.convolution.default": _CONVOLUTION,
+    "et_vk.conv_with_clamp.default": _CONVOLUTION,
+    "aten._native_batch_norm_legit_no_training.default": _same(CHANNELS_PACKED_TEXTURE, prepacks=True),
+    "aten.native_layer_norm.default": _same(ANY_STORAGE, prepacks=True),
+    "aten.native_group_norm.default": Features(
+        CHANNELS_PACKED_TEXTURE,
+        [CHANNELS_PACKED_TEXTURE, CONTIGUOUS_BUFFER, CONTIGUOUS_BUFFER],
+        FLOATS,
+        prepacks=True,
+        resize=False,
+    ),
+    # pooling, reductions, resampling
+    "aten.avg_pool2d.default": _POOL,
+    "aten.max_pool2d.default": _POOL,
+    "aten.max_pool2d_with_indices.default": _same(CHANNELS_PACKED_TEXTURE, output_dtypes=(FLOATS, INTS)),
+    "aten.mean.dim": _REDUCE,
+    "aten.sum.dim_IntList": _REDUCE,
+    "aten.amax.default": _REDUCE,
+    "aten.amin.default": _REDUCE,
+    "aten.argmax.default": _ARG_REDUCE,
+    "aten.argmin.default": _ARG_REDUCE,
+    "aten.upsample_nearest2d.vec": _same(CHANNELS_PACKED_TEXTURE, resize=False),
+    "aten.upsample_bilinear2d.vec": _same(CHANNELS_PACKED_TEXTURE, resize=False),
+    "aten.pixel_shuffle.default": _same(ANY_STORAGE),
+    # moving elements
+    "aten.permute_copy.default": _MOVE,
+    "aten.squeeze_copy.dims": _MOVE,
+    "aten.unsqueeze_copy.default": _MOVE,
+    "aten.select_copy.int": _MOVE,
+    "aten.slice_copy.Tensor": _MOVE,
+    "aten.split_with_sizes_copy.default": _MOVE,
+    "aten.expand_copy.default": _same(ANY_STORAGE, VALUES, resize=False, high_dim=True),
+    "aten.cat.default": _same(ANY_STORAGE, NUMBERS),
+    "aten.constant_pad_nd.default": _same(ANY_STORAGE, VALUES),
+    "aten.repeat.default": _same(ANY_STORAGE, VALUES, resize=False),
+    "aten.t_copy.default": _same(CHANNELS_PACKED_TEXTURE, VALUES, resize=False),
+    "aten.flip.default": _same(CHANNELS_PACKED_TEXTURE, VALUES, resize=False),
+    "aten.index_select.default": _same(CHANNELS_PACKED_TEXTURE, VALUES, resize=False),
+    "aten.full.default": _FILL,
+    "aten.full_like.default": _FILL,
+    # element by element
+    "aten.clamp.default": _same(ANY_STORAGE, NUMBERS),
+    "aten.pow.Tensor_Scalar": _same(ANY_STORAGE, high_dim=True),
+    "aten.where.self": _same(ANY_STORAGE, (BOOL, FLOATS, FLOATS), output_dtypes=FLOATS),
+    "aten._softmax.default": _FLOAT_UNARY,
+    "aten._log_softmax.default": _FLOAT_UNARY,
+    **{
+        f"aten.{name}.default": _FLOAT_UNARY
+        for name in (
+            "abs", "cos", "exp", "gelu", "hardshrink", "hardswish", "hardtanh", "leaky_relu", "log10", "neg",
+            "relu", "round", "rsqrt", "sigmoid", "sin", "sqrt", "tanh",
+        )
+    },
+    **{
+        f"aten.{name}": _BINARY
+        for name in (
+            "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "div.Tensor_mode", "minimum.default",
+            "pow.Tensor_Tensor",
+        )
+    },
+    **{
+        f"aten.{name}.{overload}": _COMPARE
+        for name in ("eq", "lt", "le", "gt", "ge")
+        for overload in ("Tensor", "Scalar")
+    },
+}  # fmt: skip
+
+
+def features_of(node: Any) -> Features | None:
+    """The row of the operator that a node calls."""
+    return FEATURES.get(target_name(node))

@@ -1,0 +1,108 @@
+"""Lower a quantized `torch.export` program: from the program to delegates, and a report of what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from refsim.partition.delegate import Delegate, Step, extract, schedule
+from refsim.partition.features import FEATURES, Features
+from refsim.partition.partitioner import propose
+from refsim.partition.passes import (
+    decompose,
+    dim_order,
+    fold_constants,
+    fold_qdq,
+    functional,
+    fuse_clamp,
+    fuse_patterns,
+    fuse_views,
+    insert_prepack,
+    linear,
+    remove_noops,
+    remove_redundant,
+    scalars,
+    squeeze_views,
+    tag_layouts,
+)
+from refsim.partition.passes.tag_layouts import Transition
+from refsim.partition.patterns import Match
+from refsim.partition.program import Program
+from refsim.partition.refusal import Refusal
+from refsim.partition.serialize import Serialized, serialize
+
+
+@dataclass(frozen=True)
+class LoweredDelegate:
+    """One delegate: the partition as it was taken out, the tagged program, and its serialized graph."""
+
+    source: Delegate
+    program: Program
+    serialized: Serialized
+    fused: tuple[Match, ...]
+    transitions: tuple[Transition, ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A whole program: ``core`` in core ATen operators, and what became of it, in the order of ``steps``."""
+
+    core: Program
+    delegates: tuple[LoweredDelegate, ...]
+    steps: tuple[Step, ...]
+    refusals: tuple[Refusal, ...]
+    unfused: tuple[Refusal, ...]
+    where: str = "program"
+
+
+#: Before partitioning: to the operators that the delegate and the patterns know.
+PREPARE = (functional, scalars, remove_noops, dim_order)
+#: Of a delegate, once fused: what is left in float.
+SIMPLIFY = (fuse_clamp, remove_redundant, fold_qdq, fuse_views, squeeze_views, fold_constants)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be changed about a lowering; tests use it to show what a rule is good for."""
+
+    features: Mapping[str, Features] = field(default_factory=lambda: FEATURES)
+    simplify: tuple[Any, ...] = SIMPLIFY
+
+
+def prepare(exported: ExportedProgram, where: str = "program") -> Program:
+    """The program in core ATen operators, as the partitioner reads it."""
+    program = decompose.run(exported, where)
+    for step in PREPARE:
+        program = step.run(program)
+    return program
+
+
+def lower(exported: ExportedProgram, where: str = "program", options: Options | None = None) -> Lowered:
+    """Partition, fuse, tag and serialize. GraphError for a program that cannot be lowered at all."""
+    options = options or Options()
+    with torch.no_grad():
+        core = prepare(exported, where)
+        partitions = propose(core)
+        steps = schedule(core, partitions.groups, where)
+        order = [step.delegate for step in steps if step.delegate is not None]
+        renumbered = {old: new for new, old in enumerate(order)}
+        delegates = tuple(
+            lower_delegate(extract(core, partitions.groups[old]), f"{where}: delegate {new}", options)
+            for old, new in renumbered.items()
+        )
+    steps = [step if step.delegate is None else Step(renumbered[step.delegate]) for step in steps]
+    return Lowered(core, delegates, tuple(steps), partitions.refusals, partitions.unfused, where)
+
+
+def lower_delegate(source: Delegate, where: str, options: Options) -> LoweredDelegate:
+    program = linear.run(source.program)
+    program, fused = fuse_patterns.run(program)
+    for step in options.simplify:
+        program = step.run(program)
+    program = insert_prepack.run(program)
+    program, transitions = tag_layouts.run(program, options.features)
+    return LoweredDelegate(source, program, serialize(program, where=where), tuple(fused), tuple(transitions))

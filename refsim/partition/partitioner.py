@@ -1,0 +1,77 @@
+"""Which nodes a delegate runs: those that its operators accept, in subgraphs as large as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from refsim.partition.features import features_of
+from refsim.partition.nodes import calls, only_user, target_name
+from refsim.partition.patterns import Match, find_all
+from refsim.partition.program import Program
+from refsim.partition.refusal import Refusal, refuse
+
+_TRANSPOSES = ("aten.t_copy.default", "aten.permute_copy.default")
+_PRODUCTS = ("aten.mm.default", "aten.addmm.default")
+
+
+@dataclass
+class Support(OperatorSupportBase):
+    """Whether a delegate runs a node, and for every node that was refused why."""
+
+    program: Program
+    fused: set[fx.Node] = field(default_factory=set)
+    refusals: dict[fx.Node, Refusal] = field(default_factory=dict)
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
+        if node.op != "call_function" or self.program.is_constant(node):
+            return False
+        refusal = None if node in self.fused else self.refusal(node)
+        if refusal is not None:
+            self.refusals[node] = refusal
+        return refusal is None
+
+    def refusal(self, node: fx.Node) -> Refusal | None:
+        if calls(node, *_TRANSPOSES) and calls(only_user(node), *_PRODUCTS):
+            # it goes where the product goes
+            return self.refusal(only_user(node))
+        features = features_of(node)
+        return features.refusal(node) if features else refuse("no-implementation", node)
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """``groups``: the nodes of each delegate, in the order of the graph; ``refusals``: of the others, by node.
+
+    ``unfused``: quantized operators that no pattern takes, though a delegate may run them in float.
+    """
+
+    groups: tuple[tuple[fx.Node, ...], ...]
+    refusals: tuple[Refusal, ...]
+    unfused: tuple[Refusal, ...]
+
+
+def propose(program: Program) -> Partitions:
+    """Divide the program's nodes."""
+    found = [item for _pattern, item in find_all(program)]
+    matches = [item for item in found if isinstance(item, Match)]
+    module = fx.GraphModule(torch.nn.Module(), program.graph)
+    support = Support(program, {node for match in matches for node in match.nodes})
+    proposed = CapabilityBasedPartitioner(
+        module, support, allows_single_node_partition=True
+    ).propose_partitions()
+    order = {node: number for number, node in enumerate(program.graph.nodes)}
+    groups = [tuple(sorted(partition.nodes, key=order.__getitem__)) for partition in proposed]
+    return Partitions(
+        tuple(sorted(groups, key=lambda group: order[group[0]])),
+        tuple(support.refusals[node] for node in program.graph.nodes if node in support.refusals),
+        tuple(item for item in found if isinstance(item, Refusal)),
+    )
+
+
+__all__ = ["Partitions", "Support", "propose", "target_name"]

@@ -1,0 +1,1 @@
+"""Passes: pure functions from a `Program` to another, one module each."""

@@ -1,0 +1,45 @@
+"""Decompose an exported program to core ATen operators, but for those that the delegate runs as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from refsim.errors import GraphError
+from refsim.partition.program import Program
+
+#: Kept whole: the delegate has kernels for them, and patterns look for them.
+PRESERVED = (
+    torch.ops.aten.pixel_shuffle.default,
+    torch.ops.aten.hardswish.default,
+    torch.ops.aten.upsample_nearest2d.vec,
+)
+
+
+def run(exported: ExportedProgram, where: str = "program") -> Program:
+    """A program of core ATen operators, its parameters and buffers as constants.
+
+    GraphError for a program that changes its buffers or returns anything but tensors.
+    """
+    table: Any = torch.export.default_decompositions()
+    for kept in PRESERVED:
+        table.pop(kept, None)
+    core = exported.run_decompositions(table)
+    for spec in core.graph_signature.output_specs:
+        if spec.kind is not OutputKind.USER_OUTPUT:
+            raise GraphError(where, "writes to its own state", got=f"{spec.kind.name} {spec.target}")
+    constants = {
+        spec.arg.name: _tensor(core, spec.target)
+        for spec in core.graph_signature.input_specs
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    }
+    return Program(core.graph, constants).copy().clean()
+
+
+def _tensor(exported: ExportedProgram, name: str) -> torch.Tensor:
+    stored = exported.state_dict if name in exported.state_dict else exported.constants
+    tensor: torch.Tensor = stored[name]
+    return tensor.detach()

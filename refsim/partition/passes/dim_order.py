@@ -1,0 +1,36 @@
+"""Name copies as ExecuTorch does: by the order of dims that they produce, not by a memory format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from refsim.partition.nodes import CLONE, CLONE_DIM_ORDER, target_name
+from refsim.partition.program import Operator, Program
+
+CLONED = Operator(CLONE_DIM_ORDER, ("self", "non_blocking", "dim_order"), (False, None))
+CONVERTED = Operator(
+    "dim_order_ops._to_dim_order_copy.default",
+    ("self", "dtype", "layout", "device", "pin_memory", "non_blocking", "dim_order"),
+    (None, None, None, None, False, None),
+)
+_TARGETS = {CLONE: CLONED, "aten._to_copy.default": CONVERTED}
+
+
+def run(program: Program) -> Program:
+    program = program.copy()
+    for node in program.calls():
+        target = _TARGETS.get(target_name(node))
+        if target is not None:
+            kwargs: dict[str, Any] = dict(node.kwargs)
+            kwargs.pop("memory_format", None)
+            kwargs["dim_order"] = _dim_order(node.meta["val"])
+            node.target = target
+            node.kwargs = kwargs
+    return program
+
+
+def _dim_order(value: torch.Tensor) -> list[int]:
+    """Dims from the one that varies slowest in memory to the one that varies fastest."""
+    return [int(dim) for dim in value.dim_order()]

@@ -1,0 +1,15 @@
+"""Compute what depends on constants alone: dequantized weights of operators that stayed float, reshaped biases."""
+
+from __future__ import annotations
+
+from refsim.partition.program import Program
+
+
+def run(program: Program) -> Program:
+    program = program.copy()
+    for node in program.calls():
+        if program.is_constant(node) and not all(program.is_constant(user) for user in node.users):
+            value = program.constant(node)
+            assert value is not None
+            node.replace_all_uses_with(program.add_constant(f"{node.name}_folded", value.contiguous()))
+    return program.clean()

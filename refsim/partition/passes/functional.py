@@ -1,0 +1,19 @@
+"""Replace operators that return views by those that copy: a graph of buffers has no aliases."""
+
+from __future__ import annotations
+
+import torch
+
+from refsim.partition.program import Program
+
+
+def run(program: Program) -> Program:
+    program = program.copy()
+    for node in program.calls():
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload) and target.is_view:
+            space, _, base = target._schema.name.partition("::")
+            packet = getattr(getattr(torch.ops, space), f"{base}_copy", None)
+            if packet is not None:
+                node.target = getattr(packet, target._overloadname)
+    return program

@@ -1,0 +1,63 @@
+"""Of several views along a chain of elementwise operators the first takes the last one's shape, the others go."""
+
+from __future__ import annotations
+
+from torch import fx
+
+from refsim.partition.nodes import (
+    CLONE,
+    CLONE_DIM_ORDER,
+    DEQUANTIZE,
+    QUANTIZE,
+    VIEW_COPY,
+    calls,
+    only_user,
+    shape_of,
+)
+from refsim.partition.program import Program
+
+_ELEMENTWISE = (
+    CLONE,
+    CLONE_DIM_ORDER,
+    "aten.alias_copy.default",
+    "dim_order_ops._to_dim_order_copy.default",
+    QUANTIZE,
+    DEQUANTIZE,
+    *(
+        f"aten.{name}.default"
+        for name in (
+            "abs", "clamp", "ceil", "floor", "neg", "relu", "round", "sigmoid", "silu", "sqrt", "tanh", "sign",
+            "reciprocal", "gelu", "rsqrt", "exp", "log",
+        )
+    ),
+)  # fmt: skip
+
+
+def run(program: Program) -> Program:
+    program = program.copy()
+    for node in program.calls():
+        if not calls(node, VIEW_COPY) or not node.users:
+            continue
+        chain = _chain(node)
+        views = [item for item in chain if calls(item, VIEW_COPY)]
+        if not views:
+            continue
+        last = views[-1]
+        shape, val = last.args[1], last.meta["val"]
+        node.update_arg(1, shape)
+        for item in (node, *chain[: chain.index(last)]):
+            item.meta["val"] = item.meta["val"].new_empty(shape_of(last))
+        assert tuple(val.shape) == shape_of(node)
+        for view in views:
+            view.replace_all_uses_with(view.args[0])
+    return program.clean()
+
+
+def _chain(view: fx.Node) -> list[fx.Node]:
+    """The views and elementwise operators behind ``view``, while each has one user."""
+    found: list[fx.Node] = []
+    current = only_user(view)
+    while current is not None and calls(current, VIEW_COPY, *_ELEMENTWISE):
+        found.append(current)
+        current = only_user(current)
+    return found

@@ -1,0 +1,34 @@
+"""Numbers in the place of tensors (``x + 2``) become constants of the dtype that the operator computes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from refsim.partition.nodes import tensors_of
+from refsim.partition.program import Program
+
+
+def run(program: Program) -> Program:
+    program = program.copy()
+    for node in program.calls():
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            continue
+        for index, (argument, value) in enumerate(zip(schema.arguments, node.args, strict=False)):
+            if isinstance(argument.type, torch.TensorType) and isinstance(value, bool | int | float):
+                dtype = _dtype(node.args, value)
+                constant = program.add_constant(f"scalar_{_text(value)}", torch.tensor(value, dtype=dtype))
+                node.update_arg(index, constant)
+    return program
+
+
+def _dtype(args: Any, value: float) -> torch.dtype:
+    """What torch would compute in: the number takes part as a number, not as a tensor."""
+    others = [tensor for arg in args for tensor in tensors_of(arg)]
+    return torch.result_type(others[0], value) if others else torch.tensor(value).dtype
+
+
+def _text(value: float) -> str:
+    return str(value).replace("-", "minus_").replace(".", "_").replace("+", "")

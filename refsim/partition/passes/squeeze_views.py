@@ -1,0 +1,52 @@
+"""A view that only drops dims of size 1 becomes squeeze_copy, one that only adds a single one unsqueeze_copy.
+
+Dims are matched from the first to the last: a dim of size 1 at the end is never dropped that way, and one that is
+added in front stays a view, as upstream has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refsim.partition.nodes import VIEW_COPY, calls, shape_of
+from refsim.partition.program import Program
+
+
+def run(program: Program) -> Program:
+    program = program.copy()
+    for node in program.calls():
+        if not calls(node, VIEW_COPY):
+            continue
+        source, shape = node.args[0], shape_of(node)
+        dropped = dropped_dims(shape_of(source), shape)
+        added = dropped_dims(shape, shape_of(source), last=True)
+        args: tuple[Any, ...]
+        if dropped:
+            target, args = torch.ops.aten.squeeze_copy.dims, (source, dropped)
+        elif added and len(added) == 1 and added[0] > 0:
+            target, args = torch.ops.aten.unsqueeze_copy.default, (source, added[0])
+        else:
+            continue
+        new = program.call(node, target, args, node.meta["val"])
+        node.replace_all_uses_with(new)
+    return program.clean()
+
+
+def dropped_dims(long: Sequence[int], short: Sequence[int], last: bool = False) -> list[int] | None:
+    """Which dims of size 1 ``short`` leaves out of ``long``, matched in order; None if that is not all it does.
+
+    ``last`` also allows dims behind the last match.
+    """
+    dims: list[int] = []
+    at = 0
+    for dim, size in enumerate(long):
+        if at < len(short) and short[at] == size:
+            at += 1
+        elif size == 1 and (at < len(short) or last):
+            dims.append(dim)
+        else:
+            return None
+    return dims if at == len(short) and dims else None

@@ -1,0 +1,185 @@
+"""Give every tensor a representation, and insert a clone where two operators need different ones.
+
+Nodes are visited in order. For each tensor argument: what its users want is traced first, breadth first through
+operators whose argument decides their output; if that leaves a choice, what its producer can give; then the
+operator's own set. The output likewise. A clone serves every later reader that needs the same representation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from refsim.partition.features import FEATURES, Features
+from refsim.partition.nodes import GETITEM, is_tensor_arg, is_tensor_node, nodes_in, target_name, tensors_of
+from refsim.partition.program import Program
+from refsim.partition.repset import (
+    ANY_STORAGE,
+    ANY_STORAGE_INCL_PACKED_INT8,
+    OpRepSets,
+    TensorRepr,
+    TensorRepSet,
+    TensorRepSetList,
+    make_tensor_repset,
+)
+
+#: Nodes whose users are looked at in one trace; without a bound, graphs with many branches take forever.
+TRACE_BUDGET = 64
+#: Where a node's representation is kept: a TensorRepr, or a list of them for several outputs.
+REPR = "repr"
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A clone that was inserted: what it clones, from and to which representation, and what forced it."""
+
+    source: str
+    given: TensorRepr
+    needed: TensorRepr
+    reader: str
+    operator: str
+    argument: int
+    reused: bool = False
+
+    def __str__(self) -> str:
+        verb = "shares the clone of" if self.reused else "needs"
+        return (
+            f"{self.source} is {self.given}; argument {self.argument} of {self.reader} ({self.operator}) "
+            f"{verb} {self.needed}"
+        )
+
+
+def run(
+    program: Program, features: Mapping[str, Features] = FEATURES, budget: int = TRACE_BUDGET
+) -> tuple[Program, list[Transition]]:
+    """The tagged program, and the transitions in the order in which they were found necessary."""
+    tagger = _Tagger(program.copy(), features, budget)
+    for node in tagger.program.calls():
+        tagger.visit(node)
+    return tagger.program, tagger.transitions
+
+
+class _Tagger:
+    def __init__(self, program: Program, features: Mapping[str, Features], budget: int) -> None:
+        self.program = program
+        self.features = features
+        self.budget = budget
+        self.transitions: list[Transition] = []
+        self.clones: dict[tuple[fx.Node, TensorRepr], fx.Node] = {}
+        #: Sets of nodes as declared; what is being constrained is a copy of its own.
+        self.declared: dict[fx.Node, OpRepSets] = {}
+
+    # --- what a node can have ---
+
+    def is_operator(self, node: Any) -> bool:
+        return isinstance(node, fx.Node) and is_tensor_node(node) and target_name(node) in self.features
+
+    def fresh(self, node: fx.Node) -> OpRepSets:
+        if target_name(node) == GETITEM:
+            source, index = node.args[0], node.args[1]
+            assert isinstance(source, fx.Node) and isinstance(index, int)
+            taken = TensorRepSetList(self.sets(source).get_out_repset(index))
+            return OpRepSets(taken, taken, node)
+        return self.features[target_name(node)].op_repsets(node)
+
+    def sets(self, node: fx.Node) -> OpRepSets:
+        if node not in self.declared:
+            self.declared[node] = self.fresh(node)
+        return self.declared[node]
+
+    def given(self, arg: Any) -> TensorRepSet:
+        """What an argument's producer gives: its representation if it has one, else what it can have."""
+        if not is_tensor_arg(arg):
+            return ANY_STORAGE_INCL_PACKED_INT8
+        node = next(nodes_in(arg))
+        if isinstance(node.meta.get(REPR), TensorRepr):
+            return make_tensor_repset(node.meta[REPR])
+        return self.sets(node).get_out_repset(0) if self.is_operator(node) else ANY_STORAGE
+
+    # --- what its readers want ---
+
+    def wanted(self, origin: fx.Node, choices: TensorRepSet) -> TensorRepSet:
+        """``choices`` narrowed by the users of ``origin``, and by the users of what they pass it on to."""
+        queue = deque([origin])
+        # the last unit of the budget only says that it is spent
+        for _ in range(self.budget - 1):
+            if not queue or choices.is_constrained():
+                break
+            for user, index in self.readers(queue.popleft()):
+                if choices.is_constrained():
+                    break
+                asked = self.sets(user).get_arg_repset(index)
+                if asked.any_in_common(choices):
+                    choices = choices.make_intersect(asked)
+                    if self.sets(user).propagates_to_output(index):
+                        queue.append(user)
+        return choices
+
+    def readers(self, node: fx.Node) -> list[tuple[fx.Node, int]]:
+        """The operators that read ``node`` as an argument of its own, and its position there."""
+        users = list(node.users)
+        if len(tensors_of(node)) > 1 and self.is_operator(node) and not self.sets(node).sync_outs_repr:
+            users = [user for user in users if target_name(user) == GETITEM and user.args[1] == 1]
+        found = []
+        for user in users:
+            index = next((i for i, arg in enumerate(user.args) if arg is node), None)
+            if index is not None and self.is_operator(user):
+                found.append((user, index))
+        return found
+
+    # --- tagging ---
+
+    def visit(self, node: fx.Node) -> None:
+        if not self.is_operator(node):
+            return
+        if target_name(node) == GETITEM:
+            source, index = node.args[0], node.args[1]
+            assert isinstance(source, fx.Node) and isinstance(index, int)
+            node.meta[REPR] = source.meta[REPR][index]
+            return
+        sets = self.fresh(node)
+        for index, arg in enumerate(node.args):
+            if is_tensor_arg(arg):
+                self.constrain_arg(sets, index)
+        if sets.get_out_repset(0).is_ambiguous():
+            sets.try_constrain_with_out_repset(self.wanted(node, sets.get_out_repset(0)))
+        args, outs = sets.pick_representations()
+        node.meta[REPR] = outs[0] if len(outs) == 1 else list(outs.vals)
+        for index, arg in enumerate(node.args):
+            if is_tensor_arg(arg) and not any(self.is_stored(source) for source in nodes_in(arg)):
+                for source in nodes_in(arg):
+                    self.supply(node, index, source, args[index])
+
+    def constrain_arg(self, sets: OpRepSets, index: int) -> None:
+        arg = sets.op_node.args[index]
+        if sets.get_arg_repset(index).is_ambiguous():
+            asked = self.wanted(next(nodes_in(arg)), sets.get_arg_repset(index))
+            sets.try_constrain_with_arg_repset(index, asked)
+        if sets.get_arg_repset(index).is_ambiguous():
+            sets.try_constrain_with_arg_repset(index, self.given(arg))
+
+    def is_stored(self, node: fx.Node) -> bool:
+        """Whether the node is a constant that the operator packs by itself: it has no representation."""
+        return node.op == "placeholder" and node.name in self.program.constants
+
+    def supply(self, reader: fx.Node, index: int, source: fx.Node, needed: TensorRepr) -> None:
+        """Let ``reader`` have ``source`` as it needs it: as it is, or through a clone."""
+        given = source.meta.setdefault(REPR, needed)
+        if given == needed:
+            return
+        clone = self.clones.get((source, needed))
+        self.transitions.append(
+            Transition(
+                str(source), given, needed, str(reader), target_name(reader), index, reused=clone is not None
+            )
+        )
+        if clone is None:
+            clone = self.program.call(reader, torch.ops.aten.clone.default, (source,), source.meta["val"])
+            clone.meta[REPR] = needed
+            self.clones[source, needed] = clone
+        reader.replace_input_with(source, clone)

@@ -1,0 +1,44 @@
+"""Patterns: dequantize, operator, quantize; each becomes one q8ta operator. One module per operator.
+
+A module has ``ANCHORS``, the operators that it looks at; ``find(program, node)``, which gives a `Match`, a
+`Refusal` if the node is quantized but not so that a kernel could run it, or None for a float node; and
+``fuse(program, match)``, which makes the new node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from torch import fx
+
+from refsim.partition.nodes import target_name
+from refsim.partition.patterns import add, convolution, linear, pixel_shuffle, relu
+from refsim.partition.patterns._match import Match
+from refsim.partition.program import Program
+from refsim.partition.refusal import Refusal
+
+
+class Pattern(Protocol):
+    __name__: str
+    ANCHORS: tuple[str, ...]
+
+    def find(self, program: Program, node: fx.Node) -> Match | Refusal | None: ...
+
+    def fuse(self, program: Program, match: Match) -> fx.Node: ...
+
+
+MODULES = (add, convolution, linear, pixel_shuffle, relu)
+PATTERNS: dict[str, Pattern] = {anchor: module for module in MODULES for anchor in module.ANCHORS}
+
+
+def find_all(program: Program) -> Iterator[tuple[Pattern, Match | Refusal]]:
+    """Every match and every near miss, in the order of the graph."""
+    for node in program.calls():
+        pattern = PATTERNS.get(target_name(node))
+        found = pattern.find(program, node) if pattern else None
+        if pattern is not None and found is not None:
+            yield pattern, found
+
+
+__all__ = ["PATTERNS", "Match", "Pattern", "find_all"]

@@ -1,0 +1,134 @@
+"""What the patterns share: the quantized values around an operator, and the node that replaces them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from refsim.op import OPS, Kind
+from refsim.partition.nodes import (
+    CLONE,
+    CLONE_DIM_ORDER,
+    DEQUANTIZE,
+    QUANTIZE,
+    RELU,
+    argument,
+    calls,
+    is_node,
+    only_user,
+    shape_of,
+)
+from refsim.partition.program import Operator, Program
+from refsim.partition.refusal import Refusal, refuse
+
+INT8_RANGE = (-128, 127)
+MAX_RANK = 4
+_IDENTITIES = (CLONE, CLONE_DIM_ORDER)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """An int8 tensor with one scale and zero point: a quantize or dequantize node's view of it.
+
+    ``node`` is the dequantize or the quantize; ``source`` what it reads.
+    """
+
+    node: fx.Node
+    source: fx.Node
+    scale: float
+    zp: int
+
+    @property
+    def parameters(self) -> tuple[float, int]:
+        return (self.scale, self.zp)
+
+
+@dataclass(frozen=True)
+class Match:
+    """Nodes that one q8ta operator computes.
+
+    ``nodes`` all of them, the anchor included; ``output`` the quantize whose users get the new node; ``operator``
+    its name; ``notes`` what a reader of the report should know.
+    """
+
+    operator: str
+    anchor: fx.Node
+    nodes: tuple[fx.Node, ...]
+    output: Quantized
+    inputs: tuple[Quantized, ...]
+    relu: fx.Node | None = None
+    notes: tuple[str, ...] = ()
+
+
+def quantized(node: Any, name: str, anchor: fx.Node, code: str) -> Quantized | Refusal:
+    """The parameters of a quantize or dequantize (``name``); a refusal of ``anchor`` with ``code`` for another node."""
+    if not calls(node, name):
+        return refuse(code, anchor, f"got {node}" if is_node(node) else f"got {node!r}")
+    source, scale, zp, low, high = node.args[:5]
+    if not isinstance(scale, float | int) or not isinstance(zp, int):
+        return refuse(code, anchor, f"{node} has parameters that change between runs")
+    if (low, high) != INT8_RANGE or str(argument(node, 5)) != "torch.int8":
+        return refuse("quant-range", anchor, f"{node}: got {low} to {high} as {argument(node, 5)}")
+    if len(shape_of(node)) > MAX_RANK:
+        return refuse("high-dim", anchor, f"got {len(shape_of(node))}")
+    return Quantized(node, source, float(scale), zp)
+
+
+def quantized_inputs(anchor: fx.Node, count: int) -> tuple[Quantized, ...] | Refusal | None:
+    """The first ``count`` arguments, all dequantized; None if none is, a refusal if some are not usable."""
+    found = []
+    args = [argument(anchor, index) for index in range(count)]
+    if not any(calls(arg, DEQUANTIZE) for arg in args):
+        return None
+    for arg in args:
+        item = quantized(arg, DEQUANTIZE, anchor, "input-float")
+        if isinstance(item, Refusal):
+            return item
+        found.append(item)
+    return tuple(found)
+
+
+def quantized_output(
+    anchor: fx.Node, tail: Sequence[str] = ()
+) -> tuple[Quantized, fx.Node | None, list[fx.Node]] | Refusal:
+    """The quantize behind ``anchor``, the relu in front of it, and the nodes between anchor and quantize.
+
+    ``tail`` names operators that may stand there, each at most once and in this order; each node has one user.
+    """
+    passed: list[fx.Node] = []
+    current = only_user(anchor)
+    for name in tail:
+        if calls(current, name):
+            passed.append(current)
+            current = only_user(current)
+    if current is None:
+        last = passed[-1] if passed else anchor
+        return refuse("output-float", anchor, f"{last} has {len(last.users)} users")
+    found = quantized(current, QUANTIZE, anchor, "output-float")
+    if isinstance(found, Refusal):
+        return found
+    return found, next((node for node in passed if calls(node, RELU)), None), passed
+
+
+def skip_identities(node: fx.Node | None, passed: list[fx.Node]) -> fx.Node | None:
+    """The first node from ``node`` on, along single users, that is no clone; clones are noted in ``passed``."""
+    while node is not None and calls(node, *_IDENTITIES):
+        passed.append(node)
+        node = only_user(node)
+    return node
+
+
+def operator(name: str) -> Operator:
+    """The target of a node that calls a q8ta operator (``q8ta_add``), with the argument names of its definition."""
+    spec = OPS[name]
+    return Operator(spec.serialized, tuple(arg.name for arg in spec.args if arg.kind is not Kind.OUTPUT))
+
+
+def replace(program: Program, match: Match, args: Sequence[Any]) -> fx.Node:
+    """Put the q8ta node where the anchor stands, and give it to the users of the quantize."""
+    node = program.call(match.anchor, operator(match.operator), args, match.output.node.meta["val"])
+    match.output.node.replace_all_uses_with(node)
+    return node

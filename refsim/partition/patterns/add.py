@@ -1,0 +1,65 @@
+"""dequantize, dequantize -> add [-> relu] -> quantize: q8ta_add.
+
+With a zero point of -128 the output's clamp does the relu. With any other it does not: the addition then keeps its
+output parameters and a q8ta_relu with the same ones follows, which gives the same bytes, since rounding is
+monotone and 0 is quantized to the zero point. (Upstream drops the relu whatever the zero point.)
+"""
+
+from __future__ import annotations
+
+from torch import fx
+
+from refsim.partition.nodes import RELU, argument, is_node, shape_of
+from refsim.partition.patterns._match import (
+    INT8_RANGE,
+    Match,
+    operator,
+    quantized_inputs,
+    quantized_output,
+    replace,
+)
+from refsim.partition.program import Program
+from refsim.partition.refusal import Refusal, refuse
+
+ANCHORS = ("aten.add.Tensor",)
+
+
+def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+    inputs = quantized_inputs(node, 2)
+    if inputs is None or isinstance(inputs, Refusal):
+        return inputs
+    out = quantized_output(node, (RELU,))
+    if isinstance(out, Refusal):
+        return out
+    output, relu, _passed = out
+    shapes = {shape_of(item.source) for item in inputs}
+    if len(shapes) != 1:
+        return refuse("broadcast", node, " and ".join(str(list(shape)) for shape in sorted(shapes)))
+    alpha = _alpha(node)
+    if is_node(alpha):
+        return refuse("arguments", node, f"alpha is {alpha}, not a number")
+    notes = ("the relu follows as q8ta_relu",) if relu is not None and not _clamps(output.zp) else ()
+    absorbed = (node, *(item.node for item in inputs), *([relu] if relu is not None else []))
+    return Match("q8ta_add", node, absorbed, output, inputs, relu, notes)
+
+
+def fuse(program: Program, match: Match) -> fx.Node:
+    a, b = match.inputs
+    parameters = (*a.parameters, *b.parameters, *match.output.parameters)
+    node = replace(program, match, (a.source, b.source, *parameters, float(_alpha(match.anchor))))
+    if match.relu is None or _clamps(match.output.zp):
+        return node
+    out = match.output.parameters
+    relu = program.call(match.anchor, operator("q8ta_relu"), (node, *out, *out), node.meta["val"])
+    node.replace_all_uses_with(relu, lambda user: user is not relu)
+    return node
+
+
+def _clamps(zp: int) -> bool:
+    """Whether clamping to int8 cuts at the zero point."""
+    return zp == INT8_RANGE[0]
+
+
+def _alpha(node: fx.Node) -> float:
+    alpha: float = node.kwargs.get("alpha", argument(node, 2, 1))
+    return alpha

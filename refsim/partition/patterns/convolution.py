@@ -1,0 +1,141 @@
+"""dequantize -> convolution [-> relu] -> quantize: q8ta_conv2d, _dw, _pw or _transposed.
+
+The kind follows from the weight (OC, IC per group, KH, KW), transposed (IC, OC per group, KH, KW), and from the
+window. Packed weights: one row per output channel, taps before input channels; depthwise KH, KW, OC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from refsim.partition.nodes import RELU, argument, shape_of
+from refsim.partition.patterns._match import Match, quantized_inputs, quantized_output, replace
+from refsim.partition.patterns._weights import (
+    ALIGNMENT,
+    Weight,
+    check_rows,
+    pack,
+    pack_bias,
+    read_bias,
+    read_weight,
+)
+from refsim.partition.program import Program
+from refsim.partition.refusal import Refusal, refuse
+
+ANCHORS = ("aten.convolution.default",)
+_RANK = 4
+
+
+@dataclass(frozen=True)
+class Window:
+    """The arguments of a convolution after x, weight and bias."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+
+    @classmethod
+    def of(cls, node: fx.Node) -> Window:
+        given: Sequence[Any] = node.args[3:9]
+        values: list[Any] = [list(v) if isinstance(v, list | tuple) else v for v in given]
+        return cls(*values)
+
+
+def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+    inputs = quantized_inputs(node, 1)
+    if inputs is None or isinstance(inputs, Refusal):
+        return inputs
+    out = quantized_output(node, (RELU,))
+    if isinstance(out, Refusal):
+        return out
+    output, relu, _passed = out
+    weight = read_weight(program, node.args[1], node)
+    if isinstance(weight, Refusal):
+        return weight
+    bias = read_bias(program, argument(node, 2), node)
+    if isinstance(bias, Refusal):
+        return bias
+    refusal = _unsupported(node, weight, Window.of(node))
+    if refusal is not None:
+        return refusal
+    absorbed = (node, inputs[0].node, *weight.nodes, *([relu] if relu is not None else []))
+    return Match(f"q8ta_{_kind(weight, Window.of(node))}", node, absorbed, output, inputs, relu)
+
+
+def fuse(program: Program, match: Match) -> fx.Node:
+    (source,) = match.inputs
+    node, window = match.anchor, Window.of(match.anchor)
+    weight = read_weight(program, node.args[1], node)
+    assert isinstance(weight, Weight)
+    rows = _rows(weight, window)
+    height, width = weight.values.shape[2:]
+    kind = match.operator.removeprefix("q8ta_")
+    values = rows.values
+    if kind == "conv2d_dw":
+        values = weight.values.permute(2, 3, 1, 0).reshape(height, width, -1)
+    constants = pack(program, rows, values, kind, node)
+    assert isinstance(constants, tuple)
+    channels = shape_of(node)[-3]
+    args = [
+        source.source,
+        *source.parameters,
+        *constants,
+        *match.output.parameters,
+        pack_bias(program, argument(node, 2), channels),
+        [height, width],
+        window.stride,
+        window.padding,
+        *([window.output_padding] if window.transposed else []),
+        window.dilation,
+        window.groups,
+        "relu" if match.relu is not None else "none",
+    ]
+    return replace(program, match, args)
+
+
+def _unsupported(node: fx.Node, weight: Weight, window: Window) -> Refusal | None:
+    """Why no kernel computes the convolution, if so."""
+    if len(shape_of(node)) != _RANK or weight.values.ndim != _RANK:
+        return refuse("rank", node, f"got a weight of shape {list(weight.values.shape)}")
+    if window.transposed and window.dilation != [1, 1]:
+        return refuse("dilation", node, f"got {window.dilation}")
+    channels_in, channels_out = shape_of(node.args[0])[-3], shape_of(node)[-3]
+    if _kind(weight, window) == "conv2d_dw":
+        if channels_out % ALIGNMENT:
+            return refuse("out-channels", node, f"got {channels_out} channels, depthwise")
+    elif window.groups > 1:
+        for code, count in (("in-channels", channels_in), ("out-channels", channels_out)):
+            if count // window.groups % ALIGNMENT:
+                return refuse(code, node, f"got {count} channels in {window.groups} groups")
+    return check_rows(_rows(weight, window), node)
+
+
+def _kind(weight: Weight, window: Window) -> str:
+    first, per_group, height, width = weight.values.shape
+    if window.transposed:
+        return "conv2d_transposed"
+    if per_group == 1 and window.groups == first:
+        return "conv2d_dw"
+    point = (height, width) == (1, 1) and window.padding == [0, 0]
+    return "conv2d_pw" if point and window.stride == window.dilation == [1, 1] else "conv2d"
+
+
+def _rows(weight: Weight, window: Window) -> Weight:
+    """One row per output channel: taps, then the input channels of its group."""
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        if not window.transposed:
+            return tensor.permute(0, 2, 3, 1).flatten(1)
+        channels_in, out_per_group, height, width = tensor.shape
+        split = tensor.reshape(window.groups, channels_in // window.groups, out_per_group, height, width)
+        return split.permute(0, 2, 3, 4, 1).flatten(2).flatten(0, 1)
+
+    return weight.moved(move)

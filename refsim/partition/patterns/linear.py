@@ -1,0 +1,126 @@
+"""dequantize [-> view] -> linear, mm, addmm or bmm [-> view] [-> relu] -> quantize: q8ta_linear, or _gemv for one row.
+
+Scales and zero points are those of the dequantize node, never of what feeds it: in a chain the producer is a
+q8ta_linear by then, whose second and third arguments describe its own input.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from torch import fx
+
+from refsim.partition.nodes import (
+    DEQUANTIZE,
+    RELU,
+    VIEW_COPY,
+    argument,
+    calls,
+    shape_of,
+    target_name,
+)
+from refsim.partition.patterns._match import (
+    Match,
+    Quantized,
+    quantized,
+    quantized_output,
+    replace,
+)
+from refsim.partition.patterns._weights import (
+    ALIGNMENT,
+    Weight,
+    check_rows,
+    pack_bias,
+    pack_rows,
+    read_bias,
+    read_weight,
+)
+from refsim.partition.program import Program
+from refsim.partition.refusal import Refusal, refuse
+
+#: anchor -> positions of the input, the weight and the bias, and whether the weight is (out, in).
+_ARGUMENTS = {
+    "aten.linear.default": (0, 1, 2, True),
+    "aten.mm.default": (0, 1, None, False),
+    "aten.addmm.default": (1, 2, 0, False),
+    "aten.bmm.default": (0, 1, None, False),
+}
+ANCHORS = tuple(_ARGUMENTS)
+
+
+def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+    at, _weight_at, bias_at, _transposed = _ARGUMENTS[target_name(node)]
+    x = node.args[at]
+    view = x if calls(x, VIEW_COPY) else None
+    source_node = view.args[0] if view is not None else x
+    if not calls(source_node, DEQUANTIZE):
+        return None
+    source = quantized(source_node, DEQUANTIZE, node, "input-float")
+    if isinstance(source, Refusal):
+        return source
+    out = quantized_output(node, (VIEW_COPY, RELU))
+    if isinstance(out, Refusal):
+        return out
+    output, relu, passed = out
+    weight = _read(program, node)
+    if isinstance(weight, Refusal):
+        return weight
+    bias = read_bias(program, None if bias_at is None else argument(node, bias_at), node)
+    if isinstance(bias, Refusal):
+        return bias
+    if node.kwargs:
+        return refuse("arguments", node, ", ".join(f"{k}={v}" for k, v in node.kwargs.items()))
+    refusal = _unsupported(weight, source, output, node, None if bias is None else bias.numel())
+    if refusal is not None:
+        return refusal
+    absorbed = (node, source.node, *([view] if view is not None else []), *passed, *weight.nodes)
+    rows = prod(shape_of(source.source)[:-1])
+    name = "q8ta_linear_gemv" if rows == 1 else "q8ta_linear"
+    return Match(name, node, absorbed, output, (source,), relu)
+
+
+def fuse(program: Program, match: Match) -> fx.Node:
+    (source,) = match.inputs
+    bias_at = _ARGUMENTS[target_name(match.anchor)][2]
+    weight = _read(program, match.anchor)
+    assert isinstance(weight, Weight)
+    constants = pack_rows(program, weight, "linear", match.anchor)
+    assert isinstance(constants, tuple)
+    bias = None if bias_at is None else argument(match.anchor, bias_at)
+    args = (
+        source.source,
+        *source.parameters,
+        *constants,
+        *match.output.parameters,
+        pack_bias(program, bias, weight.values.shape[0]),
+        "relu" if match.relu is not None else "none",
+    )
+    return replace(program, match, args)
+
+
+def _read(program: Program, node: fx.Node) -> Weight | Refusal:
+    """The weight as (out, in)."""
+    _at, weight_at, _bias_at, by_rows = _ARGUMENTS[target_name(node)]
+    weight = read_weight(program, node.args[weight_at], node)
+    if isinstance(weight, Refusal):
+        return weight
+    if weight.values.ndim == 3:
+        if weight.values.shape[0] != 1:
+            return refuse("batch", node, f"got {weight.values.shape[0]}")
+        weight = weight.moved(lambda tensor: tensor[0])
+    return weight if by_rows else weight.moved(lambda tensor: tensor.t())
+
+
+def _unsupported(
+    weight: Weight, source: Quantized, output: Quantized, node: fx.Node, bias: int | None
+) -> Refusal | None:
+    """Why no kernel computes the product, if so."""
+    channels_out, channels_in = weight.values.shape
+    if channels_in % ALIGNMENT:
+        return refuse("in-channels", node, f"got {channels_in}")
+    if bias not in (None, 1, channels_out):
+        return refuse("bias-not-constant", node, f"it has {bias} elements, need {channels_out}")
+    taken, given = shape_of(source.source), shape_of(output.node)
+    if taken[-1] != channels_in or given != (*taken[:-1], channels_out):
+        return refuse("rows", node, f"{list(taken)} becomes {list(given)}")
+    return check_rows(weight, node)

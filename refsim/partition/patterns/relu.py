@@ -1,0 +1,27 @@
+"""dequantize -> relu -> quantize: q8ta_relu."""
+
+from __future__ import annotations
+
+from torch import fx
+
+from refsim.partition.nodes import RELU
+from refsim.partition.patterns._match import Match, quantized_inputs, quantized_output, replace
+from refsim.partition.program import Program
+from refsim.partition.refusal import Refusal
+
+ANCHORS = (RELU,)
+
+
+def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+    inputs = quantized_inputs(node, 1)
+    if inputs is None or isinstance(inputs, Refusal):
+        return inputs
+    out = quantized_output(node)
+    if isinstance(out, Refusal):
+        return out
+    return Match("q8ta_relu", node, (node, inputs[0].node), out[0], inputs)
+
+
+def fuse(program: Program, match: Match) -> fx.Node:
+    (source,) = match.inputs
+    return replace(program, match, (source.source, *source.parameters, *match.output.parameters))

@@ -1,0 +1,155 @@
+"""Program: a torch.fx graph, and the tensors that its constant placeholders stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import torch
+from torch import fx
+
+from refsim.partition.nodes import is_node, nodes_in
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The target of a node that calls an operator which torch does not know.
+
+    ``defaults`` are the values of trailing arguments that a call may leave out.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    defaults: tuple[Any, ...] = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{self.name} is executed by refsim, not by torch")
+
+    @property
+    def __name__(self) -> str:
+        return self.name.removesuffix(".default").rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass
+class Program:
+    """A graph and its constants, by the name of the placeholder that stands for each.
+
+    Passes take a program and return another; none changes the one that it was given.
+    """
+
+    graph: fx.Graph
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def copy(self) -> Program:
+        """A program whose graph can be changed; tensors and fake values are shared."""
+        graph = fx.Graph()
+        mapped: dict[fx.Node, fx.Node] = {}
+        result = graph.graph_copy(self.graph, mapped)
+        for old, new in mapped.items():
+            new.meta = dict(old.meta)
+        output = graph.output(result)
+        output.meta = dict(self.output.meta)
+        return Program(graph, dict(self.constants))
+
+    @property
+    def output(self) -> fx.Node:
+        return next(node for node in reversed(self.graph.nodes) if node.op == "output")
+
+    def inputs(self) -> list[fx.Node]:
+        """The placeholders that a caller fills, in order."""
+        return [n for n in self.graph.nodes if n.op == "placeholder" and n.name not in self.constants]
+
+    def outputs(self) -> list[fx.Node]:
+        return list(nodes_in(self.output.args[0]))
+
+    def calls(self) -> Iterator[fx.Node]:
+        """The nodes that call operators, in order; the graph may be changed on the way."""
+        yield from [node for node in self.graph.nodes if node.op == "call_function"]
+
+    # --- constants ---
+
+    def is_constant(self, item: Any) -> bool:
+        """Whether the node is a constant, or computed from constants alone."""
+        if not is_node(item):
+            return False
+        pending, seen = [item], {item}
+        while pending:
+            node = pending.pop()
+            if node.op == "placeholder" and node.name in self.constants:
+                continue
+            if node.op != "call_function" or not node.all_input_nodes:
+                return False
+            fresh = [source for source in node.all_input_nodes if source not in seen]
+            pending += fresh
+            seen.update(fresh)
+        return True
+
+    def constant(self, item: Any) -> torch.Tensor | None:
+        """The value of a constant node, computed if need be; None for any other argument."""
+        if not self.is_constant(item):
+            return None
+        if item.op == "placeholder":
+            return self.constants[item.name]
+        args, kwargs = fx.map_arg((item.args, item.kwargs), self.constant)
+        result: torch.Tensor = item.target(*args, **kwargs)
+        return result
+
+    def add_constant(self, name: str, value: torch.Tensor) -> fx.Node:
+        """The placeholder of a constant called ``name``, or ``name_1`` and so on where that is taken.
+
+        A constant that is there already with the same name and data is not stored twice.
+        """
+        taken = {node.name: node for node in self.graph.nodes}
+        free = name
+        for number in count(1):
+            if free not in taken:
+                break
+            known = self.constants.get(free)
+            if known is not None and known.dtype == value.dtype and torch.equal(known, value):
+                return taken[free]
+            free = f"{name}_{number}"
+        with self.graph.inserting_before(next(iter(self.graph.nodes))):
+            node = self.graph.placeholder(free)
+        node.meta["val"] = like(self, value)
+        self.constants[node.name] = value
+        return node
+
+    # --- changes ---
+
+    def call(
+        self,
+        before: fx.Node,
+        target: Any,
+        args: Sequence[Any],
+        val: Any,
+        kwargs: dict[str, Any] | None = None,
+    ) -> fx.Node:
+        """A new node that calls ``target``, in front of ``before``; ``val`` is the fake tensor that it gives."""
+        with self.graph.inserting_before(before):
+            node = self.graph.create_node("call_function", target, tuple(args), kwargs or {})
+        node.meta["val"] = val
+        return node
+
+    def clean(self) -> Program:
+        """Drop nodes without users, and constants without placeholders; inputs stay."""
+        for node in reversed(list(self.graph.nodes)):
+            constant = node.op == "placeholder" and node.name in self.constants
+            if not node.users and (node.op == "call_function" or constant):
+                self.graph.erase_node(node)
+        there = {node.name for node in self.graph.nodes if node.op == "placeholder"}
+        self.constants = {name: value for name, value in self.constants.items() if name in there}
+        return self
+
+
+def like(program: Program, value: torch.Tensor) -> Any:
+    """A fake tensor of the program's own kind with the shape and dtype of ``value``."""
+    for node in program.graph.nodes:
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            return val.new_empty(tuple(value.shape), dtype=value.dtype)
+    return torch.empty(tuple(value.shape), dtype=value.dtype, device="meta")

@@ -1,0 +1,56 @@
+"""Why a node is not lowered as one might expect: a code, the node, and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from refsim.partition.nodes import target_name
+
+#: code -> what it means; the detail of a `Refusal` completes the sentence.
+CODES = {
+    # not delegated: the node runs as a plain kernel outside
+    "no-implementation": "the Vulkan delegate has no such operator",
+    "dtype": "a tensor has a dtype that the operator does not take",
+    "arguments": "the operator does not take these arguments",
+    "high-dim": "a tensor has more than 4 dims",
+    "no-representation": "a tensor fits neither a texture nor a buffer layout that the operator takes",
+    # delegated, but as a float operator between a dequantize and a quantize
+    "input-float": "an input is not dequantized from a static int8 tensor",
+    "output-float": "the output is not quantized, or used before it is",
+    "quant-range": "a tensor is not int8 over its whole range, which the kernels clamp to",
+    "weight-not-constant": "the weight is not a constant",
+    "weight-float": "the weight is not dequantized from int8",
+    "weight-zero-point": "the weight has a zero point other than 0",
+    "weight-axis": "the weight's scale varies within an output channel",
+    "bias-not-constant": "the bias is not a float constant",
+    "in-channels": "the number of input channels is not a multiple of 4",
+    "out-channels": "the number of output channels per group is not a multiple of 4",
+    "rows": "a view between dequantize and linear changes the rows",
+    "dilation": "transposed convolutions are undilated only",
+    "rank": "the kernel takes 2-D convolutions only",
+    "groups": "the kernel does not take this grouping",
+    "broadcast": "the kernel does not broadcast",
+    "batch": "the batch dim of a matrix product is not 1",
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A node that was not delegated, or not fused into a q8ta operator."""
+
+    code: str
+    node: str
+    operator: str
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.code in CODES, self.code
+
+    def __str__(self) -> str:
+        detail = f"; {self.detail}" if self.detail else ""
+        return f"{self.node} ({self.operator}): {CODES[self.code]}{detail}"
+
+
+def refuse(code: str, node: Any, detail: str = "") -> Refusal:
+    return Refusal(code, str(node), target_name(node), detail)

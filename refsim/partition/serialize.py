@@ -1,0 +1,179 @@
+"""A tagged delegate program as a serialized graph: values, the chain of operator calls, constants."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from refsim.errors import GraphError
+from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
+from refsim.partition.passes.tag_layouts import REPR
+from refsim.partition.program import Operator, Program
+from refsim.partition.repset import Storage, TensorRepr
+from refsim.partition.repset.sets import DEFAULT_REPR
+from refsim.vkgraph import schema
+from refsim.vkgraph.schema import VkBytes, VkGraph
+from refsim.vkgraph.write import named_constant, pack_constants, write_blob
+
+VERSION = "0"
+_CODES = {name.lower(): code for code, (name, _size) in schema.DATATYPES.items()}
+#: Devices need not have 64-bit types: such tensors are held in 32 bits.
+_NARROWED = {"int64": "int32", "float64": "float32"}
+
+
+@dataclass(frozen=True)
+class Serialized:
+    """A graph whose constants are named by the digest of their bytes; ``data`` by name; ``values`` by node name."""
+
+    graph: VkGraph
+    data: Mapping[str, bytes]
+    values: Mapping[str, int] = field(default_factory=dict)
+
+    def blob(self, where: str = "graph", inline: bool = True) -> bytes:
+        """The delegate blob; ``inline`` with its constants, else they are left to a .pte's named data."""
+        if not inline:
+            return write_blob(self.graph, where=where)
+        rows, raw = pack_constants([self.data[row.named_key] for row in self.graph.constants])
+        fields = {name: getattr(self.graph, name) for name in self.graph.__slots__} | {"constants": rows}
+        return write_blob(VkGraph(**fields), raw, where)
+
+
+def serialize(
+    program: Program, memory: Mapping[str, int] | None = None, where: str = "delegate"
+) -> Serialized:
+    """The graph of a tagged program. ``memory``: node name -> id of the memory object that it shares."""
+    writer = _Writer(program, memory or {}, where)
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            writer.placeholder(node)
+        elif node.op == "call_function":
+            writer.call(node)
+    outputs = tuple(writer.ids[node] for node in program.outputs())
+    graph = VkGraph(
+        VERSION,
+        tuple(writer.chain),
+        tuple(writer.values),
+        tuple(writer.inputs),
+        outputs,
+        tuple(writer.constants),
+    )
+    return Serialized(graph, writer.data, {node.name: number for node, number in writer.ids.items()})
+
+
+class _Writer:
+    def __init__(self, program: Program, memory: Mapping[str, int], where: str) -> None:
+        self.program = program
+        self.memory = memory
+        self.where = where
+        self.values: list[Any] = []
+        self.chain: list[schema.OperatorCall] = []
+        self.inputs: list[int] = []
+        self.constants: list[VkBytes] = []
+        self.data: dict[str, bytes] = {}
+        self.ids: dict[fx.Node, int] = {}
+        self.scalars: dict[tuple[type, Any], int] = {}
+
+    def add(self, value: Any) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def placeholder(self, node: fx.Node) -> None:
+        if not node.users and node.name in self.program.constants:
+            return
+        self.ids[node] = self.output(node)
+        if node.name not in self.program.constants:
+            self.inputs.append(self.ids[node])
+
+    def call(self, node: fx.Node) -> None:
+        if target_name(node) == GETITEM:
+            source, index = node.args[0], node.args[1]
+            assert isinstance(source, fx.Node) and isinstance(index, int)
+            self.ids[node] = self.values[self.ids[source]].items[index]
+            return
+        args = [self.argument(node, value) for value in arguments_of(node)]
+        self.ids[node] = self.output(node)
+        name, number = target_name(node), len(self.chain)
+        self.chain.append(schema.OperatorCall(number, name, (*args, self.ids[node])))
+
+    def output(self, node: fx.Node) -> int:
+        """The value that a node produces: a tensor, or a list of them."""
+        tensors = tensors_of(node)
+        given = node.meta.get(REPR, DEFAULT_REPR)
+        if is_tensor(node.meta["val"]):
+            return self.add(self.tensor(node, tensors[0], given))
+        items = [self.add(self.tensor(node, tensor, given[i])) for i, tensor in enumerate(tensors)]
+        return self.add(schema.ValueList(tuple(items)))
+
+    def tensor(self, node: fx.Node, fake: Any, given: TensorRepr) -> schema.VkTensor:
+        dtype = str(fake.dtype).removeprefix("torch.")
+        held = _NARROWED.get(dtype, dtype)
+        if held not in _CODES:
+            raise GraphError(f"{self.where}: {node}", "a dtype that no delegate holds", got=dtype)
+        row = given.memory_layout
+        return schema.VkTensor(
+            datatype=_CODES[held],
+            dims=tuple(int(size) for size in fake.shape),
+            constant_id=self.constant(node, held) if node.name in self.program.constants else -1,
+            mem_obj_id=self.memory.get(node.name, -1),
+            storage_type=int(given.storage_type) if row is not None else int(Storage.DEFAULT),
+            memory_layout=row.schema_value if row is not None else schema.DEFAULT_LAYOUT,
+            # constants are stored as they are held; an input keeps its dtype until it is on the device
+            staging_datatype=_CODES[held],
+        )
+
+    def constant(self, node: fx.Node, dtype: str) -> int:
+        tensor = self.program.constants[node.name].to(getattr(torch, dtype)).contiguous()
+        data = np.ascontiguousarray(tensor.cpu().numpy()).tobytes()
+        key = hashlib.sha256(data).hexdigest()
+        self.data[key] = data
+        self.constants.append(named_constant(key, len(data)))
+        return len(self.constants) - 1
+
+    def argument(self, node: fx.Node, value: Any) -> int:
+        if isinstance(value, fx.Node):
+            return self.ids[value]
+        if isinstance(value, bool | int | float):
+            # an int is no float here, unlike in upstream's serializer: a zero point stays an Int
+            key = (type(value), value)
+            if key not in self.scalars:
+                kind: Any = {bool: schema.Bool, int: schema.Int, float: schema.Double}[type(value)]
+                self.scalars[key] = self.add(kind(value))
+            return self.scalars[key]
+        if isinstance(value, str):
+            return self.add(schema.String(value))
+        if isinstance(value, list | tuple):
+            return self.list(node, list(value))
+        if value is None or isinstance(
+            value, torch.dtype | torch.device | torch.layout | torch.memory_format
+        ):
+            return self.add(schema.Null())
+        raise GraphError(f"{self.where}: {node}", "an argument that cannot be serialized", got=repr(value))
+
+    def list(self, node: fx.Node, items: list[Any]) -> int:
+        for kind, made in ((bool, schema.BoolList), (int, schema.IntList), (float, schema.DoubleList)):
+            if all(type(item) is kind for item in items) and (items or kind is int):
+                return self.add(made(tuple(items)))
+        return self.add(schema.ValueList(tuple(self.argument(node, item) for item in items)))
+
+
+def arguments_of(node: fx.Node) -> list[Any]:
+    """All arguments of a call in the order of its schema, defaults filled in."""
+    target = node.target
+    if isinstance(target, Operator):
+        names = target.arguments
+        defaults = dict(zip(names[len(names) - len(target.defaults) :], target.defaults, strict=True))
+        given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        return [given.get(name, defaults.get(name)) for name in names]
+    values = []
+    for index, argument in enumerate(target._schema.arguments):
+        if index < len(node.args) and not argument.kwarg_only:
+            values.append(node.args[index])
+        else:
+            values.append(node.kwargs.get(argument.name, argument.default_value))
+    return values
