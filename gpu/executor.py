@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refsim.buffer import GUARD_WORDS, PackedBuffer
-from refsim.errors import DeviceError, LimitError
+from refsim.errors import DeviceError
 from refsim.executor import Executor
 from refsim.launch import MAX_PUSH_WORDS, Launch
 from refsim_gpu import spirv
@@ -80,7 +80,7 @@ class KomputeExecutor(Executor):
         """The pipeline of a launch over these tensors, the output's last."""
         refusal = self.supports(launch)
         if refusal is not None:
-            raise LimitError(f"{self.name}: {launch.shader}", f"the device cannot take {refusal}")
+            raise DeviceError(f"{self.name}: {launch.shader}", f"the device cannot take {refusal}")
         push = (*launch.push, *([0] * (MAX_PUSH_WORDS - len(launch.push))))
         return self.device.algorithm(
             self.code(launch),

@@ -1,0 +1,69 @@
+"""Every operator on the device writes the definition's bytes, with and without the packed dot product."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.case import bind
+from refsim.errors import DeviceError
+from refsim.op import OPS
+from refsim_gpu.conformance import Count, cases, compare_calls, compare_model, compare_recordings
+from refsim_gpu.executor import KomputeExecutor
+from refsim_gpu.kompute import Device
+
+ROOT = Path(__file__).parents[2]
+INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
+RANDOM = int(os.environ.get("REFSIM_GPU_RANDOM", "12"))  # 300 is what docs/conformance.md reports
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["dot", "nodot"])
+def executor(request: pytest.FixtureRequest, device: Device) -> Iterator[KomputeExecutor]:
+    if request.param and not device.info.integer_dot_product:
+        pytest.skip(f"{device.info.name} has no packed dot product")
+    with KomputeExecutor(INDEX, use_dot=request.param) as opened:
+        yield opened
+
+
+def check(count: Count) -> None:
+    assert count.compared
+    assert not count.failed, f"{len(count.failed)} of {count.compared}: {count.failed[0]}"
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_operator_writes_the_definitions_bytes(executor: KomputeExecutor, name: str) -> None:
+    count = Count(name)
+    compare_calls(executor, cases(name, RANDOM if executor.use_dot else RANDOM // 3), count)
+    check(count)
+
+
+def test_recordings(executor: KomputeExecutor) -> None:
+    count = Count("recordings")
+    every = 1 if RANDOM >= 300 else 5 if executor.use_dot else 25
+    compare_recordings(executor, ROOT / "golden" / "upstream", count, every)
+    check(count)
+
+
+@pytest.mark.parametrize("name", ["mixed_ops", "linear_head", "linear_head_gemv"])
+def test_every_buffer_of_a_model(executor: KomputeExecutor, name: str) -> None:
+    path = ROOT / "tests" / "data" / "models" / f"{name}.pte"
+    count = Count(name)
+    compare_model(executor, path, [np.load(path.with_suffix(".io.npz"))["in0"]], count)
+    check(count)
+
+
+def test_a_grid_beyond_the_device_is_refused_before_anything_runs(executor: KomputeExecutor) -> None:
+    bound = bind(OPS["q8ta_relu"].cases[0])
+    (step,) = bound.call.steps()
+    before = dict(executor.device._live)
+    huge = replace(step.launch, grid=(1, 1 << 31, 1))
+    with pytest.raises(DeviceError, match="q8ta_relu: the device cannot take a grid"):
+        executor.run(huge, [buffer.words for buffer in bound.inputs.values()])
+    assert {heap: used for heap, used in executor.device._live.items() if used} == {
+        heap: used for heap, used in before.items() if used
+    }

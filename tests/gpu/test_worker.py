@@ -1,0 +1,69 @@
+"""GPU work in a child process: the same bytes, and a child that dies is one typed error."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.case import bind
+from refsim.cpu.model import ModelExecutor
+from refsim.errors import DeviceError, ShapeError
+from refsim.model import load
+from refsim.op import OPS
+from refsim_gpu.kompute import Device
+from refsim_gpu.worker import IsolatedExecutor
+
+MODELS = Path(__file__).parents[1] / "data" / "models"
+INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
+
+
+def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> None:
+    model = load(MODELS / "mixed_ops.pte")
+    inputs = [np.load(MODELS / "mixed_ops.io.npz")["in0"]]
+    bound = bind(OPS["q8ta_conv2d"].cases[0])
+    with IsolatedExecutor(INDEX) as executor:
+        assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+        seen: list[str] = []
+        first = model.run(inputs, executor, lambda event: seen.append(event.node.name))
+        again = model.run(inputs, executor)
+    assert len(seen) == sum(1 for _ in model.nodes())
+    expected = model.run(inputs, ModelExecutor())
+    assert all(np.array_equal(a, b) for a, b in zip(first, expected, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(again, expected, strict=True))
+
+
+def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -> None:
+    bound = bind(OPS["q8ta_relu"].cases[0])
+    with IsolatedExecutor(INDEX) as executor:
+        executor.open()
+        assert executor._child is not None
+        # stopped first, so that the request is under way when the child is killed
+        executor._child.send_signal(signal.SIGSTOP)
+        executor._child.send_signal(signal.SIGKILL)
+        with pytest.raises(DeviceError, match="ended the worker process") as caught:
+            executor._ask("supports", bound.call.steps()[0].launch)
+        assert "signal 9" in str(caught.value)
+        assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+
+
+def test_a_silent_child_is_given_up(device: Device) -> None:
+    bound = bind(OPS["q8ta_relu"].cases[0])
+    with IsolatedExecutor(INDEX, timeout_s=0.2) as executor:
+        executor.timeout_s = 60.0
+        executor.open()
+        executor.timeout_s = 0.2
+        assert executor._child is not None
+        executor._child.send_signal(signal.SIGSTOP)
+        with pytest.raises(DeviceError, match="did not end"):
+            executor._ask("supports", bound.call.steps()[0].launch)
+
+
+def test_errors_keep_their_type(device: Device) -> None:
+    model = load(MODELS / "linear_head.pte")
+    (graph,) = model.graphs.values()
+    with IsolatedExecutor(INDEX) as executor, pytest.raises(ShapeError, match="wrong number of inputs"):
+        executor.session(graph).run([])
