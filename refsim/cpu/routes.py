@@ -12,7 +12,7 @@ from functools import cached_property
 
 from refsim.cpu.job import Job
 from refsim.cpu.kernels.dot import DPBUSD, MADDWD
-from refsim.cpu.lower import elementwise, gemm, quantize, repack
+from refsim.cpu.lower import depthwise, elementwise, gemm, quantize, repack
 from refsim.cpu.lower.window import WINDOW_OPS, Window, window
 from refsim.cpu.target import Isa, cpu
 from refsim.errors import ParameterError
@@ -81,6 +81,12 @@ _PER_ELEMENT = frozenset({"q8ta_add", "q8ta_relu", "q8ta_clone"})
 _QUANTIZERS = frozenset({"q8ta_quantize", "q8ta_dequantize"})
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "depthwise",
+        frozenset({"q8ta_conv2d_dw"}),
+        lambda facts: depthwise.refuses(facts.call),
+        lambda facts: (depthwise.lower(facts.call, facts.isa, facts.threads),),
+    ),
     Rule("gemm", WINDOW_OPS, _always, _gemm),
     Rule(
         "flat",

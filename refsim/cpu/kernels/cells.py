@@ -33,8 +33,9 @@ def join(parts: list[Value]) -> Value:
 
 
 def quarters(vector: Value) -> list[Value]:
-    """The four quarters of a vector of sixteen words."""
-    return [vector.shuffle(range(4 * k, 4 * k + 4)) for k in range(4)]
+    """The four quarters of a vector."""
+    size = vector.type.lanes // 4
+    return [vector.shuffle(range(size * k, size * k + size)) for k in range(4)]
 
 
 def _addresses(side: Side, row: Value, quad: Value, word: Value) -> list[Value]:

@@ -59,10 +59,10 @@ class Requant:
         """What the sums of one vector of channels begin with."""
         return self.fn.load(consts + vector * self.lanes * 4, vec(I32, self.lanes))
 
-    def apply(self, total: Value, consts: Value, panel: int, vector: int) -> Value:
-        """The bytes of one vector of channels."""
+    def apply(self, total: Value, consts: Value, row_bytes: Value | int, vector: int) -> Value:
+        """The bytes of one vector of channels; the rows of constants are `row_bytes` apart."""
         scale, bias, zp_term = (
-            self.fn.load(consts + 4 * (row * panel + vector * self.lanes), vec(F32, self.lanes))
+            self.fn.load(consts + row_bytes * row + vector * self.lanes * 4, vec(F32, self.lanes))
             for row in range(1, CONST_ROWS)
         )
         t = total.to_f32()

@@ -80,7 +80,7 @@ def gemm(
                     for m in range(rows):
                         at = to + fn.load(places + (p + m) * 8, I64)
                         for v, total in enumerate(totals[m]):
-                            fn.store(requant.apply(total, consts, panel, v), at + v * lanes)
+                            fn.store(requant.apply(total, consts, 4 * panel, v), at + v * lanes)
 
                 fn.loop((count + (rows - 1)) // rows, tile)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from refsim.cpu.ir import I8, I16, I32, I64, PTR, Function, Module, Value, vec
 from refsim.cpu.kernels.args import Fields, Loaded
-from refsim.cpu.kernels.cells import TRANSPOSE4
+from refsim.cpu.kernels.cells import TRANSPOSE4, join, quarters
 from refsim.cpu.view import BLOCKS, ROWS
 
 #: Elements of packed pixel rows: bytes as they are, bytes with 128 added (unsigned), or 16-bit integers.
@@ -43,38 +43,39 @@ def for_words(
         done = whole
 
 
-def put(fn: Function, element: str, words: Value, to: Value) -> None:
-    """Store a vector of words (i32) as elements."""
-    lanes = words.type.lanes
+def convert(element: str, words: Value) -> Value:
+    """A vector of words (i32) as elements."""
     if element == S16:
-        words = words.bits(vec(I8, 4 * lanes)).sext(I16)
-    elif element == U8:
-        words = words ^ -0x7F7F7F80
-    fn.store(words, to)
+        return words.bits(vec(I8, 4 * words.type.lanes)).sext(I16)
+    return words ^ -0x7F7F7F80 if element == U8 else words
 
 
-def pack(module: Module, name: str, *, kind: str, element: str, lanes: int) -> None:
-    """Write a function of `PACK_PARAMS` for one kind of layout and one kind of element."""
+def pack(module: Module, name: str, *, kind: str, element: str, lanes: int, fixed: int) -> None:
+    """Write a function of `PACK_PARAMS` for one kind of layout and one kind of element.
+
+    ``fixed`` is the number of channel words if it is always the same, else 0.
+    """
     size = BYTES_PER_WORD[element]
     with module.function(name, PACK_PARAMS) as fn:
-        block, n, row0, rows, column0, columns, word0, words, to, pitch = fn.params
+        block, n, row0, rows, column0, columns, word0, given, to, pitch = fn.params
+        words = fn.i64(fixed) if fixed else given
         a = PACK.read(fn, block)
         source = a.pointer("source") + (n * a.image_stride + word0 * a.word_stride)
-        border = a.i32("border").splat(lanes)
+        border = convert(element, a.i32("border").splat(lanes))
         pixel_bytes = words * size
 
         def fill(at: Value, pixels: Value) -> None:
             def move(i: Value, width: int) -> None:
-                put(fn, element, border.shuffle(range(width)), at + i * size)
+                fn.store(border.shuffle(range(width * border.type.lanes // lanes)), at + i * size)
 
             for_words(fn, pixels * words, lanes, move)
 
         def copy(at: Value, row: Value, first: Value, last: Value) -> None:
             """Columns first to last (excluded) of an image row."""
             if kind == ROWS:
-                _copy_rows(fn, a, element, lanes, at, row, first, last, words)
+                _copy_rows(fn, a, element, lanes, at, row, first, last, words, fixed)
             else:
-                _copy_quads(fn, a, kind, element, at, row, first, last, words)
+                _Quads(fn, a, kind, element, words, fixed).copy(at, row, first, last)
 
         def spread(at: Value, row: Value, left: Value, stop: Value) -> None:
             """Copy to every `up_w`-th column, over a frame."""
@@ -91,12 +92,13 @@ def pack(module: Module, name: str, *, kind: str, element: str, lanes: int) -> N
 
             fn.loop(stop, one, start=left)
 
+        high = a.height * a.up_h
+        left = (fn.i64(0) - column0).max(0).min(columns)
+        stop = (a.width * a.up_w - column0).max(left).min(columns)
+
         def each_row(r: Value) -> None:
             at = to + r * pitch
             row = row0 + r
-            high = a.height * a.up_h
-            left = (fn.i64(0) - column0).max(0).min(columns)
-            stop = (a.width * a.up_w - column0).max(left).min(columns)
             inside = (row >= 0).select((row < high).select((row % a.up_h).eq(0), 0), 0)
 
             def interior() -> None:
@@ -124,9 +126,18 @@ def _copy_rows(
     first: Value,
     last: Value,
     words: Value,
+    fixed: int,
 ) -> None:
     """From a layout whose pixels are rows of words themselves; one run if no channels lie between."""
     size = BYTES_PER_WORD[element]
+    if fixed:
+
+        def pixel(i: Value) -> None:
+            line = fn.load(row + i * a.pixel_stride, vec(I32, fixed))
+            fn.store(convert(element, line), to + (i - first) * (fixed * size))
+
+        fn.loop(last, pixel, start=first)
+        return
     whole = (words * 4).eq(a.pixel_stride)
     runs = whole.select(1, last - first)
     length = whole.select((last - first) * words, words)
@@ -136,116 +147,146 @@ def _copy_rows(
         begin = to + i * words * size
 
         def move(k: Value, width: int) -> None:
-            put(fn, element, fn.load(at + k * 4, vec(I32, width)), begin + k * size)
+            fn.store(convert(element, fn.load(at + k * 4, vec(I32, width))), begin + k * size)
 
         for_words(fn, length, lanes, move)
 
     fn.loop((first < last).select(runs, 0), run)
 
 
-def _copy_quads(
-    fn: Function,
-    a: Loaded,
-    kind: str,
-    element: str,
-    to: Value,
-    row: Value,
-    first: Value,
-    last: Value,
-    words: Value,
-) -> None:
-    """Four pixels at a time; a block of four that is only partly wanted stores only what is."""
-    size = BYTES_PER_WORD[element]
-    pixel_bytes = words * size
-    word_stride = fn.i64(16) if kind == BLOCKS else a.word_stride
-    begin = first & -4 if kind == BLOCKS else first
+class _Quads:
+    """Copy from a layout where four pixels of a word are neighbours, four pixels at a time."""
 
-    def quad(w: Value) -> None:
-        at = row + (w.shr(2) * a.quad_stride if kind == BLOCKS else w * 4)
-        place = to + (w - first) * pixel_bytes
-        complete = (w >= first).select(w + 4 <= last, 0)
+    def __init__(self, fn: Function, a: Loaded, kind: str, element: str, words: Value, fixed: int) -> None:
+        self.fn, self.a, self.kind, self.element, self.words, self.fixed = fn, a, kind, element, words, fixed
+        self.size = BYTES_PER_WORD[element]
+        self.pixel_bytes = words * self.size
+        self.word_stride = fn.i64(16) if kind == BLOCKS else a.word_stride
 
-        def store(pixel: int, words_of: Value, k: Value) -> None:
-            put(fn, element, words_of, place + (pixel * pixel_bytes + k * size))
+    def copy(self, to: Value, row: Value, first: Value, last: Value) -> None:
+        """Columns first to last (excluded); blocks of four that are only partly wanted store only what is."""
+        fn = self.fn
+        begin = (first + 3) & -4 if self.kind == BLOCKS else first
+        end = begin + ((last - begin) & -4).max(0)
 
-        def all_words(guarded: bool) -> None:
-            def store_one(pixel: int, value: Value, k: Value) -> None:
-                if guarded:
-                    here = w + pixel
-                    wanted = (here >= first).select(here < last, 0)
-                    fn.when(wanted, lambda: store(pixel, value, k))
-                else:
-                    store(pixel, value, k)
+        def whole(w: Value) -> None:
+            self._quad(self._at(row, w), to + (w - first) * self.pixel_bytes, None)
 
-            def four(k: Value) -> None:
-                lines = [fn.load(at + (k + j) * word_stride, vec(I32, 4)) for j in range(4)]
-                square = lines[0].concat(lines[1]).concat(lines[2].concat(lines[3])).shuffle(TRANSPOSE4)
-                for pixel in range(4):
-                    store_one(pixel, square.shuffle(range(4 * pixel, 4 * pixel + 4)), k)
+        def part(w: Value) -> None:
+            self._quad(self._at(row, w), to + (w - first) * self.pixel_bytes, (w, first, last))
 
-            def one(k: Value) -> None:
-                line = fn.load(at + k * word_stride, vec(I32, 4))
-                for pixel in range(4):
-                    store_one(pixel, line.shuffle([pixel]), k)
+        if self.kind == BLOCKS:
+            fn.loop(begin, part, start=first & -4, step=4)
+        fn.loop(end, whole, start=begin, step=4)
+        fn.loop(last, part, start=end.max(first) if self.kind != BLOCKS else end, step=4)
 
-            whole = words & -4
-            fn.loop(whole, four, step=4)
-            fn.loop(words, one, start=whole)
+    def _at(self, row: Value, w: Value) -> Value:
+        return row + (w.shr(2) * self.a.quad_stride if self.kind == BLOCKS else w * 4)
 
-        fn.when(complete, lambda: all_words(False), lambda: all_words(True))
+    def _quad(self, at: Value, to: Value, wanted: tuple[Value, Value, Value] | None) -> None:
+        """All words of four pixels; with (w, first, last) only pixels between."""
+        fn, size = self.fn, self.size
 
-    fn.loop(last, quad, start=begin, step=4)
+        def store(pixel: int, value: Value, place: Value) -> None:
+            def put() -> None:
+                fn.store(value, place + self.pixel_bytes * pixel)
+
+            if wanted is None:
+                put()
+            else:
+                w, first, last = wanted
+                fn.when((w + pixel >= first).select(w + pixel < last, 0), put)
+
+        def four(source: Value, place: Value) -> None:
+            lines = [fn.load(source + self.word_stride * j, vec(I32, 4)) for j in range(4)]
+            # quarters of elements: 16 bytes of a pixel, or 32
+            square = convert(self.element, join(lines).shuffle(TRANSPOSE4))
+            for pixel, piece in enumerate(quarters(square)):
+                store(pixel, piece, place)
+
+        def one(source: Value, place: Value) -> None:
+            line = convert(self.element, fn.load(source, vec(I32, 4)))
+            for pixel, piece in enumerate(quarters(line)):
+                store(pixel, piece, place)
+
+        if self.fixed:
+            for k in range(0, self.fixed - 3, 4):
+                four(at + self.word_stride * k, to + k * size)
+            for k in range(self.fixed & -4, self.fixed):
+                one(at + self.word_stride * k, to + k * size)
+            return
+
+        def step(width: int, move: Callable[[Value, Value], None]) -> Callable[..., list[Value]]:
+            def body(_: Value, source: Value, place: Value) -> list[Value]:
+                move(source, place)
+                return [source + self.word_stride * width, place + width * size]
+
+            return body
+
+        source, place = fn.loop(self.words // 4, step(4, four), [at, to])
+        fn.loop(self.words & 3, step(1, one), [source, place])
 
 
-def unpack(module: Module, name: str, *, kind: str) -> None:
-    """Write a function of `UNPACK_PARAMS` for one kind of layout; columns begin at a multiple of 4."""
+def unpack(module: Module, name: str, *, kind: str, fixed: int) -> None:
+    """Write a function of `UNPACK_PARAMS` for one kind of layout; columns begin at a multiple of 4.
+
+    ``fixed`` is the number of channel words, and a quarter of the bytes of a pixel, if it is always the same, else 0.
+    """
     with module.function(name, UNPACK_PARAMS) as fn:
-        block, n, row0, rows, column0, columns, word0, words, source, pixel_bytes = fn.params
+        block, n, row0, rows, column0, columns, word0, given, source, given_bytes = fn.params
+        words, pixel_bytes = (fn.i64(fixed), fn.i64(4 * fixed)) if fixed else (given, given_bytes)
         a = UNPACK.read(fn, block)
         out = a.pointer("out") + (n * a.image_stride + word0 * a.word_stride)
         word_stride = {ROWS: fn.i64(4), BLOCKS: fn.i64(16)}.get(kind, a.word_stride)
 
+        def pixel(at: Value, to: Value, w: Value) -> None:
+            column = column0 + w
+            if kind == BLOCKS:
+                place = to + (column.shr(2) * a.quad_stride + (column & 3) * 4)
+            else:
+                place = to + column * a.pixel_stride
+            begin = at + w * pixel_bytes
+            fn.loop(words, lambda k: fn.store(fn.load(begin + k * 4, I32), place + k * word_stride))
+
+        def four(begin: Value, place: Value) -> None:
+            lines = [fn.load(begin + pixel_bytes * j, vec(I32, 4)) for j in range(4)]
+            square = join(lines).shuffle(TRANSPOSE4)
+            if kind == BLOCKS:
+                fn.store(square, place)
+                return
+            for j, piece in enumerate(quarters(square)):
+                fn.store(piece, place + word_stride * j)
+
+        def one(begin: Value, place: Value) -> None:
+            fn.store(join([fn.load(begin + pixel_bytes * j, vec(I32, 1)) for j in range(4)]), place)
+
+        def quad(at: Value, to: Value, w: Value) -> None:
+            column = column0 + w
+            place = to + (column.shr(2) * a.quad_stride if kind == BLOCKS else column * 4)
+            begin = at + w * pixel_bytes
+            if fixed:
+                for k in range(0, fixed - 3, 4):
+                    four(begin + 4 * k, place + word_stride * k)
+                for k in range(fixed & -4, fixed):
+                    one(begin + 4 * k, place + word_stride * k)
+                return
+
+            def step(width: int, move: Callable[[Value, Value], None]) -> Callable[..., list[Value]]:
+                def body(_: Value, begin: Value, place: Value) -> list[Value]:
+                    move(begin, place)
+                    return [begin + 4 * width, place + word_stride * width]
+
+                return body
+
+            begin, place = fn.loop(words // 4, step(4, four), [begin, place])
+            fn.loop(words & 3, step(1, one), [begin, place])
+
         def each_row(r: Value) -> None:
             to = out + (row0 + r) * a.row_stride
             at = source + r * columns * pixel_bytes
-
-            def pixel(w: Value) -> None:
-                column = column0 + w
-                place = to + (
-                    column.shr(2) * a.quad_stride + (column & 3) * 4
-                    if kind == BLOCKS
-                    else column * a.pixel_stride
-                )
-                begin = at + w * pixel_bytes
-
-                def move(k: Value) -> None:
-                    fn.store(fn.load(begin + k * 4, I32), place + k * word_stride)
-
-                fn.loop(words, move)
-
-            def quad(w: Value) -> None:
-                column = column0 + w
-                place = to + (column.shr(2) * a.quad_stride if kind == BLOCKS else column * 4)
-                begin = at + w * pixel_bytes
-
-                def four(k: Value) -> None:
-                    lines = [fn.load(begin + (j * pixel_bytes + k * 4), vec(I32, 4)) for j in range(4)]
-                    square = lines[0].concat(lines[1]).concat(lines[2].concat(lines[3])).shuffle(TRANSPOSE4)
-                    for j in range(4):
-                        fn.store(square.shuffle(range(4 * j, 4 * j + 4)), place + (k + j) * word_stride)
-
-                def one(k: Value) -> None:
-                    line = [fn.load(begin + (j * pixel_bytes + k * 4), vec(I32, 1)) for j in range(4)]
-                    pair = line[0].concat(line[1]).concat(line[2].concat(line[3]))
-                    fn.store(pair, place + k * word_stride)
-
-                whole = words & -4
-                fn.loop(whole, four, step=4)
-                fn.loop(words, one, start=whole)
-
             done = fn.i64(0) if kind == ROWS else columns & -4
             if kind != ROWS:
-                fn.loop(done, quad, step=4)
-            fn.loop(columns, pixel, start=done)
+                fn.loop(done, lambda w: quad(at, to, w), step=4)
+            fn.loop(columns, lambda w: pixel(at, to, w), start=done)
 
         fn.loop(rows, each_row)

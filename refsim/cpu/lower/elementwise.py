@@ -118,14 +118,16 @@ def rows(call: Call, isa: Isa) -> Job:
     packed = {}
     for letter, name in zip("ab", [*names, names[0]], strict=False):
         source = view(call.descs[name])
-        packed[f"pack_{letter}"] = native.address(pack, kind=source.kind, element=S8, lanes=isa.lanes)
+        packed[f"pack_{letter}"] = native.address(
+            pack, kind=source.kind, element=S8, lanes=isa.lanes, fixed=0
+        )
         packed[f"pack_{letter}_args"] = args.address(pack_block(args, source, 0, (1, 1), name))
     spare = out.words * 4 - out.channels
     block = args.block(
         kernel.ROWS_OF,
         {},
         **packed,
-        unpack=native.address(unpack, kind=out.kind),
+        unpack=native.address(unpack, kind=out.kind, fixed=0),
         unpack_args=args.address(unpack_block(args, out)),
         height=x.rows,
         width=x.pixels,

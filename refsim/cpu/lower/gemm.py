@@ -11,7 +11,7 @@ from refsim.cpu.job import Arguments, Job
 from refsim.cpu.kernels import gemm as kernel
 from refsim.cpu.kernels.dot import Dot, lay_out
 from refsim.cpu.kernels.pack import PACK, UNPACK, pack, unpack
-from refsim.cpu.lower.window import Window, channel_constants
+from refsim.cpu.lower.window import Window, constant_rows, in_panels
 from refsim.cpu.target import Isa
 from refsim.cpu.view import ROWS, View
 
@@ -99,12 +99,12 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
     block = args.block(
         kernel.GEMM,
         {"out": "out"},
-        pack=native.address(pack, kind=w.x.kind, element=dot.element, lanes=isa.lanes),
+        pack=native.address(pack, kind=w.x.kind, element=dot.element, lanes=isa.lanes, fixed=0),
         pack_args=args.address(pack_block(args, w.x, w.in_zp, w.up)),
-        unpack=native.address(unpack, kind=w.out.kind),
+        unpack=native.address(unpack, kind=w.out.kind, fixed=0),
         unpack_args=args.address(unpack_block(args, w.out)),
         weight=args.address(weight),
-        consts=args.address(channel_constants(w, dot.offset, panel, float_zp)),
+        consts=args.address(in_panels(constant_rows(w, dot.offset, float_zp), groups, panel)),
         runs=args.address(np.array(runs, np.int64)),
         row_blocks=row_blocks,
         column_blocks=column_blocks,

@@ -66,9 +66,9 @@ def along(call: Call, isa: Isa) -> Job:
     per_task = max(1, min(side.rows, ROW_BYTES // row_bytes))
     args = Arguments()
     if quantizes:
-        move, move_args = native.address(unpack, kind=side.kind), unpack_block(args, side)
+        move, move_args = native.address(unpack, kind=side.kind, fixed=0), unpack_block(args, side)
     else:
-        move = native.address(pack, kind=side.kind, element=S8, lanes=isa.lanes)
+        move = native.address(pack, kind=side.kind, element=S8, lanes=isa.lanes, fixed=0)
         move_args = pack_block(args, side, 0, (1, 1))
     block = args.block(
         kernel.ALONG,

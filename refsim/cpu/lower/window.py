@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.cpu.kernels.epilogue import clamp_for, shared_fields
+from refsim.cpu.kernels.epilogue import CONST_ROWS, clamp_for, shared_fields
 from refsim.cpu.view import View, view
 from refsim.op import Call
 from refsim.ops._conv import ConvParams, logical_weight
@@ -99,7 +99,7 @@ FLOAT_ZP_OPS = frozenset({"q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_
 
 
 def window(call: Call) -> Window:
-    """The window of a convolution (not depthwise) or linear call; `call.op` names the kernel whose epilogue it has."""
+    """The window of a convolution or linear call; `call.op` names the kernel whose epilogue it has."""
     p = call.params
     x, out = view(call.descs["x"]), view(call.out)
     weight = call.consts["weight"]
@@ -109,7 +109,10 @@ def window(call: Call) -> Window:
     dilation = up = stride = (1, 1)
     if isinstance(p, ConvParams):
         stride, padding, dilation, groups = p.stride, p.padding, p.dilation, p.groups
-        taps = logical_weight(p, weight, x.channels // groups)
+        if call.op.name == "q8ta_conv2d_dw":
+            taps = np.moveaxis(weight, -1, 0)[..., None]
+        else:
+            taps = logical_weight(p, weight, x.channels // groups)
         if call.op.name == "q8ta_conv2d_transposed":
             up, stride = p.stride, (1, 1)
             kh, kw = p.kernel_size
@@ -137,23 +140,31 @@ def window(call: Call) -> Window:
     )
 
 
-def channel_constants(w: Window, offset: int, lanes: int, float_zp: bool, *, factor: int = 1) -> np.ndarray:
-    """Constants of the epilogue per group and panel of `lanes` channels: int32 rows first sum, scale, bias, zp_term.
+def constant_rows(w: Window, offset: int, float_zp: bool, factor: int = 1) -> np.ndarray:
+    """Constants of the epilogue, int32 (4, output channels): first sum, scale, bias, zp_term; floats as their bits.
 
     ``offset`` is what the packed elements have added to them. The first sum is multiplied by ``factor``.
     """
-    groups, channels = w.weight.shape[:2]
-    panels = -(-channels // lanes)
-    rows = np.zeros((4, groups, panels * lanes), np.int32)
-    sums = w.sums.astype(np.int64).reshape(groups, channels)
-    first = -offset * w.weight.astype(np.int64).sum((2, 3, 4))
+    sums = w.sums.astype(np.int64)
+    first = -offset * w.weight.astype(np.int64).sum((2, 3, 4)).reshape(-1)
+    rows = np.zeros((CONST_ROWS, len(first)), np.int32)
     if float_zp:
-        term = -(sums.astype(np.float32)) * np.float32(w.in_zp)
-        rows[3, :, :channels] = term.view(np.int32)
+        rows[3] = (-sums.astype(np.float32) * np.float32(w.in_zp)).view(np.int32)
     else:
         first = first - w.in_zp * sums
-    rows[0, :, :channels] = (first * factor).astype(np.uint64).astype(np.uint32).view(np.int32)
-    rows[1, :, :channels] = w.scales.astype(np.float32).reshape(groups, channels).view(np.int32)
+    rows[0] = (first * factor).astype(np.uint64).astype(np.uint32).view(np.int32)
+    rows[1] = w.scales.view(np.int32)
     if w.bias is not None:
-        rows[2, :, :channels] = w.bias.reshape(groups, channels).view(np.int32)
-    return np.ascontiguousarray(rows.reshape(4, groups, panels, lanes).transpose(1, 2, 0, 3)).reshape(-1)
+        rows[2] = w.bias.view(np.int32)
+    return rows
+
+
+def in_panels(rows: np.ndarray, groups: int, panel: int) -> np.ndarray:
+    """Constants by group and panel of that many channels, zero-padded: group, panel, row, channel."""
+    channels = rows.shape[1] // groups
+    panels = -(-channels // panel)
+    padded = np.zeros((len(rows), groups, panels * panel), np.int32)
+    padded[:, :, :channels] = rows.reshape(len(rows), groups, channels)
+    return np.ascontiguousarray(
+        padded.reshape(len(rows), groups, panels, panel).transpose(1, 2, 0, 3)
+    ).reshape(-1)
