@@ -1,7 +1,9 @@
 """Kernels on a GPU: device timestamps against the limits of the same run and against ET-VK's own kernels.
 
 ET-VK's times are those of its own benchmarks on an H200 (device timestamps); the ratio says something only on
-that device. A dispatch is timed between a completed download and its own completion, medians over repeats.
+that device. ``us`` is a dispatch alone, from a completed download to its own completion: it includes what a dispatch
+costs on an idle device (the row "the floor"). ``in a row`` is the step from one completion to the next when the same
+dispatch is recorded over and over: what it adds to a busy device. Medians over repeats.
 """
 
 from __future__ import annotations
@@ -158,6 +160,15 @@ ROWS = (
         "4C1W",
         limit="copy",
     ),
+    Row(
+        "pixel_shuffle, 64 MB, bytes move",
+        "q8ta_pixel_shuffle",
+        {**SHUFFLE, "out_inv_scale": 50.0, "out_zp": 3},
+        (1, 64, 1024, 1024),
+        "4W4C",
+        "4W4C",
+        limit="copy",
+    ),
     Row("add, 64 MB", "q8ta_add", ADD, MB64, "4W4C", "4W4C", limit="copy"),
     Row("add, 64 MB, mixed", "q8ta_add", ADD, MB64, "4W4C", "4C1W", limit="copy"),
     Row("clone, one block: the floor", "q8ta_clone", {}, (1, 4, 1, 4), "4W4C", "4W4C", limit="copy"),
@@ -186,6 +197,7 @@ class Result:
 
     name: str
     us: float
+    row_us: float
     steps_us: tuple[float, ...]
     spread: float
     tmacs: float
@@ -229,14 +241,14 @@ def wake(executor: KomputeExecutor) -> None:
 
 
 def device_times(executor: KomputeExecutor, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int) -> tuple[
-    list[list[float]], PackedBuffer
+    list[list[float]], list[float], PackedBuffer
 ]:  # fmt: skip
-    """us of each step in each repeat, and the last step's output."""
+    """us of each step in each repeat, alone; of each step in a row; and the last step's output."""
     device, kp = executor.device, executor.device.kp
     buffers = {n: device.tensor(guarded_words(b.words)) for n, b in inputs.items()}
     buffers |= {n: device.tensor(guarded_words(w)) for n, w in call.const_words().items()}
     device.run(device.recorded(kp.OpTensorSyncDevice(list(buffers.values()))))
-    times, out = [], None
+    times, row, out = [], [], None
     for step in call.steps():
         out = PackedBuffer(step.launch.out)
         target = device.tensor(output_memory(out))
@@ -244,18 +256,25 @@ def device_times(executor: KomputeExecutor, call: Call, inputs: Mapping[str, Pac
         algorithm = executor.algorithm(step.launch, [*(buffers[n] for n in step.inputs), target])
         device.run(device.recorded(device.dispatch(algorithm)))
         wake(executor)
-        operations = []
+        apart, together = [], [device.dispatch(algorithm)] * (repeats + 3)
         for _ in range(repeats + 2):
-            operations += [kp.OpTensorSyncLocal([target]), device.dispatch(algorithm)]
-        sequence = device.recorded(*operations, kp.OpTensorSyncLocal([target]), timestamps=True)
-        device.run(sequence, where=step.launch.shader)
-        ticks = np.array(sequence.get_timestamps(), np.float64) * device.info.timestamp_ns / 1000
-        times.append(list(np.diff(ticks)[1 : 2 * (repeats + 2) : 2][2:]))
+            apart += [kp.OpTensorSyncLocal([target]), device.dispatch(algorithm)]
+        ticks = run_timed(executor, step.launch.shader, [*apart, kp.OpTensorSyncLocal([target])])
+        times.append(list(ticks[1 : 2 * (repeats + 2) : 2][2:]))
+        row.append(statistics.median(run_timed(executor, step.launch.shader, together)[3:-1]))
         buffers[step.output] = target
         take_output(out, target.data())
         out.check_guards(step.launch.shader)
     assert out is not None
-    return times, out
+    return times, row, out
+
+
+def run_timed(executor: KomputeExecutor, where: str, operations: list[Any]) -> np.ndarray:
+    """us of each operation, the heartbeat's last."""
+    device = executor.device
+    sequence = device.recorded(*operations, timestamps=True)
+    device.run(sequence, where=where)
+    return np.diff(np.array(sequence.get_timestamps(), np.float64)) * device.info.timestamp_ns / 1000
 
 
 def peaks(executor: KomputeExecutor, repeats: int) -> tuple[float, float]:
@@ -291,7 +310,7 @@ def measure(
     executor: KomputeExecutor, row: Row, dot: float, copy: float, repeats: int, check: bool
 ) -> Result:
     call, inputs = bound(row)
-    times, out = device_times(executor, call, inputs, repeats)
+    times, in_a_row, out = device_times(executor, call, inputs, repeats)
     totals = [sum(step[i] for step in times) for i in range(repeats)]
     us = statistics.median(totals)
     moved = sum(b.desc.nbytes for b in inputs.values()) + call.out.nbytes
@@ -302,7 +321,7 @@ def measure(
         exact = ModelExecutor().run_call(call, inputs) == out
     tmacs, gb_s = row.macs / us / 1e6, moved / us / 1e3
     return Result(
-        row.name, us, tuple(statistics.median(step) for step in times), (max(totals) - min(totals)) / us,
+        row.name, us, sum(in_a_row), tuple(statistics.median(step) for step in times), (max(totals) - min(totals)) / us,
         tmacs, tmacs / dot, gb_s, gb_s * 1e9 / copy, row.peer_us or None,
         us / row.peer_us if row.peer_us else None, exact,
     )  # fmt: skip
@@ -325,8 +344,8 @@ def main(device: int, repeats: int, only: str, cut: int, check: bool, path: Path
         dot, copy = peaks(executor, repeats)
         info = executor.device.info
         console.print(f"{info.name}, {info.driver}: dot loop {dot:.1f} TMAC/s, copy {copy / 1e12:.2f} TB/s")
-        table = Table("row", "us", "steps", "spread", "TMAC/s", "of dot", "GB/s", "of copy", "ET-VK us", "of ET-VK",
-                      "exact")  # fmt: skip
+        table = Table("row", "us", "in a row", "steps", "spread", "TMAC/s", "of dot", "GB/s", "of copy", "ET-VK us",
+                      "of ET-VK", "exact")  # fmt: skip
         results = []
         for row in ROWS:
             if not any(word in row.name for word in only.split(",")):
@@ -334,7 +353,7 @@ def main(device: int, repeats: int, only: str, cut: int, check: bool, path: Path
             r = measure(executor, row, dot, copy, repeats, check)
             results.append(asdict(r))
             table.add_row(
-                r.name, f"{r.us:.1f}", " + ".join(f"{s:.1f}" for s in r.steps_us), f"{r.spread:.0%}",
+                r.name, f"{r.us:.1f}", f"{r.row_us:.1f}", " + ".join(f"{s:.1f}" for s in r.steps_us), f"{r.spread:.0%}",
                 f"{r.tmacs:.2f}", f"{r.of_dot:.0%}", f"{r.gb_s:.0f}", f"{r.of_copy:.0%}",
                 f"{r.peer_us:g}" if r.peer_us else "", f"{r.of_peer:.2f}" if r.of_peer else "", str(r.exact),
             )  # fmt: skip
