@@ -53,6 +53,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", console.PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:refsim|shaders|tests|bench|gpu|golden|docs)/[\w./-]+)`", page.read_text()):
+        if "NAME" not in name:
+            assert (ROOT / name).exists(), name
+
+
 def test_readme_names_every_folder() -> None:
     text = (ROOT / "README.md").read_text()
     packages = [p.parent for p in (ROOT / "refsim").glob("*/__init__.py")]

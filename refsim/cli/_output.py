@@ -1,4 +1,4 @@
-"""What verbs print: tables, sentences, JSON. Colour and line breaks are for terminals only."""
+"""What verbs print: tables, sentences, JSON. Colour is for terminals only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def print_json(verb: str, content: dict[str, Any]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Columns as wide as their content; bold heads on a terminal, plain text elsewhere."""
+    """Columns as wide as their content, never cut off; bold heads on a terminal, plain text elsewhere."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -34,19 +34,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     console = Console(
         force_terminal=terminal,
         color_system="auto" if terminal else None,
-        width=None if terminal else 10_000,
+        width=_NO_LIMIT,
         emoji=False,
         markup=False,
         highlight=False,
     )
-    if terminal:
-        console.print(table)
-        return
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
         click.echo(line.rstrip())
 
+
+_NO_LIMIT = 10_000  # rich drops digits to fit a terminal; a line that wraps keeps them
 
 _STYLES = {"same": "green", "different": "bold red", "missing": "yellow"}
 

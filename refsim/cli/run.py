@@ -122,7 +122,10 @@ def golden_text(result: Result, golden: str) -> str:
     """One sentence about all buffers."""
     checks = [check for row in result.rows for check in row.checks.values()]
     compared, different = sum(c.compared for c in checks), sum(c.different for c in checks)
-    text = f"{len(checks)} buffers, {compared} bytes compared with {golden}: {different} bytes differ"
+    count = sum(bool(row.checks) for row in result.rows)
+    on = "" if len(result.outputs) == 1 else f" on each of {', '.join(result.outputs)}"
+    compared //= len(result.outputs)
+    text = f"{count} buffers, {compared} bytes compared{on} with {golden}: {different} bytes differ"
     if result.unmatched:
         text += f"; not in this run: {', '.join(result.unmatched)}"
     return text

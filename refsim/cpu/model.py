@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numba
 import numpy as np
 
 from refsim.buffer import PackedBuffer
 from refsim.executor import Executor
 from refsim.launch import Launch
 from refsim.op import OPS
+from refsim.qmath import wrap32
 
 
 class ModelExecutor(Executor):
-    """Runs the Numba kernels of refsim/ops; the slow, plain one that is for looking inside."""
+    """Runs the Numba kernels of refsim/ops; the slow, plain one that is for looking inside.
+
+    With NUMBA_DISABLE_JIT=1 in the environment they are Python functions that a debugger can step through.
+    """
 
     name = "cpu:model"
 
@@ -24,7 +30,9 @@ class ModelExecutor(Executor):
         x, y, z = launch.covered
         spec = np.array(launch.spec, np.uint32).astype(np.int64)
         push = np.array(launch.push, np.uint32).view(np.int32)
-        kernel((z, y, x), spec, push, *(_writable(words) for words in inputs), out.words)
+        written = out.words.view(_WrappingWords) if numba.config.DISABLE_JIT else out.words  # type: ignore[attr-defined]
+        with np.errstate(over="ignore"):  # plain Python warns where compiled integers wrap
+            kernel((z, y, x), spec, push, *(_writable(words) for words in inputs), written)
         out.check_guards(launch.shader)
         return out
 
@@ -32,3 +40,10 @@ class ModelExecutor(Executor):
 def _writable(words: np.ndarray) -> np.ndarray:
     """Read-only arrays are another type to Numba, and would compile every kernel twice."""
     return words if words.flags.writeable else words.copy()
+
+
+class _WrappingWords(np.ndarray):
+    """int32 words that take any integer modulo 2**32, as a compiled store does."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, wrap32(int(value)))

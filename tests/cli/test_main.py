@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,28 @@ def test_a_defect_shows_its_traceback_and_is_not_status_1(refsim, monkeypatch: p
     done = refsim("doctor")
     assert done.status == 2 and "ZeroDivisionError: x" in done.err
     assert done.err.splitlines()[-1].startswith("refsim: this is a defect of refsim")
+
+
+def test_a_narrow_terminal_loses_no_digit(models: Path) -> None:
+    """On a terminal there is colour, and lines that do not fit wrap: nothing is cut off."""
+    controller, terminal = os.openpty()
+    command = [sys.executable, "-m", "refsim.cli", "demo", "linear_head_gemv"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "40"} | {"NO_COLOR": ""}
+    with subprocess.Popen(command, stdout=terminal, stderr=subprocess.DEVNULL, env=environment) as process:
+        os.close(terminal)
+        text = b""
+        while True:
+            try:
+                part = os.read(controller, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not part:
+                break
+            text += part
+    os.close(controller)
+    assert process.returncode == 0
+    assert b"\x1b[" in text and "\u2026".encode() not in text
+    assert b"CHANNELS_PACKED" in text and b"delegate0_v31" in text
 
 
 def test_a_closed_pipe_is_no_error(models: Path) -> None:
