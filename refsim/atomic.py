@@ -16,9 +16,17 @@ from refsim.errors import FormatError
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A binary file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
 
-    Raises FormatError, naming the path, where it cannot be written.
+    What is no regular file (a pipe, /dev/null) is written to, not replaced; a link leads to the file that is. Raises
+    FormatError, naming the path, where it cannot be written.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        try:
+            with open(target, "wb") as stream:
+                yield stream
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        return
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     except OSError as error:

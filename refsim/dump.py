@@ -109,6 +109,8 @@ class Recorded:
         self._archive: zipfile.ZipFile | None = None
         if not os.path.isdir(self.path):
             try:
+                if not os.path.isfile(self.path):  # opening a pipe may never end
+                    raise FileNotFoundError(2, "no such file or folder")
                 self._archive = zipfile.ZipFile(self.path)
             except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
                 raise FormatError(
@@ -153,8 +155,10 @@ class Recorded:
         try:
             if self._archive is not None:
                 size = self._archive.getinfo(name).file_size
+            elif os.path.isfile(path := os.path.join(self.path, name)):
+                size = os.path.getsize(path)
             else:
-                size = os.path.getsize(os.path.join(self.path, name))
+                raise KeyError(name)
             if size > limit:
                 raise FormatError(where, "too large", got=f"{size} bytes", need=f"<= {limit}")
             if self._archive is not None:
@@ -162,7 +166,7 @@ class Recorded:
             return Path(self.path, name).read_bytes()
         except KeyError as error:
             raise FormatError(where, "is missing") from error
-        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
             raise FormatError(
                 where, "cannot be read", got=getattr(error, "strerror", None) or error
             ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -132,4 +133,7 @@ def test_a_golden_folder_that_lies_is_refused(tmp_path: Path, refsim) -> None:
     (tmp_path / "delegate0_v66.bin").write_bytes(bytes(9000))
     refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("too large; got 9000 bytes")
     (tmp_path / "delegate0_v66.bin").unlink()
-    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("cannot be read")
+    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("delegate0_v66.bin: is missing")
+    os.mkfifo(tmp_path / "delegate0_v66.bin")  # opening it would never end
+    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("is missing")
+    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path / "delegate0_v66.bin").refused("no such file")
