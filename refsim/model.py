@@ -55,8 +55,14 @@ class Model:
         if self.plan is None:
             (graph,) = self.graphs.values()
             return [(graph.tensors[i].shape, graph.tensors[i].dtype) for i in graph.inputs]
-        tensors = [self.plan.values[i] for i in self.plan.inputs]
-        return [(t.sizes, _dtype(t, self.path)) for t in tensors if isinstance(t, program.Tensor)]
+        shapes = []
+        for number, value in enumerate(self.plan.values[i] for i in self.plan.inputs):
+            if not isinstance(value, program.Tensor):
+                raise GraphError(
+                    f"{self.path}: input {number}", "not a tensor", got=type(value).__name__, need="a tensor"
+                )
+            shapes.append((value.sizes, _dtype(value, self.path)))
+        return shapes
 
     def run(
         self,
@@ -151,6 +157,8 @@ def run_node(
     operator = aten.find(node.name, where)
     args = [_argument(graph, values, arg) for arg in node.args]
     results = operator.run(args, where)
+    if len(results) < len(node.outputs):
+        raise GraphError(where, "gives fewer results", got=len(results), need=len(node.outputs))
     return {
         value: stored(graph, value, array, where) for value, array in zip(node.outputs, results, strict=False)
     }
@@ -221,7 +229,7 @@ def _run_plan(
             values[instruction.move_to] = _value(model, plan, values, instruction.move_from, place)
         elif isinstance(instruction, program.JumpFalseCall):
             raise GraphError(place, "control flow is not supported", got="JumpFalseCall")
-    return [np.asarray(_value(model, plan, values, number, where)) for number in plan.outputs]
+    return [_array(model, plan, values, number, where) for number in plan.outputs]
 
 
 def _call_delegate(
@@ -242,7 +250,7 @@ def _call_delegate(
         raise GraphError(
             place, "wrong number of arguments", got=len(instruction.args), need=count + len(graph.outputs)
         )
-    arrays = [np.asarray(_value(model, plan, values, a, place)) for a in instruction.args[:count]]
+    arrays = [_array(model, plan, values, a, place) for a in instruction.args[:count]]
     results = run_graph(graph, arrays, executor, number, observe)
     values.update(zip(instruction.args[count:], results, strict=True))
 
@@ -259,6 +267,16 @@ def _call_kernel(
     args = [_value(model, plan, values, number, place) for number in given]
     results = aten.find(name, f"{place} {name}").run(args, f"{place} {name}")
     values.update(zip(outputs, results, strict=False))
+
+
+def _array(
+    model: Model, plan: program.Plan, values: Mapping[int, Any], number: int, place: str
+) -> np.ndarray:
+    """A value that must be a tensor, or a number that stands for one."""
+    value = _value(model, plan, values, number, place)
+    if not isinstance(value, np.ndarray | int | float):
+        raise GraphError(place, "not a tensor", got=f"value {number}, {type(value).__name__}")
+    return np.asarray(value)
 
 
 def _value(model: Model, plan: program.Plan, values: Mapping[int, Any], number: int, place: str) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +13,13 @@ import pytest
 import refsim
 from refsim.buffer import PackedBuffer
 from refsim.cpu import ModelExecutor
-from refsim.errors import FormatError, ParameterError, RefsimError, ShapeError
-from refsim.vkgraph import pte
+from refsim.errors import FormatError, GraphError, ParameterError, RefsimError, ShapeError
+from refsim.graph import build
+from refsim.model import run_graph
+from refsim.vkgraph import program, pte
+from refsim.vkgraph.limits import LIMITS
+from refsim.vkgraph.program_check import check_plan
+from refsim.vkgraph.schema import Bool, Double, Int, Null, String
 
 MODELS = Path(__file__).parent / "data" / "models"
 LINEAR = MODELS / "linear_head.pte"
@@ -125,3 +133,94 @@ def test_events_report_every_node_in_order() -> None:
             tensor = event.graph.tensors[value]
             assert isinstance(held, PackedBuffer) == (tensor.desc is not None)
             assert held.unpack().shape == tensor.shape
+
+
+# --- damaged plans -----------------------------------------------------------------------------------------
+
+
+def any_value(rng: random.Random, count: int) -> object:
+    ids = tuple(rng.randrange(count) for _ in range(rng.randrange(4)))
+    sizes = tuple(rng.choice((0, 1, 2, 16)) for _ in range(rng.randrange(4)))
+    order = tuple(range(len(sizes)))
+    return rng.choice((
+        Null(), Int(3), Int(-1), Double(float("nan")), Bool(True), String("x"), program.IntIdList(ids),
+        program.TensorList(ids), program.OptionalTensorList((-1, *ids)),
+        program.Tensor(rng.choice((1, 3, 6, 7, 12)), sizes, order, rng.choice((0, 1))),
+    ))  # fmt: skip
+
+
+def damaged(plan: program.Plan, rng: random.Random) -> program.Plan:
+    """The plan around the delegates with other values, ids, arguments or instructions."""
+    values, inputs, outputs = list(plan.values), list(plan.inputs), list(plan.outputs)
+    steps, operators = list(plan.chains[0].instructions), list(plan.operators)
+    for _ in range(rng.choice((1, 1, 2))):
+        kind, anything = rng.randrange(7), rng.randrange(len(values))
+        at = rng.randrange(len(steps))
+        args = list(getattr(steps[at], "args", ()))
+        if kind < 2:
+            used = [*args, *inputs, *outputs]
+            values[rng.choice(used)] = any_value(rng, len(values))
+        elif kind == 2:
+            rng.choice((inputs, outputs)).append(anything)
+        elif kind == 3:
+            ids = rng.choice((inputs, outputs))
+            ids[rng.randrange(len(ids))] = anything
+        elif kind == 4 and args:
+            args[rng.randrange(len(args))] = anything
+            steps[at] = replace(steps[at], args=tuple(args[: rng.choice((len(args), 1))]))
+        elif kind == 5:
+            call = rng.choice((program.MoveCall(anything, at), program.JumpFalseCall(anything, 0)))
+            steps.insert(at, call)
+        elif kind == 6 and operators:
+            operators[0] = program.Operator(
+                rng.choice(("aten::cat", "aten::relu", "", "x")), rng.choice(("out", ""))
+            )
+    chain = replace(plan.chains[0], instructions=tuple(steps))
+    return replace(
+        plan,
+        values=tuple(values),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        chains=(chain,),
+        operators=tuple(operators),
+    )
+
+
+@pytest.mark.parametrize("name", ["linear_head", "mixed_ops"])
+def test_damaged_plans_give_typed_errors(name: str) -> None:
+    whole = refsim.load(MODELS / f"{name}.pte")
+    assert whole.plan is not None and whole.container is not None
+    outcomes: Counter[str] = Counter()
+    for seed in range(150):
+        plan = damaged(whole.plan, random.Random(seed))
+        try:
+            check_plan(plan, whole.container.program, "damaged", LIMITS)
+            model = replace(whole, plan=plan)
+            model.run([np.zeros(shape, dtype) for shape, dtype in model.input_shapes()])
+            outcomes["ran"] += 1
+        except RefsimError as error:
+            outcomes[type(error).__name__] += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+    assert outcomes["ran"] and outcomes["GraphError"] and outcomes["FormatError"], outcomes
+
+
+def test_an_input_that_is_no_tensor() -> None:
+    whole = refsim.load(LINEAR)
+    assert whole.plan is not None
+    values = list(whole.plan.values)
+    values[whole.plan.inputs[0]] = Int(3)
+    with pytest.raises(GraphError, match=r"input 0: not a tensor; got Int"):
+        replace(whole, plan=replace(whole.plan, values=tuple(values))).run([np.zeros((6, 32), np.float32)])
+
+
+def test_an_operator_that_gives_too_little() -> None:
+    """A float operator with two outputs in the graph and one result."""
+    from refsim.vkgraph.read import Blob
+    from refsim.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
+
+    values = (VkTensor(5, (4,)), VkTensor(5, (4,)), VkTensor(5, (4,)), ValueList((1, 2)))
+    graph = VkGraph("", (OperatorCall(0, "aten.relu.default", (0, 3)),), values, (0,), (1, 2))
+    built = build(Blob(graph, ()), "delegate")  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"node 0 aten\.relu\.default: gives fewer results; got 1, need 2"):
+        run_graph(built, [np.zeros(4, np.float32)], ModelExecutor())
