@@ -1,4 +1,4 @@
-"""Every operator's model kernel at the size of a real layer, against its own NumPy definition.
+"""Every operator's model kernel at the size of a real layer, against its NumPy definition and the native kernel.
 
 python -m bench.operators
 """
@@ -62,12 +62,16 @@ class Data:
     def __init__(self, case: Case) -> None:
         self.bound: Bound = bind(case)
         self.prepared = Prepared(self.bound.call)
-        self.executor = executor_named("cpu:model")
+        self.model, self.native = executor_named("cpu:model"), executor_named("cpu")
         self.arrays = {name: buffer.unpack() for name, buffer in self.bound.inputs.items()}
 
 
 def kernel(data: Data) -> object:
-    return data.executor.run_prepared(data.prepared, data.bound.inputs)
+    return data.model.run_prepared(data.prepared, data.bound.inputs)
+
+
+def native(data: Data) -> object:
+    return data.native.run_prepared(data.prepared, data.bound.inputs)
 
 
 def definition(data: Data) -> object:
@@ -106,7 +110,7 @@ BENCHES = [
         name_of(case),
         lambda case=case: Data(case),
         kernel,
-        {"definition": definition},
+        {"definition": definition, "cpu": native},
         work,
         subject="cpu:model",
     )
