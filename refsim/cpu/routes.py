@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from refsim.cpu.job import Job
-from refsim.cpu.kernels.dot import DPBUSD, MADDWD
-from refsim.cpu.lower import depthwise, elementwise, gemm, quantize, repack
+from refsim.cpu.kernels.dot import DPBUSD, MADDWD, MADDWD8
+from refsim.cpu.lower import depthwise, elementwise, gemm, quantize, repack, winograd
 from refsim.cpu.lower.window import WINDOW_OPS, Window, window
 from refsim.cpu.target import Isa, cpu
 from refsim.errors import ParameterError
@@ -22,11 +22,15 @@ from refsim.qmath import CANONICAL
 
 @dataclass(frozen=True)
 class Facts:
-    """What rules look at. ``call`` is the kernel whose bytes are wanted: a q8ta_conv2d has become its choice."""
+    """What rules look at. ``call`` is the kernel whose bytes are wanted: a q8ta_conv2d has become its choice.
+
+    ``forced``: one route is asked for, whether or not it is thought to be the fastest.
+    """
 
     call: Call
     isa: Isa
     threads: int
+    forced: bool = False
 
     @cached_property
     def window(self) -> Window:
@@ -68,9 +72,24 @@ class Choice:
 MODEL = "model"
 
 
+def _gemv(facts: Facts) -> tuple[Job, ...]:
+    dot = DPBUSD if facts.isa.dpbusd else MADDWD8
+    return (gemm.lower(facts.call.op.name, facts.window, facts.isa, dot, facts.threads),)
+
+
 def _gemm(facts: Facts) -> tuple[Job, ...]:
     dot = DPBUSD if facts.isa.dpbusd else MADDWD
     return (gemm.lower(facts.call.op.name, facts.window, facts.isa, dot, facts.threads),)
+
+
+def _winograd(m: int) -> tuple[Callable[[Facts], str | None], Callable[[Facts], tuple[Job, ...]]]:
+    def refuses(facts: Facts) -> str | None:
+        window = facts.window
+        return winograd.refuses(window, m) or (
+            None if facts.forced else winograd.slower(window, facts.isa, m)
+        )
+
+    return refuses, lambda f: (winograd.lower(f.call.op.name, f.window, f.isa, f.threads, m),)
 
 
 def _always(facts: Facts) -> str | None:
@@ -87,6 +106,9 @@ RULES: tuple[Rule, ...] = (
         lambda facts: depthwise.refuses(facts.call),
         lambda facts: (depthwise.lower(facts.call, facts.isa, facts.threads),),
     ),
+    Rule("winograd4", WINDOW_OPS, *_winograd(4)),
+    Rule("winograd2", WINDOW_OPS, *_winograd(2)),
+    Rule("gemv", WINDOW_OPS, lambda f: None if f.out_pixels == 1 else "more than one output pixel", _gemv),
     Rule("gemm", WINDOW_OPS, _always, _gemm),
     Rule(
         "flat",
@@ -141,8 +163,8 @@ def choose(call: Call, threads: int = 1, force: Mapping[str, str] | None = None)
     if call.op.name == "q8ta_conv2d":  # a composite of one part: the kernel that upstream would pick
         assert call.op.expand is not None
         call = call.op.expand(call)[0].call
-    facts = Facts(call, cpu().isa, threads)
     wanted = _forced(call.op.name, force or {})
+    facts = Facts(call, cpu().isa, threads, wanted is not None)
     passed: list[tuple[str, str]] = []
     for rule in RULES:
         if call.op.name not in rule.ops:

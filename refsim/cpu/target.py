@@ -14,9 +14,10 @@ import llvmlite.binding as llvm
 
 @dataclass(frozen=True)
 class Isa:
-    """What kernels use of a processor.
+    """What kernels use of a processor, and about how fast it is with it.
 
-    ``lanes``: 32-bit lanes of a vector. ``registers``: vector registers. ``dpbusd``: four unsigned by signed byte
+    ``lanes``: 32-bit lanes of a vector. ``macs8``, ``macs16``: products that a kernel adds in a cycle, of bytes and of
+    16-bit integers; measured, for estimates. ``registers``: vector registers. ``dpbusd``: four unsigned by signed byte
     products added into each lane in one instruction. ``maddubs``: pairs of them, added with saturation to 16 bits.
     ``needs``: the features that must all be present.
     """
@@ -24,6 +25,8 @@ class Isa:
     name: str
     lanes: int
     registers: int
+    macs8: float
+    macs16: float
     needs: tuple[str, ...] = ()
     dpbusd: bool = False
     maddubs: bool = False
@@ -31,12 +34,20 @@ class Isa:
 
 #: First row whose features are all there. Without any feature, portable code in 128-bit vectors.
 ISAS = (
-    Isa("avx512vnni", 16, 32, ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"), dpbusd=True),
-    Isa("avx512", 16, 32, ("avx512f", "avx512bw", "avx512vl", "avx512dq")),
-    Isa("avxvnni", 8, 16, ("avx2", "avxvnni"), dpbusd=True),
-    Isa("avx2", 8, 16, ("avx2",), maddubs=True),
-    Isa("neon", 4, 32, ("neon",)),
-    Isa("portable", 4, 16),
+    Isa(
+        "avx512vnni",
+        16,
+        32,
+        96,
+        54,
+        ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"),
+        dpbusd=True,
+    ),
+    Isa("avx512", 16, 32, 27, 27, ("avx512f", "avx512bw", "avx512vl", "avx512dq")),
+    Isa("avxvnni", 8, 16, 50, 27, ("avx2", "avxvnni"), dpbusd=True),
+    Isa("avx2", 8, 16, 20, 20, ("avx2",), maddubs=True),
+    Isa("neon", 4, 32, 8, 8, ("neon",)),
+    Isa("portable", 4, 16, 6, 6),
 )
 
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +112,17 @@ def test_fast_routes_are_taken() -> None:
         for seed in range(10):
             routes[EXECUTORS[1].choose(Prepared(bind(wide(name, seed)).call)).route] += 1
     assert routes["model"] == 0, routes
+
+
+@pytest.mark.parametrize("route", ["winograd4", "winograd2", "gemm"])
+def test_forced_routes(route: str) -> None:
+    """Routes that a rule would prefer to another are exact wherever they apply."""
+    executor = FastExecutor(2, {"*": route})
+    taken = Counter()
+    for seed in range(RANDOM):
+        for name in ("q8ta_conv2d_general", "q8ta_conv2d_im2col"):
+            case = wide(name, seed)
+            window = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, seed % 3), "dilation": (1, 1)}
+            case = replace(case, params={**case.params, **window})
+            taken[check(case, executor)] += 1
+    assert taken[route] > RANDOM, taken

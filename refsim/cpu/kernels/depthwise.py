@@ -122,7 +122,7 @@ def depthwise(
             def spill() -> None:
                 fn.call_pointer(
                     a.pointer("unpack"), a.pointer("unpack_args"), image, row0, height, fn.i64(0), a.out_w,
-                    word0, fn.i64(lanes // 4), scratch + a.at_bytes, fn.i64(lanes),
+                    word0, fn.i64(lanes // 4), scratch + a.at_bytes, fn.i64(lanes), a.out_w * lanes,
                 )  # fmt: skip
 
             fn.when(direct, lambda: None, spill)

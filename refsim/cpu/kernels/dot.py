@@ -51,27 +51,31 @@ def dpbusd(fn: Function, total: Value, a: Value, b: Value) -> Value:
     return fn.call(f"llvm.x86.avx512.vpdpbusd.{bits}", total.type, total, a, b)
 
 
+#: A step takes this much of a pixel: four bytes, or two 16-bit integers.
+STEP_BYTES = 4
+
+
 def halves(dot: Dot) -> int:
     """Steps of one unit: four byte products are one, 16-bit products come in two pairs."""
     return 1 if dot is DPBUSD else 2
 
 
-def weights_at(fn: Function, dot: Dot, at: Value, lanes: int, vectors: int, half: int) -> list[Value]:
+def weights_at(fn: Function, dot: Dot, at: Value, lanes: int, vectors: int) -> list[Value]:
     """The weights of one step of a unit: a vector per `lanes` channels."""
     if dot is DPBUSD:
         return [fn.load(at + v * 4 * lanes, vec(I32, lanes)) for v in range(vectors)]
     size = dot.weight_bytes // 2 * lanes
     kind = vec(I8, 2 * lanes) if dot is MADDWD8 else vec(I16, 2 * lanes)
-    found = [fn.load(at + (half * vectors + v) * size, kind) for v in range(vectors)]
+    found = [fn.load(at + v * size, kind) for v in range(vectors)]
     return [w.sext(I16) for w in found] if dot is MADDWD8 else found
 
 
 def accumulate(
-    fn: Function, dot: Dot, totals: Sequence[Value], pixel: Value, weights: Sequence[Value], half: int
+    fn: Function, dot: Dot, totals: Sequence[Value], pixel: Value, weights: Sequence[Value]
 ) -> list[Value]:
-    """Add one step of one pixel, whose unit `pixel` points at, to the sums of its channels."""
+    """Add one step of one pixel, which `pixel` points at, to the sums of its channels."""
     lanes = totals[0].type.lanes
-    a = fn.load(pixel + 4 * half, I32).splat(lanes)
+    a = fn.load(pixel, I32).splat(lanes)
     if dot is DPBUSD:
         return [dpbusd(fn, t, a, w) for t, w in zip(totals, weights, strict=True)]
     pairs = a.bits(vec(I16, 2 * lanes))
@@ -79,14 +83,15 @@ def accumulate(
 
 
 def lay_out(dot: Dot, weight: np.ndarray, lanes: int, vectors: int) -> np.ndarray:
-    """Weights int8 (output channels, units, 4) as panels of ``lanes * vectors`` channels, zero-padded, as bytes.
+    """Weights (output channels, units, 4) as panels of ``lanes * vectors`` channels, zero-padded, as bytes.
 
+    int8; for 16-bit products also int16.
     Panel, unit, half, vector, lane, and what a lane takes of the half.
     """
     channels, units, _ = weight.shape
     panel = lanes * vectors
     panels = -(-channels // panel)
-    padded = np.zeros((panels * panel, units, 4), np.int8)
+    padded = np.zeros((panels * panel, units, 4), weight.dtype)
     padded[:channels] = weight
     steps = halves(dot)
     split = padded.reshape(panels, vectors, lanes, units, steps, 4 // steps)

@@ -118,6 +118,7 @@ def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, shuffle:
                 fn.call_pointer(
                     a.pointer("unpack"), a.pointer("unpack_args"),
                     image, first, count, zero, width, zero, a.out_words, source, a.out_words * 4,
+                    width * a.out_words * 4,
                 )  # fmt: skip
 
             if shuffle:

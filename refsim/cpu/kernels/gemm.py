@@ -7,9 +7,11 @@ panel is cut off by the last channel, the bytes go through scratch and `unpack`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from refsim.cpu.ir import I64, Function, Module, Value
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
-from refsim.cpu.kernels.dot import DOTS, Dot, accumulate, halves, weights_at
+from refsim.cpu.kernels.dot import DOTS, STEP_BYTES, Dot, accumulate, halves, weights_at
 from refsim.cpu.kernels.epilogue import CONST_ROWS, Requant
 
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
@@ -19,7 +21,7 @@ GEMM = Fields(
     "row_blocks", "column_blocks", "parts", "parts_per_group", "panels", "panel_bytes",
     "out_h", "out_w", "block_h", "block_w",
     "stride_h", "stride_w", "pad_h", "pad_w", "reach_h", "reach_w",
-    "in_words", "pixel_bytes", "pitch", "run_count", "run_bytes",
+    "in_words", "pixel_bytes", "pitch", "run_count", "run_units",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_outs", "at_spills", "at_bytes", "at_pixels",
     "inv", "low", "high", "zp",
@@ -97,6 +99,7 @@ def gemm(
                         (a.out_words - word0).min(panel // 4),
                         spilled,
                         fn.i64(panel),
+                        width * panel,
                     )
 
                 fn.when(direct, lambda: None, spill)
@@ -120,27 +123,48 @@ def _sums(
     consts: Value,
 ) -> list[list[Value]]:
     """The sums of a register tile: per pixel, per vector of channels."""
-    lanes = requant.lanes
     base = [pixels + fn.load(scratch + (p + m) * 8, I64) for m in range(rows)]
     start = [requant.first(consts, v) for v in range(vectors)]
-    unit_bytes = dot.weight_bytes * lanes * vectors
 
     def run(r: Value, w: Value, *totals: Value) -> list[Value]:
         offset = fn.load(a.pointer("runs") + r * 8, I64)
-
-        def unit(k: Value, w: Value, *totals: Value) -> list[Value]:
-            sums = list(totals)
-            for half in range(halves(dot)):
-                weights = weights_at(fn, dot, w, lanes, vectors, half)
-                for m in range(rows):
-                    mine = slice(m * vectors, (m + 1) * vectors)
-                    sums[mine] = accumulate(fn, dot, sums[mine], base[m] + k, weights, half)
-            return [w + unit_bytes, *sums]
-
-        return list(fn.loop(offset + a.run_bytes, unit, [w, *totals], start=offset, step=dot.pixel_bytes))
+        before = [list(totals[m * vectors : (m + 1) * vectors]) for m in range(rows)]
+        sums, w = product(fn, dot, base, w, offset, a.run_units, before)
+        return [w, *(total for row in sums for total in row)]
 
     _, *totals = fn.loop(a.run_count, run, [weight, *(start * rows)])
     return [totals[m * vectors : (m + 1) * vectors] for m in range(rows)]
+
+
+def product(
+    fn: Function,
+    dot: Dot,
+    pixels: Sequence[Value],
+    weight: Value,
+    offset: Value,
+    units: Value,
+    start: Sequence[Sequence[Value]],
+) -> tuple[list[list[Value]], Value]:
+    """Add to the sums of some pixels (rows of vectors) the products of neighbouring units.
+
+    The units of every pixel begin `offset` bytes behind its pointer, the weights at `weight`, which is returned too,
+    moved on.
+    """
+    vectors, lanes = len(start[0]), start[0][0].type.lanes
+    step_bytes = dot.weight_bytes // halves(dot) * lanes * vectors
+
+    # one step of a unit at a time: two would need more registers than there are
+    def step(k: Value, w: Value, *totals: Value) -> list[Value]:
+        weights = weights_at(fn, dot, w, lanes, vectors)
+        sums: list[Value] = []
+        for m, pixel in enumerate(pixels):
+            sums += accumulate(fn, dot, totals[m * vectors : (m + 1) * vectors], pixel + k, weights)
+        return [w + step_bytes, *sums]
+
+    flat = [total for row in start for total in row]
+    end = offset + units * dot.pixel_bytes
+    weight, *totals = fn.loop(end, step, [weight, *flat], start=offset, step=STEP_BYTES)
+    return [totals[m * vectors : (m + 1) * vectors] for m in range(len(start))], weight
 
 
 def _tables(

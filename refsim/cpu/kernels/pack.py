@@ -28,8 +28,8 @@ PACK = Fields(
 PACK_PARAMS = (PTR, I64, I64, I64, I64, I64, I64, I64, PTR, I64)
 
 UNPACK = Fields("out", "image_stride", "row_stride", "quad_stride", "pixel_stride", "word_stride")
-#: n, first row, rows, first column, columns, first channel word, channel words, source, bytes of a pixel.
-UNPACK_PARAMS = (PTR, I64, I64, I64, I64, I64, I64, I64, PTR, I64)
+#: n, first row, rows, first column, columns, first channel word, channel words, source, bytes of a pixel, of a row.
+UNPACK_PARAMS = (PTR, I64, I64, I64, I64, I64, I64, I64, PTR, I64, I64)
 
 
 def for_words(
@@ -37,7 +37,7 @@ def for_words(
 ) -> None:
     """Run ``move(word, how many)`` from start to last: in vectors of `lanes`, then of 4, then one by one."""
     done = start if isinstance(start, Value) else fn.i64(start)
-    for width in sorted({lanes, 4, 1}, reverse=True):
+    for width in sorted({lanes, min(4, lanes), 1}, reverse=True):
         whole = last - (last - done) % width if width > 1 else last
         fn.loop(whole, lambda i, width=width: move(i, width), start=done, step=width)
         done = whole
@@ -233,7 +233,7 @@ def unpack(module: Module, name: str, *, kind: str, fixed: int) -> None:
     ``fixed`` is the number of channel words, and a quarter of the bytes of a pixel, if it is always the same, else 0.
     """
     with module.function(name, UNPACK_PARAMS) as fn:
-        block, n, row0, rows, column0, columns, word0, given, source, given_bytes = fn.params
+        block, n, row0, rows, column0, columns, word0, given, source, given_bytes, pitch = fn.params
         words, pixel_bytes = (fn.i64(fixed), fn.i64(4 * fixed)) if fixed else (given, given_bytes)
         a = UNPACK.read(fn, block)
         out = a.pointer("out") + (n * a.image_stride + word0 * a.word_stride)
@@ -246,7 +246,11 @@ def unpack(module: Module, name: str, *, kind: str, fixed: int) -> None:
             else:
                 place = to + column * a.pixel_stride
             begin = at + w * pixel_bytes
-            fn.loop(words, lambda k: fn.store(fn.load(begin + k * 4, I32), place + k * word_stride))
+
+            def move(k: Value, width: int) -> None:
+                fn.store(fn.load(begin + k * 4, vec(I32, width)), place + k * word_stride)
+
+            for_words(fn, words, 4 if kind == ROWS else 1, move)
 
         def four(begin: Value, place: Value) -> None:
             lines = [fn.load(begin + pixel_bytes * j, vec(I32, 4)) for j in range(4)]
@@ -283,7 +287,7 @@ def unpack(module: Module, name: str, *, kind: str, fixed: int) -> None:
 
         def each_row(r: Value) -> None:
             to = out + (row0 + r) * a.row_stride
-            at = source + r * columns * pixel_bytes
+            at = source + r * pitch
             done = fn.i64(0) if kind == ROWS else columns & -4
             if kind != ROWS:
                 fn.loop(done, lambda w: quad(at, to, w), step=4)

@@ -66,7 +66,7 @@ def quantize_along(module: Module, name: str, *, lanes: int) -> None:
             zero = fn.i64(0)
             fn.call_pointer(
                 a.pointer("move"), a.pointer("move_args"),
-                image, row0, height, zero, a.columns, zero, a.words, scratch, a.words * 4,
+                image, row0, height, zero, a.columns, zero, a.words, scratch, a.words * 4, a.columns * a.words * 4,
             )  # fmt: skip
 
         fn.loop(end, task, start=begin)

@@ -126,7 +126,7 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
         pixel_bytes=pixel_bytes,
         pitch=pitch,
         run_count=len(runs),
-        run_bytes=pixel_bytes * (kw if w.dilation[1] == 1 else 1),
+        run_units=words * (kw if w.dilation[1] == 1 else 1),
         out_words=-(-channels // 4),
         direct=int(w.out.kind == ROWS),
         out_image=w.out.image_stride,

@@ -1,0 +1,147 @@
+"""Prepack a 3x3 convolution of stride 1 for the Winograd kernel, after checking that it is exact there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refsim.cpu import native
+from refsim.cpu.job import Arguments, Job
+from refsim.cpu.kernels import winograd as kernel
+from refsim.cpu.kernels.dot import MADDWD, lay_out
+from refsim.cpu.kernels.pack import S8, pack, unpack
+from refsim.cpu.kernels.winograd import TRANSFORMS, Transform, transformed_weights
+from refsim.cpu.lower.gemm import Tile, pack_block, tile_for, unpack_block
+from refsim.cpu.lower.window import Window, constant_rows, in_panels
+from refsim.cpu.target import Isa
+
+#: Transformed input of a block of tiles: about this much.
+BLOCK_BYTES = 160 * 1024
+MAX_TILES = 48
+
+#: For the estimate: cycles to transform a tile of one vector of input or output channels, by m; transformed weights
+#: beyond NEAR bytes come from a far cache at FAR_BYTES a cycle.
+IN_CYCLES = {4: 120, 2: 40}
+OUT_CYCLES = {4: 184, 2: 48}
+NEAR = 512 * 1024
+FAR_BYTES = 5.0
+
+
+def refuses(w: Window, m: int) -> str | None:
+    """Why a window is not computed by F(m x m, 3 x 3)."""
+    if w.kernel != (3, 3) or w.stride != (1, 1) or w.dilation != (1, 1) or w.up != (1, 1):
+        return "not a 3x3 window of stride and dilation 1"
+    if w.groups != 1:
+        return "grouped"
+    limit = 1 << (31 - TRANSFORMS[m].shift)
+    if w.largest_sum >= limit:
+        return f"sum of |w| * 128 is {w.largest_sum}, not below {limit}"
+    return None
+
+
+def slower(w: Window, isa: Isa, m: int) -> str | None:
+    """Why a window is better multiplied directly; an estimate in cycles."""
+    channels, out = w.weight.shape[4], w.weight.shape[1]
+    size = TRANSFORMS[m].size ** 2
+    tiles = w.out.images * -(-w.out.rows // m) * -(-w.out.pixels // m)
+    turned = -(-channels // (2 * isa.lanes)) * IN_CYCLES[m] + -(-out // isa.lanes) * OUT_CYCLES[m]
+    stored = size * channels * out * 2
+    streamed = stored / FAR_BYTES if stored > NEAR else 0.0
+    ours = tiles * (size * channels * out / isa.macs16 + turned) + streamed
+    direct = w.out.images * w.out.rows * w.out.pixels * 9 * channels * out / isa.macs8
+    return None if ours < direct else f"{ours / direct:.2f} of the direct product's estimated time"
+
+
+def blocks(w: Window, transform: Transform, isa: Isa) -> tuple[int, int]:
+    """Rows and columns of tiles in a block."""
+    tile_rows, tile_columns = (-(-size // transform.m) for size in (w.out.rows, w.out.pixels))
+    per_tile = transform.size**2 * 2 * max(w.x.words * 4, 2 * isa.lanes)
+    most = max(4, min(MAX_TILES, BLOCK_BYTES // per_tile))
+    columns = min(tile_columns, most)
+    columns = -(-tile_columns // -(-tile_columns // columns))
+    return max(1, min(tile_rows, most // columns)), columns
+
+
+def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile | None = None) -> Job:
+    """The job that computes a window."""
+    transform = TRANSFORMS[m]
+    channels, words = w.weight.shape[1], w.x.words
+    tile_rows, tile_columns = (-(-size // m) for size in (w.out.rows, w.out.pixels))
+    block_rows, block_columns = blocks(w, transform, isa)
+    tiles = block_rows * block_columns
+    tile = tile or tile_for(isa, MADDWD, channels, tiles)
+    panel = isa.lanes * tile.vectors
+    panels = -(-channels // panel)
+    padded = np.zeros((channels, 3, 3, words * 4), np.int8)
+    padded[..., : w.weight.shape[4]] = w.weight[0]
+    by_element = [
+        lay_out(MADDWD, u.reshape(channels, words, 4), isa.lanes, tile.vectors).reshape(panels, -1)
+        for u in transformed_weights(transform, padded)
+    ]
+    weight = np.ascontiguousarray(np.stack(by_element, 1))  # panel, element, units
+    row_blocks, column_blocks = -(-tile_rows // block_rows), -(-tile_columns // block_columns)
+    count = w.out.images * row_blocks * column_blocks
+    parts = min(panels, -(-3 * threads // count)) if threads > 1 and count < 3 * threads else 1
+    pixel_bytes = words * 4
+    pitch = (block_columns * m + 2) * pixel_bytes
+    v_pitch = -(-pixel_bytes // (2 * isa.lanes)) * 4 * isa.lanes
+    most = max(tiles, tile.rows)
+    at_v = _aligned((block_rows * m + 2) * pitch + 4 * isa.lanes)
+    at_m = _aligned(at_v + transform.size**2 * most * v_pitch)
+    at_bytes = _aligned(at_m + transform.size**2 * most * panel * 4)
+    float_zp = w.float_zp and not w.zp_is_exact
+    args = Arguments()
+    block = args.block(
+        kernel.WINOGRAD,
+        {},
+        pack=native.address(pack, kind=w.x.kind, element=S8, lanes=isa.lanes, fixed=0),
+        pack_args=args.address(pack_block(args, w.x, w.in_zp, (1, 1))),
+        unpack=native.address(unpack, kind=w.out.kind, fixed=0),
+        unpack_args=args.address(unpack_block(args, w.out)),
+        weight=args.address(weight),
+        consts=args.address(in_panels(constant_rows(w, 0, float_zp), 1, panel)),
+        row_blocks=row_blocks,
+        column_blocks=column_blocks,
+        parts=parts,
+        panels=panels,
+        panel_bytes=weight[0].nbytes,
+        out_h=w.out.rows,
+        out_w=w.out.pixels,
+        tile_rows=tile_rows,
+        tile_columns=tile_columns,
+        block_rows=block_rows,
+        block_columns=block_columns,
+        pad_h=w.padding[0],
+        pad_w=w.padding[1],
+        in_words=words,
+        pixel_bytes=pixel_bytes,
+        pitch=pitch,
+        v_pitch=v_pitch,
+        units=words,
+        out_words=w.out.words,
+        at_pixels=0,
+        at_v=at_v,
+        at_m=at_m,
+        at_bytes=at_bytes,
+        **w.shared_fields(),
+    )
+    return Job(
+        name=name,
+        kernel=native.address(
+            kernel.winograd,
+            m=m,
+            lanes=isa.lanes,
+            rows=tile.rows,
+            vectors=tile.vectors,
+            clamp=w.clamp,
+            float_zp=float_zp,
+        ),
+        block=block,
+        tasks=count * parts,
+        scratch=at_bytes + tiles * m * m * panel,
+        slots=tuple(args.slots),
+        keep=tuple(args.keep),
+    )
+
+
+def _aligned(place: int) -> int:
+    return -(-place // 64) * 64
