@@ -27,7 +27,7 @@ $(VENV)/.installed: setup.cfg pyproject.toml gpu/requirements-build.txt
 	@touch $@
 
 demo: $(VENV)/.installed  ## run a real .pte on the CPU and compare every packed buffer with what ET-VK wrote
-	@echo "== running the bundled models; the first run also compiles the kernels (about 15 s)"
+	@echo "== running the bundled models; the first run also compiles the kernels (some seconds)"
 	@$(VENV)/bin/refsim demo
 
 test: $(VENV)/.installed gpu-if-possible  ## run all tests, those on a Vulkan device too where there is one
