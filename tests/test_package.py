@@ -33,7 +33,26 @@ def test_package_data_exists() -> None:
     folders = dict(line.split(" = ") for line in setup()["options"]["package_dir"].strip().splitlines())
     for package, patterns in setup()["options.package_data"].items():
         for pattern in patterns.split(","):
-            assert list((ROOT / folders[package]).glob(pattern.strip())), f"{package}: no {pattern.strip()}"
+            folder = ROOT / folders.get(package, package.replace(".", "/"))
+            assert list(folder.glob(pattern.strip())), f"{package}: no {pattern.strip()}"
+
+
+def test_every_data_file_is_installed() -> None:
+    folders = dict(line.split(" = ") for line in setup()["options"]["package_dir"].strip().splitlines())
+    data = setup()["options.package_data"]
+    covered = {
+        path
+        for package, patterns in data.items()
+        for pattern in patterns.split(",")
+        for path in (ROOT / folders.get(package, package.replace(".", "/"))).glob(pattern.strip())
+    }
+    found = {
+        path
+        for folder in ("refsim", "gpu")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc", ".mk")
+    }
+    assert found <= covered, "list it under options.package_data in setup.cfg"
 
 
 def test_every_built_shader_is_installed() -> None:

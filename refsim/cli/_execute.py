@@ -90,6 +90,7 @@ def execute(
     dump_regex: str | None = None,
     dump_folder: str | None = None,
     repeat: int = 1,
+    threads: int = 1,
 ) -> Result:
     """Run on each executor in turn. Dumps are taken from the first; times are the least of ``repeat`` runs."""
     pattern = _pattern(dump_regex)
@@ -99,7 +100,9 @@ def execute(
         )
     rows: dict[str, Row] = {}
     result = Result([], {}, [], [])
-    runners = [(name, executor_named(name)) for name in executors]  # all of them exist before the first runs
+    runners = [
+        (name, executor_named(name, threads)) for name in executors
+    ]  # all of them exist before the first runs
     for number, (name, runner) in enumerate(runners):
 
         def observe(event: Event, name: str = name, first: bool = number == 0) -> None:

@@ -33,6 +33,12 @@ EXPECTED_NAMES = ("out", "upstream_out")
     help="Run so often; times are the least. A first run also loads or compiles the kernels.",
 )
 @click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=1,
+    help="Threads of the executor cpu; no byte depends on it.",
+)
+@click.option(
     "--dump",
     nargs=2,
     metavar="REGEX DIR",
@@ -52,6 +58,7 @@ def command(
     output: str | None,
     executors: str,
     repeat: int,
+    threads: int,
     dump: tuple[str, str] | None,
     golden: str | None,
     expect: str | None,
@@ -71,6 +78,7 @@ def command(
         dump_regex=dump[0] if dump else None,
         dump_folder=dump[1] if dump else None,
         repeat=repeat,
+        threads=threads,
     )
     outputs = next(iter(result.outputs.values()))
     wanted = _expected(outputs, expect) if expect else None

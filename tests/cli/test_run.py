@@ -74,6 +74,23 @@ def test_executors_are_held_against_each_other(refsim) -> None:
     assert all(set(node["ms"]) == {"cpu", "cpu:model"} for node in done.json["nodes"])
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_no_byte(threads: int, refsim) -> None:
+    arguments = [
+        "run",
+        MIXED,
+        "-i",
+        MIXED_IO,
+        "--golden",
+        MIXED_DUMP,
+        "--expect",
+        MIXED_IO,
+        "--threads",
+        threads,
+    ]
+    assert refsim(*arguments).status == 0
+
+
 def test_no_colour_and_no_traceback_into_a_pipe(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "refsim.cli", "run", MIXED, "-i", MIXED_IO]
     done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
@@ -101,6 +118,7 @@ def test_no_colour_and_no_traceback_into_a_pipe(tmp_path: Path) -> None:
         ([MIXED, "-i", MIXED_IO, "--golden", "OUT"], "holds no recorded buffers"),
         ([MIXED, "-i", MIXED_IO, "--dump", "(", "OUT/d"], "not a regular expression"),
         ([MIXED, "-i", MIXED_IO, "-o", "OUT/no/such/folder/o.npz"], "cannot be written"),
+        ([MIXED, "-i", MIXED_IO, "--threads", "0"], "0 is not in the range"),
         (["--bogus"], "No such option"),
     ],
 )
