@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from refsim.op import Target
 from refsim.tensor import TensorDesc
 from refsim.vkgraph import program, pte
 from refsim.vkgraph.read import read_blob
+
+#: The program in a folder that `refsim lower` wrote.
+LOWERED = "model.pte"
 
 #: What `Model.run` reports after each node: the node, its graph, its outputs, seconds.
 Observer = Callable[["Event"], None]
@@ -98,7 +102,12 @@ class Model:
 
 
 def load(path: str | PathLike[str], target: Target | None = None) -> Model:
-    """Read a .pte file or a delegate blob. Raises FormatError, LimitError or GraphError; never anything else."""
+    """Read a .pte file, a delegate blob, or a folder that `refsim lower` wrote.
+
+    Raises FormatError, LimitError or GraphError; never anything else.
+    """
+    lowered = os.path.join(path, LOWERED)
+    path = lowered if os.path.isfile(lowered) else path
     name = fspath(path)
     data = pte.read_file(path)
     kind = pte.kind_of(data)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
+from refsim import memory
 from refsim.partition.delegate import Delegate, Step, extract, schedule
 from refsim.partition.features import FEATURES, Features
 from refsim.partition.partitioner import propose
@@ -29,8 +30,8 @@ from refsim.partition.passes import (
     squeeze_views,
     tag_layouts,
 )
-from refsim.partition.passes.tag_layouts import Transition
-from refsim.partition.patterns import Match
+from refsim.partition.passes.fuse_patterns import Fused
+from refsim.partition.passes.tag_layouts import Choice, Transition
 from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal
 from refsim.partition.serialize import Serialized, serialize
@@ -38,13 +39,15 @@ from refsim.partition.serialize import Serialized, serialize
 
 @dataclass(frozen=True)
 class LoweredDelegate:
-    """One delegate: the partition as it was taken out, the tagged program, and its serialized graph."""
+    """One delegate: the partition as it was taken out, before fusing, and the tagged program and its graph."""
 
     source: Delegate
+    unfused: Program
     program: Program
     serialized: Serialized
-    fused: tuple[Match, ...]
+    fused: tuple[Fused, ...]
     transitions: tuple[Transition, ...]
+    choices: Mapping[str, tuple[Choice, ...]]
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,20 @@ def lower(exported: ExportedProgram, where: str = "program", options: Options | 
 
 
 def lower_delegate(source: Delegate, where: str, options: Options) -> LoweredDelegate:
-    program = linear.run(source.program)
-    program, fused = fuse_patterns.run(program)
+    unfused = linear.run(source.program)
+    program, fused = fuse_patterns.run(unfused)
     for step in options.simplify:
         program = step.run(program)
-    program = insert_prepack.run(program)
-    program, transitions = tag_layouts.run(program, options.features)
-    return LoweredDelegate(source, program, serialize(program, where=where), tuple(fused), tuple(transitions))
+    tagged = tag_layouts.run(insert_prepack.run(program), options.features)
+    serialized = serialize(tagged.program, where)
+    graph = memory.plan(serialized.graph)
+    memory.check(graph, where)
+    return LoweredDelegate(
+        source=source,
+        unfused=unfused,
+        program=tagged.program,
+        serialized=replace(serialized, graph=graph),
+        fused=fused,
+        transitions=tagged.transitions,
+        choices=tagged.choices,
+    )

@@ -44,11 +44,9 @@ class Serialized:
         return write_blob(VkGraph(**fields), raw, where)
 
 
-def serialize(
-    program: Program, memory: Mapping[str, int] | None = None, where: str = "delegate"
-) -> Serialized:
-    """The graph of a tagged program. ``memory``: node name -> id of the memory object that it shares."""
-    writer = _Writer(program, memory or {}, where)
+def serialize(program: Program, where: str = "delegate") -> Serialized:
+    """The graph of a tagged program; no tensor shares memory yet."""
+    writer = _Writer(program, where)
     for node in program.graph.nodes:
         if node.op == "placeholder":
             writer.placeholder(node)
@@ -67,9 +65,8 @@ def serialize(
 
 
 class _Writer:
-    def __init__(self, program: Program, memory: Mapping[str, int], where: str) -> None:
+    def __init__(self, program: Program, where: str) -> None:
         self.program = program
-        self.memory = memory
         self.where = where
         self.values: list[Any] = []
         self.chain: list[schema.OperatorCall] = []
@@ -120,7 +117,6 @@ class _Writer:
             datatype=_CODES[held],
             dims=tuple(int(size) for size in fake.shape),
             constant_id=self.constant(node, held) if node.name in self.program.constants else -1,
-            mem_obj_id=self.memory.get(node.name, -1),
             storage_type=int(given.storage_type) if row is not None else int(Storage.DEFAULT),
             memory_layout=row.schema_value if row is not None else schema.DEFAULT_LAYOUT,
             # constants are stored as they are held; an input keeps its dtype until it is on the device

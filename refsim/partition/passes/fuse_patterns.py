@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from refsim.partition.nodes import target_name
 from refsim.partition.patterns import PATTERNS, Match
 from refsim.partition.program import Program
 
 
-def run(program: Program) -> tuple[Program, list[Match]]:
-    """The fused program, and what was fused; the nodes of the matches are those of the program given."""
+@dataclass(frozen=True)
+class Fused:
+    """What became of a match, by names: those of the new node and of nodes of the program before.
+
+    ``anchor`` the operator; ``replaced`` every node that it takes part in, the anchor included; ``quantize`` whose
+    result the new node gives; ``dequantizes`` whose inputs it reads.
+    """
+
+    operator: str
+    node: str
+    anchor: str
+    replaced: tuple[str, ...]
+    quantize: str
+    dequantizes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        notes = "".join(f"; {note}" for note in self.notes)
+        return f"{self.node}: {' '.join(self.replaced)} {self.quantize}{notes}"
+
+
+def run(program: Program) -> tuple[Program, tuple[Fused, ...]]:
+    """The fused program, and what was fused into what."""
     program = program.copy()
     fused = []
     for node in program.calls():
@@ -17,6 +40,15 @@ def run(program: Program) -> tuple[Program, list[Match]]:
         found = pattern.find(program, node) if pattern else None
         if pattern is not None and isinstance(found, Match):
             new = pattern.fuse(program, found)
-            new.meta["fused"] = [str(part) for part in found.nodes]
-            fused.append(found)
-    return program.clean(), fused
+            fused.append(
+                Fused(
+                    found.operator,
+                    new.name,
+                    str(found.anchor),
+                    tuple(str(part) for part in found.nodes),
+                    str(found.output.node),
+                    tuple(str(item.node) for item in found.inputs),
+                    found.notes,
+                )
+            )
+    return program.clean(), tuple(fused)

@@ -16,7 +16,15 @@ import torch
 from torch import fx
 
 from refsim.partition.features import FEATURES, Features
-from refsim.partition.nodes import GETITEM, is_tensor_arg, is_tensor_node, nodes_in, target_name, tensors_of
+from refsim.partition.nodes import (
+    GETITEM,
+    is_single_tensor,
+    is_tensor_arg,
+    is_tensor_node,
+    nodes_in,
+    target_name,
+    tensors_of,
+)
 from refsim.partition.program import Program
 from refsim.partition.repset import (
     ANY_STORAGE,
@@ -45,6 +53,7 @@ class Transition:
     operator: str
     argument: int
     reused: bool = False
+    clone: str = ""
 
     def __str__(self) -> str:
         verb = "shares the clone of" if self.reused else "needs"
@@ -54,14 +63,42 @@ class Transition:
         )
 
 
-def run(
-    program: Program, features: Mapping[str, Features] = FEATURES, budget: int = TRACE_BUDGET
-) -> tuple[Program, list[Transition]]:
-    """The tagged program, and the transitions in the order in which they were found necessary."""
+@dataclass(frozen=True)
+class Choice:
+    """How one tensor of a node got its representation.
+
+    ``declared`` what the operator allows; ``after_users`` what its readers left of that; ``after_producer`` what
+    the producer left; ``chosen`` from what remained when everything synced with it had its say.
+    """
+
+    tensor: str
+    declared: TensorRepSet
+    after_users: TensorRepSet
+    after_producer: TensorRepSet
+    chosen: TensorRepr
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tensor}: {self.declared}; its users leave {self.after_users}; its producer leaves "
+            f"{self.after_producer}; chosen {self.chosen}"
+        )
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """The tagged program, the transitions in the order in which they became necessary, and choices by node."""
+
+    program: Program
+    transitions: tuple[Transition, ...]
+    choices: Mapping[str, tuple[Choice, ...]]
+
+
+def run(program: Program, features: Mapping[str, Features] = FEATURES, budget: int = TRACE_BUDGET) -> Tagged:
+    """Tag every tensor of the program; clones are inserted where representations differ."""
     tagger = _Tagger(program.copy(), features, budget)
     for node in tagger.program.calls():
         tagger.visit(node)
-    return tagger.program, tagger.transitions
+    return Tagged(tagger.program, tuple(tagger.transitions), tagger.choices)
 
 
 class _Tagger:
@@ -70,6 +107,7 @@ class _Tagger:
         self.features = features
         self.budget = budget
         self.transitions: list[Transition] = []
+        self.choices: dict[str, tuple[Choice, ...]] = {}
         self.clones: dict[tuple[fx.Node, TensorRepr], fx.Node] = {}
         #: Sets of nodes as declared; what is being constrained is a copy of its own.
         self.declared: dict[fx.Node, OpRepSets] = {}
@@ -143,25 +181,37 @@ class _Tagger:
             node.meta[REPR] = source.meta[REPR][index]
             return
         sets = self.fresh(node)
-        for index, arg in enumerate(node.args):
-            if is_tensor_arg(arg):
-                self.constrain_arg(sets, index)
-        if sets.get_out_repset(0).is_ambiguous():
-            sets.try_constrain_with_out_repset(self.wanted(node, sets.get_out_repset(0)))
+        tensors = [
+            index
+            for index, arg in enumerate(node.args)
+            if is_tensor_arg(arg) and not any(self.is_stored(source) for source in nodes_in(arg))
+        ]
+        stages = {index: self.constrain_arg(sets, index) for index in tensors}
+        declared = sets.get_out_repset(0)
+        if declared.is_ambiguous():
+            sets.try_constrain_with_out_repset(self.wanted(node, declared))
         args, outs = sets.pick_representations()
-        node.meta[REPR] = outs[0] if len(outs) == 1 else list(outs.vals)
-        for index, arg in enumerate(node.args):
-            if is_tensor_arg(arg) and not any(self.is_stored(source) for source in nodes_in(arg)):
-                for source in nodes_in(arg):
-                    self.supply(node, index, source, args[index])
+        after = sets.get_out_repset(0)
+        self.choices[node.name] = (
+            *(Choice(f"argument {index}", *stages[index], args[index]) for index in tensors),
+            Choice("output", declared, after, after, outs[0]),
+        )
+        node.meta[REPR] = outs[0] if is_single_tensor(node) else list(outs.vals)
+        for index in tensors:
+            for source in list(nodes_in(node.args[index])):
+                self.supply(node, index, source, args[index])
 
-    def constrain_arg(self, sets: OpRepSets, index: int) -> None:
+    def constrain_arg(self, sets: OpRepSets, index: int) -> tuple[TensorRepSet, TensorRepSet, TensorRepSet]:
+        """Narrow an argument; its set as declared, after its users and after its producer."""
         arg = sets.op_node.args[index]
-        if sets.get_arg_repset(index).is_ambiguous():
-            asked = self.wanted(next(nodes_in(arg)), sets.get_arg_repset(index))
+        declared = sets.get_arg_repset(index)
+        if declared.is_ambiguous():
+            asked = self.wanted(next(nodes_in(arg)), declared)
             sets.try_constrain_with_arg_repset(index, asked)
-        if sets.get_arg_repset(index).is_ambiguous():
+        after_users = sets.get_arg_repset(index)
+        if after_users.is_ambiguous():
             sets.try_constrain_with_arg_repset(index, self.given(arg))
+        return declared, after_users, sets.get_arg_repset(index)
 
     def is_stored(self, node: fx.Node) -> bool:
         """Whether the node is a constant that the operator packs by itself: it has no representation."""
@@ -173,13 +223,13 @@ class _Tagger:
         if given == needed:
             return
         clone = self.clones.get((source, needed))
-        self.transitions.append(
-            Transition(
-                str(source), given, needed, str(reader), target_name(reader), index, reused=clone is not None
-            )
-        )
+        reused = clone is not None
         if clone is None:
             clone = self.program.call(reader, torch.ops.aten.clone.default, (source,), source.meta["val"])
             clone.meta[REPR] = needed
             self.clones[source, needed] = clone
+        operator = target_name(reader)
+        self.transitions.append(
+            Transition(str(source), given, needed, str(reader), operator, index, reused, str(clone))
+        )
         reader.replace_input_with(source, clone)

@@ -2,7 +2,7 @@
 
 A module has ``ANCHORS``, the operators that it looks at; ``find(program, node)``, which gives a `Match`, a
 `Refusal` if the node is quantized but not so that a kernel could run it, or None for a float node; and
-``fuse(program, match)``, which makes the new node.
+``fuse(program, match)``, which makes the new node that the users of the quantize read from then on.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def fuse(program: Program, match: Match) -> fx.Node:
     out = match.output.parameters
     relu = program.call(match.anchor, operator("q8ta_relu"), (node, *out, *out), node.meta["val"])
     node.replace_all_uses_with(relu, lambda user: user is not relu)
-    return node
+    return relu
 
 
 def _clamps(zp: int) -> bool:

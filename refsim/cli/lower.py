@@ -1,0 +1,129 @@
+"""Lower a quantized .pt2 program to a .pte: what is fused, refused and why, which layouts, which transitions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from refsim import atomic
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import json_option
+from refsim.cli._output import print_json, print_table
+from refsim.model import LOWERED
+from refsim.partition.load import load
+
+FUSED = ("delegate", "node", "operator", "made of")
+REFUSED = ("node", "operator", "code", "why")
+STATISTICS = (
+    "delegate", "operators", "int8 operators", "float operators", "int8 dispatches", "clones", "clone bytes",
+    "constant bytes", "memory bytes", "unshared bytes",
+)  # fmt: skip
+CHECKED = ("delegate", "node", "operator", "elements", "0 steps", "1 step", "more", "worst")
+REPORT = "report.json"
+
+
+@click.command("lower")
+@click.argument("file")
+@click.option("--output", "-o", metavar="DIR", help=f"Where to write {LOWERED}, the delegates and {REPORT}.")
+@click.option("--check", "checked", is_flag=True, help="Run every fused operator against torch first.")
+@click.option("--seed", default=0, show_default=True, help="Of the inputs that --check draws.")
+@click.option("--explain", metavar="NODE", help="Say what became of a node, and how its layouts were chosen.")
+@json_option
+def command(
+    file: str, output: str | None, checked: bool, seed: int, explain: str | None, as_json: bool
+) -> int:
+    """Partition FILE, a torch.export program quantized in PT2E style, fuse and tag it as ExecuTorch would."""
+    exported = load(file)
+    # torch is there, or load would have said so
+    from refsim.partition import report
+    from refsim.partition.container import write
+    from refsim.partition.lower import lower
+
+    lowered = lower(exported, file)
+    if explain is not None:
+        lines = report.explain(lowered, explain)
+        if as_json:
+            print_json("lower", {"file": file, "explain": explain, "lines": lines})
+        else:
+            click.echo("\n".join(lines))
+        return SAME
+    built = report.graphs(lowered)
+    content = {"file": file, **report.report(lowered, built)}
+    if checked:
+        from refsim.partition.check import check
+
+        content["check"] = [report.difference(item) for item in check(lowered, seed)]
+    wrong = [item for item in content.get("check", ()) if item["worst"] > item["allowed"]]
+    files: dict[str, bytes] = {}
+    if output is not None and not wrong:
+        files = {
+            f"delegate{number}.bin": delegate.serialized.blob(file)
+            for number, delegate in enumerate(lowered.delegates)
+        }
+        files |= {REPORT: json.dumps(content, indent=1).encode(), LOWERED: write(lowered)}
+        folder = atomic.make_folder(output)
+        for name, data in files.items():
+            atomic.write(folder / name, data)
+    content["written"] = {name: len(data) for name, data in files.items()}
+    if as_json:
+        print_json("lower", content)
+    else:
+        print_text(file, content, output)
+    return DIFFERENT if wrong else SAME
+
+
+def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
+    delegates = content["delegates"]
+    click.echo(f"{file}: {len(delegates)} delegate(s); steps: {', '.join(content['steps'])}")
+    click.echo("\nfused")
+    print_table(FUSED, [(d["delegate"], *_fused(item)) for d in delegates for item in d["fused"]])
+    for title, key in (("outside of delegates", "refused"), ("quantized, but left in float", "unfused")):
+        click.echo(f"\n{title}: {len(content[key])}")
+        if content[key]:
+            print_table(REFUSED, [_refused(item) for item in content[key]])
+    made = [(d["delegate"], item) for d in delegates for item in d["transitions"]]
+    click.echo(f"\ntransitions: {sum(not item['reused'] for _, item in made)}")
+    for number, item in made:
+        verb = "shares" if item["reused"] else "needs"
+        click.echo(
+            f"  delegate {number}: {item['source']} is {item['from']}; argument {item['argument']} of "
+            f"{item['forced_by']} ({item['operator']}) {verb} {item['clone']} in {item['to']}"
+        )
+    click.echo()
+    print_table(STATISTICS, [(d["delegate"], *_statistics(d["statistics"])) for d in delegates])
+    if "check" in content:
+        click.echo("\nagainst torch, in quantization steps")
+        print_table(CHECKED, [_checked(item) for item in content["check"]])
+        wrong = sum(item["worst"] > item["allowed"] for item in content["check"])
+        click.echo(f"{len(content['check'])} operators checked, {wrong} wrong (more than 1 step)")
+    for name, size in content["written"].items():
+        click.echo(f"wrote {output}/{name}, {size} bytes")
+
+
+def _fused(item: dict[str, Any]) -> tuple[object, ...]:
+    parts = " ".join((*item["replaced"], item["quantize"]))
+    return (item["node"], item["operator"], "; ".join((parts, *item["notes"])))
+
+
+def _refused(item: dict[str, Any]) -> tuple[object, ...]:
+    detail = f"; {item['detail']}" if item["detail"] else ""
+    return (item["node"], item["operator"], item["code"], item["reason"] + detail)
+
+
+def _statistics(item: dict[str, Any]) -> tuple[object, ...]:
+    keys = (
+        "operators", "int8_operators", "float_operators", "dispatches", "clones", "clone_bytes", "constant_bytes",
+        "memory_bytes", "memory_bytes_unshared",
+    )  # fmt: skip
+    return tuple(item[key] for key in keys)
+
+
+def _checked(item: dict[str, Any]) -> tuple[object, ...]:
+    steps = item["steps"]
+    more = item["elements"] - steps.get("0", 0) - steps.get("1", 0)
+    return (
+        item["delegate"], item["node"], item["operator"], item["elements"], steps.get("0", 0), steps.get("1", 0),
+        more, item["worst"],
+    )  # fmt: skip

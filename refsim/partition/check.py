@@ -1,0 +1,238 @@
+"""Does each fused operator compute what it was fused from? Asked of torch, operator by operator.
+
+Every q8ta operator is run on int8 tensors, and so are the nodes that it replaced, in torch: dequantize, operator,
+quantize. Both start from the same bytes, so that errors do not add up, and differ by rounding alone: torch multiplies
+in float where the kernel sums integers. One step is what rounding can do; more means that the graph is another one,
+for instance that a scale was taken from the wrong node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from refsim.buffer import PackedBuffer
+from refsim.executor import Executor, executor_named
+from refsim.graph import Graph, Node, build
+from refsim.partition.lower import Lowered, LoweredDelegate
+from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, shape_of, target_name
+from refsim.partition.passes.fuse_patterns import Fused
+from refsim.partition.program import Program
+from refsim.vkgraph.read import read_blob
+
+#: A difference of more steps is an error.
+ALLOWED = 1
+LOW, HIGH = -128, 127
+Shape = tuple[int, ...]
+
+
+def _checkered(shape: Shape, one: int, other: int) -> np.ndarray:
+    return np.where(np.indices(shape).sum(0) % 2, one, other) if shape else np.array(one)
+
+
+#: How int8 inputs are drawn: name -> function of a generator, a shape and the input's zero point.
+DRAWS: dict[str, Callable[[np.random.Generator, Shape, int], np.ndarray]] = {
+    "uniform": lambda rng, shape, zp: rng.integers(LOW, HIGH + 1, shape),
+    "near zero": lambda rng, shape, zp: np.clip(zp + rng.integers(-3, 4, shape), LOW, HIGH),
+    "lowest": lambda rng, shape, zp: np.full(shape, LOW),
+    "highest": lambda rng, shape, zp: np.full(shape, HIGH),
+    "checkered": lambda rng, shape, zp: _checkered(shape, LOW, HIGH),
+    "one each": lambda rng, shape, zp: np.where(rng.random(shape) < 0.02, HIGH, zp),
+}
+#: How the program's own inputs are drawn, in units of standard deviations.
+PROGRAM_DRAWS: dict[str, Callable[[np.random.Generator, Shape], np.ndarray]] = {
+    "run": lambda rng, shape: rng.standard_normal(shape),
+    "run large": lambda rng, shape: 1e3 * rng.standard_normal(shape),
+}
+
+
+@dataclass
+class Difference:
+    """What one operator gave against torch: elements by the number of steps between them."""
+
+    delegate: int
+    node: str
+    operator: str
+    steps: Counter[int] = field(default_factory=Counter)
+    by_draw: dict[str, int] = field(default_factory=dict)  # most steps
+
+    @property
+    def worst(self) -> int:
+        return max(self.steps, default=0)
+
+    @property
+    def wrong(self) -> bool:
+        return self.worst > ALLOWED
+
+    def add(self, draw: str, ours: np.ndarray, theirs: np.ndarray) -> None:
+        apart = np.abs(ours.astype(np.int64) - theirs.astype(np.int64)).ravel()
+        for steps, count in zip(*np.unique(apart, return_counts=True), strict=True):
+            self.steps[int(steps)] += int(count)
+        self.by_draw[draw] = max(self.by_draw.get(draw, 0), int(apart.max(initial=0)))
+
+
+def check(
+    lowered: Lowered, seed: int = 0, executor: str | Executor = "cpu", draws: Sequence[str] = tuple(DRAWS)
+) -> list[Difference]:
+    """Every fused operator and every quantize of every delegate, on random, extreme and realistic inputs."""
+    runner = executor_named(executor) if isinstance(executor, str) else executor
+    found = []
+    with torch.no_grad():
+        recorded = {
+            name: _run(lowered.core, draw, np.random.default_rng([seed, at]))
+            for at, (name, draw) in enumerate(PROGRAM_DRAWS.items())
+        }
+        for number, delegate in enumerate(lowered.delegates):
+            graph = build(read_blob(delegate.serialized.blob()), f"{lowered.where}: delegate {number}")
+            checker = _Checker(delegate, graph, runner, seed)
+            for item in checker.items():
+                difference = Difference(number, item.node, item.operator)
+                for draw in draws:
+                    difference.add(draw, *checker.compare(item, checker.drawn(item, draw)))
+                for name, values in recorded.items():
+                    difference.add(name, *checker.compare(item, checker.taken(item, values)))
+                found.append(difference)
+    return found
+
+
+def _run(
+    program: Program, draw: Callable[[np.random.Generator, Shape], np.ndarray], rng: np.random.Generator
+) -> dict[str, torch.Tensor]:
+    """Every tensor of the program by node name, in torch, for random inputs."""
+    values: dict[fx.Node, Any] = {}
+    for node in program.inputs():
+        drawn = torch.from_numpy(np.asarray(draw(rng, shape_of(node))))
+        values[node] = drawn.to(node.meta["val"].dtype)
+    for node in program.calls():
+        evaluate(program, node, values)
+    return {node.name: value for node, value in values.items()}
+
+
+def evaluate(program: Program, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    """The value of a node given those of others; what it needs is computed and kept in ``values``."""
+    pending = [node]
+    while pending:
+        current = pending[-1]
+        if current in values:
+            pending.pop()
+        elif current.op == "placeholder":
+            values[current] = program.constants[current.name]
+        else:
+            missing = [source for source in current.all_input_nodes if source not in values]
+            pending += missing
+            if not missing:
+                args, kwargs = fx.map_arg((current.args, current.kwargs), values.__getitem__)
+                values[current] = executable(current)(*args, **kwargs)
+    return values[node]
+
+
+#: What stands in for operators that torch itself does not have.
+_STANDINS: dict[str, Callable[..., Any]] = {
+    "dim_order_ops._clone_dim_order.default": lambda x, **options: x.clone(),
+    "dim_order_ops._to_dim_order_copy.default": lambda x, dtype=None, **options: x.to(dtype or x.dtype),
+}
+
+
+def executable(node: fx.Node) -> Callable[..., Any]:
+    function: Callable[..., Any] = _STANDINS.get(target_name(node), node.target)
+    return function
+
+
+@dataclass(frozen=True)
+class _Item:
+    """An operator of the lowered graph, and the nodes before fusing that say what it must give."""
+
+    node: str
+    operator: str
+    output: fx.Node  # the quantize whose result it gives
+    sources: tuple[fx.Node, ...]  # what it reads: int8 tensors, or a float one
+    zero_points: tuple[int, ...]
+
+
+class _Checker:
+    def __init__(self, delegate: LoweredDelegate, graph: Graph, runner: Executor, seed: int) -> None:
+        self.delegate = delegate
+        self.graph = graph
+        self.runner = runner
+        self.seed = seed
+        self.before = {node.name: node for node in delegate.unfused.graph.nodes}
+        self.ids = delegate.serialized.values
+        self.writers = {output: node for node in graph.nodes for output in node.outputs}
+        #: quantize before fusing -> the node that gives its result now
+        self.now = {fused.quantize: fused.node for fused in delegate.fused}
+
+    def items(self) -> Iterator[_Item]:
+        for fused in self.delegate.fused:
+            yield self.fused_item(fused)
+        for node in self.delegate.program.calls():
+            if target_name(node) == QUANTIZE:
+                before = self.before[node.name]
+                source = before.args[0]
+                assert isinstance(source, fx.Node)
+                yield _Item(node.name, "quantize", before, (source,), ())
+
+    def fused_item(self, fused: Fused) -> _Item:
+        dequantizes = [self.before[name] for name in fused.dequantizes]
+        assert all(target_name(node) == DEQUANTIZE for node in dequantizes)
+        return _Item(
+            fused.node,
+            fused.operator,
+            self.before[fused.quantize],
+            tuple(node.args[0] for node in dequantizes),
+            tuple(node.args[2] for node in dequantizes),
+        )
+
+    def drawn(self, item: _Item, draw: str) -> list[torch.Tensor]:
+        rng = np.random.default_rng([self.seed, len(item.node), *map(ord, item.node), *map(ord, draw)])
+        if item.operator == "quantize":
+            scale, zp = item.output.args[1:3]
+            shape = shape_of(item.sources[0])
+            # where rounding is decided: halves of a step, and floats beside them
+            steps = DRAWS[draw](rng, shape, zp) + rng.choice([0.0, 0.5, 0.25], shape)
+            return [torch.from_numpy(np.asarray((steps - zp) * scale, np.float32))]
+        return [
+            torch.from_numpy(np.asarray(DRAWS[draw](rng, shape_of(source), zp), np.int8))
+            for source, zp in zip(item.sources, item.zero_points, strict=True)
+        ]
+
+    def taken(self, item: _Item, values: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """What the sources are in a run of the whole program."""
+        unfused = self.delegate.unfused
+        known: dict[fx.Node, Any] = {node: values[node.name] for node in unfused.inputs()}
+        return [evaluate(unfused, source, known) for source in item.sources]
+
+    def compare(self, item: _Item, inputs: Sequence[torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        known: dict[fx.Node, Any] = dict(zip(item.sources, inputs, strict=True))
+        theirs = evaluate(self.delegate.unfused, item.output, known)
+        return self.lowered(item, inputs), theirs.numpy()
+
+    def lowered(self, item: _Item, inputs: Sequence[torch.Tensor]) -> np.ndarray:
+        """The result of the nodes that stand for the item in the lowered graph."""
+        values: dict[int, PackedBuffer] = {}
+        result = self.ids[item.node]
+        for source, array in zip(item.sources, inputs, strict=True):
+            name = self.now.get(source.name, source.name)
+            # a quantize may read another float tensor by now: what was folded in front of it is left out here
+            number = self.writers[result].inputs["x"] if item.operator == "quantize" else self.ids[name]
+            values[number] = self.packed(number, array.numpy())
+        return self.value(result, values).unpack()
+
+    def packed(self, number: int, array: np.ndarray) -> PackedBuffer:
+        desc = self.graph.tensors[number].desc
+        assert desc is not None
+        return PackedBuffer.pack(array.reshape(desc.shape), desc.layout)
+
+    def value(self, number: int, values: dict[int, PackedBuffer]) -> PackedBuffer:
+        """The buffer of a value; what is not known yet is computed from what is (a clone on the way, mostly)."""
+        if number not in values:
+            node: Node = self.writers[number]
+            assert node.prepared is not None, f"{node} stands between an operator and its inputs"
+            buffers = {name: self.value(source, values) for name, source in node.inputs.items()}
+            values[number] = self.runner.run_prepared(node.prepared, buffers)
+        return values[number]

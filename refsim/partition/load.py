@@ -1,0 +1,47 @@
+"""Read a .pt2 file."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from importlib.util import find_spec
+from typing import Any
+
+from refsim.errors import FormatError, MissingDependencyError
+from refsim.vkgraph.pte import read_file
+
+ZIP_MAGIC = b"PK\x03\x04"
+
+
+def need_torch(where: str) -> None:
+    """MissingDependencyError unless torch is installed."""
+    if find_spec("torch") is None:
+        raise MissingDependencyError(where, "torch is not installed", need="pip install 'refsim[torch]'")
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The `torch.export.ExportedProgram` of a .pt2 file; FormatError for anything that torch cannot read."""
+    need_torch("lower")
+    name = os.fsdecode(path)
+    if bytes(read_file(path)[:4]) != ZIP_MAGIC:
+        raise FormatError(name, "not a .pt2 file", need="what torch.export.save writes")
+    import torch
+
+    register_quantized_operators()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.load(name)
+    except Exception as error:  # torch raises all kinds of errors here
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise FormatError(
+            name, "torch cannot read it", got=reason, need="what torch.export.save writes"
+        ) from error
+
+
+def register_quantized_operators() -> None:
+    """Make torch know quantized_decomposed: whichever package has it registers it when it is imported."""
+    if find_spec("torch.ao.quantization.fx._decomposed") is not None:
+        pass
+    else:
+        import torchao.quantization.pt2e  # noqa: F401

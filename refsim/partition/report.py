@@ -1,0 +1,141 @@
+"""A lowering as plain data: what was fused, refused and why, each transition and what forced it, what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from refsim.errors import ParameterError
+from refsim.graph import Graph, build
+from refsim.partition.check import ALLOWED, Difference
+from refsim.partition.lower import Lowered, LoweredDelegate
+from refsim.partition.nodes import target_name, tensors_of
+from refsim.partition.passes.tag_layouts import Transition
+from refsim.partition.refusal import CODES, Refusal
+from refsim.partition.statistics import Statistics, statistics
+from refsim.vkgraph.read import read_blob
+
+
+def graphs(lowered: Lowered) -> list[Graph]:
+    """Each delegate as it will be executed; raises what `refsim.graph.build` raises."""
+    return [
+        build(read_blob(delegate.serialized.blob(lowered.where)), f"{lowered.where}: delegate {number}")
+        for number, delegate in enumerate(lowered.delegates)
+    ]
+
+
+def costs(lowered: Lowered, built: list[Graph]) -> list[Statistics]:
+    return [statistics(d.serialized.graph, g) for d, g in zip(lowered.delegates, built, strict=True)]
+
+
+def steps(lowered: Lowered) -> list[str]:
+    """The program's steps in words: ``delegate 0``, or the operator that runs outside."""
+    return [
+        f"delegate {step.delegate}" if step.delegate is not None else target_name(step.node)
+        for step in lowered.steps
+        if step.node is None or not lowered.core.is_constant(step.node)
+    ]
+
+
+def refusal(item: Refusal) -> dict[str, Any]:
+    return {**asdict(item), "reason": CODES[item.code]}
+
+
+def transition(item: Transition) -> dict[str, Any]:
+    return {
+        "source": item.source,
+        "from": str(item.given),
+        "to": str(item.needed),
+        "forced_by": item.reader,
+        "operator": item.operator,
+        "argument": item.argument,
+        "clone": item.clone,
+        "reused": item.reused,
+    }
+
+
+def difference(item: Difference) -> dict[str, Any]:
+    counts = {str(steps): count for steps, count in sorted(item.steps.items())}
+    return {
+        "delegate": item.delegate,
+        "node": item.node,
+        "operator": item.operator,
+        "elements": sum(item.steps.values()),
+        "steps": counts,
+        "worst": item.worst,
+        "allowed": ALLOWED,
+        "by_draw": item.by_draw,
+    }
+
+
+def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
+    """Everything but the check."""
+    delegates = [
+        {
+            "delegate": number,
+            "inputs": list(delegate.source.inputs),
+            "outputs": list(delegate.source.outputs),
+            "fused": [asdict(item) for item in delegate.fused],
+            "transitions": [transition(item) for item in delegate.transitions],
+            "statistics": cost.as_json(),
+        }
+        for number, (delegate, cost) in enumerate(zip(lowered.delegates, costs(lowered, built), strict=True))
+    ]
+    return {
+        "steps": steps(lowered),
+        "delegates": delegates,
+        "refused": [refusal(item) for item in lowered.refusals],
+        "unfused": [refusal(item) for item in lowered.unfused],
+    }
+
+
+def explain(lowered: Lowered, name: str) -> list[str]:
+    """What became of a node, in sentences; ``name`` is that of the program's node or of a lowered one.
+
+    ParameterError for a name that neither has.
+    """
+    lines: list[str] = []
+    for item in (*lowered.refusals, *lowered.unfused):
+        if item.node == name:
+            lines.append(f"{'outside' if item in lowered.refusals else 'not fused'} [{item.code}]: {item}")
+    for number, delegate in enumerate(lowered.delegates):
+        lines += [f"delegate {number}: {line}" for line in _explain_in(delegate, name)]
+    head = next((node for node in lowered.core.graph.nodes if node.name == name), None)
+    if head is not None:
+        constant = lowered.core.is_constant(head)
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors_of(head))
+        kind = target_name(head) or ("constant" if constant else head.op)
+        if constant and not lines:
+            lines = ["a constant: packed, or computed ahead of time"]
+        lines.insert(0, f"{name}: {kind} {shapes}".rstrip())
+    if not lines:
+        raise ParameterError(
+            "--explain", "no such node", got=repr(name), need="a name that the program or the report shows"
+        )
+    return lines
+
+
+def _explain_in(delegate: LoweredDelegate, name: str) -> list[str]:
+    lines = []
+    nodes = {node.name: node for node in delegate.program.graph.nodes}
+    for fused in delegate.fused:
+        if name == fused.node:
+            lines.append(
+                f"{fused.node} ({fused.operator}) made of {', '.join((*fused.replaced, fused.quantize))}"
+            )
+            lines += fused.notes
+        elif name == fused.anchor:
+            lines += _explain_in(delegate, fused.node)
+        elif name in (*fused.replaced, fused.quantize):
+            lines.append(f"part of {fused.node} ({fused.operator})")
+    before = {node.name for node in delegate.unfused.graph.nodes}
+    known = {part for fused in delegate.fused for part in (*fused.replaced, fused.quantize)}
+    if name in before and name not in nodes and name not in known:
+        lines.append("removed: a copy, a constant, or a round trip through int8 that no kernel needs")
+    if name in delegate.choices:
+        lines.append(f"{target_name(nodes[name])} in the lowered graph")
+        lines += [str(choice) for choice in delegate.choices[name]]
+    for item in delegate.transitions:
+        if name in (item.source, item.reader, item.clone):
+            lines.append(f"transition: {item}")
+    return lines

@@ -1,0 +1,50 @@
+"""What a delegate costs: operators, dispatches of int8 kernels, clones and the bytes they move, memory."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from refsim import memory
+from refsim.graph import Graph
+from refsim.partition.nodes import CLONE
+from refsim.vkgraph.schema import VkGraph
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts of one delegate; bytes are those of buffers as they lie in memory, padding included."""
+
+    operators: int
+    int8_operators: int
+    float_operators: int
+    dispatches: int  # of int8 kernels; what a float operator dispatches is the runtime's own affair
+    clones: int
+    clone_bytes: int
+    constants: int
+    constant_bytes: int
+    memory_bytes: int
+    memory_bytes_unshared: int
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def statistics(source: VkGraph, graph: Graph) -> Statistics:
+    """Of a serialized graph, and the same graph built (`refsim.graph.build`)."""
+    int8 = [node for node in graph.nodes if node.prepared is not None]
+    clones = [node for node in graph.nodes if node.name == CLONE]
+    moved = [memory.nbytes(source.values[number]) for node in clones for number in node.outputs]  # type: ignore[arg-type]
+    shared, unshared = memory.total(source)
+    return Statistics(
+        operators=len(graph.nodes),
+        int8_operators=len(int8),
+        float_operators=len(graph.nodes) - len(int8),
+        dispatches=sum(len(node.prepared.steps) for node in int8 if node.prepared is not None),
+        clones=len(clones),
+        clone_bytes=sum(moved),
+        constants=len(source.constants),
+        constant_bytes=sum(part.length for part in source.constants),
+        memory_bytes=shared,
+        memory_bytes_unshared=unshared,
+    )

@@ -1,0 +1,127 @@
+"""refsim lower: what it writes runs, what it prints is what was decided, and bad input is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.cli import main
+from refsim.errors import FormatError
+from refsim.partition import check as checking
+from refsim.partition.load import load
+
+MODELS = Path(__file__).parents[1] / "data" / "models"
+MIXED = MODELS / "mixed_ops.pt2"
+
+
+class Done:
+    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
+        capsys.readouterr()
+        self.status = main([str(a) for a in arguments])
+        self.out, self.err = capsys.readouterr()
+
+
+def test_writes_what_run_and_compare_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, io = tmp_path / "g", MODELS / "mixed_ops.io.npz"
+    done = Done(capsys, "lower", MIXED, "-o", folder)
+    assert done.status == 0, done.err
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "delegate0.bin",
+        "delegate1.bin",
+        "model.pte",
+        "report.json",
+    ]
+    for source in (folder, folder / "model.pte"):
+        done = Done(capsys, "run", source, "-i", io, "-o", tmp_path / "out.npz")
+        assert done.status == 0, done.err
+        assert np.load(tmp_path / "out.npz")["out0"].tobytes() == np.load(io)["upstream_out0"].tobytes()
+    assert Done(capsys, "compare", folder, "-x", "cpu", "-x", "cpu:model", "-i", io).status == 0
+    assert Done(capsys, "inspect", folder / "delegate1.bin").status == 0
+
+
+def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(Done(capsys, "lower", MIXED, "--json", "-o", tmp_path).out)
+    assert content["steps"] == ["delegate 0", "aten.mean.dim", "delegate 1"]
+    assert content["written"] == {p.name: p.stat().st_size for p in tmp_path.iterdir()}
+    (refused,) = content["refused"]
+    assert (refused["node"], refused["code"]) == ("mean", "arguments")
+    first, second = content["delegates"]
+    assert [item["operator"] for item in second["fused"]] == ["q8ta_linear_gemv"]
+    assert len(first["fused"]) == 9 and first["statistics"]["operators"] == 11
+    # im2col is a dispatch of its own
+    assert first["statistics"]["dispatches"] == 12 and first["statistics"]["clones"] == 0
+    assert first["statistics"]["memory_bytes"] < first["statistics"]["memory_bytes_unshared"]
+    stored = json.loads((tmp_path / "report.json").read_text())
+    assert stored["delegates"] == content["delegates"]
+
+
+def test_text(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Done(capsys, "lower", MIXED).out
+    assert "steps: delegate 0, aten.mean.dim, delegate 1" in out
+    assert (
+        "mean  aten.mean.dim  arguments  the operator does not take these arguments; got dims [2, 3]" in out
+    )
+    assert "transitions: 0" in out and "wrote" not in out
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("convolution_3", ["q8ta_conv2d_pw_1", "dequantize_per_tensor_5", "4W4C:BUFFER"]),
+        ("addmm", ["q8ta_linear_gemv (q8ta_linear_gemv) made of addmm", "chosen 4W:BUFFER"]),
+        ("q8ta_add", ["its users leave {CONV2D:BUFFER}", "argument 1"]),
+        ("relu_3", ["part of q8ta_conv2d_transposed"]),
+        ("mean", ["outside [arguments]", "dims [2, 3]"]),
+        ("b__frozen_param0", ["constant"]),
+    ],
+)
+def test_explain(name: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "lower", MIXED, "--explain", name)
+    assert done.status == 0
+    for word in words:
+        assert word in done.out, word
+
+
+def test_explain_an_unknown_node(capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "lower", MIXED, "--explain", "nonesuch")
+    assert done.status == 2 and "no such node; got 'nonesuch'" in done.err and not done.out
+
+
+def test_check_of_a_right_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "lower", MODELS / "linear_head.pt2", "--check", "--json")
+    assert done.status == 0
+    check = json.loads(done.out)["check"]
+    assert [item["operator"] for item in check] == ["q8ta_linear"] * 3 + ["quantize"]
+    assert all(item["worst"] <= 1 and set(item["by_draw"]) > {"run", "uniform"} for item in check)
+
+
+def test_a_failing_check_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(checking.DRAWS, "uniform", checking.DRAWS["lowest"])
+    wrong = checking.Difference(0, "q8ta_linear", "q8ta_linear")
+    wrong.add("uniform", np.array([3, 5]), np.array([3, 7]))
+    monkeypatch.setattr(checking, "check", lambda lowered, seed: [wrong])
+    done = Done(capsys, "lower", MODELS / "linear_head.pt2", "--check", "-o", tmp_path / "g")
+    assert done.status == 1 and "1 wrong" in done.out and "rerun: refsim lower" in done.err
+    assert not (tmp_path / "g").exists()
+
+
+def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = MIXED.read_bytes()
+    cases = {
+        "empty.pt2": (b"", "not a .pt2 file"),
+        "other.pt2": (b"\0" * 100, "not a .pt2 file"),
+        "cut.pt2": (content[: len(content) // 2], "torch cannot read it"),
+        "broken.pt2": (content[:2000] + b"\xff" * 2000 + content[4000:], "torch cannot read it"),
+    }
+    for name, (data, words) in cases.items():
+        (tmp_path / name).write_bytes(data)
+        done = Done(capsys, "lower", tmp_path / name, "-o", tmp_path / "g")
+        assert done.status == 2 and words in done.err and done.err.count("\n") == 1, done.err
+        assert not (tmp_path / "g").exists()
+    with pytest.raises(FormatError, match="cannot be read"):
+        load(tmp_path / "absent.pt2")
