@@ -68,7 +68,8 @@ class KomputeExecutor(Executor):
     def code(self, launch: Launch) -> bytes:
         """The SPIR-V of a launch: its variant where that is built; the plain one; the one without dot product."""
         plain = launch.shader
-        names = (f"{plain}.{launch.variant}", plain) if self.use_dot else (f"{plain}.nodot", plain)
+        without_dot = not self.use_dot and spirv.exists(f"{plain}.nodot")
+        names = (f"{plain}.nodot",) if without_dot else (f"{plain}.{launch.variant}", plain)
         for name in names:
             if name not in self._code and spirv.exists(name):
                 self._code[name] = spirv.load(name)

@@ -3,7 +3,7 @@
 #include "include/conv.glsl"
 
 // x is a word of channels, y an output column, z a row: (batch, output row padded to 4). An invocation takes four
-// columns of four rows, so that an input row is read once for all the output rows that it serves.
+// columns of ROWS rows, so that an input row is read once for all the output rows that it serves.
 INPUT(0, x);
 INPUT(1, weight);
 INPUT(2, sums);
@@ -19,12 +19,14 @@ OUTPUT4(5, result4);
 #ifdef REFSIM_DW_KERNEL_H
 const int KERNEL_H = REFSIM_DW_KERNEL_H, KERNEL_W = REFSIM_DW_KERNEL_W;
 const int STRIDE_H = REFSIM_DW_STRIDE_H, STRIDE_W = REFSIM_DW_STRIDE_W, PAD_W = REFSIM_DW_PAD_W;
+const int ROWS = REFSIM_DW_ROWS;
 #define ANY_WINDOW false
 #else
 const int KERNEL_H = 1, KERNEL_W = 1, STRIDE_H = 1, STRIDE_W = 1, PAD_W = 0;
+const int ROWS = int(TILE_Z);
 #define ANY_WINDOW true
 #endif
-const int ROWS = 4, COLUMNS = 4;
+const int COLUMNS = 4;
 const int SPAN_H = (ROWS - 1) * STRIDE_H + KERNEL_H, SPAN_W = (COLUMNS - 1) * STRIDE_W + KERNEL_W;
 
 // whether words w to w + 3 of a row, w a multiple of 4, are neighbours at a multiple of four words
@@ -40,8 +42,8 @@ void main() {
     int word = int(gl_GlobalInvocationID.x), words = push[OUT + 2] >> 2;
     int first = int(gl_GlobalInvocationID.y) * COLUMNS;
     if (word >= words || first >= push[OUT]) return;
-    int rows = (push[OUT + 1] + ROWS - 1) / ROWS;
-    int n = int(gl_WorkGroupID.z) / rows, top = int(gl_WorkGroupID.z) % rows * ROWS;
+    int groups = (push[OUT + 1] + 3) / 4 * (4 / ROWS);  // of rows, in one batch
+    int n = int(gl_WorkGroupID.z) / groups, top = int(gl_WorkGroupID.z) % groups * ROWS;
     Channels of = channels_at(4 * word);
     ivec4 acc[ROWS * COLUMNS];
     [[unroll]] for (int t = 0; t < ROWS * COLUMNS; ++t) acc[t] = ivec4(0);

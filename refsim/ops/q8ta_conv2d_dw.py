@@ -69,45 +69,51 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(value).reshape(-1).view(np.int32)
 
 
-ROWS = 4  # output rows of an invocation
+ROWS = 4  # output rows are padded to so many, the most that an invocation takes
+MANY = 1 << 18  # invocations that keep a large device busy
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window that the shader is built for: kernel and stride (height, width), padding of columns, dilation 1."""
+    """A build of the shader: kernel and stride (height, width), padding of columns, dilation 1, rows at a time."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
     pad_w: int
+    rows: int
 
     @property
     def name(self) -> str:
-        return "k{}x{}.s{}x{}.p{}".format(*self.kernel, *self.stride, self.pad_w)
+        return "k{}x{}.s{}x{}.p{}.r{}".format(*self.kernel, *self.stride, self.pad_w, self.rows)
 
     @property
     def sizes(self) -> dict[str, int]:
         (kh, kw), (sh, sw) = self.kernel, self.stride
-        return {"KERNEL_H": kh, "KERNEL_W": kw, "STRIDE_H": sh, "STRIDE_W": sw, "PAD_W": self.pad_w}
+        window = {"KERNEL_H": kh, "KERNEL_W": kw, "STRIDE_H": sh, "STRIDE_W": sw}
+        return window | {"PAD_W": self.pad_w, "ROWS": self.rows}
 
 
 #: The windows of mobile networks.
-WINDOWS = tuple(Window((k, k), (s, s), k // 2) for k in (3, 5) for s in (1, 2))
+WINDOWS = tuple(Window((k, k), (s, s), k // 2, rows) for k in (3, 5) for s in (1, 2) for rows in (2, 4))
 
 
 def launch(call: Call) -> Launch:
     """Domain: channel words x output columns x (batch, output rows padded to `ROWS`)."""
     w, h, c, n = call.out.sizes_whcn
-    p = call.params
+    p, row_groups = call.params, n * -(-h // ROWS)
+    rows = ROWS if c // 4 * -(-w // 4) * row_groups >= MANY else ROWS // 2
+    window = Window(p.kernel_size, p.stride, p.padding[1], rows)
+    built = p.dilation == (1, 1) and window in WINDOWS
     return Launch(
         shader=call.op.name,
         out=call.out,
         spec=(call.descs["x"].hashed, call.out.hashed),
         push=conv.push_words(call),
-        domain=(c // 4, w, n * -(-h // ROWS) * ROWS),
+        domain=(c // 4, w, row_groups * ROWS),
         # neighbouring invocations take neighbouring words of the output
-        local=(1, 64, 1) if call.out.layout.block_transposed else (8, 8, 1),
-        tile=(1, 4, ROWS),
-        variant=Window(p.kernel_size, p.stride, p.padding[1]).name if p.dilation == (1, 1) else "",
+        local=((1, 64, 1) if w >= 256 else (2, 32, 1)) if call.out.layout.block_transposed else (8, 8, 1),
+        tile=(1, 4, rows if built else ROWS),
+        variant=window.name if built else "",
     )
 
 

@@ -42,6 +42,23 @@ ivec3 further(ivec3 at, int by) {
     return at;
 }
 
+// all the products of one word of K; no function, whose array argument would need one size for every build
+#define MULTIPLY(k1) \
+    { \
+        ivec4 a[QUADS], b[TILE_Y]; \
+        [[unroll]] for (uint q = 0; q < QUADS; ++q) a[q] = tile_a[k1 * ROW + q * LOCAL_X + gl_LocalInvocationID.x]; \
+        [[unroll]] for (uint n = 0; n < TILE_Y; ++n) b[n] = tile_b[k1 * BN + gl_LocalInvocationID.y * TILE_Y + n]; \
+        [[unroll]] for (uint q = 0; q < QUADS; ++q) { \
+            [[unroll]] for (uint r = 0; r < 4; ++r) { \
+                [[unroll]] for (uint n = 0; n < TILE_Y; ++n) { \
+                    [[unroll]] for (uint l = 0; l < 4; ++l) { \
+                        acc[(q * 4 + r) * TILE_Y + n][l] += dot4(a[q][r], b[n][l]); \
+                    } \
+                } \
+            } \
+        } \
+    }
+
 void main() {
     uint thread = gl_LocalInvocationIndex;
     int first_position = int(gl_WorkGroupID.x * BM), all_positions = positions();
@@ -88,23 +105,10 @@ void main() {
         }
         barrier();
         if (k0 + int(STAGE) < all_k) FETCH(k0 + int(STAGE))
-        for (uint k1 = 0; k1 < STAGE; ++k1) {
-            ivec4 a[QUADS], b[TILE_Y];
-            [[unroll]] for (uint q = 0; q < QUADS; ++q) {
-                a[q] = tile_a[k1 * ROW + q * LOCAL_X + gl_LocalInvocationID.x];
-            }
-            [[unroll]] for (uint n = 0; n < TILE_Y; ++n) {
-                b[n] = tile_b[k1 * BN + gl_LocalInvocationID.y * TILE_Y + n];
-            }
-            [[unroll]] for (uint q = 0; q < QUADS; ++q) {
-                [[unroll]] for (uint r = 0; r < 4; ++r) {
-                    [[unroll]] for (uint n = 0; n < TILE_Y; ++n) {
-                        [[unroll]] for (uint l = 0; l < 4; ++l) {
-                            acc[(q * 4 + r) * TILE_Y + n][l] += dot4(a[q][r], b[n][l]);
-                        }
-                    }
-                }
-            }
+        if (k0 + int(STAGE) <= all_k) {
+            for (uint k1 = 0; k1 < STAGE; ++k1) MULTIPLY(k1)  // a literal bound, which drivers unroll
+        } else {
+            for (uint k1 = 0; k1 < uint(all_k - k0); ++k1) MULTIPLY(k1)
         }
         barrier();
     }

@@ -67,3 +67,13 @@ def test_a_grid_beyond_the_device_is_refused_before_anything_runs(executor: Komp
     assert {heap: used for heap, used in executor.device._live.items() if used} == {
         heap: used for heap, used in before.items() if used
     }
+
+
+@pytest.mark.parametrize("name", ["q8ta_conv2d_dw", "q8ta_linear", "q8ta_conv2d_pw"])
+def test_the_plain_shader_takes_launches_that_name_a_variant(executor: KomputeExecutor, name: str) -> None:
+    for bound in cases(name, 6):
+        (step,) = bound.call.steps()
+        buffers = {n: b.words for n, b in bound.inputs.items()} | bound.call.const_words()
+        words = [buffers[n] for n in step.inputs]
+        plain = executor.run(replace(step.launch, variant=""), words)
+        assert plain == executor.run(step.launch, words) == bound.call.expected(bound.inputs), str(bound.case)
