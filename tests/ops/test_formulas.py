@@ -1,0 +1,231 @@
+"""The formulas of docs/numerics.md element by element, in plain loops that share no arithmetic with refsim.
+
+`define` and the kernels share their epilogues, so their agreement alone would not show a wrong formula; the recordings
+of upstream's kernels show most, but not alpha, batches, leading dims and what else is wrong or missing there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from laws import sampled
+
+from refsim.case import bind
+from refsim.op import Call, Target
+from refsim.qmath import CANONICAL, Profile
+
+F = np.float32
+#: nvidia but for its conversion out of range, which tests/test_qmath.py holds against rationals
+FUSED = Profile("fused", contract=True, flush_denormals=True)
+Arrays = dict[str, np.ndarray]
+
+
+def nearest(exact: Fraction) -> np.float32:
+    """A rational as binary32, ties to even, by integers; no overflow and no denormals here."""
+    if exact == 0:
+        return F(0)
+    size = abs(exact)
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent -= Fraction(2) ** exponent > size
+    step = Fraction(2) ** (exponent - 23)
+    return F(float(round(exact / step) * step))  # round() of a Fraction goes to even
+
+
+def fma(a: np.float32, b: np.float32, c: np.float32, fused: bool) -> np.float32:
+    if fused:
+        return nearest(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c)))
+    return F(F(a * b) + c)
+
+
+def requant(y: np.float32, scale: float, zp: int) -> int:
+    return requant_by_inverse(y, F(1) / F(scale), zp)
+
+
+def requant_by_inverse(y: np.float32, inverse: np.float32, zp: int) -> int:
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = F(y * inverse)
+    if math.isnan(steps):
+        return zp
+    whole = 2**40 * int(math.copysign(1, steps)) if math.isinf(steps) else round(Fraction(float(steps)))
+    return min(max(whole, -128 - zp), 127 - zp) + zp
+
+
+# --- one function per operator: the value at one NCHW index --------------------------------------------------
+
+
+def add(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+    a, b = F(int(x["a"][at]) - p.a_zp), F(F(int(x["b"][at]) - p.b_zp) * F(p.b_scale))
+    if p.alpha != 1:
+        b = F(F(p.alpha) * b)
+    return requant(fma(a, F(p.a_scale), b, fused), p.out_scale, p.out_zp)
+
+
+def relu(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+    return requant(max(F(F(int(x["x"][at]) - p.in_zp) * F(p.in_scale)), F(0)), p.out_scale, p.out_zp)
+
+
+def quantize(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+    return requant(x["x"][at], p.scale, p.zp)
+
+
+def dequantize(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np.float32:
+    return F(F(int(x["x"][at]) - p.zp) * F(p.scale))
+
+
+def clone(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+    return int(x["x"][at])
+
+
+def pixel_shuffle(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+    n, k, oh, ow = at
+    r = p.upscale
+    q = int(x["x"][n, k * r * r + oh % r * r + ow % r, oh // r, ow // r])
+    scale, out_scale = F(p.in_scale), F(1) / F(p.out_inv_scale)
+    if p.in_zp == p.out_zp and abs(scale - out_scale) <= F(1e-7) * max(abs(scale), F(1e-7)):
+        return q
+    return requant_by_inverse(F(F(q - p.in_zp) * scale), F(p.out_inv_scale), p.out_zp)
+
+
+def finished(p: Any, t: np.float32, c: Arrays, oc: int, fused: bool) -> int:
+    """Scale, bias, relu, requantization."""
+    factor = F(F(c["weight_scales"][oc]) * F(p.in_scale))
+    t = F(t * factor) if c["bias"] is None else fma(t, factor, c["bias"][oc], fused)
+    return requant(max(t, F(0)) if p.activation == "relu" else t, p.out_scale, p.out_zp)
+
+
+def late(p: Any, acc: int, c: Arrays, oc: int, fused: bool) -> int:
+    """The zero point leaves in binary32."""
+    t = fma(F(-int(c["weight_sums"][oc])), F(p.in_zp), F(acc), fused)
+    return finished(p, t, c, oc, fused)
+
+
+def early(p: Any, acc: int, c: Arrays, oc: int, fused: bool) -> int:
+    """The zero point leaves in int32."""
+    return finished(p, F(acc - p.in_zp * int(c["weight_sums"][oc])), c, oc, fused)
+
+
+def taps(
+    p: Any, image: np.ndarray, oh: int, ow: int, transposed: bool
+) -> list[tuple[int, np.ndarray | None]]:
+    """For each tap in order: its number, and the pixel (all channels) under it, None outside the image."""
+    found = []
+    for number, (i, j) in enumerate(product(*map(range, p.kernel_size))):
+        if transposed:
+            h, w = oh + p.padding[0] - i, ow + p.padding[1] - j
+            inside = h % p.stride[0] == 0 and w % p.stride[1] == 0
+            h, w = h // p.stride[0], w // p.stride[1]
+        else:
+            inside = True
+            h = oh * p.stride[0] - p.padding[0] + i * p.dilation[0]
+            w = ow * p.stride[1] - p.padding[1] + j * p.dilation[1]
+        inside = inside and 0 <= h < image.shape[1] and 0 <= w < image.shape[2]
+        found.append((number, image[:, h, w] if inside else None))
+    return found
+
+
+def convolution(epilogue: Callable[..., int], transposed: bool = False) -> Callable[..., int]:
+    def value(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+        n, oc, oh, ow = at
+        channels = x["x"].shape[1] // p.groups
+        group = oc // (len(c["weight"]) // p.groups)
+        acc = 0
+        for number, pixel in taps(p, x["x"][n], oh, ow, transposed):
+            for k in range(channels):
+                q = p.in_zp if pixel is None else int(pixel[group * channels + k])
+                acc += q * int(c["weight"][oc, number * channels + k])
+        return epilogue(p, acc, c, oc, fused)
+
+    return value
+
+
+def depthwise(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+    n, oc, oh, ow = at
+    weight = c["weight"].reshape(-1, c["weight"].shape[-1])
+    acc = 0
+    for number, pixel in taps(p, x["x"][n], oh, ow, False):
+        acc += (p.in_zp if pixel is None else int(pixel[oc])) * int(weight[number, oc])
+    return late(p, acc, c, oc, fused)
+
+
+def linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+    row, oc = x["x"][at[:-1]], at[-1]
+    acc = sum(int(q) * int(w) for q, w in zip(row, c["weight"][oc], strict=True))
+    return early(p, acc, c, oc, fused)
+
+
+FORMULAS: dict[str, Callable[..., Any]] = {
+    "q8ta_add": add,
+    "q8ta_relu": relu,
+    "q8ta_quantize": quantize,
+    "q8ta_dequantize": dequantize,
+    "q8ta_clone": clone,
+    "q8ta_pixel_shuffle": pixel_shuffle,
+    "q8ta_conv2d_general": convolution(late),
+    "q8ta_conv2d_transposed": convolution(late, transposed=True),
+    "q8ta_conv2d_im2col": convolution(early),
+    "q8ta_conv2d_pw": convolution(early),
+    "q8ta_conv2d_dw": depthwise,
+    "q8ta_linear": linear,
+    "q8ta_linear_gemv": linear,
+}
+
+
+def some_indices(call: Call, most: int, seed: int) -> list[tuple[int, ...]]:
+    """Corners and random elements of the output."""
+    shape = call.out.shape
+    rng = np.random.default_rng(seed)
+    picked = rng.integers(0, call.out.numel, most)
+    return [(0,) * len(shape), tuple(s - 1 for s in shape)] + [
+        tuple(int(i) for i in np.unravel_index(at, shape)) for at in picked
+    ]
+
+
+@pytest.mark.parametrize("profile", [CANONICAL, FUSED], ids=lambda p: p.name)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formula(name: str, profile: Profile) -> None:
+    seen = 0
+    for seed in range(40):
+        bound = bind(sampled(name, seed), Target(profile))
+        call = bound.call
+        arrays = {key: buffer.unpack() for key, buffer in bound.inputs.items()}
+        if profile.flush_denormals and name == "q8ta_quantize":
+            arrays["x"] = np.where(np.abs(arrays["x"]) < 2.0**-126, F(0), arrays["x"])
+        values = call.define({key: buffer.unpack() for key, buffer in bound.inputs.items()})
+        consts = dict(call.consts)
+        for at in some_indices(call, 10, seed):
+            need = FORMULAS[name](call.params, arrays, consts, at, profile.contract)
+            assert values[at] == need, f"{name}, seed {seed}, {profile.name}, at {at}"
+            seen += 1
+    assert seen > 300
+
+
+def test_every_operator_with_arithmetic_has_a_formula() -> None:
+    from refsim.op import OPS
+
+    moving = {"q8ta_im2col", "nchw_to_int8x4", "int8x4_to_nchw"}  # bytes only
+    assert set(OPS) - moving - {"q8ta_conv2d"} == set(FORMULAS)
+
+
+def test_conv2d_is_one_of_two_formulas() -> None:
+    """Upstream's choice of kernel decides which; on Mali grouped ones go through im2col too."""
+    taken = set()
+    for seed in range(60):
+        for mali in (False, True):
+            bound = bind(sampled("q8ta_conv2d", seed), Target(mali=mali))
+            call, p = bound.call, bound.call.params
+            channels = call.descs["x"].shape[-3] // p.groups
+            pixels = call.out.shape[-1] * call.out.shape[-2]
+            im2col = channels % 4 == 0 and (mali or (p.groups == 1 and (channels >= 32 or pixels <= 4096)))
+            arrays = {"x": bound.inputs["x"].unpack()}
+            values = call.define(arrays)
+            formula = convolution(early if im2col else late)
+            for at in some_indices(call, 3, seed):
+                assert values[at] == formula(p, arrays, dict(call.consts), at, False), (seed, mali, at)
+            taken.add((im2col, mali, p.groups > 1))
+    assert taken >= {(True, False, False), (False, False, True), (True, True, True), (False, False, False)}
