@@ -113,7 +113,14 @@ def adversarial() -> list[tuple[float, float, float]]:
     rows += [(2.0**-30, sign * 2.0**-30, c) for sign in (1, -1) for c in (1 + 2.0**-23, 1.0, 2.0**24 - 1)]
     rows += [(2.0**12 + 1, 2.0**12 + 1, sign * 2.0**48) for sign in (1, -1)]
     rows += [((1 + 2.0**-12), (1 + 2.0**-12), 2.0**k) for k in range(-60, 60)]
-    return rows
+    # the exact sum lies i * i * 2**-70 beside a tie: less than one unit of binary64, on either side of half of it
+    for i in range(300, 600, 7):
+        for c in (1.0, 1 + 2.0**-23):
+            rows += [
+                (2.0**-24 + i * 2.0**-47, 1 - i * 2.0**-23, c),
+                (2.0**-24 - i * 2.0**-47, 1 - i * 2.0**-24, c),
+            ]
+    return rows + [(-a, b, -c) for a, b, c in rows]
 
 
 def test_fused_on_adversarial_numbers() -> None:

@@ -7,17 +7,20 @@ of upstream's kernels show most, but not alpha, batches, leading dims and what e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from laws import sampled
+from laws import EXECUTOR, sampled
 
+from refsim.buffer import PackedBuffer
 from refsim.case import bind
-from refsim.op import Call, Target
+from refsim.golden.rules import RULES
+from refsim.golden.rules import case as corpus_case
+from refsim.op import OPS, Call, Case, Target
 from refsim.qmath import CANONICAL, Profile
 
 F = np.float32
@@ -136,9 +139,9 @@ def convolution(epilogue: Callable[..., int], transposed: bool = False) -> Calla
         group = oc // (len(c["weight"]) // p.groups)
         acc = 0
         for number, pixel in taps(p, x["x"][n], oh, ow, transposed):
-            for k in range(channels):
-                q = p.in_zp if pixel is None else int(pixel[group * channels + k])
-                acc += q * int(c["weight"][oc, number * channels + k])
+            weight = c["weight"][oc, number * channels :][:channels].astype(int)
+            q = p.in_zp if pixel is None else pixel[group * channels :][:channels].astype(int)
+            acc += int((q * weight).sum())
         return epilogue(p, acc, c, oc, fused)
 
     return value
@@ -155,8 +158,7 @@ def depthwise(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) ->
 
 def linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
     row, oc = x["x"][at[:-1]], at[-1]
-    acc = sum(int(q) * int(w) for q, w in zip(row, c["weight"][oc], strict=True))
-    return early(p, acc, c, oc, fused)
+    return early(p, int(row.astype(int) @ c["weight"][oc].astype(int)), c, oc, fused)
 
 
 FORMULAS: dict[str, Callable[..., Any]] = {
@@ -186,28 +188,87 @@ def some_indices(call: Call, most: int, seed: int) -> list[tuple[int, ...]]:
     ]
 
 
+def cases(name: str) -> Iterator[Case]:
+    """Random configurations, and cases of the golden corpus in every data style: ties, near ties, extremes, places."""
+    yield from (sampled(name, seed) for seed in range(40))
+    count = RULES[name][0]
+    yield from (corpus_case(name, number) for number in range(0, count, max(1, count // 150)))
+
+
 @pytest.mark.parametrize("profile", [CANONICAL, FUSED], ids=lambda p: p.name)
 @pytest.mark.parametrize("name", FORMULAS)
 def test_formula(name: str, profile: Profile) -> None:
     seen = 0
-    for seed in range(40):
-        bound = bind(sampled(name, seed), Target(profile))
+    for number, case in enumerate(cases(name)):
+        bound = bind(case, Target(profile))
         call = bound.call
         arrays = {key: buffer.unpack() for key, buffer in bound.inputs.items()}
+        values = call.define(arrays)
         if profile.flush_denormals and name == "q8ta_quantize":
             arrays["x"] = np.where(np.abs(arrays["x"]) < 2.0**-126, F(0), arrays["x"])
-        values = call.define({key: buffer.unpack() for key, buffer in bound.inputs.items()})
-        consts = dict(call.consts)
-        for at in some_indices(call, 10, seed):
-            need = FORMULAS[name](call.params, arrays, consts, at, profile.contract)
-            assert values[at] == need, f"{name}, seed {seed}, {profile.name}, at {at}"
+        for at in some_indices(call, 10 if call.consts else 150, number):
+            need = FORMULAS[name](call.params, arrays, dict(call.consts), at, profile.contract)
+            assert values[at] == need, f"{profile.name}, at {at}: {case}"
             seen += 1
-    assert seen > 300
+    assert seen > 1000
+
+
+LONG = (
+    "q8ta_conv2d_general",
+    "q8ta_conv2d_transposed",
+    "q8ta_conv2d_im2col",
+    "q8ta_conv2d_pw",
+    "q8ta_linear",
+)
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_sums(name: str) -> None:
+    """Sums beyond 2**26, which binary32 holds to 8, around inputs near the zero point: every rounding shows."""
+    op, k, out = OPS[name], 6000, 8
+    rng = np.random.default_rng(5)
+    window = {} if name == "q8ta_linear" else {"kernel_size": (1, 1)}
+    params = op.make_params(dict(in_scale=0.5, in_zp=127, out_scale=0.5, out_zp=3, **window))
+    weight = rng.integers(60, 128, (out, k)).astype(np.int8)
+    consts = {
+        "weight": weight,
+        "weight_sums": weight.sum(1, dtype=np.int32),
+        "weight_scales": np.full(out, 0.125, np.float32),
+        "bias": np.arange(out, dtype=np.float32) / 2,
+    }
+    x = np.where(rng.random((9, k)) < 0.001, 126, 127).astype(np.int8)
+    x = x if name == "q8ta_linear" else np.ascontiguousarray(x.T).reshape(1, k, 1, 9)
+    layout = "4H4W" if name == "q8ta_linear" else "4W4C"
+    buffer = PackedBuffer.pack(x, layout)
+    results = []
+    for profile in (CANONICAL, FUSED):
+        call = op.bind(params, {"x": buffer.desc}, consts, layout, target=Target(profile))
+        values = call.define({"x": x})
+        for at in np.ndindex(values.shape):
+            assert values[at] == FORMULAS[name](params, {"x": x}, consts, at, profile.contract)
+        assert EXECUTOR.run_call(call, {"x": buffer}) == call.expected({"x": buffer})
+        results.append(values)
+    assert len(np.unique(results[0])) > 20
+    late_epilogue = name in ("q8ta_conv2d_general", "q8ta_conv2d_transposed")
+    assert (results[0] != results[1]).any() == late_epilogue
+
+
+@pytest.mark.parametrize("closeness", [0.0, 2e-8, 1.5e-7, 1e-6, 1e-3])
+def test_pixel_shuffle_of_nearly_equal_scales(closeness: float) -> None:
+    """Bytes move up to a relative difference of 1e-7; beyond it they are requantized, whatever comes out."""
+    op = OPS["q8ta_pixel_shuffle"]
+    for in_scale in (0.5, 0.013, 3.7, 2.0**-50):
+        inverse = float(F(1) / F(in_scale * (1 + closeness)))
+        params = op.make_params(
+            dict(in_scale=in_scale, in_zp=-3, out_inv_scale=inverse, out_zp=-3, upscale=2)
+        )
+        difference = abs(F(in_scale) - F(1) / F(inverse))
+        assert params.moves_bytes == bool(difference <= F(1e-7) * max(F(in_scale), F(1e-7)))
+        if closeness in (0.0, 1e-3):
+            assert params.moves_bytes == (closeness == 0.0 or in_scale < 1e-8)
 
 
 def test_every_operator_with_arithmetic_has_a_formula() -> None:
-    from refsim.op import OPS
-
     moving = {"q8ta_im2col", "nchw_to_int8x4", "int8x4_to_nchw"}  # bytes only
     assert set(OPS) - moving - {"q8ta_conv2d"} == set(FORMULAS)
 
