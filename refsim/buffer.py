@@ -14,7 +14,7 @@ from refsim.layout import Layout
 from refsim.tensor import TensorDesc
 
 GUARD_WORDS = 16
-_GUARD = np.int32(0x5A3C_C3A5)
+GUARD = np.int32(0x5A3C_C3A5)
 
 
 class ByteKind(IntEnum):
@@ -61,8 +61,8 @@ class PackedBuffer:
     def __init__(self, desc: TensorDesc) -> None:
         self.desc = desc
         self.memory = np.zeros(desc.words + 2 * GUARD_WORDS, np.int32)
-        self.memory[:GUARD_WORDS] = _GUARD
-        self.memory[-GUARD_WORDS:] = _GUARD
+        self.memory[:GUARD_WORDS] = GUARD
+        self.memory[-GUARD_WORDS:] = GUARD
         self.words = self.memory[GUARD_WORDS:-GUARD_WORDS]
 
     @property
@@ -141,7 +141,7 @@ class PackedBuffer:
             ("before", self.memory[:GUARD_WORDS], -GUARD_WORDS),
             ("behind", self.memory[-GUARD_WORDS:], self.desc.words),
         ):
-            broken = np.flatnonzero(guard != _GUARD)
+            broken = np.flatnonzero(guard != GUARD)
             if broken.size:
                 at = first + int(broken[0])
                 raise RawBufferError(

@@ -104,10 +104,14 @@ def cells(buffer: PackedBuffer) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the buffer would hold if the hypothesis were true; ``detail`` names the variant."""
+    """What the buffer would hold if the hypothesis were true; ``detail`` names the variant.
+
+    ``fitted``: something of it was read off the differences, so that of two that fit the other is more credible.
+    """
 
     detail: str
     cells: np.ndarray
+    fitted: bool = False
 
 
 Find = Callable[[Evidence], Iterator[Prediction]]

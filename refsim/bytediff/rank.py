@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from refsim.buffer import ByteKind
 from refsim.bytediff.evidence import Evidence, Hypothesis, Prediction
 from refsim.bytediff.hypotheses import ALL
 
 #: A cause is reported if it explains at least this share of what differs, net of what it contradicts.
 LEAST_SCORE = 0.25
+PADDING = "padding leaked"  # the first suspect where every element is right
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Cause:
     """A hypothesis and how well its best prediction fits.
 
     ``explained`` of ``differing`` cells are predicted exactly; ``contradicted`` cells are right in the actual
-    buffer and would be wrong by the prediction. ``exact`` means that the prediction is the actual buffer.
+    buffer and would be wrong by the prediction. If any element differs, elements alone are counted. ``whole`` says
+    that the prediction is the actual buffer in every byte, padding too.
     """
 
     name: str
@@ -26,6 +29,8 @@ class Cause:
     explained: int
     differing: int
     contradicted: int
+    whole: bool = False
+    fitted: bool = False
 
     @property
     def exact(self) -> bool:
@@ -35,18 +40,37 @@ class Cause:
     def score(self) -> float:
         return (self.explained - self.contradicted) / self.differing
 
-    def __str__(self) -> str:
-        fit = "predicts every byte" if self.exact else f"explains {self.explained} of {self.differing}"
+    @property
+    def fit(self) -> str:
+        """How well the prediction fits, in words."""
+        if self.exact:
+            return "predicts every byte" if self.whole else "predicts every element"
         against = f", contradicts {self.contradicted}" if self.contradicted else ""
-        return f"{self.name}: {self.detail} ({fit}{against})"
+        return f"explains {self.explained} of {self.differing}{against}"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.detail} ({self.fit})"
 
 
 def causes(ev: Evidence) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first."""
     if not ev.differing.any():
         return []
-    found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= LEAST_SCORE]
-    return sorted(found, key=lambda cause: -cause.score)  # stable: ties keep the order of ALL
+    order = ALL if _scope(ev)[1] else sorted(ALL, key=lambda h: h.name != PADDING)
+    found = [best for h in order if (best := best_of(ev, h)) is not None and best.score >= LEAST_SCORE]
+    return sorted(found, key=_worse)  # stable: what fits equally well keeps the order of ALL
+
+
+def _worse(cause: Cause) -> tuple[float, bool, bool]:
+    return (-cause.score, cause.fitted, not cause.whole)
+
+
+def _scope(ev: Evidence) -> tuple[np.ndarray, bool]:
+    """(the cells that are counted, whether any element differs)."""
+    values = ev.kinds == ByteKind.VALUE
+    if (ev.differing & values).any():
+        return values & ev.compared, True
+    return ev.compared, False
 
 
 def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:
@@ -54,12 +78,19 @@ def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:
     if h.needs_call and ev.bound is None:
         return None
     found = [judge(ev, h.name, prediction) for prediction in h.find(ev)]
-    return max(found, key=lambda cause: cause.score, default=None)
+    return min(found, key=_worse, default=None)
 
 
 def judge(ev: Evidence, name: str, prediction: Prediction) -> Cause:
     """Count what one prediction explains and contradicts."""
-    right = prediction.cells == ev.got
-    explained = int(np.count_nonzero(right & ev.differing))
-    contradicted = int(np.count_nonzero(~right & ~ev.differing & ev.compared))
-    return Cause(name, prediction.detail, explained, int(np.count_nonzero(ev.differing)), contradicted)
+    scope, _ = _scope(ev)
+    right, differing = prediction.cells == ev.got, ev.differing & scope
+    return Cause(
+        name,
+        prediction.detail,
+        explained=int(np.count_nonzero(right & differing)),
+        differing=int(np.count_nonzero(differing)),
+        contradicted=int(np.count_nonzero(~right & ~ev.differing & scope)),
+        whole=bool((right | ~ev.compared).all()),
+        fitted=prediction.fitted,
+    )

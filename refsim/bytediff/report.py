@@ -109,7 +109,7 @@ class Report:
             "causes": [
                 {
                     "name": c.name, "detail": c.detail, "explained": c.explained, "differing": c.differing,
-                    "contradicted": c.contradicted, "exact": c.exact,
+                    "contradicted": c.contradicted, "exact": c.exact, "whole": c.whole,
                 }
                 for c in self.causes
             ],

@@ -87,12 +87,17 @@ def convolve(
 
 def finished(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = None) -> np.ndarray:
     """Cells of other integer sums, put through the call's own epilogue."""
+    return ev.with_values(quantized(ev, acc, consts))
+
+
+def quantized(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = None) -> np.ndarray:
+    """int8 values of integer sums, by the call's own epilogue."""
     assert ev.bound is not None and ev.launch is not None
     call = ev.bound.call
     ends = epilogue.float_epilogue if ev.launch.shader in FLOAT_EPILOGUE else epilogue.int_epilogue
     spread = (-1, 1, 1) if call.op.channel_dim == -3 else (-1,)
     merged = {**call.consts, **(consts or {})}
-    return ev.with_values(epilogue.requantized(ends, call.params, call.target, acc, merged, spread))
+    return epilogue.requantized(ends, call.params, call.target, acc, merged, spread)
 
 
 def logical_weight(ev: Evidence, params: Any = None) -> np.ndarray:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
-from refsim import arrays
+from refsim import arrays, atomic
 from refsim.bytediff import Report
+from refsim.bytediff.html import render
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json
@@ -58,6 +59,18 @@ def all_bytes_option(function: F) -> F:
     return click.option(
         "--all-bytes", is_flag=True, help="Compare the padding too that a device leaves to chance."
     )(function)
+
+
+def html_option(function: F) -> F:
+    return click.option(
+        "--html", metavar="FILE", help="Also write the report as a page that needs nothing else."
+    )(function)
+
+
+def write_html(path: str | None, report: Report | None) -> None:
+    """The page, if one is asked for and there is something to show."""
+    if path is not None and report is not None:
+        atomic.write(path, render(report).encode())
 
 
 def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:

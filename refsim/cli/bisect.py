@@ -13,11 +13,13 @@ from refsim.bytediff.text import styled
 from refsim.case import Bound
 from refsim.cli._buffers import (
     all_bytes_option,
+    html_option,
     inputs_options,
     limit_option,
     model_inputs,
     print_lines,
     profile_option,
+    write_html,
 )
 from refsim.cli._execute import operator_name
 from refsim.cli._main import DIFFERENT, SAME
@@ -74,6 +76,7 @@ def _text(report: Report) -> str:
 @profile_option
 @all_bytes_option
 @limit_option
+@html_option
 @json_option
 def command(
     file: str,
@@ -83,6 +86,7 @@ def command(
     profile: str | None,
     all_bytes: bool,
     limit: int,
+    html: str | None,
     as_json: bool,
 ) -> int:
     """Compare the dumped buffers of a run of FILE with the right ones, in execution order.
@@ -112,7 +116,7 @@ def command(
         )  # fmt: skip
     guilty = next((row for row in rows if row.wrong), None)
     first = next((row for row in compared if row.run is not None and not row.run.same), None)
-    return _show(file, actual, rows, first, guilty, as_json)
+    return _show(file, actual, rows, first, guilty, html, as_json)
 
 
 def _row(
@@ -156,13 +160,20 @@ def _dumped_inputs(traced: Traced, recorded: Recorded, diverged: bool) -> dict[s
 
 
 def _show(
-    file: str, actual: str, rows: list[Row], first: Row | None, guilty: Row | None, as_json: bool
+    file: str,
+    actual: str,
+    rows: list[Row],
+    first: Row | None,
+    guilty: Row | None,
+    html: str | None,
+    as_json: bool,
 ) -> int:
     chosen = guilty or first
     report = (
         None if chosen is None else chosen.alone if chosen.wrong and chosen.alone is not None else chosen.run
     )
     same = first is None and guilty is None
+    write_html(html, report)
     if as_json:
         content = {
             "file": file, "actual": actual, "nodes": [row.as_json() for row in rows], "same": same,

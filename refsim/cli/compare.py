@@ -12,7 +12,14 @@ from refsim.buffer import PackedBuffer
 from refsim.bytediff import Report, diff
 from refsim.bytediff.text import styled
 from refsim.case import Bound
-from refsim.cli._buffers import inputs_options, limit_option, model_inputs, print_lines
+from refsim.cli._buffers import (
+    html_option,
+    inputs_options,
+    limit_option,
+    model_inputs,
+    print_lines,
+    write_html,
+)
 from refsim.cli._execute import operator_name
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
@@ -53,9 +60,16 @@ class Row:
 )
 @inputs_options
 @limit_option
+@html_option
 @json_option
 def command(
-    file: str, executors: tuple[str, ...], inputs: str | None, seed: int | None, limit: int, as_json: bool
+    file: str,
+    executors: tuple[str, ...],
+    inputs: str | None,
+    seed: int | None,
+    limit: int,
+    html: str | None,
+    as_json: bool,
 ) -> int:
     """Run FILE on two executors; every buffer's bytes are compared, and the first that differs is explained."""
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
@@ -75,6 +89,7 @@ def command(
     rows = [_row(name, traced, held, runs[1][name][1]) for name, (traced, held) in runs[0].items()]
     wrong = next((row for row in rows if row.different), None)
     report = None if wrong is None else explain(wrong, names, limit)
+    write_html(html, report)
     if as_json:
         content = {
             "file": file, "executors": names, "buffers": [row.as_json() for row in rows], "same": wrong is None,

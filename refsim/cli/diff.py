@@ -9,7 +9,7 @@ import click
 
 from refsim import dump
 from refsim.bytediff import diff
-from refsim.cli._buffers import limit_option, raw_file, raw_files, show
+from refsim.cli._buffers import html_option, limit_option, raw_file, raw_files, show, write_html
 from refsim.cli._options import json_option, layout_option, shape_option
 from refsim.layout import Layout
 
@@ -27,6 +27,7 @@ from refsim.layout import Layout
     help="Another raw buffer that may have been mixed up with this one.",
 )
 @limit_option
+@html_option
 @json_option
 def command(
     expected: str,
@@ -35,6 +36,7 @@ def command(
     shape: tuple[int, ...] | None,
     others: tuple[str, ...],
     limit: int,
+    html: str | None,
     as_json: bool,
 ) -> int:
     """Compare ACTUAL with EXPECTED, raw buffers of one tensor, byte by byte."""
@@ -53,4 +55,5 @@ def command(
         others=raw_files(others),
         limit=limit,
     )
+    write_html(html, report)
     return show("diff", report, as_json, expected=expected, actual=actual)

@@ -11,12 +11,14 @@ from refsim.bytediff import Report, diff
 from refsim.case import bind
 from refsim.cli._buffers import (
     all_bytes_option,
+    html_option,
     limit_option,
     print_lines,
     profile_option,
     raw_file,
     raw_files,
     show,
+    write_html,
 )
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
@@ -39,6 +41,7 @@ from refsim.golden.store import Corpus, default_root, digest
 @profile_option
 @all_bytes_option
 @limit_option
+@html_option
 @json_option
 def command(
     case: str,
@@ -48,6 +51,7 @@ def command(
     profile: str | None,
     all_bytes: bool,
     limit: int,
+    html: str | None,
     as_json: bool,
 ) -> int:
     """Replay CASE: a case directory, ZIPFILE!NAME, or OPERATOR/NUMBER of the golden corpus.
@@ -67,6 +71,7 @@ def command(
             limit=limit,
             title=f"{stored.name} {stored.expected.desc}",
         )
+        write_html(html, report)
         return show("replay", report, as_json, case=case, actual=actual)
     reports = {}
     for name in executors.split(","):
@@ -75,6 +80,7 @@ def command(
             stored.expected, result, call=stored.bound, others=raw_files(others), profile=profile, limit=limit,
             title=f"{stored.name} on {name}",
         )  # fmt: skip
+    write_html(html, next((r for r in reports.values() if not r.same), next(iter(reports.values()))))
     return _show_all(case, reports, as_json)
 
 

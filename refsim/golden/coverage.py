@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from refsim.case import STYLES
@@ -111,6 +111,20 @@ def _several_scales(op: OpSpec) -> bool:
     return sum(arg.kind is Kind.PARAM and arg.name.endswith("scale") for arg in op.args) > 1
 
 
+def _gemm(op: OpSpec) -> bool:
+    return _has_weights(op) and op.name not in ("q8ta_linear_gemv", "q8ta_conv2d_dw")
+
+
+def _positions(case: Case) -> int:
+    """Output positions, about: rows, or pixels of the image over the stride, or times it if transposed."""
+    shape = case.inputs["x"][0]
+    if "groups" not in case.params:
+        return prod(shape[:-1])
+    strides = prod(case.params.get("stride", (1, 1)))
+    pixels = prod(shape) // shape[-3]
+    return pixels * strides if case.op == "q8ta_conv2d_transposed" else pixels // strides
+
+
 def _k(case: Case) -> int:
     taps = (
         case.params["kernel_size"][0] * case.params["kernel_size"][1] if "kernel_size" in case.params else 1
@@ -158,6 +172,9 @@ def _rows() -> Iterable[Feature]:
     yield Feature(
         "distinct zero points", _several_scales, lambda c: len(set(_zero_points(c))) == len(_zero_points(c))
     )
+    yield Feature("W > 64", lambda op: _any_rank(op) and _scalars(op), lambda case: shape4(case)[3] > 64)
+    yield Feature("more than 32 output channels", _has_weights, lambda c: c.features["out_channels"] > 32)
+    yield Feature("more than 15,000 positions", _gemm, lambda case: _positions(case) > 15_000)
     for style in STYLES:
 
         def of_style(case: Case, style: str = style) -> bool:

@@ -2,7 +2,8 @@
 
 Numbers count through the legal layouts of the operator first; within a combination of layouts the sizes run through
 every residue modulo 4 of W, H and C, and data styles, zero points, activations and biases through their values at
-periods without common factors. The rest (window, scales, sizes beyond the residues) is drawn.
+periods without common factors. One case in sixteen is large: several workgroups along each axis of its dispatch, the
+last one partial. The rest (window, scales, sizes beyond the residues) is drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from zlib import crc32
 
 from refsim.case import STYLES
 from refsim.draw import Draw
-from refsim.layout import Layout
+from refsim.layout import C, Layout
 from refsim.op import OPS, Case, Kind
 from refsim.qmath import inv_scale
 
@@ -53,6 +54,15 @@ class Slot:
     def residue(self, dim: int) -> int:
         """0 to 3 for W (0), H (1) and C (2); all 64 combinations in a row."""
         return self.number // 4**dim % 4
+
+    @property
+    def large(self) -> bool:
+        return self.number % 16 == 11
+
+    @property
+    def huge(self) -> bool:
+        """Enough positions for the largest tiles of the matrix-like kernels."""
+        return self.number in (43, 59)
 
     def size(self, dim: int, most: int) -> int:
         """A size of the slot's residue mod 4, up to about ``most``."""
@@ -94,14 +104,23 @@ def quantization(slot: Slot, names: tuple[str, ...], zp: str = "_zp") -> dict[st
 
 
 def shape4(slot: Slot) -> tuple[int, ...]:
-    """(N, C, H, W) of every residue, unequal H and W, more than one block per row as a rule."""
+    """(N, C, H, W) of every residue, unequal H and W, more than one block per row as a rule.
+
+    A large one has more than 1024 words in a plane of its two fastest dims.
+    """
+    if slot.large:
+        few, wide = slot.draw.integer(1, 3), 65 + slot.residue(0)
+        if slot.layouts[-1].inner == C:
+            return (slot.draw.integer(1, 2), 68 + slot.residue(2), few, wide)
+        return (slot.draw.integer(1, 2), few, 68 + slot.residue(1), wide)
     return (slot.batch, slot.size(2, 12), slot.size(1, 8), slot.size(0, 16))
 
 
 def _ranked(slot: Slot, most: int) -> tuple[int, ...]:
     """Now and then another rank than 4."""
     shape = shape4(slot)
-    rank = slot.draw.choice([1, 2, 3, 5, 6, 7, 8][: 3 if most == 4 else 7]) if slot.draw.chance(12) else 4
+    odd = slot.draw.chance(12) and not slot.large
+    rank = slot.draw.choice([1, 2, 3, 5, 6, 7, 8][: 3 if most == 4 else 7]) if odd else 4
     return shape[4 - rank :] if rank <= 4 else (*(slot.draw.integer(1, 2) for _ in range(rank - 4)), *shape)
 
 
@@ -137,6 +156,8 @@ def _shuffle(slot: Slot) -> Any:
     if slot.number % 5 % 3 == 0:  # quantized alike: bytes move
         out_scale, params["out_zp"] = params["in_scale"], params["in_zp"]
     params |= {"out_inv_scale": float(inv_scale(out_scale)), "upscale": r}
+    if slot.large:
+        return params, {"x": (1, (68 + slot.residue(2)) * r * r, 1, -(-70 // r))}, {}
     channels = slot.size(2, 6) * r * r
     return params, {"x": (slot.batch, channels, slot.size(1, 5), slot.size(0, 7))}, {}
 
@@ -157,8 +178,19 @@ def _window(slot: Slot) -> dict[str, Any]:
     }
 
 
-def _image(slot: Slot, params: Mapping[str, Any], channels: int) -> dict[str, tuple[int, ...]]:
-    """An image that the window fits into, its height and width of the slot's residues."""
+def _image(
+    slot: Slot, params: Mapping[str, Any], channels: int, width: int = 40
+) -> dict[str, tuple[int, ...]]:
+    """An image that the window fits into, its height and width of the slot's residues.
+
+    A large one gives more than ``width`` output columns, a huge one some 16,400 output positions.
+    """
+    strides = params.get("stride", (1, 1))
+    if slot.huge:
+        return {"x": (1, channels, 101 * strides[0], 163 * strides[1])}
+    if slot.large:
+        wide = (width + slot.residue(0)) * strides[1] + 12
+        return {"x": (slot.draw.integer(1, 2), channels, slot.size(1, 8) + 12, wide)}
     sides = []
     for axis, (dim, most) in enumerate(((1, 8), (0, 12))):
         dilation = params.get("dilation", (1, 1))[axis]
@@ -176,6 +208,10 @@ def _conv_params(slot: Slot, window: dict[str, Any], groups: int) -> dict[str, A
 def _channels(slot: Slot, whole_words: bool) -> tuple[int, int, int]:
     """(groups, input channels, output channels); one case in eight has many input channels."""
     draw, i = slot.draw, slot.number
+    if slot.large:  # as many output words as the widest tile has, and some
+        channels = slot.size(2, 8)
+        out = {43: 36, 59: 21}.get(i, 33 + slot.residue(1))
+        return 1, (channels + 3) // 4 * 4 if whole_words else channels, out
     groups = (1, 1, 2, 1, 3)[i % 5]
     if groups > 1:
         return groups, 4 * groups * draw.integer(1, 2), 4 * groups * draw.integer(1, 2)
@@ -197,8 +233,11 @@ def _conv_words(slot: Slot) -> Any:
 
 def _depthwise(slot: Slot) -> Any:
     channels = 4 * slot.draw.integer(1, 5)
+    if slot.large and not slot.huge:
+        channels = 36
     params = _conv_params(slot, _window(slot), channels)
-    return params, _image(slot, params, channels), {"out_channels": channels, "bias": slot.bias}
+    wide = 257 if slot.layouts[-1].block_transposed else 40
+    return params, _image(slot, params, channels, wide), {"out_channels": channels, "bias": slot.bias}
 
 
 def _pointwise(slot: Slot) -> Any:
@@ -220,6 +259,8 @@ def _transposed(slot: Slot) -> Any:
     }
     params = _conv_params(slot, window, groups)
     image = {"x": (slot.batch, channels, slot.size(1, 5), slot.size(0, 7))}
+    if slot.huge:
+        image = {"x": (1, channels, 101 // stride[0], 163 // stride[1])}
     return params, image, {"out_channels": out, "bias": slot.bias}
 
 
@@ -243,14 +284,20 @@ def _k(slot: Slot) -> tuple[int, int]:
     if slot.number % 11 == 3:
         k = _LARGE_K[slot.number // 11 % len(_LARGE_K)]
         return k, 6 if k <= 4096 else 2
-    return 4 * slot.draw.integer(1, 24), 21
+    return 4 * slot.draw.integer(1, 24), 44
 
 
 def _linear(slot: Slot) -> Any:
     k, most = _k(slot)
     lead = slot.draw.choice([(), (), (2,), (2, 3)])
     rows = slot.size(1, 8) if k < 1024 else 1 + slot.residue(1)
-    features = {"out_channels": min(slot.size(0, 20), most), "bias": slot.bias}
+    out = min(slot.size(0, 20), most)
+    if slot.large:
+        k, lead = 4 * slot.draw.integer(1, 5), ()
+        rows, out = 33 + slot.residue(1), 33 + slot.residue(0)
+    if slot.huge:
+        rows, out = 16411, {43: 36, 59: 21}[slot.number]
+    features = {"out_channels": out, "bias": slot.bias}
     return _linear_params(slot), {"x": (*(lead if k < 1024 else ()), rows, k)}, features
 
 

@@ -72,3 +72,8 @@ def test_layout_and_shape_come_from_a_sidecar(buffers, tmp_path: Path, refsim) -
 )
 def test_bad_input_is_one_line(options: list[str], match: str, buffers, refsim) -> None:
     refsim("diff", *buffers, *options).refused(match)
+
+
+def test_a_page_is_written(buffers, tmp_path: Path, refsim) -> None:
+    done = refsim("diff", *buffers, "-l", "4W4C", "-s", "1,6,3,5", "--html", tmp_path / "r.html")
+    assert done.status == 1 and "lanes rotated" in (tmp_path / "r.html").read_text()

@@ -7,8 +7,8 @@ from refsim.bytediff.hypotheses import addressing, constants, dispatch, numerics
 
 ALL: tuple[Hypothesis, ...] = (
     dispatch.nothing_written,
-    dispatch.tile_missing,
     dispatch.batch_ignored,
+    dispatch.tile_missing,
     addressing.lanes_rotated,
     addressing.byte_order,
     addressing.block_transposed,

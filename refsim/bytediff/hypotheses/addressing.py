@@ -56,12 +56,12 @@ def gathered(buffer: PackedBuffer, at: np.ndarray) -> np.ndarray:
     return values.reshape(buffer.desc.shape)
 
 
-def _by_meta(desc: TensorDesc, meta: tuple[int, ...]) -> np.ndarray:
+def _by_meta(desc: TensorDesc, meta: tuple[int, ...], hashed: int | None = None) -> np.ndarray:
     w, h, c, n = (np.arange(size, dtype=np.int64) for size in desc.sizes_whcn)
     return index.buf_idx(
         meta,
         0,
-        desc.hashed,
+        desc.hashed if hashed is None else hashed,
         w[None, None, None, :],
         h[None, None, :, None],
         c[None, :, None, None],
@@ -83,6 +83,10 @@ def other_layout(ev: Evidence) -> Iterator[Prediction]:
                 cells = rerun(ev, inputs={name: gathered(buffer, at)})
                 if cells is not None:
                     yield Prediction(f"{name} read as {row}", cells)
+                at = _by_meta(buffer.desc, buffer.desc.meta, row.hashed)
+                cells = rerun(ev, inputs={name: gathered(buffer, at)})
+                if cells is not None:
+                    yield Prediction(f"{name} read with the blocks of {row} and its own strides", cells)
 
 
 @hypothesis("block transposed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import permutations
 
 import numpy as np
 
@@ -84,6 +85,7 @@ def weights_order(ev: Evidence) -> Iterator[Prediction]:
     """Weights read with taps, channels or output channels in another order, or flipped."""
     if not has_weights(ev):
         return
+    yield from _words_in_order(ev)
     if not is_convolution(ev):
         assert ev.bound is not None
         weight = ev.bound.call.consts["weight"]
@@ -106,3 +108,35 @@ def weights_order(ev: Evidence) -> Iterator[Prediction]:
         cells = convolve(ev, weight=changed)
         if cells is not None:
             yield Prediction(f"weights read {what}", cells)
+
+
+_AXES = ("output channel", "tap", "input word")
+
+
+def _words_in_order(ev: Evidence) -> Iterator[Prediction]:
+    """Words stored in another order than [tap][input word][output channel], in which they are read."""
+    assert ev.bound is not None
+    convolution = is_convolution(ev)
+    weight = logical_weight(ev) if convolution else ev.bound.call.consts["weight"]
+    assert weight is not None
+    if (
+        convolution
+        and weight.shape[-1] == 1
+        and ev.launch is not None
+        and ev.launch.shader == "q8ta_conv2d_dw"
+    ):
+        return  # one word serves four output channels there
+    out, channels = weight.shape[0], weight.shape[-1]
+    taps = weight.reshape(out, -1, channels)
+    padded = np.zeros((-(-out // 4) * 4, taps.shape[1], -(-channels // 4) * 4), np.int8)
+    padded[:out, :, :channels] = taps
+    words = padded.reshape(*padded.shape[:2], -1, 4)
+    for order in permutations(range(3)):
+        if order == (1, 2, 0):
+            continue
+        stored = np.ascontiguousarray(words.transpose(*order, 3)).reshape(-1, 4)
+        read = stored.reshape(words.shape[1], words.shape[2], words.shape[0], 4).transpose(2, 0, 1, 3)
+        changed = read.reshape(padded.shape)[:out, :, :channels].reshape(weight.shape)
+        cells = convolve(ev, weight=changed) if convolution else rerun(ev, consts={"weight": changed})
+        if cells is not None:
+            yield Prediction(f"weight words stored {' by '.join(_AXES[axis] for axis in order)}", cells)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from refsim.buffer import ByteKind, PackedBuffer
+from refsim.buffer import GUARD, ByteKind, PackedBuffer
 from refsim.bytediff.evidence import Evidence, Prediction, cells, hypothesis
 from refsim.bytediff.place import domain_points
-from refsim.bytediff.rerun import chained, each_input, rerun
+from refsim.bytediff.rerun import chained, each_input, has_weights, quantized, rerun
 from refsim.launch import Launch
 from refsim.tensor import TensorDesc
 
@@ -18,11 +18,15 @@ from refsim.tensor import TensorDesc
 def nothing_written(ev: Evidence) -> Iterator[Prediction]:
     """No invocation ran: the whole buffer holds what it was filled with."""
     for fill in ev.fills:
-        yield Prediction(f"every byte is {_shown(ev, fill)}", np.full_like(ev.want, fill))
+        fitted = fill != 0
+        yield Prediction(f"every byte is {_shown(ev, fill)}", np.full_like(ev.want, fill), fitted)
 
 
 def _shown(ev: Evidence, fill: int) -> str:
     return f"0x{fill & (0xFF if ev.desc.is_int8 else 0xFFFFFFFF):02X}"
+
+
+_FITTED = "everything from there on"
 
 
 @hypothesis("last tile missing")
@@ -41,6 +45,7 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
                     yield Prediction(
                         f"{name} >= {limit} of {ev.launch.domain[axis]} not computed ({what})",
                         _without_words(ev, missing, fill),
+                        fitted=what == _FITTED or fill != 0,
                     )
     yield from _scratch(ev, "its last words not computed", _drop_tails)
 
@@ -53,7 +58,7 @@ def _limits(ev: Evidence, launch: Launch, points: np.ndarray, axis: int) -> Iter
     yield max(launch.grid[axis] - 1, 0) * local * tile, "one workgroup short"
     differing = np.flatnonzero(ev.differing.reshape(len(points[axis]), -1).any(axis=1))
     if len(differing):
-        yield int(points[axis][differing].min()), "everything from there on"
+        yield int(points[axis][differing].min()), _FITTED
 
 
 def _without_words(ev: Evidence, missing: np.ndarray, fill: int) -> np.ndarray:
@@ -67,7 +72,7 @@ def _tail(ev: Evidence, fill: int) -> Iterator[Prediction]:
     if len(differing):
         fresh = ev.want.copy()
         fresh[differing[0] // 4 * 4 if ev.desc.is_int8 else differing[0] :] = fill
-        yield Prediction(f"everything from byte {differing[0]} on is {_shown(ev, fill)}", fresh)
+        yield Prediction(f"everything from byte {differing[0]} on is {_shown(ev, fill)}", fresh, True)
 
 
 @hypothesis("batch ignored")
@@ -115,7 +120,7 @@ def _overlaid(ev: Evidence, name: str, other: np.ndarray) -> Iterator[Prediction
         first, last = differing[0], differing[-1] + 1
         fresh = ev.want.copy()
         fresh[first:last] = other[first:last]
-        yield Prediction(f"the bytes of {name} from place {first} to {last - 1}", fresh)
+        yield Prediction(f"the bytes of {name} from place {first} to {last - 1}", fresh, True)
 
 
 def _scratch(ev: Evidence, what: str, change: Callable[[PackedBuffer], PackedBuffer]) -> Iterator[Prediction]:
@@ -192,9 +197,49 @@ def padding_leaked(ev: Evidence) -> Iterator[Prediction]:
         ):
             fresh = ev.want.copy()
             fresh[np.isin(ev.kinds, kinds)] = values[counts.argmax()]
-            yield Prediction(f"{what} holds {_shown(ev, int(values[counts.argmax()]))}", fresh)
+            yield Prediction(f"{what} holds {_shown(ev, int(values[counts.argmax()]))}", fresh, True)
+    if ev.launch is not None and has_weights(ev):
+        yield from _from_constants(ev)
     if ev.bound is not None and all(b.desc.is_int8 for b in ev.bound.inputs.values()):
         yield from _from_padding(ev)
+
+
+def _from_constants(ev: Evidence) -> Iterator[Prediction]:
+    """Lanes beyond the channels computed like channels, from what lies behind the constants."""
+    assert ev.bound is not None
+    call = ev.bound.call
+    channels = call.out.shape[call.op.channel_dim]
+    beyond = -channels % 4
+    if not beyond:
+        return
+    shape = list(ev.logical.shape)
+    axis = 1 if call.op.channel_dim == -3 else 3
+    shape[axis] = beyond
+    for what, fill in (
+        ("the last channel's constants again", None),
+        ("the guard words behind the constants", GUARD),
+    ):
+        consts: dict[str, np.ndarray | None] = {}
+        for name in ("weight_sums", "weight_scales", "bias"):
+            value = call.consts[name]
+            if value is None:
+                consts[name] = None
+            elif fill is None:
+                consts[name] = np.repeat(value[-1:], beyond)
+            else:
+                consts[name] = np.full(beyond, fill, np.int32).view(value.dtype)
+        with np.errstate(all="ignore"):
+            lanes = quantized(ev, np.zeros(shape, np.int64), consts)
+        fresh = ev.want.copy()
+        fresh[_lane_places(ev, axis, beyond)] = lanes
+        yield Prediction(f"padding lanes computed from {what}", fresh)
+
+
+def _lane_places(ev: Evidence, axis: int, beyond: int) -> np.ndarray:
+    """Cells of the lanes beyond the channels, shaped as the elements with that many channels."""
+    last = np.take(ev.places, [ev.places.shape[axis] - 1], axis)
+    steps = np.arange(1, beyond + 1).reshape([-1 if a == axis else 1 for a in range(4)])
+    return last + steps
 
 
 def _from_padding(ev: Evidence) -> Iterator[Prediction]:
@@ -242,7 +287,9 @@ def out_of_bounds(ev: Evidence) -> Iterator[Prediction]:
         if at != first and np.array_equal(ev.want[at : at + len(stretch)], stretch) and len(stretch) >= 4:
             fresh = ev.want.copy()
             fresh[first:last] = stretch
-            yield Prediction(
-                f"words {first // 4} to {last // 4 - 1} hold those that belong at word {at // 4}", fresh
-            )
-            return
+            detail = f"words {first // 4} to {last // 4 - 1} hold those that belong at word {at // 4}"
+            yield Prediction(detail, fresh, True)
+            break
+    words = ev.want.reshape(-1, 4)
+    for by in (1, -1, 2, -2, 4, -4):
+        yield Prediction(f"every word written {by:+d} words off", np.roll(words, by, 0).reshape(-1))

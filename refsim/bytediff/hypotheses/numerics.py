@@ -95,6 +95,9 @@ def relu_bound(ev: Evidence) -> Iterator[Prediction]:
     without = without_relu(ev)
     if without is None:
         return
+    if ev.bound.call.op.name == "q8ta_relu":
+        clipped = requantized_alone(ev, np.maximum(ev.arrays["x"], 0))
+        yield Prediction("max(q, 0) of the input instead of max(q, its zero point)", clipped)
     yield Prediction("max(q, 0) instead of max(q, zero point)", _at_least(ev, without, 0))
     zp = getattr(ev.bound.call.params, "in_zp", None)
     if zp is not None:
@@ -112,17 +115,16 @@ def without_relu(ev: Evidence) -> np.ndarray | None:
     if getattr(params, "activation", None) == "relu":
         return rerun(ev, params={"activation": "none"})
     if ev.bound.call.op.name == "q8ta_relu":
-        return requantized_alone(ev)
+        return requantized_alone(ev, ev.arrays["x"])
     return None
 
 
-def requantized_alone(ev: Evidence) -> np.ndarray | None:
-    """q8ta_relu without its maximum: the same as adding a tensor of zeros."""
+def requantized_alone(ev: Evidence, x: np.ndarray) -> np.ndarray:
+    """q8ta_relu of x without its maximum: the same as adding a tensor of zeros."""
     assert ev.bound is not None
     p = ev.bound.call.params
     add = OPS["q8ta_add"]
     params = add.params(p.in_scale, p.in_zp, p.in_scale, 0, p.out_scale, p.out_zp)
-    x = ev.arrays["x"]
     return ev.with_values(add.define(params, ev.bound.call.target, x, np.zeros_like(x)))
 
 

@@ -1,0 +1,156 @@
+"""A report as one self-contained HTML page: the buffer in physical and in logical order, and the causes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from refsim.buffer import ByteKind
+from refsim.bytediff.place import coordinates, domain_points
+from refsim.bytediff.report import Report
+from refsim.bytediff.text import COLUMNS, verdict
+from refsim.bytediff.text import cells as table_cells
+from refsim.errors import MissingDependencyError
+
+#: At most so many cells are drawn in each map; of a larger buffer, the stretch around the first difference.
+MOST_CELLS = 12_000
+CELL = 11  # pixels of a cell, its gap included
+ROW_WORDS = 12  # words of a row of the physical map, about; rows are whole blocks
+
+#: Class of a cell by (differs, kind, compared); colours are in the template.
+_CLASSES = {ByteKind.VALUE: "v", ByteKind.LANE: "l", ByteKind.WORD: "w"}
+
+
+@dataclass(frozen=True)
+class Map:
+    """One drawing: its cells as SVG, its size, and what it shows."""
+
+    svg: str
+    width: int
+    height: int
+    caption: str
+
+
+def render(report: Report) -> str:
+    """The page. MissingDependencyError without jinja2."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError(
+            "html report", "jinja2 is not installed", need="pip install jinja2"
+        ) from error
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    source = (
+        files("refsim.bytediff").joinpath("templates").joinpath("report.html").read_text(encoding="utf-8")
+    )
+    drawn = _drawn(report)
+    return environment.from_string(source).render(
+        report=report,
+        verdict=verdict(report),
+        columns=COLUMNS,
+        rows=[table_cells(d) for d in report.differences],
+        physical=_physical(report, drawn),
+        logical=_logical(report, drawn),
+        # "<" would let a string end the script element
+        data=json.dumps(_data(report, drawn), separators=(",", ":")).replace("<", "\\u003c"),
+        partial=None if len(drawn) == len(report.evidence.want) else (int(drawn[0]), int(drawn[-1])),
+        total=len(report.evidence.want),
+        unit="bytes" if report.desc.is_int8 else "words",
+    )
+
+
+def _drawn(report: Report) -> np.ndarray:
+    """The cells that are drawn: all, or whole blocks around the first difference."""
+    total = len(report.evidence.want)
+    if total <= MOST_CELLS:
+        return np.arange(total)
+    differing = np.flatnonzero(report.evidence.differing)
+    first = int(differing[0]) if len(differing) else 0
+    block = report.desc.layout.block_numel
+    begin = max(0, min(first - MOST_CELLS // 4, total - MOST_CELLS)) // block * block
+    return np.arange(begin, min(total, begin + MOST_CELLS))
+
+
+def _class(report: Report, cell: int) -> str:
+    ev = report.evidence
+    name = _CLASSES[ByteKind(int(ev.kinds[cell]))]
+    if not ev.compared[cell]:
+        return f"{name} u"
+    return f"{name} d" if ev.differing[cell] else name
+
+
+def _cells(report: Report, cells: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> Iterator[str]:
+    """A square per cell; ``data-i`` is its number, which the script looks up."""
+    for cell, x, y in zip(cells.tolist(), xs.tolist(), ys.tolist(), strict=True):
+        yield f'<rect x="{x}" y="{y}" class="{_class(report, cell)}" data-i="{cell}"/>'
+
+
+def _physical(report: Report, drawn: np.ndarray) -> Map:
+    """Bytes as they lie in memory: words of four lanes, blocks set apart."""
+    numel = report.desc.layout.block_numel
+    lanes = 4 if report.desc.is_int8 else 1
+    per_row = max(1, ROW_WORDS * 4 // max(numel, lanes)) * max(numel, lanes)
+    place = drawn - drawn[0]
+    column, row = place % per_row, place // per_row
+    gaps = column // lanes * 2 + column // max(numel, lanes) * 4
+    xs, ys = column * CELL + gaps, row * (CELL + 3)
+    width = int(xs.max()) + CELL if len(xs) else 0
+    caption = f"physical order: {per_row // lanes} words a row, {numel // lanes or 1} words a block"
+    return Map("".join(_cells(report, drawn, xs, ys)), width, int(ys.max(initial=0)) + CELL, caption)
+
+
+def _logical(report: Report, drawn: np.ndarray) -> Map:
+    """Elements by coordinate: a plane of rows and columns for each channel, batches below each other."""
+    desc = report.desc
+    w_size, h_size, c_size, n_size = desc.sizes_whcn
+    n, c, h, w = (along[drawn] for along in coordinates(desc))
+    inside = (w < w_size) & (h < h_size) & (c < c_size) & (n < n_size)
+    cells, n, c, h, w = drawn[inside], n[inside], c[inside], h[inside], w[inside]
+    planes = n * c_size + c
+    used, place = np.unique(planes, return_inverse=True)
+    across = max(1, min(len(used), 48 // (w_size + 1)))
+    xs = (place % across) * (w_size * CELL + CELL) + w * CELL
+    ys = (place // across) * (h_size * CELL + 2 * CELL) + h * CELL + CELL
+    labels = "".join(
+        f'<text x="{i % across * (w_size * CELL + CELL)}" y="{i // across * (h_size * CELL + 2 * CELL) + CELL - 3}">'
+        f"n{plane // c_size} c{plane % c_size}</text>"
+        for i, plane in enumerate(used.tolist())
+    )
+    width = across * (w_size * CELL + CELL)
+    height = -(-len(used) // across) * (h_size * CELL + 2 * CELL)
+    caption = f"logical order: {h_size} x {w_size} planes, one per channel"
+    return Map(labels + "".join(_cells(report, cells, xs, ys)), width, height, caption)
+
+
+def _data(report: Report, drawn: np.ndarray) -> dict[str, Any]:
+    """What the script shows of a cell under the pointer; arrays over the drawn cells."""
+    ev = report.evidence
+    n, c, h, w = (along[drawn].tolist() for along in coordinates(report.desc))
+    found: dict[str, Any] = {
+        "first": int(drawn[0]) if len(drawn) else 0,
+        "width": 1 if report.desc.is_int8 else 4,
+        "block": report.desc.layout.block_numel,
+        "n": n, "c": c, "h": h, "w": w,
+        "expected": _values(ev.expected.data[drawn]),
+        "actual": _values(ev.actual.data[drawn]),
+        "kind": ev.kinds[drawn].tolist(),
+    }  # fmt: skip
+    if ev.launch is not None:
+        words = drawn // (4 if report.desc.is_int8 else 1)
+        points = [axis[words] for axis in domain_points(ev.launch)]
+        groups, invocations = ev.launch.invocation(points)
+        found["workgroup"] = np.stack(groups, 1).tolist()
+        found["invocation"] = np.stack(invocations, 1).tolist()
+    return found
+
+
+def _values(array: np.ndarray) -> list[Any]:
+    """JSON has no NaN and no infinities."""
+    if array.dtype == np.int8:
+        return list(array.tolist())
+    return [value if np.isfinite(value) else str(value) for value in array.tolist()]

@@ -1,0 +1,54 @@
+"""The kinds of bugs that really happened in packed int8 and quantized GPU kernels, and where they were seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One kind: a short id, what went wrong, and a report of it."""
+
+    id: str
+    what: str
+    seen: str
+
+
+_ROWS = (
+    Bug("G1", "addmm's arguments read in mm's order", "executorch#17567"),
+    Bug("G2", "a chained linear takes its producer's input scale and zero point", "executorch#17567"),
+    Bug("G3", "only the first operand of an add replaced by its quantized form", "executorch#15746"),
+    Bug("G4", "an output found by counting arguments from the front", "executorch#16186"),
+    Bug(
+        "G5",
+        "relu between add and quantize dropped though the zero point is above -128",
+        "ET-VK's binary pattern",
+    ),
+    Bug("G6", "an operator serialized that no kernel exists for", "executorch#22429"),
+    Bug("P1", "weight sums over the wrong dimension", "executorch#17504"),
+    Bug("P2", "sums, scales or bias not padded to 4: a read past the end", "executorch#17505"),
+    Bug("P3", "a transposed block that square shapes hide", "tvm#4038"),
+    Bug("P4", "bytes within a word in the wrong order", "executorch#6200"),
+    Bug("P5", "int8 read as uint8: wrong for negative values", "executorch#20491"),
+    Bug("P6", "padding lanes leak", "executorch#17849"),
+    Bug("P7", "batch index fixed at 0", "ET-VK's conv kernels"),
+    Bug("I1", "dispatch grid floored instead of rounded up: the last tile is missing", "mlx#4250"),
+    Bug("I2", "stride and dilation exchanged, or only one honoured", "executorch#7628"),
+    Bug("I3", "H and W exchanged in stride, padding or kernel size", "common"),
+    Bug("I4", "underflow gives zero workgroups: nothing is written", "executorch#17707"),
+    Bug("I5", "a stale constant of the call before", "executorch#18558"),
+    Bug("I6", "an out-of-bounds write that lands in a neighbour", "llama.cpp#29039"),
+    Bug("N1", "ties away from zero, or truncation, instead of ties to even", "onnxruntime#25045"),
+    Bug("N2", "image border padded with 0 instead of the zero point", "tvm#4807"),
+    Bug("N3", "zero point folded twice, or not at all", "onnxruntime#27325"),
+    Bug("N4", "clamp before the zero point is added", "class of N3"),
+    Bug("N5", "relu bound taken as 0 in the quantized domain", "class of N3"),
+    Bug("N6", "fused multiply-add where two roundings were meant", "device dependent"),
+    Bug("N7", "alpha of add ignored", "ET-VK's q8ta_add kernel"),
+    Bug("N8", "packed dot product treats one operand as unsigned", "DirectXShaderCompiler#6097"),
+    Bug("S1", "a missing barrier", "executorch#17309"),
+    Bug("S2", "shared memory reduced over one element too few", "llama.cpp#12722"),
+    Bug("S3", "a buffer reused while still read", "executorch#20915"),
+)
+
+BUGS = {bug.id: bug for bug in _ROWS}

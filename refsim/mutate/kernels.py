@@ -1,0 +1,177 @@
+"""Bugs seeded into the model kernels, the launches and the CPU executor."""
+
+# ruff: noqa: E501  (anchors are quoted as they stand in the sources)
+
+from __future__ import annotations
+
+from refsim.mutate.mutant import Mutant, edit
+
+_OPS = "refsim/ops/"
+_INDEX, _LANES, _QMATH = "refsim/index.py", "refsim/lanes.py", "refsim/qmath.py"
+_EPILOGUE, _CONV, _MODEL = _OPS + "_epilogue.py", _OPS + "_conv.py", "refsim/cpu/model.py"
+_GENERAL, _DW, _PW = _OPS + "q8ta_conv2d_general.py", _OPS + "q8ta_conv2d_dw.py", _OPS + "q8ta_conv2d_pw.py"
+_TRANSPOSED, _IM2COL = _OPS + "q8ta_conv2d_transposed.py", _OPS + "q8ta_im2col.py"
+_ADD, _RELU, _CLONE = _OPS + "q8ta_add.py", _OPS + "q8ta_relu.py", _OPS + "q8ta_clone.py"
+
+GENERAL, DW, PW, IM2COL = "q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_pw", "q8ta_conv2d_im2col"
+
+# fmt: off
+MUTANTS: tuple[Mutant, ...] = (
+    # --- constants ---------------------------------------------------------------------------------------
+    Mutant("cpu-P1-dw", "P1", DW, ("weight sums over the wrong dimension",), (
+        edit(_DW, "epilogue.per_channel(params, weight.sum((0, 1)),",
+             "epilogue.per_channel(params, np.resize(weight.sum((1, 2)), channels),"),), drawn=True),
+    Mutant("cpu-P1-rows", "P1", "q8ta_linear", ("weight sums over the wrong dimension",), (
+        edit(_EPILOGUE, "weight.astype(np.int64).sum(1), k, features",
+             "np.resize(weight.astype(np.int64).sum(0), out), k, features"),), drawn=True),
+    Mutant("cpu-P2-conv", "P2", GENERAL, ("padding leaked",), (
+        edit(_EPILOGUE, "if oc + k < channels:", "if True:"),
+        edit(_EPILOGUE, "weight_scale, b = as_f32(scales[oc + k]),", "weight_scale, b = as_f32(scales[min(oc + k, channels - 1)]),"),
+        edit(_EPILOGUE, "as_f32(bias[min(oc + k, bias.size - 1)])", "as_f32(bias[min(oc + k, min(channels, bias.size) - 1)])"),
+        edit(_EPILOGUE, "q = int_epilogue(acc[k], sums[oc + k],", "q = int_epilogue(acc[k], sums[min(oc + k, channels - 1)],"),
+        edit(_EPILOGUE, "q = float_epilogue(acc[k], sums[oc + k],", "q = float_epilogue(acc[k], sums[min(oc + k, channels - 1)],"),)),
+    Mutant("cpu-P2-tail", "P2", "q8ta_linear", ("channel constants misplaced",), (
+        edit(_EPILOGUE, "padded[: len(values)] = values", "padded[: len(values) // 4 * 4] = values[: len(values) // 4 * 4]"),)),
+    # --- addresses ---------------------------------------------------------------------------------------
+    Mutant("cpu-P3-block", "P3", "q8ta_clone", ("block transposed",), (
+        edit(_INDEX, "return outer % outer_block(hashed) * inner_block(hashed) + inner % inner_block(hashed)",
+             "return inner % inner_block(hashed) * outer_block(hashed) + outer % outer_block(hashed)"),)),
+    Mutant("cpu-P3-weight", "P3", GENERAL, ("weights in another order", "block transposed"), (
+        edit(_EPILOGUE, "padded.view(np.int32).transpose(1, 2, 0)", "padded.view(np.int32).transpose(1, 0, 2)"),)),
+    Mutant("cpu-P3-tile", "P3", PW, ("block transposed",), (
+        edit(_EPILOGUE, "return np.ascontiguousarray(padded.view(np.int32).transpose(1, 2, 0)).reshape(-1)",
+             "blocks = padded.reshape(align4(out) // 4, 4, taps, -1, 4).swapaxes(1, 4)\n"
+             "    packed = np.ascontiguousarray(blocks).reshape(padded.shape).view(np.int32)\n"
+             "    return np.ascontiguousarray(packed.transpose(1, 2, 0)).reshape(-1)"),)),
+    Mutant("cpu-P3-layout", "P3", "q8ta_relu", ("another layout's strides",), (
+        edit(_RELU, "index.word_idx(push, X, x_hash, w, h, c, n)", "index.word_idx(push, X, out_hash, w, h, c, n)"),)),
+    Mutant("cpu-P4-read", "P4", "q8ta_relu", ("byte order",), (
+        edit(_LANES, "return (((word >> (8 * k)) & 255) ^ 128) - 128", "return (((word >> (24 - 8 * k)) & 255) ^ 128) - 128"),)),
+    Mutant("cpu-P4-write", "P4", GENERAL, ("byte order",), (
+        edit(_LANES, "return word | (np.int64(q) & 255) << (8 * k)", "return word | (np.int64(q) & 255) << (24 - 8 * k)"),)),
+    Mutant("cpu-P4-weight", "P4", "q8ta_linear_gemv", ("byte order",), (
+        edit(_EPILOGUE, "padded.view(np.int32).transpose(1, 2, 0)", "padded.view(np.int32).byteswap().transpose(1, 2, 0)"),)),
+    Mutant("cpu-P4-rotated", "P4", "q8ta_clone", ("lanes rotated",), (
+        edit(_CLONE, "lane(x_words[at // 4], at % 4)", "lane(x_words[at // 4], (at + 1) % 4)"),)),
+    Mutant("cpu-P5-add", "P5", "q8ta_add", ("unsigned lanes",), (
+        edit(_LANES, "return (((word >> (8 * k)) & 255) ^ 128) - 128", "return (word >> (8 * k)) & 255"),)),
+    Mutant("cpu-P5-dequantize", "P5", "q8ta_dequantize", ("unsigned lanes",), (
+        edit(_LANES, "return (((word >> (8 * k)) & 255) ^ 128) - 128", "return (word >> (8 * k)) & 255"),)),
+    Mutant("cpu-P6-relu", "P6", "q8ta_relu", ("padding leaked",), (
+        edit(_RELU, "for k in range(lanes):", "for k in range(4):"),)),
+    Mutant("cpu-P6-add", "P6", "q8ta_add", ("padding leaked",), (
+        edit(_ADD, "for k in range(lanes):", "for k in range(4):"),)),
+    Mutant("cpu-P6-conv", "P6", GENERAL, ("padding leaked",), (
+        edit(_EPILOGUE, "        q = zp\n", "        q = 0\n"),)),
+    Mutant("cpu-P7-write", "P7", GENERAL, ("batch ignored",), (
+        edit(_GENERAL, "oh, n = row % push[OUT + 1], row // push[OUT + 1]", "oh, n = row % push[OUT + 1], 0"),)),
+    Mutant("cpu-P7-read", "P7", PW, ("batch ignored",), (
+        edit(_PW, "4 * group * push[IC4], n)", "4 * group * push[IC4], 0)"),)),
+    Mutant("cpu-P7-operand", "P7", "q8ta_add", ("batch ignored",), (
+        edit(_ADD, "word_b = b[index.word_idx(push, B, b_hash, w, h, c, n)]", "word_b = b[index.word_idx(push, B, b_hash, w, h, c, 0)]"),)),
+    Mutant("cpu-P7-row", "P7", "q8ta_linear", ("batch ignored",), (
+        edit(_OPS + "q8ta_linear.py", "c, n = plane % push[OUT + 2], plane // push[OUT + 2]", "c, n = plane % push[OUT + 2], 0"),)),
+    # --- launches ----------------------------------------------------------------------------------------
+    *(Mutant(f"cpu-I1-{op}", "I1", op, ("last tile missing",), (
+        edit("refsim/launch.py", "                -(-extent // (local * tile))\n", "                max(1, extent // (local * tile))\n"),))
+      for op in ("q8ta_add", GENERAL, DW, "q8ta_linear", "q8ta_conv2d_transposed", IM2COL)),
+    Mutant("cpu-I2-exchanged", "I2", GENERAL, ("stride or dilation",), (
+        edit(_CONV, "        p.stride,\n", "        p.dilation,\n"),
+        edit(_CONV, "        p.padding,\n        p.dilation,\n", "        p.padding,\n        p.stride,\n"),)),
+    Mutant("cpu-I2-half", "I2", DW, ("stride or dilation",), (
+        edit(_DW, "iw = ow * push[STRIDE + 1]", "iw = ow * push[STRIDE]"),)),
+    Mutant("cpu-I2-dilation", "I2", IM2COL, ("stride or dilation",), (
+        edit(_IM2COL, "ih = oh * push[STRIDE] - push[PADDING] + i * push[DILATION]", "ih = oh * push[STRIDE] - push[PADDING] + i"),)),
+    Mutant("cpu-I3-stride", "I3", GENERAL, ("H and W exchanged",), (
+        edit(_CONV, "        p.stride,\n", "        p.stride[::-1],\n"),)),
+    Mutant("cpu-I3-padding", "I3", DW, ("H and W exchanged",), (
+        edit(_CONV, "        p.padding,\n", "        p.padding[::-1],\n"),)),
+    Mutant("cpu-I3-kernel", "I3", GENERAL, ("H and W exchanged", "weights in another order"), (
+        edit(_CONV, "        p.kernel_size,\n", "        p.kernel_size[::-1],\n"),)),
+    Mutant("cpu-I3-all", "I3", "q8ta_conv2d_transposed", ("H and W exchanged",), (
+        edit(_CONV, "        p.kernel_size,\n", "        p.kernel_size[::-1],\n"),
+        edit(_CONV, "        p.stride,\n", "        p.stride[::-1],\n"),
+        edit(_CONV, "        p.padding,\n", "        p.padding[::-1],\n"),)),
+    Mutant("cpu-I3-shuffle", "I3", "q8ta_pixel_shuffle", ("H and W exchanged",), (
+        edit(_OPS + "q8ta_pixel_shuffle.py", "kc * r * r + kh % r * r + kw % r", "kc * r * r + kw % r * r + kh % r"),)),
+    Mutant("cpu-I4-add", "I4", "q8ta_add", ("nothing written",), (
+        edit("refsim/launch.py", "                -(-extent // (local * tile))\n", "                extent // (local * tile)\n"),)),
+    Mutant("cpu-I5-add", "I5", "q8ta_add", ("stale constant",), (
+        edit(_MODEL, "        kernel((z, y, x), spec, push,",
+             "        push[24:] = _FIRST.setdefault((launch.shader, launch.domain), push[24:].copy())\n"
+             "        kernel((z, y, x), spec, push,"),
+        edit(_MODEL, "class ModelExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass ModelExecutor(Executor):"),), twin="before"),
+    Mutant("cpu-I5-conv", "I5", GENERAL, ("stale constant",), (
+        edit(_MODEL, "        kernel((z, y, x), spec, push,",
+             "        push[26:] = _FIRST.setdefault((launch.shader, launch.domain), push[26:].copy())\n"
+             "        kernel((z, y, x), spec, push,"),
+        edit(_MODEL, "class ModelExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass ModelExecutor(Executor):"),), twin="before"),
+    Mutant("cpu-I6-conv", "I6", GENERAL, ("write out of bounds", "behind the buffer"), (
+        edit(_GENERAL, "        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)\n",
+             "        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)\n        if to == out.size - 1:\n            to += 1\n"),)),
+    Mutant("cpu-I6-linear", "I6", "q8ta_linear", ("write out of bounds", "behind the buffer", "before the buffer"), (
+        edit(_OPS + "q8ta_linear.py", "index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n)", "index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n) + 1"),)),
+    # --- numerics ----------------------------------------------------------------------------------------
+    Mutant("cpu-N1-away", "N1", GENERAL, ("tie rule",), (
+        edit(_QMATH, "    return np.rint(y)\n", "    return np.trunc(y + np.copysign(np.float32(0.5), y))\n"),)),
+    Mutant("cpu-N1-up", "N1", "q8ta_add", ("tie rule",), (
+        edit(_QMATH, "    return np.rint(y)\n", "    return np.floor(y + np.float32(0.5))\n"),)),
+    Mutant("cpu-N1-truncated", "N1", "q8ta_linear", ("truncation",), (
+        edit(_QMATH, "    return np.rint(y)\n", "    return np.trunc(y)\n"),)),
+    Mutant("cpu-N1-quantize", "N1", "q8ta_quantize", ("tie rule",), (
+        edit(_QMATH, "    return np.rint(y)\n", "    return np.trunc(y + np.copysign(np.float32(0.5), y))\n"),)),
+    *(Mutant(f"cpu-N2-{op}", "N2", op, ("border padded with 0",), (edit(file, anchor, anchor.replace("push[IN_ZP]", "0")),))
+      for op, file, anchor in (
+        (GENERAL, _GENERAL, "border = splat(push[IN_ZP])"), (DW, _DW, "border = splat(push[IN_ZP])"),
+        ("q8ta_conv2d_transposed", _TRANSPOSED, "border = splat(push[IN_ZP])"), (IM2COL, _IM2COL, "word = splat(push[IN_ZP])"),
+      )),
+    Mutant("cpu-N3-missing", "N3", "q8ta_linear", ("zero point not folded",), (
+        edit(_EPILOGUE, "acc - np.int64(in_zp) * wsum", "acc"),)),
+    Mutant("cpu-N3-twice", "N3", IM2COL, ("zero point folded twice",), (
+        edit(_EPILOGUE, "acc - np.int64(in_zp) * wsum", "acc - 2 * np.int64(in_zp) * wsum"),)),
+    Mutant("cpu-N3-float", "N3", DW, ("zero point not folded",), (
+        edit(_EPILOGUE, "t = mul_add(-f32(wsum), f32(in_zp), f32(acc), flags)", "t = f32(acc)"),)),
+    Mutant("cpu-N3-added", "N3", GENERAL, ("zero point folded twice",), (
+        edit(_EPILOGUE, "t = mul_add(-f32(wsum), f32(in_zp), f32(acc), flags)", "t = mul_add(f32(wsum), f32(in_zp), f32(acc), flags)"),)),
+    Mutant("cpu-N3-operand", "N3", "q8ta_add", ("zero point not folded",), (
+        edit(_ADD, "addend = f32(qb - b_zp) * b_scale", "addend = f32(qb) * b_scale"),)),
+    Mutant("cpu-N3-output", "N3", "q8ta_relu", ("zero point not folded",), (
+        edit(_QMATH, "return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)", "return np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH))"),)),
+    Mutant("cpu-N4-wraps", "N4", "q8ta_linear", ("clamp order",), (
+        edit(_QMATH, "low, high = np.float32(-128 - zp), np.float32(127 - zp)", "low, high = _LOW, _HIGH"),)),
+    Mutant("cpu-N4-again", "N4", "q8ta_add", ("clamp order",), (
+        edit(_QMATH, "return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)",
+             "return min(max(np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH)) + np.int32(zp), -128), 127)"),)),
+    Mutant("cpu-N5-conv", "N5", GENERAL, ("relu bound",), (
+        edit(_EPILOGUE, "        t = np.maximum(t, np.float32(0.0))\n", "        return max(requant(t, inv, zp, flags & 255), 0)\n"),)),
+    Mutant("cpu-N5-relu", "N5", "q8ta_relu", ("relu bound",), (
+        edit(_RELU, "return np.maximum(f32(q - in_zp) * in_scale, np.float32(0.0))", "return f32(max(q, 0) - in_zp) * in_scale"),)),
+    Mutant("cpu-N5-dropped", "N5", "q8ta_linear", ("relu dropped or added",), (
+        edit(_EPILOGUE, "    if flags & RELU:\n        t =", "    if flags & RELU and False:\n        t ="),)),
+    *(Mutant(f"cpu-N6-{op}", "N6", op, ("fused multiply-add",), (
+        edit(_QMATH, "    if flags & CONTRACT:\n        return fused", "    if True:\n        return fused"),))
+      for op in ("q8ta_add", DW, "q8ta_linear")),
+    Mutant("cpu-N7-add", "N7", "q8ta_add", ("alpha ignored",), (
+        edit(_ADD, "        addend = alpha * addend\n", "        addend = addend * np.float32(1.0)\n"),)),
+    Mutant("cpu-N8-data", "N8", PW, ("unsigned lanes",), (
+        edit(_LANES, "        lane(a, 0) * lane(b, 0) + lane(a, 1) * lane(b, 1) + lane(a, 2) * lane(b, 2) + lane(a, 3) * lane(b, 3)\n",
+             "        (a & 255) * lane(b, 0) + (a >> 8 & 255) * lane(b, 1) + (a >> 16 & 255) * lane(b, 2) + (a >> 24 & 255) * lane(b, 3)\n"),)),
+    Mutant("cpu-N8-weights", "N8", "q8ta_linear", ("unsigned lanes",), (
+        edit(_LANES, "        lane(a, 0) * lane(b, 0) + lane(a, 1) * lane(b, 1) + lane(a, 2) * lane(b, 2) + lane(a, 3) * lane(b, 3)\n",
+             "        lane(a, 0) * (b & 255) + lane(a, 1) * (b >> 8 & 255) + lane(a, 2) * (b >> 16 & 255) + lane(a, 3) * (b >> 24 & 255)\n"),)),
+    # --- order of work -----------------------------------------------------------------------------------
+    Mutant("cpu-S1-scratch", "S1", IM2COL, ("stale or foreign buffer",), (
+        edit("refsim/executor.py", "            buffers[step.output] = result.words\n",
+             "            buffers[step.output] = result.words * 0 if step.output != \"out\" else result.words\n"),)),
+    Mutant("cpu-S2-linear", "S2", "q8ta_linear", ("reduction too short",), (
+        edit(_OPS + "q8ta_linear.py", "for _ in range(push[K4]):", "for _ in range(push[K4] - 1):"),)),
+    Mutant("cpu-S2-pw", "S2", PW, ("reduction too short",), (
+        edit(_PW, "for _ in range(push[IC4]):", "for _ in range(push[IC4] - 1):"),)),
+    Mutant("cpu-S2-lane", "S2", "q8ta_linear_gemv", ("reduction too short",), (
+        edit(_LANES, " + lane(a, 3) * lane(b, 3)", ""),)),
+    Mutant("cpu-S3-pool", "S3", "q8ta_relu", ("stale or foreign buffer",), (
+        edit(_MODEL, "        out = PackedBuffer(launch.out)\n",
+             "        out = _POOL.setdefault(launch.out, PackedBuffer(launch.out))\n        out.words[:] = 0\n"),
+        edit(_MODEL, "class ModelExecutor(Executor):", "_POOL: dict = {}\n\n\nclass ModelExecutor(Executor):"),), twin="after"),
+)
+# fmt: on
