@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim import index
 from refsim.errors import RawBufferError, ShapeError
-from refsim.layout import Layout
+from refsim.layout import C, H, Layout, N, W
 from refsim.tensor import TensorDesc
 
 GUARD_WORDS = 16
@@ -37,6 +37,36 @@ def offsets(desc: TensorDesc) -> np.ndarray:
         c[None, :, None, None],
         n[:, None, None, None],
     )
+
+
+def blocks_view(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
+    """A buffer's elements in logical order, (N, blocks of C, C in a block, H..., H..., W..., W...), without a copy.
+
+    Merging each pair of dims but the first gives the padded NCHW array. It follows from the layout's row alone, as
+    `offsets` does, and moves whole runs where `offsets` would gather.
+    """
+    layout = desc.layout
+    order = layout.dim_order
+    stored = [desc.blocks_whcn[dim] for dim in order] + [layout.outer_block, layout.inner_block]
+    grid = data.reshape(stored)
+    grid = grid[..., None]  # the dim without blocks gets a block of one element
+    within = {layout.outer: 4, layout.inner: 5}
+    return grid.transpose(order.index(N), *(at for d in (C, H, W) for at in (order.index(d), within.get(d, 6))))
+
+
+def unpacked(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
+    """The logical array, in the tensor's own rank, of a buffer's elements."""
+    view = blocks_view(desc, data)
+    w, h, c, n = desc.sizes_whcn
+    whole = view.reshape(_padded(view))  # a copy, unless the buffer is in logical order already
+    found = np.ascontiguousarray(whole[:n, :c, :h, :w]).reshape(desc.shape)
+    return found.copy() if np.may_share_memory(found, data) else found
+
+
+def _padded(view: np.ndarray) -> tuple[int, int, int, int]:
+    """NCHW sizes with padding, of what `blocks_view` gives."""
+    n, c, c_block, h, h_block, w, w_block = view.shape
+    return (n, c * c_block, h * h_block, w * w_block)
 
 
 def byte_kinds(desc: TensorDesc) -> np.ndarray:
@@ -91,11 +121,15 @@ class PackedBuffer:
         buffer = cls(desc)
         if array.dtype != buffer.data.dtype:
             raise RawBufferError(f"pack to {desc}", "wrong dtype", got=array.dtype, need=buffer.data.dtype)
-        if (lane or word) and desc.is_int8:
-            fill = np.array([0, lane, word], np.int8)
-            buffer.data[:] = fill[byte_kinds(desc)]
         w, h, c, n = desc.sizes_whcn
-        buffer.data[offsets(desc)] = array.reshape(n, c, h, w)
+        view = blocks_view(desc, buffer.data)
+        whole = np.zeros(_padded(view), array.dtype)
+        whole[:n, :c, :h, :w] = array.reshape(n, c, h, w)
+        view[...] = whole.reshape(view.shape)
+        if (lane or word) and desc.is_int8:
+            kinds = byte_kinds(desc)
+            buffer.data[kinds == ByteKind.LANE] = lane
+            buffer.data[kinds == ByteKind.WORD] = word
         return buffer
 
     @classmethod
@@ -121,7 +155,7 @@ class PackedBuffer:
 
     def unpack(self) -> np.ndarray:
         """The logical array, in the tensor's own rank."""
-        return self.data[offsets(self.desc)].reshape(self.desc.shape)
+        return unpacked(self.desc, self.data)
 
     def kinds(self) -> np.ndarray:
         """ByteKind of each byte; see `byte_kinds`."""
