@@ -51,7 +51,9 @@ def blocks_view(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
     grid = data.reshape(stored)
     grid = grid[..., None]  # the dim without blocks gets a block of one element
     within = {layout.outer: 4, layout.inner: 5}
-    return grid.transpose(order.index(N), *(at for d in (C, H, W) for at in (order.index(d), within.get(d, 6))))
+    return grid.transpose(
+        order.index(N), *(at for d in (C, H, W) for at in (order.index(d), within.get(d, 6)))
+    )
 
 
 def unpacked(desc: TensorDesc, data: np.ndarray) -> np.ndarray:

@@ -47,6 +47,7 @@ class Model:
     graphs: Mapping[int, Graph]
     plan: program.Plan | None = None
     container: pte.Pte | None = field(default=None, compare=False)
+    _runners: dict[str, Executor] = field(default_factory=dict, compare=False, repr=False)
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """(delegate number, node) in execution order."""
@@ -79,12 +80,20 @@ class Model:
         ``observe`` is called after each node of a delegate, with its buffers. Raises ShapeError for inputs
         that do not fit, UnknownOperatorError for a float operator without an implementation.
         """
-        runner = executor_named(executor) if isinstance(executor, str) else executor
+        runner = self._named(executor) if isinstance(executor, str) else executor
         arrays = self._check(inputs)
         if self.plan is None:
             ((number, graph),) = self.graphs.items()
             return run_graph(graph, arrays, runner, number, observe)
         return _run_plan(self, self.plan, arrays, runner, observe)
+
+    def _named(self, name: str) -> Executor:
+        """An executor by name; the CPU's stays with the model, with what it has prepacked."""
+        if not name.startswith("cpu"):
+            return executor_named(name)
+        if name not in self._runners:
+            self._runners[name] = executor_named(name)
+        return self._runners[name]
 
     def _check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         wanted = self.input_shapes()
@@ -139,6 +148,17 @@ def run_graph(
     session = executor.session(graph)
     if session is not None:
         return session.run(inputs, number, observe)
+    return run_nodes(graph, inputs, executor, number, observe)
+
+
+def run_nodes(
+    graph: Graph,
+    inputs: Sequence[np.ndarray],
+    executor: Executor,
+    number: int = 0,
+    observe: Observer | None = None,
+) -> list[np.ndarray]:
+    """The same, node by node, each value in a buffer of its own."""
     values: dict[int, PackedBuffer | np.ndarray] = {
         tensor.id: tensor.data for tensor in graph.tensors.values() if tensor.data is not None
     }
@@ -163,14 +183,21 @@ def run_node(
         buffers = {name: values[value] for name, value in node.inputs.items()}
         return {node.outputs[0]: executor.run_prepared(node.prepared, buffers)}  # type: ignore[arg-type]
     where = f"{graph.where}: {node}"
-    operator = aten.find(node.name, where)
-    args = [_argument(graph, values, arg) for arg in node.args]
-    results = operator.run(args, where)
-    if len(results) < len(node.outputs):
-        raise GraphError(where, "gives fewer results", got=len(results), need=len(node.outputs))
     return {
-        value: stored(graph, value, array, where) for value, array in zip(node.outputs, results, strict=False)
+        value: stored(graph, value, array, where) for value, array in results(graph, node, values).items()
     }
+
+
+def results(
+    graph: Graph, node: Node, values: Mapping[int, PackedBuffer | np.ndarray]
+) -> dict[int, np.ndarray]:
+    """What a float node computes, by value id, as logical arrays."""
+    where = f"{graph.where}: {node}"
+    operator = aten.find(node.name, where)
+    found = operator.run([_argument(graph, values, arg) for arg in node.args], where)
+    if len(found) < len(node.outputs):
+        raise GraphError(where, "gives fewer results", got=len(found), need=len(node.outputs))
+    return dict(zip(node.outputs, found, strict=False))
 
 
 def _argument(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], arg: Any) -> Any:

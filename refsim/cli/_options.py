@@ -68,6 +68,16 @@ def output_option(what: str, required: bool = True) -> Callable[[F], F]:
     return click.option("--output", "-o", metavar="FILE", required=required, help=f"Where to write {what}.")
 
 
+def threads_option(function: F) -> F:
+    return click.option(
+        "--threads",
+        type=click.IntRange(1, 1024),
+        default=1,
+        show_default=True,
+        help="Threads of the cpu executor; they change no byte.",
+    )(function)
+
+
 def executors_option(function: F) -> F:
     return click.option(
         "--executor",

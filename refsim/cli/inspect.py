@@ -10,8 +10,9 @@ import click
 
 from refsim.cli._execute import kernels, operator_name
 from refsim.cli._main import SAME
-from refsim.cli._options import json_option
+from refsim.cli._options import json_option, threads_option
 from refsim.cli._output import print_json, print_table, shape_text
+from refsim.cli._plan import show_plan
 from refsim.dump import value_name
 from refsim.graph import Graph, Node, Ref, Tensor
 from refsim.model import Model, load
@@ -23,13 +24,21 @@ COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout",
 @click.command("inspect")
 @click.argument("file")
 @click.option("--graph", "as_dot", is_flag=True, help="Print the graph as DOT, for dot -Tsvg.")
+@click.option(
+    "--plan", "as_plan", is_flag=True, help="Print how the cpu executor computes it: kernels, memory."
+)
+@threads_option
 @json_option
-def command(file: str, as_dot: bool, as_json: bool) -> int:
+def command(file: str, as_dot: bool, as_plan: bool, threads: int, as_json: bool) -> int:
     """Describe FILE, a .pte or a delegate blob, as it would be executed: layouts are resolved."""
     model = load(file)
     if as_json and as_dot:
         raise click.UsageError("--graph and --json exclude each other")
-    if as_dot:
+    if as_plan and as_dot:
+        raise click.UsageError("--graph and --plan exclude each other")
+    if as_plan:
+        show_plan(file, model, threads, as_json)
+    elif as_dot:
         for line in dot(model):
             click.echo(line)
     elif as_json:

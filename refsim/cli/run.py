@@ -12,7 +12,7 @@ from refsim import arrays, atomic
 from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._execute import COLUMNS, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import executors_option, json_option, output_option
+from refsim.cli._options import executors_option, json_option, output_option, threads_option
 from refsim.cli._output import print_json, print_table, shape_text
 from refsim.dump import Recorded
 from refsim.errors import GraphError
@@ -26,6 +26,7 @@ EXPECTED_NAMES = ("out", "upstream_out")
 @inputs_options
 @output_option("the outputs, an .npz with out0, out1...", required=False)
 @executors_option
+@threads_option
 @click.option(
     "--repeat",
     type=click.IntRange(1),
@@ -57,6 +58,7 @@ def command(
     seed: int | None,
     output: str | None,
     executors: str,
+    threads: int,
     repeat: int,
     threads: int,
     dump: tuple[str, str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 
 import numpy as np
@@ -16,28 +16,31 @@ _ALIGN = 64
 class Program:
     """Jobs in order with the runner's table and each thread's scratch, made once. Not for two callers at once."""
 
-    def __init__(self, jobs: Sequence[Job], threads: int = 1) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], threads: int = 1, buffers: Mapping[str, int] | None = None
+    ) -> None:
         self.jobs = tuple(jobs)
         #: more threads than the widest job has tasks would only wait
         self.threads = max(1, min(threads, max((job.tasks for job in jobs), default=1)))
         self._table = table(self.jobs)
         self._shared = shared_words(len(self.jobs))
-        self._temps = {
-            name: np.empty(nbytes + 2 * _ALIGN, np.uint8) for job in jobs for name, nbytes in job.temps
-        }
         size = max((job.scratch for job in jobs), default=0)
+        self._slots = [slot for job in self.jobs for slot in job.slots]
         self._scratch = [np.empty(size + _ALIGN, np.uint8) for _ in range(self.threads)]
+        if buffers is not None:
+            self.bind(buffers)
 
     @property
     def scratch_bytes(self) -> int:
         return sum(block.nbytes for block in self._scratch)
 
-    def run(self, buffers: dict[str, int]) -> None:
-        """Execute. ``buffers`` are addresses by the names that the jobs' slots have."""
-        buffers = buffers | {name: block.ctypes.data for name, block in self._temps.items()}
-        for job in self.jobs:
-            for slot in job.slots:
-                slot.block[slot.place] = buffers[slot.buffer]
+    def bind(self, buffers: Mapping[str, int]) -> None:
+        """Tell where the buffers lie: addresses by the names that the jobs' slots have."""
+        for slot in self._slots:
+            slot.block[slot.place] = buffers[slot.buffer]
+
+    def run(self) -> None:
+        """Execute; the buffers are those that were bound last."""
         if self.threads == 1:
             self.work(0, alone=True)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,22 +17,31 @@ from refsim.errors import ParameterError
 from refsim.executor import Executor, Prepared
 from refsim.launch import Launch
 
+if TYPE_CHECKING:
+    from refsim.cpu.plan import Plan
+    from refsim.graph import Graph
+
 
 class FastExecutor(Executor):
     """Runs whole calls natively, prepacked at the first use; bytes equal to the model's, padding included.
 
     ``threads`` may be any number from 1 and changes no byte. ``force`` names routes by operator, see
-    `routes.choose`. Single launches go to the model kernel.
+    `routes.choose`. ``own_layouts``: whole graphs may hold what nobody looks at in layouts that suit the kernels.
+    Single launches go to the model kernel.
     """
 
     name = "cpu"
 
-    def __init__(self, threads: int = 1, force: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, threads: int = 1, force: Mapping[str, str] | None = None, own_layouts: bool = True
+    ) -> None:
         if not 1 <= threads <= 1024:
             raise ParameterError("cpu executor", "threads is out of range", got=threads, need="1 to 1024")
         self.threads = threads
         self.force = dict(force or {})
-        self._model = ModelExecutor()
+        self.own_layouts = own_layouts
+        self.model = ModelExecutor()
+        self._plans: dict[int, Plan] = {}
         self._programs: WeakKeyDictionary[Prepared, Program | None] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -39,8 +49,18 @@ class FastExecutor(Executor):
         """The route that a call takes here."""
         return choose(prepared.call, self.threads, self.force)
 
+    def session(self, graph: Graph) -> Plan:
+        """The graph prepacked; the same one for the same graph."""
+        from refsim.cpu.plan import Plan
+
+        with self._lock:
+            known = self._plans.get(id(graph))
+            if known is None or known.graph is not graph:
+                known = self._plans[id(graph)] = Plan(graph, self)
+            return known
+
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        return self._model.run(launch, inputs)
+        return self.model.run(launch, inputs)
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         with self._lock:
@@ -49,8 +69,13 @@ class FastExecutor(Executor):
                 self._programs[prepared] = Program(jobs, self.threads) if jobs else None
             program = self._programs[prepared]
             if program is None:
-                return self._model.run_prepared(prepared, inputs)
+                return self.model.run_prepared(prepared, inputs)
             out = PackedBuffer(prepared.call.out)
-            program.run({name: b.words.ctypes.data for name, b in {**inputs, "out": out}.items()})
+            buffers = {name: buffer.words for name, buffer in {**inputs, "out": out}.items()}
+            buffers |= {
+                n: np.empty(size // 4 + 16, np.int32) for job in program.jobs for n, size in job.temps
+            }
+            program.bind({name: words.ctypes.data for name, words in buffers.items()})
+            program.run()
         out.check_guards(prepared.call.op.name)
         return out

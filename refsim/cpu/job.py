@@ -39,6 +39,11 @@ class Job:
     keep: tuple[np.ndarray, ...] = ()
     temps: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def variant(self) -> str:
+        """The kernel's name and what it is specialized for."""
+        return native.name_of(self.kernel)
+
     def renamed(self, **names: str) -> Job:
         """The job with some of its buffers under other names."""
         slots = tuple(replace(slot, buffer=names.get(slot.buffer, slot.buffer)) for slot in self.slots)

@@ -43,6 +43,11 @@ def address(build: Builder, **variant: Variant) -> int:
     return found
 
 
+def name_of(entry: int) -> str:
+    """The name and variant of a kernel by its entry point."""
+    return next(name for name, found in _addresses.items() if found == entry)
+
+
 def assembly(build: Builder, **variant: Variant) -> str:
     """The machine code as text, for looking inside."""
     return _machine().emit_assembly(_optimized("kernel", build, variant))

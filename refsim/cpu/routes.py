@@ -13,6 +13,7 @@ from functools import cached_property
 from refsim.cpu.job import Job
 from refsim.cpu.kernels.dot import DPBUSD, MADDWD, MADDWD8
 from refsim.cpu.lower import depthwise, elementwise, gemm, quantize, repack, winograd
+from refsim.cpu.lower.elementwise import Elementwise
 from refsim.cpu.lower.window import WINDOW_OPS, Window, window
 from refsim.cpu.target import Isa, cpu
 from refsim.errors import ParameterError
@@ -35,6 +36,10 @@ class Facts:
     @cached_property
     def window(self) -> Window:
         return window(self.call)
+
+    @cached_property
+    def elementwise(self) -> Elementwise:
+        return elementwise.describe(self.call)
 
     @property
     def out_pixels(self) -> int:
@@ -113,8 +118,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "flat",
         _PER_ELEMENT,
-        lambda facts: elementwise.flat_refuses(facts.call),
-        lambda facts: (elementwise.flat(facts.call, facts.isa),),
+        lambda facts: elementwise.flat_refuses(facts.elementwise),
+        lambda facts: (elementwise.flat(facts.elementwise, facts.isa),),
     ),
     Rule(
         "repack",
@@ -125,8 +130,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "rows",
         frozenset({"q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"}),
-        lambda facts: elementwise.rows_refuses(facts.call),
-        lambda facts: (elementwise.rows(facts.call, facts.isa),),
+        lambda facts: elementwise.rows_refuses(facts.elementwise),
+        lambda facts: (elementwise.rows(facts.elementwise, facts.isa),),
     ),
     Rule(
         "cross",

@@ -14,11 +14,12 @@ from refsim.cpu.kernels.cells import TRANSPOSE4
 from refsim.cpu.kernels.epilogue import Requant
 from refsim.cpu.kernels.pack import for_words
 
-#: What is done with the elements of the inputs. `ADD_SCALED` multiplies the second one by alpha.
-ADD, ADD_SCALED, RESCALE, COPY = "add", "add_scaled", "rescale", "copy"
-INPUTS = {ADD: 2, ADD_SCALED: 2, RESCALE: 1, COPY: 1}
+#: What is done with the elements of the inputs. `ADD_SCALED` multiplies the second one by alpha, `BOUNDED` clamps
+#: real values to [least, most] between the two quantizations.
+ADD, ADD_SCALED, RESCALE, BOUNDED, COPY = "add", "add_scaled", "rescale", "bounded", "copy"
+INPUTS = {ADD: 2, ADD_SCALED: 2, RESCALE: 1, BOUNDED: 1, COPY: 1}
 
-_VALUES = ("a_scale", "a_zp", "b_scale", "b_zp", "alpha", "inv", "low", "high", "zp")
+_VALUES = ("a_scale", "a_zp", "b_scale", "b_zp", "alpha", "least", "most", "inv", "low", "high", "zp")
 FLAT = Fields("a", "b", "out", "words", "words_per_task", *_VALUES)
 #: `rows_per_task` rows of an image make a task; `mask` is for the last channel word, `at_b` a place in scratch.
 #: Sizes are those of the (first) input; `out_words` is of the output.
@@ -44,6 +45,9 @@ def operation(fn: Function, a: Loaded, op: str, clamp: str) -> Callable[..., Val
             if op == ADD_SCALED:
                 addend = a.f32("alpha").splat(first.type.lanes) * addend
             t = t + addend
+        if op == BOUNDED:
+            least, most = (a.f32(name).splat(first.type.lanes) for name in ("least", "most"))
+            t = t.max(least).min(most)
         return Requant(fn, a, first.type.lanes, clamp).bytes(t)
 
     return None if op == COPY else compute

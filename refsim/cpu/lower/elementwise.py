@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -9,14 +11,15 @@ import numpy as np
 from refsim.cpu import native
 from refsim.cpu.job import Arguments, Job
 from refsim.cpu.kernels import elementwise as kernel
-from refsim.cpu.kernels.elementwise import ADD, ADD_SCALED, COPY, RESCALE
-from refsim.cpu.kernels.epilogue import FULL, clamp_for, shared_fields
+from refsim.cpu.kernels.elementwise import ADD, ADD_SCALED, BOUNDED, COPY, RESCALE
+from refsim.cpu.kernels.epilogue import clamp_for, shared_fields
 from refsim.cpu.kernels.pack import S8, pack, unpack
 from refsim.cpu.lower.gemm import pack_block, unpack_block
 from refsim.cpu.target import Isa
 from refsim.cpu.view import view
 from refsim.op import Call
 from refsim.qmath import inv_scale
+from refsim.tensor import TensorDesc
 
 WORDS_PER_TASK = 16 * 1024
 ROW_BYTES = 16 * 1024
@@ -24,55 +27,89 @@ ROW_BYTES = 16 * 1024
 Fields = dict[str, float | np.floating | int]
 
 
-def _plain(call: Call) -> tuple[str, str, Fields]:
-    """Operation, clamp and parameters of a call."""
+@dataclass(frozen=True)
+class Elementwise:
+    """What is done with each element: kernel operation, clamp, parameters; descriptions by buffer name.
+
+    ``shuffle``: channels become 2x2 pixels. ``copied``: padding moves along.
+    """
+
+    name: str
+    inputs: Mapping[str, TensorDesc]
+    out: TensorDesc
+    op: str
+    clamp: str
+    values: Fields
+    shuffle: bool = False
+    copied: bool = False
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether the output's buffer holds bytes that are no elements."""
+        return self.out.nbytes != prod(self.out.shape)
+
+
+_UNUSED: Fields = {
+    "a_scale": 1.0,
+    "a_zp": 0,
+    "b_scale": 0.0,
+    "b_zp": 0,
+    "alpha": 1.0,
+    "least": 0.0,
+    "most": 0.0,
+}
+
+
+def describe(call: Call) -> Elementwise:
+    """An add, relu, clone or pixel shuffle."""
     p, name = call.params, call.op.name
+    relu = name == "q8ta_relu"
     if name == "q8ta_add":
         op = ADD if p.alpha == 1.0 else ADD_SCALED
         inv = inv_scale(p.out_scale)
         bound = 255.0 * (p.a_scale + abs(p.alpha) * p.b_scale) * float(inv)
         own: Fields = {"a_scale": np.float32(p.a_scale), "a_zp": p.a_zp, "b_scale": np.float32(p.b_scale)}
-        own |= {"b_zp": p.b_zp, "alpha": np.float32(p.alpha), **shared_fields(inv, p.out_zp, relu=False)}
-        return op, clamp_for(bound, p.out_zp, relu=False), own
-    nothing: Fields = {"b_scale": 0.0, "b_zp": 0, "alpha": 1.0}
-    if name == "q8ta_clone" or (name == "q8ta_pixel_shuffle" and p.moves_bytes):
-        return (
-            COPY,
-            FULL,
-            {"a_scale": 1.0, "a_zp": 0, **nothing, **shared_fields(np.float32(1.0), 0, relu=False)},
-        )
-    relu = name == "q8ta_relu"
-    inv = inv_scale(p.out_scale) if relu else np.float32(p.out_inv_scale)
-    bound = 255.0 * p.in_scale * float(inv)
-    own = {
-        "a_scale": np.float32(p.in_scale),
-        "a_zp": p.in_zp,
-        **nothing,
-        **shared_fields(inv, p.out_zp, relu),
-    }
-    return RESCALE, clamp_for(bound, p.out_zp, relu), own
+        own |= {"b_zp": p.b_zp, "alpha": np.float32(p.alpha), **shared_fields(inv, p.out_zp, relu)}
+    elif name == "q8ta_clone" or (name == "q8ta_pixel_shuffle" and p.moves_bytes):
+        op, bound, own = COPY, 0.0, shared_fields(np.float32(1.0), 0, relu)
+    else:
+        op = RESCALE
+        inv = inv_scale(p.out_scale) if relu else np.float32(p.out_inv_scale)
+        bound = 255.0 * p.in_scale * float(inv)
+        own = {"a_scale": np.float32(p.in_scale), "a_zp": p.in_zp, **shared_fields(inv, p.out_zp, relu)}
+    clamp = clamp_for(bound, int(own["zp"]), relu)
+    shuffle, copied = name == "q8ta_pixel_shuffle", name == "q8ta_clone"
+    return Elementwise(name, call.descs, call.out, op, clamp, _UNUSED | own, shuffle, copied)
 
 
-def has_padding(call: Call) -> bool:
-    """Whether the output's buffer holds bytes that are no elements."""
-    return call.out.nbytes != prod(call.out.shape)
+def bounded(x: Call, bounds: tuple[float, float] | None, out: Call) -> Elementwise:
+    """A dequantize, a clamp of the real values or none, and a quantize, as one."""
+    p, q = x.params, out.params
+    inv = inv_scale(q.scale)
+    own = _UNUSED | {"a_scale": np.float32(p.scale), "a_zp": p.zp, **shared_fields(inv, q.zp, relu=False)}
+    if bounds is not None:
+        own |= {"least": np.float32(bounds[0]), "most": np.float32(bounds[1])}
+    clamp = clamp_for(255.0 * p.scale * float(inv), q.zp, relu=False)
+    name = "dequantize, quantize" if bounds is None else "dequantize, clamp, quantize"
+    op = RESCALE if bounds is None else BOUNDED
+    return Elementwise(name, x.descs, out.out, op, clamp, own)
 
 
-def flat_refuses(call: Call) -> str | None:
-    """Why a call cannot run over its buffers from end to end."""
-    layouts = {d.layout for d in call.descs.values()} | {call.out.layout}
+def flat_refuses(e: Elementwise) -> str | None:
+    """Why an operation cannot run over its buffers from end to end."""
+    layouts = {d.layout for d in e.inputs.values()} | {e.out.layout}
     if len(layouts) > 1:
         return "layouts differ"
-    copies = call.op.name == "q8ta_clone"
-    return "the output has padding" if has_padding(call) and not copies else None
+    if e.shuffle:
+        return "pixels move"
+    return "the output has padding" if e.has_padding and not e.copied else None
 
 
-def flat(call: Call, isa: Isa) -> Job:
+def flat(e: Elementwise, isa: Isa) -> Job:
     """One job over whole buffers."""
-    op, clamp, own = _plain(call)
-    words = call.out.nbytes // 4
+    words = e.out.nbytes // 4
     args = Arguments()
-    names = list(call.descs)
+    names = list(e.inputs)
     buffers = {"a": names[0], "out": "out"} | ({"b": names[1]} if len(names) > 1 else {})
     block = args.block(
         kernel.FLAT,
@@ -80,11 +117,11 @@ def flat(call: Call, isa: Isa) -> Job:
         words=words,
         words_per_task=WORDS_PER_TASK,
         **({} if "b" in buffers else {"b": 0}),
-        **own,
+        **e.values,
     )
     return Job(
-        name=call.op.name,
-        kernel=native.address(kernel.flat, op=op, lanes=isa.lanes, clamp=clamp),
+        name=e.name,
+        kernel=native.address(kernel.flat, op=e.op, lanes=isa.lanes, clamp=e.clamp),
         block=block,
         tasks=-(-words // WORDS_PER_TASK),
         scratch=0,
@@ -93,31 +130,28 @@ def flat(call: Call, isa: Isa) -> Job:
     )
 
 
-def rows_refuses(call: Call) -> str | None:
-    """Why a call cannot run over pixel rows."""
-    packed = {d.layout.inner for d in call.descs.values()} | {call.out.layout.inner}
+def rows_refuses(e: Elementwise) -> str | None:
+    """Why an operation cannot run over pixel rows."""
+    packed = {d.layout.inner for d in e.inputs.values()} | {e.out.layout.inner}
     if len(packed) > 1:
         return "layouts pack different dims"
-    if call.op.name == "q8ta_clone" and call.padding.copied:
-        return "padding is copied"
-    if call.op.name == "q8ta_pixel_shuffle" and call.params.upscale != 2:
-        return f"upscale {call.params.upscale}"
-    return None
+    x = next(iter(e.inputs.values()))
+    if e.shuffle and e.out.shape[-1] != 2 * x.shape[-1]:
+        return f"upscale {e.out.shape[-1] // x.shape[-1]}"
+    return "padding is copied" if e.copied else None
 
 
-def rows(call: Call, isa: Isa) -> Job:
+def rows(e: Elementwise, isa: Isa) -> Job:
     """One job over blocks of pixel rows."""
-    op, clamp, own = _plain(call)
-    shuffle = call.op.name == "q8ta_pixel_shuffle"
-    names = list(call.descs)
-    x, out = view(call.descs[names[0]]), view(call.out)
+    names = list(e.inputs)
+    x, out = view(e.inputs[names[0]]), view(e.out)
     row_bytes = x.pixels * x.words * 4
     per_task = max(1, min(x.rows, ROW_BYTES // row_bytes))
     size = -(-per_task * row_bytes // 64) * 64 + 64  # a shuffle reads a little beyond the last pixel
     args = Arguments()
     packed = {}
     for letter, name in zip("ab", [*names, names[0]], strict=False):
-        source = view(call.descs[name])
+        source = view(e.inputs[name])
         packed[f"pack_{letter}"] = native.address(
             pack, kind=source.kind, element=S8, lanes=isa.lanes, fixed=0
         )
@@ -138,11 +172,11 @@ def rows(call: Call, isa: Isa) -> Job:
         mask=(1 << (8 * (4 - spare))) - 1 if spare else -1,
         at_b=size,
         at_out=2 * size,
-        **own,
+        **e.values,
     )
     return Job(
-        name=call.op.name,
-        kernel=native.address(kernel.rows, op=op, lanes=isa.lanes, clamp=clamp, shuffle=shuffle),
+        name=e.name,
+        kernel=native.address(kernel.rows, op=e.op, lanes=isa.lanes, clamp=e.clamp, shuffle=e.shuffle),
         block=block,
         tasks=x.images * -(-x.rows // per_task),
         scratch=2 * size + 4 * per_task * x.pixels * out.words * 4 + 64,

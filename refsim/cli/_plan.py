@@ -1,0 +1,44 @@
+"""How the cpu executor computes a model: the route of every operator, and the memory that it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from refsim.cli._output import print_json, print_table
+from refsim.cpu import FastExecutor
+from refsim.cpu.target import cpu
+from refsim.model import Model
+
+COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
+
+
+def show_plan(file: str, model: Model, threads: int, as_json: bool) -> None:
+    """Print the plan of every delegate; as JSON with the routes that were passed over, and why."""
+    executor = FastExecutor(threads)
+    plans = {number: executor.session(graph) for number, graph in model.graphs.items()}
+    processor = {"name": cpu().name, "instructions": cpu().isa.name, "threads": threads}
+    if as_json:
+        delegates = [
+            {"delegate": number, "steps": plan.rows(), "memory": plan.memory.as_dict()}
+            for number, plan in plans.items()
+        ]
+        print_json("inspect", {"file": file, "processor": processor, "delegates": delegates})
+        return
+    click.echo(f"{file}: {processor['name']}, {processor['instructions']}, {threads} thread(s)")
+    for number, plan in plans.items():
+        click.echo(f"\ndelegate {number}")
+        print_table(COLUMNS, [_cells(row) for row in plan.rows()])
+        memory = plan.memory
+        click.echo(
+            f"memory: {memory.total} bytes: constants {memory.constants}, values {memory.values}"
+            f" (of which needed at once {memory.live}), scratch {memory.scratch}"
+        )
+
+
+def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+    nodes = row["nodes"]
+    span = str(nodes[0]) if len(nodes) == 1 else f"{nodes[0]}-{nodes[-1]}"
+    reads, writes = ("; ".join(row[key]) for key in ("reads", "writes"))
+    return (span, row["operator"], row["route"], reads, writes, row["tasks"], row["kernel"])

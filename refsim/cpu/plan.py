@@ -1,0 +1,358 @@
+"""A whole graph, prepacked: native jobs back to back in one block of memory, NumPy only for float operators.
+
+What nobody looks at between the operators may lie as it suits the kernels: float tensors in logical order, tensors that
+pack channels in 4C. A dequantize whose only reader is a clamp or a quantize joins it. Whoever observes the nodes gets
+them one by one instead, each with its own buffers in the graph's layouts; the outputs are the same bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refsim.buffer import PackedBuffer
+from refsim.cpu import arena
+from refsim.cpu.arena import Span
+from refsim.cpu.crew import Program
+from refsim.cpu.job import Job
+from refsim.cpu.lower import elementwise
+from refsim.cpu.routes import MODEL, Choice, choose
+from refsim.cpu.target import cpu
+from refsim.errors import ShapeError
+from refsim.graph import Graph, Node, Ref
+from refsim.layout import PACKED_4C, WIDTH_PACKED, C
+from refsim.model import Observer, logical, results, run_nodes, stored
+from refsim.tensor import TensorDesc
+
+if TYPE_CHECKING:
+    from refsim.cpu.fast import FastExecutor
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator, or several joined: how it is computed, what it reads and writes (value ids)."""
+
+    nodes: tuple[Node, ...]
+    route: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    jobs: tuple[Job, ...] = ()
+    choice: Choice | None = None
+
+    @property
+    def is_native(self) -> bool:
+        return bool(self.jobs)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a plan holds: prepacked constants, the block of all values, scratch; and the least for the values."""
+
+    constants: int
+    values: int
+    scratch: int
+    live: int
+
+    @property
+    def total(self) -> int:
+        return self.constants + self.values + self.scratch
+
+    def as_dict(self) -> dict[str, int]:
+        return {**asdict(self), "total": self.total}
+
+
+class Plan:
+    """A graph on the fast executor, made once; `run` is not for two callers at once and locks."""
+
+    def __init__(self, graph: Graph, executor: FastExecutor) -> None:
+        self.graph, self.executor = graph, executor
+        self._lock = threading.Lock()
+        self.descs = _descs(graph, executor)
+        self.steps = tuple(_steps(graph, self.descs, executor))
+        spans = list(_spans(graph, self.steps, self.descs))
+        places = arena.plan(spans)
+        size = arena.size(places.values())
+        # reads may reach a little beyond the last value
+        self._block = np.zeros(size + 2 * arena.ALIGN, np.uint8)
+        start = -self._block.ctypes.data % arena.ALIGN
+        self._bytes = {
+            name: self._block[start + p.offset : start + p.offset + p.span.nbytes]
+            for name, p in places.items()
+        }
+        addresses = {name: block.ctypes.data for name, block in self._bytes.items()}
+        self._parts = [
+            Program([job for step in part for job in step.jobs], executor.threads, addresses)
+            if part[0].is_native
+            else part[0]
+            for part in _parts(self.steps)
+        ]
+        self._constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
+        programs = [part for part in self._parts if isinstance(part, Program)]
+        self.memory = Memory(
+            constants=sum(array.nbytes for step in self.steps for job in step.jobs for array in job.keep),
+            values=size,
+            scratch=max((program.scratch_bytes for program in programs), default=0),
+            live=arena.live(spans),
+        )
+
+    def run(
+        self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
+    ) -> list[np.ndarray]:
+        """The graph's outputs; see `refsim.executor.Session`."""
+        graph = self.graph
+        if observe is not None:
+            return run_nodes(graph, inputs, self.executor, number, observe)
+        if len(inputs) != len(graph.inputs):
+            raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
+        with self._lock:
+            held: dict[int, Any] = dict(self._constants)
+            for value, array in zip(graph.inputs, inputs, strict=True):
+                self._put(held, value, array)
+            for part in self._parts:
+                if isinstance(part, Program):
+                    part.run()
+                else:
+                    self._host(held, part)
+            return [np.array(self._get(held, value)) for value in graph.outputs]
+
+    def _host(self, held: dict[int, Any], step: Step) -> None:
+        """A float operator through the bridge, or a q8ta operator through its model kernel."""
+        (node,) = step.nodes
+        values = _Lazy(held, self._get)
+        if node.prepared is None:
+            for value, array in results(self.graph, node, values).items():
+                self._put(held, value, array)
+            return
+        buffers = {
+            name: stored(self.graph, value, self._get(held, value), str(node))
+            for name, value in node.inputs.items()
+        }
+        made = self.executor.model.run_prepared(node.prepared, buffers)  # type: ignore[arg-type]
+        self._put(held, node.outputs[0], made.unpack().reshape(self.graph.tensors[node.outputs[0]].shape))
+
+    def _put(self, held: dict[int, Any], value: int, array: np.ndarray) -> None:
+        desc = self.descs.get(value)
+        tensor = self.graph.tensors[value]
+        if tuple(array.shape) != tensor.shape:
+            raise ShapeError(
+                self.graph.where,
+                f"value {value} has the wrong shape",
+                got=list(array.shape),
+                need=list(tensor.shape),
+            )
+        if desc is None:
+            held[value] = np.ascontiguousarray(array, tensor.dtype)
+            return
+        place = self._bytes.get(_name(value))
+        if place is None:  # nobody reads it
+            return
+        if desc.layout is WIDTH_PACKED:
+            np.copyto(place.view(np.float32).reshape(tensor.shape), array)
+        else:
+            shaped = np.asarray(array, tensor.dtype).reshape(desc.shape)
+            place[:] = PackedBuffer.pack(shaped, desc.layout).raw
+
+    def _get(self, held: dict[int, Any], value: int) -> np.ndarray:
+        desc = self.descs.get(value)
+        if value in held or desc is None:
+            return logical(self.graph, held, value)
+        place, shape = self._bytes[_name(value)], self.graph.tensors[value].shape
+        if desc.layout is WIDTH_PACKED:
+            return place.view(np.float32).reshape(shape)
+        return PackedBuffer.from_raw(place, desc.shape, desc.layout).unpack().reshape(shape)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per step, for `refsim inspect --plan`."""
+        return [_row(self.graph, self.descs, step) for step in self.steps]
+
+
+class _Lazy(dict[int, Any]):
+    """Values by id, fetched when they are asked for."""
+
+    def __init__(self, held: dict[int, Any], get: Callable[[dict[int, Any], int], np.ndarray]) -> None:
+        super().__init__()
+        self._held, self._fetch = held, get
+
+    def __missing__(self, value: int) -> np.ndarray:
+        return self._fetch(self._held, value)
+
+
+# --- steps -------------------------------------------------------------------------------------------------
+
+
+def _descs(graph: Graph, executor: FastExecutor) -> dict[int, TensorDesc]:
+    """How each value lies in memory."""
+    found = {}
+    for value, tensor in graph.tensors.items():
+        desc = tensor.desc
+        if desc is None or tensor.data is not None:
+            continue
+        if not desc.is_int8:
+            found[value] = TensorDesc(desc.shape, WIDTH_PACKED)
+        elif desc.layout.inner == C and executor.own_layouts:
+            found[value] = TensorDesc(desc.shape, PACKED_4C)
+        else:
+            found[value] = desc
+    return found
+
+
+def _refs(args: Any) -> Iterator[int]:
+    for arg in args:
+        if isinstance(arg, Ref):
+            yield arg.id
+        elif isinstance(arg, tuple):
+            yield from _refs(arg)
+
+
+def _steps(graph: Graph, descs: dict[int, TensorDesc], executor: FastExecutor) -> Iterator[Step]:
+    readers = Counter(value for node in graph.nodes for value in _inputs(node))
+    readers.update(graph.outputs)
+    reader_of = {value: node for node in graph.nodes for value in _inputs(node)}
+    joined: set[int] = set()
+    for node in graph.nodes:
+        if node.number in joined:
+            continue
+        chain = _chain(graph, node, readers, reader_of)
+        step = _join(chain, descs) if chain else None
+        if step is not None:
+            joined |= {member.number for member in step.nodes}
+            yield step
+        else:
+            yield _single(node, descs, executor)
+
+
+def _inputs(node: Node) -> tuple[int, ...]:
+    return tuple(node.inputs.values()) if node.prepared is not None else tuple(_refs(node.args))
+
+
+def _single(node: Node, descs: dict[int, TensorDesc], executor: FastExecutor) -> Step:
+    call = node.call
+    reads = _inputs(node)
+    if call is None:
+        return Step((node,), "numpy", reads, node.outputs)
+    here = replace(
+        call, descs={name: descs[value] for name, value in node.inputs.items()}, out=descs[node.outputs[0]]
+    )
+    choice = choose(here, executor.threads, executor.force)
+    jobs = choice.jobs() or ()
+    names = {name: _name(value) for name, value in node.inputs.items()} | {"out": _name(node.outputs[0])}
+    temps = {name: f"{node.number}.{name}" for job in jobs for name, _ in job.temps}
+    jobs = tuple(job.renamed(**names, **temps) for job in jobs)
+    return Step((node,), choice.route if jobs else MODEL, reads, node.outputs, jobs, choice)
+
+
+#: Float operators between a dequantize and a quantize that clamp, and the bounds that their arguments mean.
+CLAMPS: dict[str, Callable[[Sequence[Any]], tuple[float, float]]] = {
+    "aten.hardtanh.default": lambda args: (args[0] if args else -1.0, args[1] if len(args) > 1 else 1.0),
+    "aten.relu.default": lambda args: (0.0, float("inf")),
+}
+
+
+def _chain(
+    graph: Graph, node: Node, readers: Counter[int], reader_of: dict[int, Node]
+) -> tuple[Node, ...] | None:
+    """A dequantize, perhaps a clamp, and a quantize, if nothing else reads what is between them."""
+    if node.call is None or node.call.op.name != "q8ta_dequantize":
+        return None
+    chain = [node]
+    while len(chain) < 3:
+        value = chain[-1].outputs[0]
+        if readers[value] != 1 or value in graph.outputs or value not in reader_of:
+            return None
+        following = reader_of[value]
+        chain.append(following)
+        if following.call is not None:
+            return tuple(chain) if following.call.op.name == "q8ta_quantize" else None
+        if following.name not in CLAMPS or following.args[0] != Ref(value):
+            return None
+        if graph.tensors[following.outputs[0]].dtype != np.float32:
+            return None
+    return None
+
+
+def _join(chain: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
+    first, last = chain[0], chain[-1]
+    value, result = first.inputs["x"], last.outputs[0]
+    assert first.call is not None and last.call is not None
+    if first.call.target.profile.flags or len(descs[value].shape) > 4:
+        return None
+    bounds = CLAMPS[chain[1].name](chain[1].args[1:]) if len(chain) == 3 else None
+    x = replace(first.call, descs={"x": descs[value]})
+    e = elementwise.bounded(x, bounds, replace(last.call, out=descs[result]))
+    lower = next(
+        (
+            (route, make)
+            for route, refuses, make in (
+                ("flat", elementwise.flat_refuses, elementwise.flat),
+                ("rows", elementwise.rows_refuses, elementwise.rows),
+            )
+            if refuses(e) is None
+        ),
+        None,
+    )
+    if lower is None:
+        return None
+    route, make = lower
+    job = make(e, cpu().isa).renamed(x=_name(value), out=_name(result))
+    return Step(chain, route, (value,), (result,), (job,))
+
+
+def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Runs of native steps; every other one alone."""
+    run: list[Step] = []
+    for step in steps:
+        if step.is_native:
+            run.append(step)
+            continue
+        if run:
+            yield run
+        run = []
+        yield [step]
+    if run:
+        yield run
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+def _name(value: int) -> str:
+    return f"value {value}"
+
+
+def _spans(graph: Graph, steps: Sequence[Step], descs: dict[int, TensorDesc]) -> Iterator[Span]:
+    """When each value is needed: inputs from the start, outputs to the end."""
+    begin = dict.fromkeys(graph.inputs, -1)
+    end: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        for value in step.writes:
+            begin[value] = number
+        for value in step.reads:
+            end[value] = number
+        for job in step.jobs:
+            for name, nbytes in job.temps:
+                yield Span(name, nbytes, number, number)
+    end |= dict.fromkeys(graph.outputs, len(steps))
+    for value, first in begin.items():
+        if value in descs:
+            yield Span(_name(value), descs[value].nbytes, first, max(first, end.get(value, first)))
+
+
+def _row(graph: Graph, descs: dict[int, TensorDesc], step: Step) -> dict[str, Any]:
+    def text(value: int) -> str:
+        return str(descs[value]) if value in descs else str(graph.tensors[value].dtype)
+
+    return {
+        "nodes": [node.number for node in step.nodes],
+        "operator": ", ".join(n.call.op.name if n.call else n.name for n in step.nodes),
+        "route": step.route,
+        "kernel": ", ".join(job.variant for job in step.jobs),
+        "reads": [text(value) for value in step.reads if value in descs],
+        "writes": [text(value) for value in step.writes],
+        "tasks": max((job.tasks for job in step.jobs), default=1),
+        "passed": {} if step.choice is None else dict(step.choice.passed),
+    }
