@@ -34,12 +34,6 @@ EXPECTED_NAMES = ("out", "upstream_out")
     help="Run so often; times are the least. A first run also loads or compiles the kernels.",
 )
 @click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    default=1,
-    help="Threads of the executor cpu; no byte depends on it.",
-)
-@click.option(
     "--dump",
     nargs=2,
     metavar="REGEX DIR",
@@ -60,7 +54,6 @@ def command(
     executors: str,
     threads: int,
     repeat: int,
-    threads: int,
     dump: tuple[str, str] | None,
     golden: str | None,
     expect: str | None,
