@@ -153,27 +153,31 @@ def test_fused_on_arrays() -> None:
 # --- requant ------------------------------------------------------------------------------------------------
 
 
-def requant_exactly(y: np.float32, inv: np.float32, zp: int, profile: Profile) -> int:
-    """Requantization by rationals: round, convert as the profile says, add the zero point, clamp."""
+def rounded_exactly(y: np.float32, inv: np.float32, profile: Profile) -> int:
+    """The int32 before the zero point, by rationals: round, convert as the profile says."""
     with np.errstate(over="ignore", invalid="ignore"):
         real = np.float32(y) * np.float32(inv)  # the one binary32 operation before the rounding
     convert = profile.convert
     if math.isnan(real):
-        whole = -(2**31) if convert == "int_min" else 0
-    elif math.isinf(real):
-        whole = {"int_min": -(2**31)}.get(convert, 2**31 - 1 if real > 0 else -(2**31))
+        return -(2**31) if convert == "int_min" else 0
+    if math.isinf(real):
+        return {"int_min": -(2**31)}.get(convert, 2**31 - 1 if real > 0 else -(2**31))
+    exact = Fraction(float(real))
+    whole = math.floor(exact)
+    rest = exact - whole
+    if rest == Fraction(1, 2):
+        whole += whole % 2 if profile.tie == "even" else int(exact > 0)
     else:
-        exact = Fraction(float(real))
-        down = math.floor(exact)
-        rest = exact - down
-        if rest == Fraction(1, 2):
-            whole = down + (down % 2 if profile.tie == "even" else int(exact > 0))
-        else:
-            whole = down + (rest > Fraction(1, 2))
-        if not -(2**31) <= whole < 2**31:
-            whole = -(2**31) if convert == "int_min" else 2**31 - 1 if whole > 0 else -(2**31)
+        whole += rest > Fraction(1, 2)
+    if -(2**31) <= whole < 2**31:
+        return whole
+    return -(2**31) if convert == "int_min" else 2**31 - 1 if whole > 0 else -(2**31)
+
+
+def clamped(whole: int, zp: int, profile: Profile) -> int:
+    """With the zero point, in int8; the devices' int32 addition wraps."""
     total = whole + zp
-    if convert != "clamp":  # an int32 addition, which wraps
+    if profile.convert != "clamp":
         total = (total + 2**31) % 2**32 - 2**31
     return min(max(total, -128), 127)
 
@@ -191,10 +195,11 @@ def test_requant(profile: Profile) -> None:
     """Ties, edges and specials, for every zero point and profile; scalars and arrays."""
     values = np.array([*TIES, *EDGES, *Draw(2).uniform(-300, 300, (200,))], np.float32)
     for inv in (np.float32(1.0), np.float32(0.5), inv_scale(0.3)):
+        rounded = [rounded_exactly(value, inv, profile) for value in values]
         for zp in ZERO_POINTS:
             with np.errstate(all="ignore"):
                 got = requant(values, inv, zp, profile.flags)
-            need = [requant_exactly(value, inv, zp, profile) for value in values]
+            need = [clamped(whole, zp, profile) for whole in rounded]
             assert got.dtype == np.int32
             assert got.tolist() == need
 

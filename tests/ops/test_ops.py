@@ -23,7 +23,7 @@ from refsim.op import OPS, Case, ErrorCase, Kind, OnDevice, Target
 from refsim.qmath import CANONICAL, LAVAPIPE, NVIDIA, PROFILES, Profile
 
 DEPTHWISE = "q8ta_conv2d_dw"  # takes whole words of channels only: its constants have no padding
-EXAMPLES = int(os.environ.get("REFSIM_RANDOM", "60"))
+EXAMPLES = int(os.environ.get("REFSIM_RANDOM", "40"))
 CASES = [
     pytest.param(case, id=f"{name}-{number}")
     for name, op in OPS.items()
