@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Public name -> the module that has it. Imported when first asked for: numba alone takes longer than most commands.
+#: Public name -> the module that has it, imported when first asked for: importing all takes longer than most commands.
 _HOME = {
     "LAYOUTS": "layout",
     "OPS": "op",

@@ -4,6 +4,9 @@ Numba's own cache looks at the file of the compiled function only, so an edit to
 (index.py, qmath.py) would go unseen. The cache directory is therefore named after a digest of every source file
 that compiles anything (it imports this one) and of the versions of Numba and NumPy: other code, other
 directory. Numba itself keys the entries by CPU, writes them through a rename, and so tolerates several processes.
+
+Importing Numba takes longer than most runs, which need no model kernel; so it is imported when the first one is called,
+or by `ready`.
 """
 
 from __future__ import annotations
@@ -12,18 +15,37 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
 import numpy as np
-from numba.extending import overload, register_jitable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: What Numba is told about when it is imported: functions that kernels may call, and what stands for them there.
+_jitable: list[Callable[..., Any]] = []
+_overloads: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
 
-def _source_digest() -> str:
-    digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
+
+@cache
+def ready() -> Any:
+    """Import Numba and tell it of everything that kernels call; gives the module. Code of others that compiles
+    functions of refsim calls this first."""
+    import numba
+    from numba.extending import overload, register_jitable
+
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        numba.config.CACHE_DIR = str(_cache_dir(numba.__version__))  # type: ignore[attr-defined]
+    for function in _jitable:
+        register_jitable(function)
+    for function, scalar in _overloads:
+        overload(function)(scalar)
+    return numba
+
+
+def _source_digest(numba_version: str) -> str:
+    digest = hashlib.sha256(f"{numba_version} {np.__version__}".encode())
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
         source = path.read_bytes()
@@ -32,10 +54,10 @@ def _source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache_dir() -> Path:
+def _cache_dir(numba_version: str) -> Path:
     """Directory for compiled kernels; a private temporary one where the user's cache is not writable."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = base / "refsim" / f"numba-{_source_digest()}"
+    path = base / "refsim" / f"numba-{_source_digest(numba_version)}"
     try:
         path.mkdir(parents=True, exist_ok=True)
         if os.access(path, os.W_OK):
@@ -45,18 +67,46 @@ def _cache_dir() -> Path:
     return Path(tempfile.mkdtemp(prefix="refsim-numba-"))
 
 
-if "NUMBA_CACHE_DIR" not in os.environ:
-    numba.config.CACHE_DIR = str(_cache_dir())  # type: ignore[attr-defined]
-
-
 def jitable(function: F) -> F:
     """Mark plain arithmetic as callable from kernels; from Python it stays the function it was."""
-    return register_jitable(function)
+    if ready.cache_info().currsize:
+        ready()
+        from numba.extending import register_jitable
+
+        return register_jitable(function)
+    _jitable.append(function)
+    return function
 
 
-def model_kernel(function: F) -> F:
-    """Compile a model kernel on first use: cached, IEEE arithmetic (no fastmath), GIL released."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[return-value]
+def _overload(function: Callable[..., Any]) -> Callable[[F], F]:
+    """Mark what stands for a function in kernels."""
+
+    def mark(scalar: F) -> F:
+        _overloads.append((function, scalar))
+        return scalar
+
+    return mark
+
+
+class ModelKernel:
+    """A model kernel, compiled at its first call: cached, IEEE arithmetic (no fastmath), GIL released.
+
+    ``py_func`` is the plain Python function.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.py_func = function
+        self._compiled: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self._compiled is None:
+            self._compiled = ready().njit(cache=True, nogil=True, error_model="numpy")(self.py_func)
+        return self._compiled(*args)
+
+
+def model_kernel(function: Callable[..., Any]) -> ModelKernel:
+    """Make a model kernel of a function."""
+    return ModelKernel(function)
 
 
 def select(condition: Any, if_true: Any, if_false: Any) -> Any:
@@ -64,7 +114,7 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
     return np.where(condition, if_true, if_false)
 
 
-@overload(select)
+@_overload(select)
 def _select_scalar(condition, if_true, if_false):  # type: ignore[no-untyped-def]  # Numba compares names
     return lambda condition, if_true, if_false: if_true if condition else if_false
 
@@ -74,7 +124,7 @@ def widen(value: Any) -> Any:
     return np.asarray(value, np.float64)[()]
 
 
-@overload(widen)
+@_overload(widen)
 def _widen_scalar(value):  # type: ignore[no-untyped-def]
     return lambda value: np.float64(value)
 
@@ -84,6 +134,6 @@ def float64_bits(value: Any) -> Any:
     return np.asarray(value, np.float64).view(np.int64)[()]
 
 
-@overload(float64_bits)
+@_overload(float64_bits)
 def _float64_bits_scalar(value):  # type: ignore[no-untyped-def]
     return lambda value: np.float64(value).view(np.int64)

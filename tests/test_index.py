@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from itertools import product
 
-import numba
 import numpy as np
 import pytest
 
 from refsim import buffer, index
 from refsim.draw import Draw
+from refsim.jit import ready
 from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.tensor import TensorDesc
+
+numba = ready()
 
 LAYOUTS = (*INT8_LAYOUTS, *FLOAT_LAYOUTS)
 #: NCHW; every residue of every blocked dim, one to three blocks each

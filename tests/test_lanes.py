@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
 
 from refsim import lanes
 from refsim.draw import Draw
+from refsim.jit import ready
+
+numba = ready()
 
 BYTES = Draw(1).int8((200, 4))
 WORDS = BYTES.copy().view(np.int32).reshape(-1)

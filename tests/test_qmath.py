@@ -6,7 +6,6 @@ import math
 from fractions import Fraction
 from itertools import product
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,10 @@ from hypothesis import strategies as st
 from refsim import qmath
 from refsim.draw import Draw
 from refsim.errors import ParameterError
+from refsim.jit import ready
 from refsim.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile, fused, inv_scale, requant
+
+numba = ready()
 
 NAN, INF = float("nan"), float("inf")
 EVERY_PROFILE = [

@@ -86,15 +86,15 @@ def packages() -> list[Finding]:
 
 
 def cache() -> Finding:
-    """The directory of compiled kernels."""
-    import numba
+    """The directories of compiled kernels."""
+    from refsim.cpu.native import directory
+    from refsim.jit import ready
 
-    import refsim.jit  # noqa: F401  # names the directory
-
-    path = Path(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
-    files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else []
-    size = sum(p.stat().st_size for p in files)
-    return Finding("kernel cache", "ok", f"{path}: {len(files)} files, {size} bytes", "CPU kernels")
+    found = []
+    for path in (directory(), Path(ready().config.CACHE_DIR)):
+        files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else []
+        found.append(f"{path}: {len(files)} files, {sum(p.stat().st_size for p in files)} bytes")
+    return Finding("kernel cache", "ok", "; ".join(found), "CPU kernels")
 
 
 def debian_packages() -> list[Finding]:

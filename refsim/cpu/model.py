@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 
 from refsim.buffer import PackedBuffer
 from refsim.executor import Executor
+from refsim.jit import ready
 from refsim.launch import Launch
 from refsim.op import OPS
 from refsim.qmath import wrap32
@@ -30,7 +30,7 @@ class ModelExecutor(Executor):
         x, y, z = launch.covered
         spec = np.array(launch.spec, np.uint32).astype(np.int64)
         push = np.array(launch.push, np.uint32).view(np.int32)
-        written = out.words.view(_WrappingWords) if numba.config.DISABLE_JIT else out.words  # type: ignore[attr-defined]
+        written = out.words.view(_WrappingWords) if ready().config.DISABLE_JIT else out.words
         with np.errstate(over="ignore"):  # plain Python warns where compiled integers wrap
             kernel((z, y, x), spec, push, *(_writable(words) for words in inputs), written)
         out.check_guards(launch.shader)

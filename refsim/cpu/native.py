@@ -54,7 +54,7 @@ def assembly(build: Builder, **variant: Variant) -> str:
 
 
 def _link(name: str, build: Builder, variant: dict[str, Variant]) -> int:
-    path = _directory() / f"{name}.o"
+    path = directory() / f"{name}.o"
     code = _read(path)
     if code is None:
         code = _machine().emit_object(_optimized(name, build, variant))
@@ -101,7 +101,8 @@ def _engine() -> llvm.ExecutionEngine:
 
 
 @cache
-def _directory() -> Path:
+def directory() -> Path:
+    """Where compiled kernels are kept; a private temporary one where the user's cache is not writable."""
     digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
     digest.update(f"{cpu().name} {cpu().features}".encode())
     root = Path(__file__).parent
