@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from .quantize import ATEN, OPERATORS, quantize
+from .resnet import ResNet
 
 NETWORKS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]]] = {}
 
@@ -418,3 +419,11 @@ class SharedWeights(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.a(x)
         return self.a(torch.relu(y)), y
+
+
+@network((1, 3, 33, 33))
+class SmallResNet(ResNet):
+    """Three stages of bottlenecks: projections, additions of pointwise results, strided convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__(blocks=(1, 2, 1), width=8, classes=10)
