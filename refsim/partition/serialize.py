@@ -127,9 +127,10 @@ class _Writer:
         tensor = self.program.constants[node.name].to(getattr(torch, dtype)).contiguous()
         data = np.ascontiguousarray(tensor.cpu().numpy()).tobytes()
         key = hashlib.sha256(data).hexdigest()
-        self.data[key] = data
-        self.constants.append(named_constant(key, len(data)))
-        return len(self.constants) - 1
+        if key not in self.data:
+            self.data[key] = data
+            self.constants.append(named_constant(key, len(data)))
+        return list(self.data).index(key)
 
     def argument(self, node: fx.Node, value: Any) -> int:
         if isinstance(value, fx.Node):
