@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from refsim.buffer import PackedBuffer
+from refsim.errors import GraphError
 from refsim.executor import Executor, executor_named
 from refsim.graph import Graph, Node, build
 from refsim.partition.lower import Lowered, LoweredDelegate
@@ -80,7 +81,10 @@ class Difference:
 def check(
     lowered: Lowered, seed: int = 0, executor: str | Executor = "cpu", draws: Sequence[str] = tuple(DRAWS)
 ) -> list[Difference]:
-    """Every fused operator and every quantize of every delegate, on random, extreme and realistic inputs."""
+    """Every fused operator and every quantize of every delegate, on random, extreme and realistic inputs.
+
+    GraphError for a fused operator that the lowered graph lacks.
+    """
     runner = executor_named(executor) if isinstance(executor, str) else executor
     found = []
     with torch.no_grad():
@@ -169,6 +173,12 @@ class _Checker:
 
     def items(self) -> Iterator[_Item]:
         for fused in self.delegate.fused:
+            if fused.node not in self.ids:
+                raise GraphError(
+                    f"{self.graph.where}: {fused.node}",
+                    "was fused, but nothing reads its result",
+                    got=fused.operator,
+                )
             yield self.fused_item(fused)
         for node in self.delegate.program.calls():
             if target_name(node) == QUANTIZE:

@@ -292,6 +292,19 @@ class AddReluAtMinimum(AddRelu):
     """The relu's range begins at 0, so the zero point is -128."""
 
 
+@network((1, 8, 3, 2), zero_points={ATEN.conv2d.default: 3, ATEN.linear.default: -7})
+class ReluElsewhere(nn.Module):
+    """Relus behind a convolution and a linear, with zero points at which clamping does not do them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(8, 8, 1), nn.Linear(48, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.a(x)) + x
+        return torch.relu(self.b(torch.flatten(y, 1)))
+
+
 @network((1, 8, 6, 6))
 class AddAlpha(nn.Module):
     def __init__(self) -> None:

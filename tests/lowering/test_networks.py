@@ -43,6 +43,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "Residuals": ("conv2d_pw add conv2d add conv2d_dw conv2d_pw add conv2d_pw", "", ""),
     "AddRelu": ("conv2d_pw add conv2d_pw", "", ""),
     "AddReluAtMinimum": ("conv2d_pw add conv2d_pw", "", ""),
+    "ReluElsewhere": ("conv2d_pw add linear_gemv", "", ""),
     "AddAlpha": ("conv2d_pw add", "", ""),
     "BroadcastAdd": ("", "broadcast", ""),
     "AddToItself": ("conv2d add conv2d", "", ""),
