@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch.export import ExportedProgram
 
 from refsim import memory
 from refsim.partition.delegate import Delegate, Step, extract, schedule
-from refsim.partition.features import FEATURES, Features
 from refsim.partition.partitioner import propose
 from refsim.partition.passes import (
     decompose,
@@ -68,14 +66,6 @@ PREPARE = (functional, scalars, remove_noops, dim_order)
 SIMPLIFY = (fuse_clamp, remove_redundant, fold_qdq, fuse_views, squeeze_views, fold_constants)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What may be changed about a lowering; tests use it to show what a rule is good for."""
-
-    features: Mapping[str, Features] = field(default_factory=lambda: FEATURES)
-    simplify: tuple[Any, ...] = SIMPLIFY
-
-
 def prepare(exported: ExportedProgram, where: str = "program") -> Program:
     """The program in core ATen operators, as the partitioner reads it."""
     program = decompose.run(exported, where)
@@ -84,9 +74,8 @@ def prepare(exported: ExportedProgram, where: str = "program") -> Program:
     return program
 
 
-def lower(exported: ExportedProgram, where: str = "program", options: Options | None = None) -> Lowered:
+def lower(exported: ExportedProgram, where: str = "program") -> Lowered:
     """Partition, fuse, tag and serialize. GraphError for a program that cannot be lowered at all."""
-    options = options or Options()
     with torch.no_grad():
         core = prepare(exported, where)
         partitions = propose(core)
@@ -94,19 +83,19 @@ def lower(exported: ExportedProgram, where: str = "program", options: Options | 
         order = [step.delegate for step in steps if step.delegate is not None]
         renumbered = {old: new for new, old in enumerate(order)}
         delegates = tuple(
-            lower_delegate(extract(core, partitions.groups[old]), f"{where}: delegate {new}", options)
+            lower_delegate(extract(core, partitions.groups[old]), f"{where}: delegate {new}")
             for old, new in renumbered.items()
         )
     steps = [step if step.delegate is None else Step(renumbered[step.delegate]) for step in steps]
     return Lowered(core, delegates, tuple(steps), partitions.refusals, partitions.unfused, where)
 
 
-def lower_delegate(source: Delegate, where: str, options: Options) -> LoweredDelegate:
+def lower_delegate(source: Delegate, where: str) -> LoweredDelegate:
     unfused = linear.run(source.program)
     program, fused = fuse_patterns.run(unfused)
-    for step in options.simplify:
+    for step in SIMPLIFY:
         program = step.run(program)
-    tagged = tag_layouts.run(insert_prepack.run(program), options.features)
+    tagged = tag_layouts.run(insert_prepack.run(program))
     serialized = serialize(tagged.program, where)
     graph = memory.plan(serialized.graph)
     memory.check(graph, where)

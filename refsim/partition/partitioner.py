@@ -11,7 +11,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from refsim.partition.features import features_of
-from refsim.partition.nodes import calls, only_user, target_name
+from refsim.partition.nodes import calls, only_user
 from refsim.partition.patterns import Match, find_all
 from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal, refuse
@@ -72,6 +72,3 @@ def propose(program: Program) -> Partitions:
         tuple(support.refusals[node] for node in program.graph.nodes if node in support.refusals),
         tuple(item for item in found if isinstance(item, Refusal)),
     )
-
-
-__all__ = ["Partitions", "Support", "propose", "target_name"]

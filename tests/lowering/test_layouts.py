@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,16 +12,18 @@ from torch import nn
 
 from refsim.layout import layout
 from refsim.partition.features import FEATURES
-from refsim.partition.lower import LoweredDelegate, Options, lower
+from refsim.partition.lower import LoweredDelegate, lower
 from refsim.partition.nodes import CLONE, CLONE_DIM_ORDER, VIEW_COPY, target_name
 from refsim.partition.passes import tag_layouts
 from refsim.partition.passes.tag_layouts import REPR
 from refsim.partition.program import Program
 from refsim.partition.repset import ANY_STORAGE, Storage, TensorRepr
 
+from .identities import BEHIND, CLONES
 from .networks import NETWORKS, program
 from .quantize import quantize
 
+DOC = Path(__file__).parents[2] / "docs" / "partitioner.md"
 #: Identities as they would be if they took float layouts only.
 FLOAT_IDENTITIES = {
     **FEATURES,
@@ -30,8 +34,8 @@ FLOAT_IDENTITIES = {
 }
 
 
-def delegate(name: str, options: Options | None = None) -> LoweredDelegate:
-    (only,) = lower(program(name)[0], name, options).delegates
+def delegate(name: str) -> LoweredDelegate:
+    (only,) = lower(program(name)[0], name).delegates
     return only
 
 
@@ -134,43 +138,29 @@ def test_several_outputs() -> None:
 # --- identities ---
 
 
-class ClonesBetween(nn.Module):
-    """Four pixel shuffles whose int8 results are cloned before the next stage reads them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = nn.ModuleList(nn.Conv2d(8, 32, 1) for _ in range(4))
-        self.out = nn.Conv2d(8, 4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for up in self.up:
-            x = nn.functional.pixel_shuffle(up(x), 2)
-        return self.out(x)
-
-
-def with_clones() -> Program:
-    """The fused network with an int8 clone behind the first three pixel shuffles, not yet tagged."""
-    torch.manual_seed(0)
-    exported = quantize(ClonesBetween(), (torch.randn(1, 8, 3, 5),))
-    (found,) = lower(exported).delegates
-    given = remove_clones(found.program)
+def with_identities() -> Program:
+    """FourPixelShuffles, fused and not yet tagged, with an identity behind each pixel shuffle."""
+    given = remove_clones(delegate("FourPixelShuffles").program)
     shuffles = [n for n in given.calls() if target_name(n) == "et_vk.q8ta_pixel_shuffle.default"]
-    assert len(shuffles) == 4
-    for node in shuffles[:3]:
+    for node, (base, overload) in zip(shuffles, BEHIND, strict=True):
         (reader,) = node.users
-        clone = given.call(reader, torch.ops.aten.clone.default, (node,), node.meta["val"])
-        reader.replace_input_with(node, clone)
+        target = getattr(getattr(torch.ops.aten, base), overload)
+        shape = [list(node.meta["val"].shape)] if base == "view_copy" else []
+        reader.replace_input_with(node, given.call(reader, target, (node, *shape), node.meta["val"]))
     return given
 
 
 def test_identities_that_take_int8_save_transitions() -> None:
-    """The table of docs/partitioner.md: 9 clone dispatches, 6 of them transitions, become 3."""
+    """The table of docs/partitioner.md; tests/interop counts the same clones in ExecuTorch."""
     found = {}
-    for name, features in (("float only", FLOAT_IDENTITIES), ("int8 too", FEATURES)):
-        tagged = tag_layouts.run(with_clones(), features)
+    for name, features in (("float layouts", FLOAT_IDENTITIES), ("float and int8 layouts", FEATURES)):
+        tagged = tag_layouts.run(with_identities(), features)
         clones = [n for n in tagged.program.calls() if target_name(n) == CLONE]
-        found[name] = (len(clones), sum(not t.reused for t in tagged.transitions))
-    assert found == {"float only": (9, 6), "int8 too": (3, 0)}
+        transitions = sum(not t.reused for t in tagged.transitions)
+        assert len(clones) == CLONES[name]
+        found[name] = [str(transitions), str(len(clones))]
+    rows = re.findall(r"^\| (float.* layouts) \| (\d+) \| (\d+) \|$", DOC.read_text(), re.M)
+    assert {name: counts for name, *counts in rows} == found
 
 
 def test_copies_of_the_program_are_removed_before_that() -> None:
