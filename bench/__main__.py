@@ -3,7 +3,8 @@
 import subprocess
 import sys
 
-#: bench.gpu is not here: what it measures is meant for a GPU, and would take hours on a driver for the CPU.
+#: Not here: bench.gpu, which would take hours on a driver for the CPU; bench.peers, which needs the engines that it
+#: compares with (the `peers` extra); bench.startup and bench.limits, which have no peers.
 SUITES = ("layouts", "operators")
 
 

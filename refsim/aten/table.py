@@ -66,7 +66,7 @@ def clone(x: np.ndarray, *options: Any) -> np.ndarray:
     return x.copy()
 
 
-def _pair(value: Any, default: Any) -> tuple[int, int]:
+def pair(value: Any, default: Any) -> tuple[int, int]:
     given = default if value is None or (isinstance(value, Sequence) and not value) else value
     if isinstance(given, int):
         return (given, given)
@@ -74,7 +74,7 @@ def _pair(value: Any, default: Any) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """A pooling window over an image: (height, width) pairs, and the output size that follows."""
 
     size: tuple[int, int]
@@ -137,10 +137,8 @@ def max_pool2d_with_indices(
     ceil_mode: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The first of equal values wins, the last NaN over all."""
-    k = _pair(kernel, 1)
-    window = _Window(
-        x.shape[-2:], k, _pair(stride, k), _pair(padding, 0), _pair(dilation, 1), bool(ceil_mode)
-    )
+    k = pair(kernel, 1)
+    window = Window(x.shape[-2:], k, pair(stride, k), pair(padding, 0), pair(dilation, 1), bool(ceil_mode))
     best = np.zeros((*x.shape[:-2], *window.out), x.dtype)
     index = np.full(best.shape, -1, np.int64)
     for values, inside, places in window.taps(x):
@@ -160,8 +158,8 @@ def avg_pool2d(
     divisor_override: int | None = None,
 ) -> np.ndarray:
     """One addition after another, row by row."""
-    k = _pair(kernel, 1)
-    window = _Window(x.shape[-2:], k, _pair(stride, k), _pair(padding, 0), (1, 1), bool(ceil_mode))
+    k = pair(kernel, 1)
+    window = Window(x.shape[-2:], k, pair(stride, k), pair(padding, 0), (1, 1), bool(ceil_mode))
     total = np.zeros((*x.shape[:-2], *window.out), x.dtype)
     for values, inside, _ in window.taps(x):
         total = np.where(inside, total + values, total)

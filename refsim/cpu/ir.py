@@ -97,6 +97,9 @@ class Value:
     def __mod__(self, other: Value | int) -> Value:
         return self._binary("urem", None, other)
 
+    def __truediv__(self, other: Value | float) -> Value:
+        return self.fn.emit(self.type, f"fdiv {self}, {self.same(other).text}")
+
     def __and__(self, other: Value | int) -> Value:
         return self._binary("and", None, other)
 

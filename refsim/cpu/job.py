@@ -47,7 +47,8 @@ class Job:
     def renamed(self, **names: str) -> Job:
         """The job with some of its buffers under other names."""
         slots = tuple(replace(slot, buffer=names.get(slot.buffer, slot.buffer)) for slot in self.slots)
-        return replace(self, slots=slots)
+        temps = tuple((names.get(name, name), nbytes) for name, nbytes in self.temps)
+        return replace(self, slots=slots, temps=temps)
 
 
 @dataclass

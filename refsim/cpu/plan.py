@@ -1,8 +1,9 @@
 """A whole graph, prepacked: native jobs back to back in one block of memory, NumPy only for float operators.
 
 What nobody looks at between the operators may lie as it suits the kernels: float tensors in logical order, tensors that
-pack channels in 4C. A dequantize whose only reader is a clamp or a quantize joins it. Whoever observes the nodes gets
-them one by one instead, each with its own buffers in the graph's layouts; the outputs are the same bytes.
+pack channels in 4C. A dequantize whose only reader is a quantize joins it, also with a clamp or a pooling between.
+Whoever observes the nodes gets them one by one instead, each with its own buffers in the graph's layouts; the outputs
+are the same bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from refsim.cpu import arena
 from refsim.cpu.arena import Span
 from refsim.cpu.crew import Program
 from refsim.cpu.job import Job
-from refsim.cpu.lower import elementwise
+from refsim.cpu.lower import elementwise, pool
 from refsim.cpu.routes import MODEL, Choice, choose
 from refsim.cpu.target import cpu
 from refsim.errors import ShapeError
@@ -246,6 +247,8 @@ def _single(node: Node, descs: dict[int, TensorDesc], executor: FastExecutor) ->
     return Step((node,), choice.route if jobs else MODEL, reads, node.outputs, jobs, choice)
 
 
+# --- chains ------------------------------------------------------------------------------------------------
+
 #: Float operators between a dequantize and a quantize that clamp, and the bounds that their arguments mean.
 CLAMPS: dict[str, Callable[[Sequence[Any]], tuple[float, float]]] = {
     "aten.hardtanh.default": lambda args: (args[0] if args else -1.0, args[1] if len(args) > 1 else 1.0),
@@ -253,53 +256,69 @@ CLAMPS: dict[str, Callable[[Sequence[Any]], tuple[float, float]]] = {
 }
 
 
+#: Poolings between a dequantize and a quantize: the jobs of all three, or why there are none.
+POOLS: dict[str, Callable[..., tuple[Job, ...] | str]] = {
+    "aten.max_pool2d_with_indices.default": pool.maxpool,
+    "aten.mean.dim": pool.mean,
+}
+#: Moves no byte if the sizes of what a pooling gives are all in one dim.
+VIEW = "aten.view_copy.default"
+
+
 def _chain(
     graph: Graph, node: Node, readers: Counter[int], reader_of: dict[int, Node]
 ) -> tuple[Node, ...] | None:
-    """A dequantize, perhaps a clamp, and a quantize, if nothing else reads what is between them."""
+    """A dequantize, up to two float operators, and a quantize, if nothing else reads what is between them."""
     if node.call is None or node.call.op.name != "q8ta_dequantize":
         return None
     chain = [node]
-    while len(chain) < 3:
-        value = chain[-1].outputs[0]
+    while len(chain) < 4:
+        value, *others = chain[-1].outputs
+        if any(readers[other] for other in others):
+            return None
         if readers[value] != 1 or value in graph.outputs or value not in reader_of:
             return None
         following = reader_of[value]
         chain.append(following)
         if following.call is not None:
             return tuple(chain) if following.call.op.name == "q8ta_quantize" else None
-        if following.name not in CLAMPS or following.args[0] != Ref(value):
-            return None
-        if graph.tensors[following.outputs[0]].dtype != np.float32:
+        if following.args[0] != Ref(value) or graph.tensors[following.outputs[0]].dtype != np.float32:
             return None
     return None
 
 
 def _join(chain: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
-    first, last = chain[0], chain[-1]
+    """The chain as one step, if there are kernels for it."""
+    first, *between, last = chain
     value, result = first.inputs["x"], last.outputs[0]
     assert first.call is not None and last.call is not None
     if first.call.target.profile.flags or len(descs[value].shape) > 4:
         return None
-    bounds = CLAMPS[chain[1].name](chain[1].args[1:]) if len(chain) == 3 else None
     x = replace(first.call, descs={"x": descs[value]})
-    e = elementwise.bounded(x, bounds, replace(last.call, out=descs[result]))
-    lower = next(
-        (
-            (route, make)
-            for route, refuses, make in (
-                ("flat", elementwise.flat_refuses, elementwise.flat),
-                ("rows", elementwise.rows_refuses, elementwise.rows),
-            )
-            if refuses(e) is None
-        ),
-        None,
-    )
-    if lower is None:
+    out = replace(last.call, out=descs[result])
+    names = [node.name for node in between]
+    if names and names[0] in POOLS and names[1:] in ([], [VIEW]):
+        found = POOLS[names[0]](x, between[0].args[1:], out, cpu().isa)
+        route, jobs = "pool", () if isinstance(found, str) else found
+    elif not names or (len(names) == 1 and names[0] in CLAMPS):
+        bounds = CLAMPS[names[0]](between[0].args[1:]) if names else None
+        route, jobs = _bounded(elementwise.bounded(x, bounds, out))
+    else:
         return None
-    route, make = lower
-    job = make(e, cpu().isa).renamed(x=_name(value), out=_name(result))
-    return Step(chain, route, (value,), (result,), (job,))
+    temps = {name: f"{first.number}.{name}" for job in jobs for name, _ in job.temps}
+    jobs = tuple(job.renamed(x=_name(value), out=_name(result), **temps) for job in jobs)
+    return Step(chain, route, (value,), (result,), jobs) if jobs else None
+
+
+def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
+    """The route of an operation on elements, and its jobs; none if there is no kernel."""
+    for route, refuses, make in (
+        ("flat", elementwise.flat_refuses, elementwise.flat),
+        ("rows", elementwise.rows_refuses, elementwise.rows),
+    ):
+        if refuses(e) is None:
+            return route, (make(e, cpu().isa),)
+    return MODEL, ()
 
 
 def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:

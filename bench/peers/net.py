@@ -1,0 +1,209 @@
+"""Networks as data: layers with shapes, from which the same int8 network is built for every engine.
+
+Works are single layers, repeated: the time of a layer is the difference between a network of many and one of a single
+repetition, divided by their number, so that neither calls nor the conversions at both ends count for anyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CONV, LINEAR, ADD, MAXPOOL, MEAN, FLATTEN = "conv", "linear", "add", "maxpool", "mean", "flatten"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``inputs`` are values: 0 is the network's input, i + 1 what layer i gives. ``out`` counts channels."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    out: int = 0
+    kernel: int = 1
+    stride: int = 1
+    pad: int = 0
+    groups: int = 1
+    relu: bool = False
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network that takes float32 of ``shape``, computes in int8 and gives float32."""
+
+    name: str
+    shape: tuple[int, ...]
+    layers: tuple[Layer, ...]
+
+
+class Builder:
+    """Layers one after the other; each method gives the number of the new value."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.layers: list[Layer] = []
+
+    def add(self, layer: Layer) -> int:
+        self.layers.append(layer)
+        return len(self.layers)
+
+    def conv(
+        self, x: int, out: int, kernel: int = 1, stride: int = 1, groups: int = 1, relu: bool = True
+    ) -> int:
+        """Padded so that stride 1 keeps the size."""
+        return self.add(Layer(CONV, (x,), out, kernel, stride, (kernel - 1) // 2, groups, relu))
+
+    def classify(self, x: int) -> None:
+        """Average over the pixels and a linear layer of 1000 classes."""
+        self.add(Layer(LINEAR, (self.add(Layer(FLATTEN, (self.add(Layer(MEAN, (x,))),))),), 1000))
+
+    def net(self, name: str) -> Net:
+        return Net(name, self.shape, tuple(self.layers))
+
+
+# --- whole networks ----------------------------------------------------------------------------------------
+
+
+def resnet50() -> Net:
+    """ResNet-50's layers."""
+    b = Builder((1, 3, 224, 224))
+    x = b.conv(0, 64, 7, 2)
+    x = b.add(Layer(MAXPOOL, (x,), kernel=3, stride=2, pad=1))
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        width = 64 << stage
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            short = b.conv(x, 4 * width, 1, stride, relu=False) if not block else x
+            y = b.conv(b.conv(b.conv(x, width), width, 3, stride), 4 * width, relu=False)
+            x = b.add(Layer(ADD, (y, short), relu=True))
+    b.classify(x)
+    return b.net("ResNet-50 shape")
+
+
+def mobilenet_v2(size: int = 224, width: float = 1.0) -> Net:
+    """MobileNetV2's layers; its clamps at 6 are plain relus here, which every engine joins to the layer before."""
+
+    def channels(count: int) -> int:
+        scaled = max(8, int(count * width + 4) // 8 * 8)
+        return scaled + 8 if scaled < 0.9 * count * width else scaled
+
+    b = Builder((1, 3, size, size))
+    x, before = b.conv(0, channels(32), 3, 2), channels(32)
+    rows = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
+    for expand, count, repeats, first in rows:
+        out = channels(count)
+        for repeat in range(repeats):
+            stride = first if not repeat else 1
+            hidden = before * expand
+            y = b.conv(x, hidden) if expand > 1 else x
+            y = b.conv(b.conv(y, hidden, 3, stride, groups=hidden), out, relu=False)
+            x = b.add(Layer(ADD, (x, y))) if stride == 1 and before == out else y
+            before = out
+    x = b.conv(x, max(1280, channels(1280)))
+    b.classify(x)
+    suffix = "" if (size, width) == (224, 1.0) else f" {width:g} {size}"
+    return b.net(f"MobileNetV2{suffix} shape")
+
+
+# --- single layers -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Work:
+    """``many`` holds ``repeats`` more of what is measured than ``one``.
+
+    ``less`` names works whose time each repetition also contains, to be subtracted. ``targets``: peer -> the ratio
+    that is wanted with one thread. ``macs`` of a repetition.
+    """
+
+    name: str
+    one: Net
+    many: Net | None = None
+    repeats: int = 1
+    less: tuple[str, ...] = ()
+    macs: float = 0.0
+    targets: Mapping[str, float] = field(default_factory=dict)
+
+
+def _chain(name: str, shape: tuple[int, ...], layers: tuple[Layer, ...], repeats: int) -> tuple[Net, Net]:
+    """The layers in a row, once and ``1 + repeats`` times."""
+
+    def chained(count: int) -> Net:
+        b, x = Builder(shape), 0
+        for _ in range(count):
+            for layer in layers:
+                x = b.add(Layer(**{**vars(layer), "inputs": (x,)}))
+        return b.net(f"{name} x{count}")
+
+    return chained(1), chained(1 + repeats)
+
+
+def _adds(shape: tuple[int, ...], repeats: int) -> tuple[Net, Net]:
+    def added(count: int) -> Net:
+        b, x, y = Builder(shape), 0, 0
+        for _ in range(count):
+            x, y = b.add(Layer(ADD, (x, y))), x
+        return b.net(f"add x{count}")
+
+    return added(1), added(1 + repeats)
+
+
+def _stems(repeats: int) -> tuple[Net, Net]:
+    """7x7 convolutions of the same image, added up."""
+
+    def stems(count: int) -> Net:
+        b = Builder((1, 3, 224, 224))
+        x = b.conv(0, 64, 7, 2, relu=False)
+        for _ in range(count - 1):
+            x = b.add(Layer(ADD, (x, b.conv(0, 64, 7, 2, relu=False))))
+        return b.net(f"7x7 x{count}")
+
+    return stems(1), stems(1 + repeats)
+
+
+XNN, U8S8 = "XNNPACK", "ONNX Runtime U8S8"
+STEM_ADD = "add + requantize 803k"
+
+
+def _conv(inputs: int, out: int, kernel: int, size: int, groups: int = 1) -> Layer:
+    return Layer(CONV, (0,), out, kernel, 1, kernel // 2, groups)
+
+
+def _work(
+    name: str, nets: tuple[Net, Net], repeats: int, macs: float, xnn: float, ort: float, *less: str
+) -> Work:
+    return Work(name, *nets, repeats, less, macs, {XNN: xnn, U8S8: ort})
+
+
+def works() -> tuple[Work, ...]:
+    """Everything that is measured, targets with it."""
+    c3, c1, fc = "3x3 {0}->{0} {1}x{1}", "1x1 256->1024->256 14x14", "gemv 2048->1000->2048"
+    pair = (_conv(256, 1024, 1, 14), _conv(1024, 256, 1, 14))
+    depthwise = _conv(144, 144, 3, 56, 144)
+
+    def chain(name: str, shape: tuple[int, ...], repeats: int, macs: float, xnn: float, ort: float,
+              *layers: Layer) -> Work:  # fmt: skip
+        return _work(name, _chain(name, shape, layers, repeats), repeats, macs, xnn, ort)
+
+    return (
+        *(
+            chain(c3.format(c, s), (1, c, s, s), 8, 9 * c * c * s * s, 4.5, 2.3, _conv(c, c, 3, s))
+            for c, s in ((64, 56), (256, 14))
+        ),
+        chain(c1, (1, 256, 14, 14), 8, 2 * 256 * 1024 * 196, 1.6, 0.9, *pair),
+        chain("GEMM 512^3", (512, 512), 8, 512**3, 1.6, 0.9, Layer(LINEAR, (0,), 512)),
+        _work("7x7 s2 3->64 224", _stems(4), 4, 147 * 64 * 112 * 112, 4, 1.4, STEM_ADD),
+        chain("depthwise 3x3 144 56x56", (1, 144, 56, 56), 16, 9 * 144 * 56 * 56, 2.5, 1.7, depthwise),
+        chain(fc, (1, 2048), 4, 2 * 2048 * 1000, 1.6, 1.35, Layer(LINEAR, (0,), 1000), Layer(LINEAR, (0,), 2048)),
+        _work(STEM_ADD, _adds((1, 64, 112, 112), 16), 16, 0, 1.1, 1.1),
+        Work("ResNet-50 shape", resnet50(), targets={XNN: 2.1, U8S8: 1.1}, macs=4.089e9),
+        Work("MobileNetV2 shape", mobilenet_v2(), targets={XNN: 1.8, U8S8: 1.05}, macs=0.3008e9),
+        Work("MobileNetV2 0.35 96 shape", mobilenet_v2(96, 0.35)),
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""A process with one engine. It reads one JSON object a line and answers with one; it is stopped between samples."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from signal import SIGCONT, SIGSTOP
+from typing import Any
+
+SAMPLE_SECONDS = 0.02
+
+
+class Worker:
+    """The parent's side."""
+
+    def __init__(self, engine: str, threads: int, root: Path) -> None:
+        self.engine = engine
+        one = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bench.peers.worker", engine, str(threads)], cwd=root, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **one},
+        )  # fmt: skip
+
+    def ask(self, **request: Any) -> Any:
+        """Wake the process, let it answer, stop it again: its idle threads may spin."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.send_signal(SIGCONT)
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.engine}: the worker ended with status {self.process.wait()}")
+        self.process.send_signal(SIGSTOP)
+        return json.loads(line)["answer"]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Side:
+    """The child's side: one method per request."""
+
+    def __init__(self, engine: str, threads: int) -> None:
+        from bench.peers.engines import ENGINES
+
+        self.engine, self.threads = ENGINES[engine], threads
+        self.runs: dict[str, Any] = {}
+        self.counts: dict[str, int] = {}
+
+    def load(self, folder: str) -> int:
+        """Open a network, run it, and find how many runs make a sample."""
+        if folder not in self.runs:
+            run = self.runs[folder] = self.engine(Path(folder), self.threads)
+            run()
+            begin = time.perf_counter()
+            run()
+            self.counts[folder] = max(1, round(SAMPLE_SECONDS / (time.perf_counter() - begin)))
+        return self.counts[folder]
+
+    def unload(self) -> None:
+        self.runs.clear()
+
+    def sample(self, folder: str) -> float:
+        """Seconds of one run, over a sample's runs after one that is not counted."""
+        run, count = self.runs[folder], self.counts[folder]
+        run()
+        begin = time.perf_counter()
+        for _ in range(count):
+            run()
+        return (time.perf_counter() - begin) / count
+
+    def output(self, folder: str, to: str) -> None:
+        """Save what the network gives."""
+        import numpy as np
+
+        np.save(to, self.engine(Path(folder), self.threads)())
+
+
+def main(engine: str, threads: int) -> None:
+    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print does not disturb the answers
+    side = Side(engine, threads)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = getattr(side, request.pop("do"))(**request)
+        print(json.dumps({"answer": answer}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
