@@ -9,8 +9,17 @@ import click
 
 from refsim import dump
 from refsim.bytediff import diff
-from refsim.cli._buffers import html_option, limit_option, raw_file, raw_files, show, write_html
+from refsim.cli._buffers import (
+    html_option,
+    limit_option,
+    profile_option,
+    raw_file,
+    raw_files,
+    show,
+    write_html,
+)
 from refsim.cli._options import json_option, layout_option, shape_option
+from refsim.golden.named import open_case
 from refsim.layout import Layout
 
 
@@ -19,6 +28,12 @@ from refsim.layout import Layout
 @click.argument("actual")
 @layout_option(required=False)
 @shape_option(required=False)
+@click.option(
+    "--case",
+    metavar="CASE",
+    help="The case whose output the buffers are, named as for replay; --profile needs it.",
+)
+@profile_option
 @click.option(
     "--other",
     "others",
@@ -34,24 +49,31 @@ def command(
     actual: str,
     layout: Layout | None,
     shape: tuple[int, ...] | None,
+    case: str | None,
+    profile: str | None,
     others: tuple[str, ...],
     limit: int,
     html: str | None,
     as_json: bool,
 ) -> int:
     """Compare ACTUAL with EXPECTED, raw buffers of one tensor, byte by byte."""
+    bound = open_case(case).bound if case is not None else None
+    if bound is not None:
+        layout, shape = layout or bound.call.out.layout, shape or bound.call.out.shape
     for name in (expected, actual):
         beside = Path(name).with_suffix(".json")
         if (layout is None or shape is None) and os.path.isfile(beside):
             entry = dump.read_sidecar(beside)
             layout, shape = layout or entry.layout, shape or entry.shape
     if layout is None or shape is None:
-        raise click.UsageError("give --layout and --shape, or a .json beside one of the buffers")
+        raise click.UsageError("give --layout and --shape, --case, or a .json beside one of the buffers")
     report = diff(
         raw_file(expected),
         raw_file(actual),
         layout,
         shape,
+        call=bound,
+        profile=profile,
         others=raw_files(others),
         limit=limit,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from refsim.buffer import PackedBuffer
+from refsim.golden.named import open_case
+from refsim.qmath import PROFILES
 
 SHAPE = (1, 6, 3, 5)
 
@@ -77,3 +80,25 @@ def test_bad_input_is_one_line(options: list[str], match: str, buffers, refsim) 
 def test_a_page_is_written(buffers, tmp_path: Path, refsim) -> None:
     done = refsim("diff", *buffers, "-l", "4W4C", "-s", "1,6,3,5", "--html", tmp_path / "r.html")
     assert done.status == 1 and "lanes rotated" in (tmp_path / "r.html").read_text()
+
+
+def test_a_case_lets_each_byte_be_judged_by_the_profiles(tmp_path: Path, refsim) -> None:
+    """A GPU that fuses its multiply-adds writes two other bytes, which its profile allows and others do not."""
+    stored = open_case("q8ta_add/0105")
+    call = replace(stored.bound.call, target=replace(stored.bound.call.target, profile=PROFILES["nvidia"]))
+    (tmp_path / "a.bin").write_bytes(stored.expected.raw.tobytes())
+    (tmp_path / "b.bin").write_bytes(call.expected(stored.bound.inputs).raw.tobytes())
+    pair = ("diff", tmp_path / "a.bin", tmp_path / "b.bin", "--case", "q8ta_add/0105")
+    done = refsim(*pair, "--json")
+    assert done.status == 1 and [d["legal"] for d in done.json["differences"]] == [["nvidia"], ["nvidia"]]
+    assert {"workgroup", "invocation"} <= done.json["differences"][0].keys()
+    assert done.json["legal"]["nvidia"] == {"explains": 2, "contradicts": 0}
+    assert refsim(*pair, "--profile", "nvidia").status == 0
+    other = refsim(*pair, "--profile", "lavapipe")
+    assert other.status == 1 and "2 of them not as profile lavapipe has them" in other.out
+
+
+def test_a_profile_needs_the_case_and_the_case_its_tensor(buffers, refsim) -> None:
+    place = ("-l", "4W4C", "-s", "1,6,3,5")
+    refsim("diff", *buffers, *place, "--profile", "nvidia").refused("a profile needs the call")
+    refsim("diff", *buffers, *place, "--case", "q8ta_add/0105").refused("the call writes another tensor")

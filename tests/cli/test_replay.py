@@ -71,7 +71,7 @@ def test_node_names(mixed, tmp_path: Path, refsim) -> None:
 
 def test_a_captured_buffer_is_judged(tmp_path: Path, refsim) -> None:
     case = "q8ta_conv2d_dw/0011"
-    from refsim.cli.replay import open_case
+    from refsim.golden.named import open_case
 
     stored = open_case(case)
     path = tmp_path / "dump.bin"

@@ -64,11 +64,11 @@ def test_every_case_on_the_cpu() -> None:
     check_all(["cpu", "cpu:model"])
 
 
-def test_every_case_on_the_gpu() -> None:
+def test_every_case_on_the_gpu_as_on_the_cpu() -> None:
     try:
         executor_named("gpu")
     except RefsimError as error:
         if os.environ.get("REFSIM_GPU") == "require":
             raise
         pytest.skip(str(error))
-    check_all(["gpu"])
+    check_all(["cpu", "gpu"])

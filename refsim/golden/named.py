@@ -1,0 +1,41 @@
+"""Cases by name, as a command line or a test says it."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from refsim.case import bind
+from refsim.errors import FormatError
+from refsim.golden.casefile import Files, Stored, read, read_folder
+from refsim.golden.store import Corpus, default_root, digest
+
+
+def open_case(name: str) -> Stored:
+    """The case of a folder, of a zip file's entry, or of the corpus."""
+    if Path(name).exists():
+        return read_folder(name)
+    path, bang, entry = name.partition("!")
+    if bang:
+        try:
+            archive = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise FormatError(path, "not a zip file of cases", got=error) from error
+        with archive:
+            return read(Files(f"{path}!{entry}", archive=archive), entry)
+    if name.rpartition("/")[2].isdecimal():
+        return _of_corpus(name)
+    raise FormatError(name, "no such case", need="a case directory, ZIPFILE!NAME or OPERATOR/NUMBER")
+
+
+def _of_corpus(name: str) -> Stored:
+    """A case whose digest is recorded, its bytes by definition; FormatError if they no longer agree."""
+    entry = Corpus(default_root()).entry(name)
+    bound = bind(entry.case)
+    expected = bound.call.expected(bound.inputs)
+    found = digest(bound.call, expected)
+    if found != entry.sha256:
+        raise FormatError(
+            name, "the definition no longer gives the recorded digest", got=found, need=entry.sha256
+        )
+    return Stored(name, bound, expected)
