@@ -51,6 +51,21 @@ def plane_domain(out: TensorDesc) -> Triple:
     return (words_each, -(-planes // PLANE_ROW), min(planes, PLANE_ROW))
 
 
+def column_local(out: TensorDesc, columns: int) -> Triple:
+    """Workgroup of a kernel whose x are words of channels and whose y are groups of so many columns: 64 invocations,
+    neighbours beside each other in the output's memory."""
+
+    def within(extent: int, most: int) -> int:
+        return min(most, 1 << (extent - 1).bit_length())
+
+    w, _, c, _ = out.sizes_whcn
+    if out.layout.block_transposed:
+        y = within(-(-w // columns), 64)
+        return (64 // y, y, 1)
+    x = within(-(-c // 4), 8)
+    return (x, 64 // x, 1)
+
+
 @dataclass(frozen=True)
 class Launch:
     """One dispatch of one kernel.

@@ -33,19 +33,10 @@ void fetch4(int i, ivec4 p) {
 }
 
 int word(int t, ivec4 p, int lanes) {
-    float alpha = push_float(ALPHA);
-    int packed = 0;
-    [[unroll]] for (int k = 0; k < 4; ++k) {
-        float addend = dequant(lane(word_b[t], k), push[B_ZP], push_float(B_SCALE));
-        if (alpha != 1.0) {
-            precise float scaled = alpha * addend;
-            addend = scaled;
-        }
-        float total = mul_add(float(lane(word_a[t], k) - push[A_ZP]), push_float(A_SCALE), addend);
-        int q = requant(total, push_float(INV), push[ZP]);
-        packed = insert(packed, k, k < lanes ? q : 0);
-    }
-    return packed;
+    vec4 addend = dequant4(lanes_of(word_b[t]), push[B_ZP], push_float(B_SCALE));
+    precise vec4 scaled = push_float(ALPHA) * addend;
+    vec4 total = mul_add4(vec4(lanes_of(word_a[t])) - float(push[A_ZP]), vec4(push_float(A_SCALE)), scaled);
+    return first_lanes(requant4(total, push_float(INV), lowest(push[ZP], false), push[ZP]), lanes, 0);
 }
 
 #include "include/elementwise.glsl"

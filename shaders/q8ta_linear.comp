@@ -11,9 +11,9 @@ layout(constant_id = 6) const uint X_HASH = 0;
 layout(constant_id = 7) const uint OUT_HASH = 0;
 INPUT(0, x);
 INPUT4(1, weight);
-INPUT(2, sums);
-INPUT(3, scales);
-INPUT(4, bias);
+INPUT4(2, sums);
+INPUT4(3, scales);
+INPUT4(4, bias);
 OUTPUT(5, result);
 #include "include/epilogue.glsl"
 

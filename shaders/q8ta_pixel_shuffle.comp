@@ -4,68 +4,85 @@
 #include "include/lanes.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/q8ta_pixel_shuffle.py.
+// x is a word of output channels, y output columns, z output rows of all batches. Push words as in
+// refsim/ops/q8ta_pixel_shuffle.py.
 const int OUT = 0, X = 8, IN_SCALE = 16, IN_ZP = 17, INV = 18, ZP = 19;
 layout(constant_id = 6) const uint OUT_HASH = 0;
 layout(constant_id = 7) const uint X_HASH = 0;
 layout(constant_id = 8) const uint MOVES_BYTES = 0;
 layout(constant_id = 9) const uint R = 2;
+// where neighbouring columns are neighbouring words, they move as one vector
+layout(constant_id = 10) const bool OUT_ADJOINS = false;
+layout(constant_id = 11) const bool X_ADJOINS = false;
 INPUT(0, x);
+INPUT2(0, x2);
 OUTPUT(1, result);
 OUTPUT4(1, result4);
 
-// four neighbouring columns of one row, from two columns of the source
-#define FETCH4 (R == 2 && (words_per_block(OUT_HASH) == 4 || (dim_at(OUT_HASH, 0) == W && (push[OUT] & 3) == 0)))
-int source[4];
+int requantized(int word, int lanes) {
+    if (MOVES_BYTES != 0) return word;  // lanes beyond are 0
+    vec4 real = dequant4(lanes_of(word), push[IN_ZP], push_float(IN_SCALE));
+    return first_lanes(requant4(real, push_float(INV), lowest(push[ZP], false), push[ZP]), lanes, 0);
+}
 
-void fetch(int t, int i, ivec4 p) {
-    uvec2 from = uvec2(p.xy) / R, place = uvec2(p.xy) % R;
-    int gathered = 0;
-    // with R == 2 the four values of a channel are the lanes of one word
-    int base = word_idx(X, X_HASH, ivec4(from, 4 * p.z, p.w)), step = push[X + 6] * words_per_block(X_HASH);
-    int lanes = lanes_inside(OUT, OUT_HASH, p);
+int x_word(int w, int h, int channel_word, int n) {
+    return word_idx(X, X_HASH, ivec4(w, h, 4 * channel_word, n));
+}
+
+// r == 2: the four values that an input word holds of a channel go to two columns of two rows
+void double_both(int first, int row, int word, int lanes) {
+    int rows = push[X + 1], h = (row >> 1) % rows, n = (row >> 1) / rows, column = first >> 1;
+    ivec2 source[4];  // [k]: two input columns of output channel k
     [[unroll]] for (int k = 0; k < 4; ++k) {
-        if (k < lanes) {
-            int at = 4 * (base + k * step) + int(2 * place.y + place.x);
-            if (R != 2) {
-                int channel = int((uint(p.z + k) * R + place.y) * R + place.x);
-                at = buf_idx(X, X_HASH, ivec4(from, channel, p.w));
+        if (k >= lanes) {
+            source[k] = ivec2(0);
+        } else if (X_ADJOINS) {
+            source[k] = x2[x_word(column, h, 4 * word + k, n) >> 1];
+        } else {
+            source[k].x = x[x_word(column, h, 4 * word + k, n)];
+            source[k].y = column + 1 < push[X] ? x[x_word(column + 1, h, 4 * word + k, n)] : 0;
+        }
+    }
+    ivec4 left = transposed(ivec4(source[0].x, source[1].x, source[2].x, source[3].x));
+    ivec4 right = transposed(ivec4(source[0].y, source[1].y, source[2].y, source[3].y));
+    bool whole = column + 1 < push[X];
+    [[unroll]] for (int r = 0; r < 2; ++r) {
+        ivec4 four = ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1]), p = ivec4(first, 2 * h + r, 4 * word, n);
+        [[unroll]] for (int t = 0; t < 4; ++t) four[t] = t < 2 || whole ? requantized(four[t], lanes) : 0;
+        if (OUT_ADJOINS) {
+            result4[word_idx(OUT, OUT_HASH, p) >> 2] = four;
+        } else {
+            [[unroll]] for (int t = 0; t < 4; ++t) {
+                if (t < 2 || whole) result[word_idx(OUT, OUT_HASH, p + ivec4(t, 0, 0, 0))] = four[t];
             }
-            gathered = insert(gathered, k, lane(x[at >> 2], at & 3));
         }
-    }
-    source[t] = gathered;
-}
-
-void fetch4(int i, ivec4 p) {
-    int step = push[X + 6] * words_per_block(X_HASH), shift = 16 * (p.y & 1);
-    int lanes = min(4, push[OUT + 2] - p.z);
-    [[unroll]] for (int half_of = 0; half_of < 2; ++half_of) {
-        int from = min((p.x >> 1) + half_of, push[X] - 1);
-        int base = word_idx(X, X_HASH, ivec4(from, p.y >> 1, 4 * p.z, p.w));
-        int left = 0, right = 0;
-        [[unroll]] for (int k = 0; k < 4; ++k) {
-            int both = k < lanes ? x[base + k * step] >> shift : 0;
-            left |= (both & 255) << (8 * k);
-            right |= (both >> 8 & 255) << (8 * k);
-        }
-        source[2 * half_of] = left;
-        source[2 * half_of + 1] = right;
     }
 }
 
-int word(int t, ivec4 p, int lanes) {
+int gathered(ivec4 p, int lanes) {
+    uvec2 from = uvec2(p.xy) / R, place = uvec2(p.xy) % R;
     int packed = 0;
     [[unroll]] for (int k = 0; k < 4; ++k) {
         if (k < lanes) {
-            int q = lane(source[t], k);
-            if (MOVES_BYTES == 0) {
-                q = requant(dequant(q, push[IN_ZP], push_float(IN_SCALE)), push_float(INV), push[ZP]);
-            }
-            packed = insert(packed, k, q);
+            int channel = int((uint(p.z + k) * R + place.y) * R + place.x);
+            int at = buf_idx(X, X_HASH, ivec4(from, channel, p.w));
+            packed = insert(packed, k, lane(x[at >> 2], at & 3));
         }
     }
     return packed;
 }
 
-#include "include/elementwise.glsl"
+void main() {
+    int word = int(gl_GlobalInvocationID.x), first = int(gl_GlobalInvocationID.y * TILE_Y);
+    int lanes = min(4, push[OUT + 2] - 4 * word);
+    if (lanes <= 0 || first >= push[OUT]) return;
+    int row = int(gl_GlobalInvocationID.z * TILE_Z);
+    if (R == 2) {
+        double_both(first, row, word, lanes);
+        return;
+    }
+    ivec4 p = ivec4(first, row % push[OUT + 1], 4 * word, row / push[OUT + 1]);
+    for (; p.x < min(first + int(TILE_Y), push[OUT]); ++p.x) {
+        result[word_idx(OUT, OUT_HASH, p)] = requantized(gathered(p, lanes), lanes);
+    }
+}

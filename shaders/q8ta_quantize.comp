@@ -16,26 +16,19 @@ const bool FETCH4 = false;
 int source[4];
 
 void fetch(int t, int i, ivec4 p) {
-    int gathered = 0;
+    vec4 gathered = vec4(0.0);
     int lanes = lanes_inside(OUT, OUT_HASH, p);
     [[unroll]] for (int k = 0; k < 4; ++k) {
-        if (k < lanes) {
-            float real = intBitsToFloat(x[buf_idx(X, X_HASH, lane_coord(OUT_HASH, p, k))]);
-            gathered = insert(gathered, k, quantize(real, push_float(INV), push[ZP]));
-        }
+        if (k < lanes) gathered[k] = intBitsToFloat(x[buf_idx(X, X_HASH, lane_coord(OUT_HASH, p, k))]);
     }
-    source[t] = gathered;
+    source[t] = quantize4(gathered, push_float(INV), push[ZP]);
 }
 
 void fetch4(int i, ivec4 p) {}
 
 // padding is the quantized 0.0
 int word(int t, ivec4 p, int lanes) {
-    int packed = lanes > 0 ? source[t] : 0;
-    [[unroll]] for (int k = 0; k < 4; ++k) {
-        if (k >= lanes) packed = insert(packed, k, push[ZP]);
-    }
-    return packed;
+    return first_lanes(source[t], lanes, splat(push[ZP]));
 }
 
 #include "include/elementwise.glsl"

@@ -26,13 +26,8 @@ void fetch4(int i, ivec4 p) {
 }
 
 int word(int t, ivec4 p, int lanes) {
-    int packed = 0;
-    [[unroll]] for (int k = 0; k < 4; ++k) {
-        float real = max(dequant(lane(source[t], k), push[IN_ZP], push_float(IN_SCALE)), 0.0);
-        int q = requant(real, push_float(INV), push[ZP]);
-        packed = insert(packed, k, k < lanes ? q : 0);
-    }
-    return packed;
+    vec4 real = dequant4(lanes_of(source[t]), push[IN_ZP], push_float(IN_SCALE));
+    return first_lanes(requant4(real, push_float(INV), lowest(push[ZP], true), push[ZP]), lanes, 0);
 }
 
 #include "include/elementwise.glsl"

@@ -222,9 +222,11 @@ def push_words(call: Call) -> tuple[int, ...]:
 
 def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
     """A matrix-like kernel. Domain: positions x channel words of a group x (groups, phases)."""
-    per_group = align4(call.out.shape[-3] // call.params.groups) // 4
-    slices = call.params.groups * phases
-    shape = cut(positions, per_group, slices)
+    p = call.params
+    per_group = align4(call.out.shape[-3] // p.groups) // 4
+    k = align4(call.descs["x"].shape[-3] // p.groups) // 4 * -(-p.taps // phases)
+    slices = p.groups * phases
+    shape = cut(positions, per_group, k, slices)
     return Launch(
         shader=call.op.name,
         out=call.out,

@@ -14,11 +14,13 @@ from refsim.launch import Triple
 
 @dataclass(frozen=True)
 class Cut:
-    """One way to cut; used where there are at least so many workgroups of it, or where nothing else applies."""
+    """One way to cut; used where there are at least so many workgroups of it and K has at most so many words, or
+    where nothing else applies."""
 
     local: Triple
     tile: Triple
     least_groups: int
+    most_k: int = 1 << 31
 
     @property
     def name(self) -> str:
@@ -43,16 +45,22 @@ class Cut:
         return -(-positions // self.positions) * -(-words // self.words) * slices
 
 
-#: Largest first: a large tile reads less, a small one keeps more of a device busy.
+#: A short K first: setting out costs more than its products, so an invocation takes more positions. Then the largest
+#: first: a large tile reads less, a small one keeps more of a device busy.
 CUTS = (
+    Cut((8, 8, 1), (8, 1, 1), 128, most_k=12),
     Cut((8, 16, 1), (4, 1, 1), 128),
     Cut((8, 8, 1), (4, 1, 1), 0),
 )
 
 
-def cut(positions: int, words: int, slices: int = 1) -> Cut:
+def cut(positions: int, words: int, k: int, slices: int = 1) -> Cut:
     """The first row whose tile is not much wider than the channels and that gives enough workgroups."""
     for row in CUTS:
-        if row.words < 2 * words and row.groups(positions, words, slices) >= row.least_groups:
+        if (
+            k <= row.most_k
+            and row.words < 2 * words
+            and row.groups(positions, words, slices) >= row.least_groups
+        ):
             return row
     return CUTS[-1]

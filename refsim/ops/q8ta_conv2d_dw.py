@@ -16,7 +16,7 @@ from refsim.draw import Draw
 from refsim.errors import ParameterError, ShapeError
 from refsim.jit import model_kernel
 from refsim.lanes import lane, splat
-from refsim.launch import Launch
+from refsim.launch import Launch, column_local
 from refsim.layout import PACKED_4C1W
 from refsim.op import Call, Case, ErrorCase, OpSpec, Target
 from refsim.ops import _conv as conv
@@ -69,7 +69,7 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(value).reshape(-1).view(np.int32)
 
 
-ROWS = 4  # output rows are padded to so many, the most that an invocation takes
+ROWS, FEW_ROWS = 4, 2  # how many output rows an invocation takes; rows are padded to the larger
 MANY = 1 << 18  # invocations that keep a large device busy
 
 
@@ -94,25 +94,26 @@ class Window:
 
 
 #: The windows of mobile networks.
-WINDOWS = tuple(Window((k, k), (s, s), k // 2, rows) for k in (3, 5) for s in (1, 2) for rows in (2, 4))
+WINDOWS = tuple(
+    Window((k, k), (s, s), k // 2, rows) for k in (3, 5) for s in (1, 2) for rows in (FEW_ROWS, ROWS)
+)
 
 
 def launch(call: Call) -> Launch:
     """Domain: channel words x output columns x (batch, output rows padded to `ROWS`)."""
     w, h, c, n = call.out.sizes_whcn
-    p, row_groups = call.params, n * -(-h // ROWS)
-    rows = ROWS if c // 4 * -(-w // 4) * row_groups >= MANY else ROWS // 2
+    p, x, row_groups = call.params, call.descs["x"], n * -(-h // ROWS)
+    rows = ROWS if c // 4 * -(-w // 4) * row_groups >= MANY else FEW_ROWS
     window = Window(p.kernel_size, p.stride, p.padding[1], rows)
     built = p.dilation == (1, 1) and window in WINDOWS
     return Launch(
         shader=call.op.name,
         out=call.out,
-        spec=(call.descs["x"].hashed, call.out.hashed),
+        spec=(x.hashed, call.out.hashed, int(x.columns_adjoin), int(call.out.columns_adjoin)),
         push=conv.push_words(call),
         domain=(c // 4, w, row_groups * ROWS),
-        # neighbouring invocations take neighbouring words of the output
-        local=((1, 64, 1) if w >= 256 else (2, 32, 1)) if call.out.layout.block_transposed else (8, 8, 1),
-        tile=(1, 4, rows if built else ROWS),
+        local=column_local(call.out, 4),
+        tile=(1, 4, rows if built else FEW_ROWS),
         variant=window.name if built else "",
     )
 

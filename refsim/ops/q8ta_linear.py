@@ -39,7 +39,7 @@ define = linear.define
 def launch(call: Call) -> Launch:
     """Domain: rows, leading dims folded into them, x words of outputs."""
     w, h, c, n = call.out.sizes_whcn
-    shape = cut(h * c * n, -(-w // 4))
+    shape = cut(h * c * n, -(-w // 4), call.descs["x"].shape[-1] // 4)
     return Launch(
         shader="q8ta_linear",
         out=call.out,

@@ -19,7 +19,7 @@ from refsim.draw import Draw
 from refsim.errors import ParameterError, ShapeError
 from refsim.jit import model_kernel
 from refsim.lanes import as_f32, insert, lane
-from refsim.launch import Launch, offsets
+from refsim.launch import Launch, column_local, offsets, words
 from refsim.layout import CHANNELS_PACKED_INT8
 from refsim.op import Call, Case, ErrorCase, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops import _elementwise as elementwise
@@ -81,30 +81,52 @@ def padding(call: Call) -> Padding:
 OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1)
 
 
+COLUMNS = 4  # output columns of an invocation
+
+
 def launch(call: Call) -> Launch:
-    p = call.params
-    return elementwise.launch(
-        call,
-        spec=(call.out.hashed, call.descs["x"].hashed, int(p.moves_bytes), p.upscale),
-        params=(
+    """Domain: channel words x output columns x (batch, output rows). With r == 2 an invocation takes two rows: every
+    byte that it reads is its own."""
+    p, x = call.params, call.descs["x"]
+    w, h, c, n = call.out.sizes_whcn
+    rows = 2 if p.upscale == 2 else 1
+    return Launch(
+        shader=call.op.name,
+        out=call.out,
+        spec=(
+            call.out.hashed,
+            x.hashed,
+            int(p.moves_bytes),
+            p.upscale,
+            int(call.out.columns_adjoin),
+            int(x.columns_adjoin),
+        ),
+        push=words(
+            call.out.meta,
+            x.meta,
             np.float32(p.in_scale),
             p.in_zp,
             np.float32(p.out_inv_scale),
             p.out_zp,
             call.target.profile.flags,
         ),
+        domain=(-(-c // 4), w, n * h),
+        local=column_local(call.out, COLUMNS),
+        tile=(1, COLUMNS, rows),
     )
+
+
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes the word at a coordinate."""
+    return c // 4, w, n * launch.out.sizes_whcn[1] + h
 
 
 @model_kernel
 def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash, moves_bytes, r = spec[0], spec[1], spec[2], spec[3]
     in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
-    for z, y, x in np.ndindex(covered):
-        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
-        if i >= out.size:
-            continue
-        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
+    for z, w, c4 in np.ndindex(covered):
+        h, c, n = z % push[OUT + 1], 4 * c4, z // push[OUT + 1]
         word = 0
         for k in range(index.lanes_inside(push, OUT, out_hash, w, h, c, n)):
             kw, kh, kc = index.lane_coord(out_hash, k, w, h, c)
@@ -114,7 +136,7 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
             if moves_bytes == 0:
                 q = requant(f32(q - push[IN_ZP]) * in_scale, inv, push[ZP], push[FLAGS])
             word = insert(word, k, q)
-        out[i] = word
+        out[index.word_idx(push, OUT, out_hash, w, h, c, n)] = word
 
 
 def sample(draw: Draw) -> Case:
@@ -170,7 +192,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=elementwise.point,
+    point=point,
     sample=sample,
     cases=CASES,
 )

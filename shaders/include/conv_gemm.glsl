@@ -4,9 +4,9 @@
 
 INPUT(0, x);
 INPUT4(1, weight);
-INPUT(2, sums);
-INPUT(3, scales);
-INPUT(4, bias);
+INPUT4(2, sums);
+INPUT4(3, scales);
+INPUT4(4, bias);
 OUTPUT(5, result);
 
 #include "epilogue.glsl"

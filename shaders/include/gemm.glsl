@@ -76,6 +76,11 @@ void main() {
     ivec4 acc[TILE_X * TILE_Y];
     [[unroll]] for (uint i = 0; i < TILE_X * TILE_Y; ++i) acc[i] = ivec4(0);
 
+    Channels of[TILE_Y];  // asked for early: they are there when the sums are
+    [[unroll]] for (uint n = 0; n < TILE_Y; ++n) {
+        of[n] = channels_at(4 * (slice + min(first_word + int(gl_LocalInvocationID.y * TILE_Y + n), last_word)));
+    }
+
     // the words of the next stage are under way while this one is computed
     int next_a[SLOTS];
     ivec4 next_b[COLUMNS];
@@ -118,10 +123,9 @@ void main() {
     [[unroll]] for (uint n = 0; n < TILE_Y; ++n) {
         int word = first_word + int(gl_LocalInvocationID.y * TILE_Y + n);
         if (word <= last_word) {
-            Channels of = channels_at(4 * (slice + word));
             ivec3 here = start;
             [[unroll]] for (uint m = 0; m < TILE_X; ++m) {
-                if (first + int(m) < all_positions) store(here, slice + word, acc[m * TILE_Y + n], of);
+                if (first + int(m) < all_positions) store(here, slice + word, acc[m * TILE_Y + n], of[n]);
                 here = further(here, 1);
             }
         }

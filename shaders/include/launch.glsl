@@ -34,7 +34,9 @@ const int GUARD_WORDS = 16;
     layout(std430, set = 0, binding = slot) readonly buffer name##_buffer { int name##_guard[GUARD_WORDS]; int name[]; }
 #define OUTPUT(slot, name) \
     layout(std430, set = 0, binding = slot) buffer name##_buffer { int name##_guard[GUARD_WORDS]; int name[]; }
-// the same memory, four words at a time; only where a kernel knows that its words begin at a multiple of four
+// the same memory, two or four words at a time; only where a kernel knows that its words begin at a multiple of that
+#define INPUT2(slot, name) \
+    layout(std430, set = 0, binding = slot) readonly buffer name##_buffer { ivec2 name##_guard[GUARD_WORDS / 2]; ivec2 name[]; }
 #define INPUT4(slot, name) \
     layout(std430, set = 0, binding = slot) readonly buffer name##_buffer { ivec4 name##_guard[GUARD_WORDS / 4]; ivec4 name[]; }
 #define OUTPUT4(slot, name) \

@@ -7,29 +7,43 @@ bool is_nan(float x) {
     return (floatBitsToInt(x) & 0x7FFFFFFF) > 0x7F800000;  // isnan() may be optimized away
 }
 
-// int(clamp(rne(y), -128 - zp, 127 - zp)) + zp. The bounds are integers, so clamping first gives the same; then
-// |y| < 2^8, and adding 3 * 2^22 rounds it to an integer, ties to even, in the low bits of the sum: one addition
-// in place of a rounding and a conversion. probe/qmath.comp holds this against roundEven().
-int to_int8(float y, int zp) {
-    precise float shifted = clamp(y, float(-128 - zp), float(127 - zp)) + 12582912.0;
-    return floatBitsToInt(shifted) - 0x4B400000 + zp;
+// The least that a value may be before it is rounded. A relu asks for no comparison of its own: scales are positive.
+float lowest(int zp, bool relu) {
+    return relu ? 0.0 : float(-128 - zp);
 }
 
-// of a sum of integers, which is never NaN
-int requant(float y, float inv, int zp) {
-    precise float scaled = y * inv;
-    return to_int8(scaled, zp);
+// The bytes int(clamp(rne(y), low, 127 - zp)) + zp of a word. The bounds are integers, so clamping first gives the
+// same; then |y| < 2^8, and adding 3 * 2^22 rounds it to an integer n, ties to even, in the low bits of the sum: one
+// addition in place of a rounding and a conversion. probe/qmath.comp holds this against roundEven(). The four sums are
+// put together as digits to the base 256, modulo 2^32; what each has beyond n + zp + 128, which is a digit, is
+// taken from all at once.
+int to_int8x4(vec4 y, float low, int zp) {
+    precise vec4 shifted = clamp(y, vec4(low), vec4(float(127 - zp))) + 12582912.0;
+    ivec4 digit = floatBitsToInt(shifted);
+    int all = digit.x + (digit.y + (digit.z + (digit.w << 8) << 8) << 8);
+    return all - (0x4B400000 - zp - 128) * 0x01010101 ^ int(0x80808080u);
 }
 
-// of any float; NaN counts as 0
-int quantize(float x, float inv, int zp) {
-    precise float scaled = x * inv;
-    return to_int8(is_nan(scaled) ? 0.0 : scaled, zp);
+// of numbers of which none is NaN
+int requant4(vec4 y, float inv, float low, int zp) {
+    precise vec4 scaled = y * inv;
+    return to_int8x4(scaled, low, zp);
 }
 
-// f32(q - zp) * scale
+// of any numbers; NaN counts as 0
+int quantize4(vec4 x, float inv, int zp) {
+    precise vec4 scaled = x * inv;
+    [[unroll]] for (int k = 0; k < 4; ++k) scaled[k] = is_nan(scaled[k]) ? 0.0 : scaled[k];
+    return to_int8x4(scaled, lowest(zp, false), zp);
+}
+
+// f32(q - zp) * scale; the difference is exact
 float dequant(int q, int zp, float scale) {
-    precise float real = float(q - zp) * scale;
+    precise float real = (float(q) - float(zp)) * scale;
+    return real;
+}
+vec4 dequant4(ivec4 q, int zp, float scale) {
+    precise vec4 real = (vec4(q) - float(zp)) * scale;
     return real;
 }
 
@@ -37,6 +51,11 @@ float dequant(int q, int zp, float scale) {
 float mul_add(float a, float b, float c) {
     precise float product = a * b;
     precise float total = product + c;
+    return total;
+}
+vec4 mul_add4(vec4 a, vec4 b, vec4 c) {
+    precise vec4 product = a * b;
+    precise vec4 total = product + c;
     return total;
 }
 

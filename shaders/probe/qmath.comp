@@ -9,7 +9,7 @@ const int COUNT = 0, INV = 1, ZP = 2, SCALE = 3, ROW = 8;
 INPUT(0, triples);
 OUTPUT(1, rows);
 
-// What the sum with a large number in to_int8() stands for.
+// What the sum with a large number in to_int8x4() stands for.
 int spelled_out(float y, int zp) {
     return int(roundEven(clamp(y, float(-128 - zp), float(127 - zp)))) + zp;
 }
@@ -20,9 +20,11 @@ void main() {
     int bits = triples[3 * i];
     float x = intBitsToFloat(bits), y = intBitsToFloat(triples[3 * i + 1]), z = intBitsToFloat(triples[3 * i + 2]);
     int zp = push[ZP], at = ROW * i;
-    rows[at] = requant(x, push_float(INV), zp);
-    rows[at + 1] = quantize(x, push_float(INV), zp);
-    rows[at + 2] = to_int8(x, zp);
+    vec4 four = vec4(y, z, y, z);  // neighbours that must leave the lane alone
+    four[i & 3] = x;
+    rows[at] = lane(requant4(four, push_float(INV), lowest(zp, false), zp), i & 3);
+    rows[at + 1] = lane(quantize4(four, push_float(INV), zp), i & 3);
+    rows[at + 2] = lane(to_int8x4(four, lowest(zp, false), zp), i & 3);
     rows[at + 3] = spelled_out(x, zp);
     rows[at + 4] = floatBitsToInt(dequant(lane(bits, 0), zp, push_float(SCALE)));
     rows[at + 5] = floatBitsToInt(mul_add(x, y, z));
