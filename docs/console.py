@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +38,8 @@ class Example:
         arguments = shlex.split(self.command)
         if arguments[0] != "refsim":
             raise ValueError(f"{self.page.name}: not a refsim command: {self.command}")
+        for name in re.findall(r"--actual out/debugging/(\w+)", self.command):
+            _seed(name)
         command = [sys.executable, "-m", "refsim.cli", *arguments[1:]]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         return tuple((done.stdout + done.stderr).splitlines())
@@ -47,6 +50,12 @@ class Example:
             r"(?:.*\n)*?" if line == ELLIPSIS else re.escape(_comparable(line)) + r"\n" for line in self.shown
         )
         return re.fullmatch(pattern, "".join(_comparable(line) + "\n" for line in printed)) is not None
+
+
+@cache
+def _seed(name: str) -> None:
+    """Make the dumps that docs/debugging.md examines."""
+    subprocess.run([sys.executable, "docs/seeded_bugs.py", name], cwd=ROOT, check=True)
 
 
 def _comparable(line: str) -> str:
