@@ -1,4 +1,7 @@
-"""Pack and unpack of every int8 layout, against np.copyto of as many bytes.
+"""Repacks of every int8 layout, native and of the API, against np.copyto of as many bytes.
+
+``native``: the kernels of the CPU executor, between plain NCHW bytes and a layout and between two layouts, which is
+what whole graphs run. ``pack`` and ``unpack`` are `PackedBuffer`'s, in NumPy, with their allocations.
 
 python -m bench.layouts
 """
@@ -6,14 +9,22 @@ python -m bench.layouts
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
+from math import prod
 
 import numpy as np
 
 from bench.harness import Bench, main
 from refsim.buffer import PackedBuffer
+from refsim.cpu.crew import Program
+from refsim.cpu.routes import choose
 from refsim.draw import Draw
 from refsim.layout import INT8_LAYOUTS, Layout
+from refsim.layout import layout as layout_named
+from refsim.op import OPS
+from refsim.tensor import TensorDesc
 
 #: Sizes as in the middle of a network; and the same with nothing a multiple of 4.
 SHAPES = {"1x64x112x112": (1, 64, 112, 112), "1x67x111x113": (1, 67, 111, 113)}
@@ -44,21 +55,68 @@ def unpack(data: Data) -> np.ndarray:
     return data.buffer.unpack()
 
 
-def copy(data: Data) -> None:
+def copy(data: Data | Native) -> None:
     np.copyto(data.target, data.source)
 
 
-BENCHES = [
-    Bench(
-        f"{verb.__name__} {layout} {name}",
-        setup=lambda layout=layout, shape=shape: setup(layout, shape),
-        run=verb,
+@dataclass(frozen=True)
+class Native:
+    """A repack ready to run, and two plain buffers of as many bytes."""
+
+    program: Program
+    buffers: dict[str, np.ndarray]
+    source: np.ndarray
+    target: np.ndarray
+
+
+def native(op: str, x: TensorDesc, out_layout: str, params: dict[str, object]) -> Native:
+    call = OPS[op].bind(OPS[op].make_params(params), {"x": x}, {}, out_layout)
+    jobs = choose(call).jobs()
+    assert jobs, f"{call} has no native kernel"
+    buffers = {"x": PackedBuffer(x).words, "out": PackedBuffer(call.out).words}
+    program = Program(jobs, 1, {name: words.ctypes.data for name, words in buffers.items()})
+    source = np.zeros(max(x.nbytes, call.out.nbytes), np.uint8)
+    return Native(program, buffers, source, np.zeros_like(source))
+
+
+def repack(data: Native) -> None:
+    data.program.run()
+
+
+def _native(name: str, op: str, given: tuple[int, ...], layout: str, out: str, **params: object) -> Bench:
+    return Bench(
+        name,
+        setup=lambda: native(op, TensorDesc(given, layout_named(layout)), out, params),
+        run=repack,
         peers={"np.copyto": copy},
-        work=lambda data: {"bytes": data.buffer.desc.nbytes},
+        work=lambda data: {"bytes": data.source.nbytes},
     )
-    for name, shape in SHAPES.items()
-    for layout in INT8_LAYOUTS
-    for verb in (pack, unpack)
+
+
+def _natives() -> Iterator[Bench]:
+    name, shape = next(iter(SHAPES.items()))
+    plain = (prod(shape),)
+    for layout in map(str, INT8_LAYOUTS):
+        yield _native(f"native NCHW -> {layout} {name}", "nchw_to_int8x4", plain, "4W", layout, shape=shape)
+        yield _native(f"native {layout} -> NCHW {name}", "int8x4_to_nchw", shape, layout, "4W")
+    for a, b in permutations(map(str, INT8_LAYOUTS), 2):
+        yield _native(f"native {a} -> {b} {name}", "q8ta_clone", shape, a, b)
+
+
+BENCHES = [
+    *_natives(),
+    *(
+        Bench(
+            f"{verb.__name__} {layout} {name}",
+            setup=lambda layout=layout, shape=shape: setup(layout, shape),
+            run=verb,
+            peers={"np.copyto": copy},
+            work=lambda data: {"bytes": data.buffer.desc.nbytes},
+        )
+        for name, shape in SHAPES.items()
+        for layout in INT8_LAYOUTS
+        for verb in (pack, unpack)
+    ),
 ]
 
 if __name__ == "__main__":

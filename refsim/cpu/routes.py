@@ -123,7 +123,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "repack",
-        frozenset({"q8ta_clone"}),
+        frozenset({"q8ta_clone", "nchw_to_int8x4", "int8x4_to_nchw"}),
         lambda facts: repack.same_refuses(facts.call),
         lambda facts: (repack.same(facts.call),),
     ),

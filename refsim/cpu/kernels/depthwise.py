@@ -13,11 +13,12 @@ from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
 from refsim.cpu.kernels.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
 from refsim.cpu.kernels.epilogue import Requant
 
-#: Tasks: images x row blocks x channel groups, groups fastest. The last group ends at the last channel and may
-#: overlap the one before, with the same bytes. `*_pitch`: bytes of a packed row, and of a row of units.
+#: Tasks: images x row blocks x parts, parts fastest. A part is some neighbouring groups of channels: tasks should not
+#: write to the same lines of memory. The last group ends at the last channel and may overlap the one before, with the
+#: same bytes. `*_pitch`: bytes of a packed row, and of a row of units.
 DEPTHWISE = Fields(
     "pack", "pack_args", "unpack", "unpack_args", "weight", "consts", "out",
-    "row_blocks", "groups", "words",
+    "row_blocks", "parts", "groups", "words",
     "out_h", "out_w", "block_h", "stride_h", "pad_h", "pad_w", "reach_h", "dilation_h", "columns",
     "pitch", "unit_pitch", "direct", "out_image", "out_row", "out_pixel",
     "at_units", "at_bytes",
@@ -58,9 +59,12 @@ def depthwise(
         vector_bytes = 4 * lanes
 
         def task(t: Value) -> None:
-            group, rest = t % a.groups, t // a.groups
-            row_block, image = rest % a.row_blocks, rest // a.row_blocks
-            row0 = row_block * a.block_h
+            part, rest = t % a.parts, t // a.parts
+            row0, image = rest % a.row_blocks * a.block_h, rest // a.row_blocks
+            last = a.groups * (part + 1) // a.parts
+            fn.loop(last, lambda g: group_of(image, row0, g), start=a.groups * part // a.parts)
+
+        def group_of(image: Value, row0: Value, group: Value) -> None:
             height = a.block_h.min(a.out_h - row0)
             word0 = (group * (lanes // 4)).min(a.words - lanes // 4)
             rows = (height - 1) * a.stride_h + a.reach_h
@@ -85,37 +89,41 @@ def depthwise(
             row_step = direct.select(a.out_row, a.out_w * lanes)
             pixel_step = direct.select(a.out_pixel, fn.i64(lanes))
 
-            def output(base: Value, parity: int, place: Value) -> None:
-                total = requant.first(consts, 0)
+            first, terms = requant.first(consts, 0), requant.terms(consts, row_bytes, 0)
+
+            def output(base: Value, parity: int) -> Value:
+                total = first
                 for i in range(taps_h):
                     line = base + a.unit_pitch * a.dilation_h * i
                     for q, weight in enumerate(weights[parity][i]):
                         unit = line + q * (taps_of_unit(kind) // 2) * vector_bytes
                         total = _step(fn, kind, total, fn.load(unit, vec(I32, lanes)), weight)
-                fn.store(requant.apply(total, consts, row_bytes, 0), place)
+                return requant.apply(total, terms)
 
             def row(r: Value) -> None:
                 line = units + r * a.stride_h * a.unit_pitch
                 place = to + r * row_step
 
+                def one(j: Value) -> None:
+                    fn.store(output(line + j * (stride_w // 2 * vector_bytes), 0), place + j * pixel_step)
+
                 if len(parities) == 1:
-                    fn.loop(
-                        a.out_w,
-                        lambda j: output(
-                            line + j * (stride_w // 2 * vector_bytes), 0, place + j * pixel_step
-                        ),
-                    )
+                    fn.loop(a.out_w, one)
                     return
 
                 def pair(i: Value) -> None:
-                    base, first = line + i * (stride_w * vector_bytes), place + i * 2 * pixel_step
-                    output(base, 0, first)
-                    output(base + (stride_w - 1) // 2 * vector_bytes, 1, first + pixel_step)
+                    base, at = line + i * (stride_w * vector_bytes), place + i * 2 * pixel_step
+                    # both before a store: they may share units
+                    both = output(base, 0), output(base + (stride_w - 1) // 2 * vector_bytes, 1)
+                    for number, made in enumerate(both):
+                        fn.store(made, at + pixel_step * number)
 
                 pairs = a.out_w // 2
                 fn.loop(pairs, pair)
                 last = line + pairs * (stride_w * vector_bytes)
-                fn.when((a.out_w & 1).eq(1), lambda: output(last, 0, place + pairs * 2 * pixel_step))
+                fn.when(
+                    (a.out_w & 1).eq(1), lambda: fn.store(output(last, 0), place + pairs * 2 * pixel_step)
+                )
 
             fn.loop(height, row)
 
@@ -147,12 +155,8 @@ def _make_units(
         at = source + (r * a.pitch + u * 2 * pixel)
         to = units + (r * a.unit_pitch + u * 4 * lanes)
         if dot is DPBUSD:
-            words = lanes // 4
-            four = fn.load(at, vec(I32, lanes)).shuffle(
-                [j * words + i for i in range(words) for j in range(4)]
-            )
-            turned = [16 * q + 4 * b + c for q in range(words) for c in range(4) for b in range(4)]
-            fn.store(four.bits(vec(I8, 4 * lanes)).shuffle(turned), to)
+            four = fn.load(at, vec(I8, 4 * lanes))
+            fn.store(four.shuffle([lanes * column + c for c in range(lanes) for column in range(4)]), to)
         else:
             two = [fn.load(at + k * pixel, vec(I16, lanes)) for k in range(2)]
             fn.store(two[0].shuffle([s + c for c in range(lanes) for s in (0, lanes)], two[1]), to)

@@ -59,12 +59,16 @@ class Requant:
         """What the sums of one vector of channels begin with."""
         return self.fn.load(consts + vector * self.lanes * 4, vec(I32, self.lanes))
 
-    def apply(self, total: Value, consts: Value, row_bytes: Value | int, vector: int) -> Value:
-        """The bytes of one vector of channels; the rows of constants are `row_bytes` apart."""
-        scale, bias, zp_term = (
+    def terms(self, consts: Value, row_bytes: Value | int, vector: int) -> tuple[Value, ...]:
+        """Scale, bias and zp_term of one vector of channels; the rows of constants are `row_bytes` apart."""
+        return tuple(
             self.fn.load(consts + row_bytes * row + vector * self.lanes * 4, vec(F32, self.lanes))
             for row in range(1, CONST_ROWS)
         )
+
+    def apply(self, total: Value, terms: tuple[Value, ...]) -> Value:
+        """The bytes of one vector of channels."""
+        scale, bias, zp_term = terms
         t = total.to_f32()
         if self.float_zp:
             t = t + zp_term

@@ -73,6 +73,7 @@ def gemm(
                 number = group * a.panels + j
                 weight = a.pointer("weight") + number * a.panel_bytes
                 consts = a.pointer("consts") + number * (CONST_ROWS * 4 * panel)
+                terms = [requant.terms(consts, 4 * panel, v) for v in range(vectors)]
 
                 def tile(i: Value) -> None:
                     p = (i * rows).min(count - rows).max(0)
@@ -82,7 +83,7 @@ def gemm(
                     for m in range(rows):
                         at = to + fn.load(places + (p + m) * 8, I64)
                         for v, total in enumerate(totals[m]):
-                            fn.store(requant.apply(total, consts, 4 * panel, v), at + v * lanes)
+                            fn.store(requant.apply(total, terms[v]), at + v * lanes)
 
                 fn.loop((count + (rows - 1)) // rows, tile)
 

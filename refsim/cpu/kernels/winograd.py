@@ -226,10 +226,10 @@ def _transform_out(
     for j in range(size):
         column = [fn.load(at + plane * (i * size + j), vec(I32, requant.lanes)) for i in range(size)]
         columns.append(transform.outputs(column))
-    first = requant.first(consts, 0)
+    first, terms = requant.first(consts, 0), requant.terms(consts, 4 * panel, 0)
     for i in range(m):
         for j, value in enumerate(transform.outputs([columns[k][i] for k in range(size)])):
             if transform.inverse != 1:
                 value = value * transform.inverse
             total = (value >> transform.shift) + first
-            fn.store(requant.apply(total, consts, 4 * panel, 0), to + line * i + j * panel)
+            fn.store(requant.apply(total, terms), to + line * i + j * panel)

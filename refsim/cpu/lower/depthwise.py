@@ -16,8 +16,8 @@ from refsim.cpu.target import Isa
 from refsim.cpu.view import ROWS
 from refsim.op import Call
 
-#: Units of a task: about this much, so that they stay in the first-level cache.
-UNIT_BYTES = 24 * 1024
+#: Units of a task: about this much, so that they stay in near caches.
+UNIT_BYTES = 48 * 1024
 #: Vectors of weights that the kernel is written out for.
 MAX_VECTORS = 64
 
@@ -70,6 +70,8 @@ def lower(call: Call, isa: Isa, threads: int) -> Job:
     block_h = max(1, min(w.out.rows, max(2, fitting), most))
     row_blocks = -(-w.out.rows // block_h)
     block_h = -(-w.out.rows // row_blocks)
+    blocks = w.out.images * row_blocks
+    parts = min(groups, -(-4 * threads // blocks)) if threads > 1 else 1
     region = (block_h - 1) * w.stride[0] + reach[0]
     float_zp = w.float_zp and not w.zp_is_exact
     at_units = -(-(region * pitch + 64) // 64) * 64
@@ -85,6 +87,7 @@ def lower(call: Call, isa: Isa, threads: int) -> Job:
         weight=args.address(_weights(w, dot)),
         consts=args.address(constant_rows(w, dot.offset, float_zp).reshape(-1)),
         row_blocks=row_blocks,
+        parts=parts,
         groups=groups,
         words=words,
         out_h=w.out.rows,
@@ -119,7 +122,7 @@ def lower(call: Call, isa: Isa, threads: int) -> Job:
             float_zp=float_zp,
         ),
         block=block,
-        tasks=w.out.images * row_blocks * groups,
+        tasks=blocks * parts,
         scratch=at_bytes + block_h * w.out.pixels * lanes + 64,
         slots=tuple(args.slots),
         keep=tuple(args.keep),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from refsim.cpu import native
 from refsim.cpu.job import Arguments, Job
 from refsim.cpu.kernels import repack as kernel
-from refsim.cpu.view import view
+from refsim.cpu.view import ROWS, View, view
 from refsim.layout import C, W
 from refsim.op import Call
 from refsim.tensor import TensorDesc
@@ -82,16 +82,50 @@ def cross(
 
 
 def same_refuses(call: Call) -> str | None:
-    """Why a clone is not a repack within a packed dim."""
+    """Why a clone or staging step is not a repack within a packed dim."""
+    if call.op.name != "q8ta_clone":
+        packed = _packed(call)
+        if packed.layout.inner != W:
+            return "the layout packs channels"
+        # a last word would reach into the next row, which another thread may be at
+        partial = call.op.name == "int8x4_to_nchw" and packed.sizes_whcn[W] % 4
+        return "rows of NCHW end within a word" if partial else None
     x, out = call.descs["x"].layout, call.out.layout
     if x == out:
         return "layouts are equal"
     return None if x.inner == out.inner else "layouts pack different dims"
 
 
+def _packed(call: Call) -> TensorDesc:
+    """The side of a staging step that is not plain NCHW bytes."""
+    return call.out if call.op.name == "nchw_to_int8x4" else call.descs["x"]
+
+
+def _plain(packed: View) -> View:
+    """NCHW bytes as the view of a layout that packs columns has them: pixels are rows."""
+    width, height = packed.channels, packed.pixels
+    return replace(
+        packed,
+        kind=ROWS,
+        image_stride=packed.rows * height * width,
+        row_stride=height * width,
+        quad_stride=4 * width,
+        pixel_stride=width,
+        word_stride=4,
+    )
+
+
+def _sides(call: Call) -> tuple[View, View]:
+    if call.op.name == "nchw_to_int8x4":
+        return _plain(view(call.out)), view(call.out)
+    if call.op.name == "int8x4_to_nchw":
+        return view(call.descs["x"]), _plain(view(call.descs["x"]))
+    return view(call.descs["x"]), view(call.out)
+
+
 def same(call: Call) -> Job:
-    """The job of a clone between two layouts that pack the same dim."""
-    x, out = view(call.descs["x"]), view(call.out)
+    """The job of a clone between two layouts that pack the same dim, or between columns and plain NCHW bytes."""
+    x, out = _sides(call)
     args = Arguments()
     sides: dict[str, int] = {}
     for name, side in (("x", x), ("out", out)):
@@ -128,8 +162,7 @@ def cross_refuses(call: Call) -> str | None:
     if call.op.name == "q8ta_clone":
         same = call.descs["x"].layout.inner == call.out.layout.inner
         return "both layouts pack the same dim" if same else None
-    packed = call.out if call.op.name == "nchw_to_int8x4" else call.descs["x"]
-    return None if packed.layout.inner == C else "the layout packs columns"
+    return None if _packed(call).layout.inner == C else "the layout packs columns"
 
 
 def lower(call: Call) -> Job:

@@ -17,6 +17,8 @@ from refsim.cpu.target import Isa
 #: Transformed input of a block of tiles: about this much.
 BLOCK_BYTES = 160 * 1024
 MAX_TILES = 48
+#: Tasks that a thread should have at least, so that none waits long for the others at the end.
+TASKS = 4
 
 #: For the estimate: cycles to transform a tile of one vector of input or output channels, by m; transformed weights
 #: beyond NEAR bytes come from a far cache at FAR_BYTES a cycle.
@@ -51,14 +53,17 @@ def slower(w: Window, isa: Isa, m: int) -> str | None:
     return None if ours < direct else f"{ours / direct:.2f} of the direct product's estimated time"
 
 
-def blocks(w: Window, transform: Transform, isa: Isa) -> tuple[int, int]:
-    """Rows and columns of tiles in a block."""
+def blocks(w: Window, transform: Transform, isa: Isa, threads: int = 1) -> tuple[int, int]:
+    """Rows and columns of tiles in a block: many to a block where the channels alone make enough tasks."""
     tile_rows, tile_columns = (-(-size // transform.m) for size in (w.out.rows, w.out.pixels))
     per_tile = transform.size**2 * 2 * max(w.x.words * 4, 2 * isa.lanes)
     most = max(4, min(MAX_TILES, BLOCK_BYTES // per_tile))
     columns = min(tile_columns, most)
     columns = -(-tile_columns // -(-tile_columns // columns))
-    return max(1, min(tile_rows, most // columns)), columns
+    rows = max(1, min(tile_rows, most // columns))
+    if threads > 1 and w.out.channels < 8 * isa.lanes * threads:
+        rows = max(1, min(rows, w.out.images * tile_rows // (TASKS * threads)))
+    return rows, columns
 
 
 def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile | None = None) -> Job:
@@ -66,7 +71,7 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
     transform = TRANSFORMS[m]
     channels, words = w.weight.shape[1], w.x.words
     tile_rows, tile_columns = (-(-size // m) for size in (w.out.rows, w.out.pixels))
-    block_rows, block_columns = blocks(w, transform, isa)
+    block_rows, block_columns = blocks(w, transform, isa, threads)
     tiles = block_rows * block_columns
     tile = tile or tile_for(isa, MADDWD, channels, tiles)
     panel = isa.lanes * tile.vectors
@@ -80,7 +85,7 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
     weight = np.ascontiguousarray(np.stack(by_element, 1))  # panel, element, units
     row_blocks, column_blocks = -(-tile_rows // block_rows), -(-tile_columns // block_columns)
     count = w.out.images * row_blocks * column_blocks
-    parts = min(panels, -(-3 * threads // count)) if threads > 1 and count < 3 * threads else 1
+    parts = min(panels, -(-TASKS * threads // count)) if threads > 1 else 1
     pixel_bytes = words * 4
     pitch = (block_columns * m + 2) * pixel_bytes
     v_pitch = -(-pixel_bytes // (2 * isa.lanes)) * 4 * isa.lanes
