@@ -11,14 +11,14 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.harness import OUT, ROOT, Timing, machine
-from bench.peers.build import build
+from bench.limits import limits
 from bench.peers.engines import FP32, MODEL, REFSIM, S8S8
 from bench.peers.net import U8S8, XNN, Net, Work, works
 from bench.peers.worker import Worker
@@ -28,28 +28,40 @@ from refsim.cli._output import print_table
 PEERS = (XNN, U8S8, S8S8, FP32)
 
 
-def measure(workers: Sequence[Worker], work: Work, folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Seconds of one repetition, per engine and round."""
+#: An engine with a number of threads.
+Contender = tuple[str, int]
+Samples = dict[Contender, list[float]]
+
+
+def measure(workers: Sequence[Worker], work: Work, folder: Path, rounds: int) -> tuple[Samples, int]:
+    """Seconds of one repetition, per contender and round; and how many samples other programs disturbed."""
+    from bench.peers.build import build  # needs torch
+
     one = str(build(work.one, folder))
     many = str(build(work.many, folder)) if work.many else None
     for worker in workers:
         worker.ask(do="unload")
         for path in filter(None, (one, many)):
             worker.ask(do="load", folder=path)
-    samples: dict[str, list[float]] = {worker.engine: [] for worker in workers}
+    samples: Samples = {worker.contender: [] for worker in workers}
+    disturbed = 0
     for number in range(rounds):
         turn = number % len(workers)
         for worker in (*workers[turn:], *workers[:turn]):
-            alone = worker.ask(do="sample", folder=one)
+            seconds, calm = worker.sample(one)
             if many is not None:
-                alone = (worker.ask(do="sample", folder=many) - alone) / work.repeats
-            samples[worker.engine].append(alone)
-    return samples
+                all_seconds, calm_too = worker.sample(many)
+                seconds, calm = (all_seconds - seconds) / work.repeats, calm and calm_too
+            samples[worker.contender].append(seconds)
+            disturbed += not calm
+    return samples, disturbed
 
 
 def exactness(workers: Sequence[Worker], net: Net, folder: Path) -> dict[str, dict[str, float]]:
     """Of every engine: how many outputs differ from the model kernels', and by how many steps at most."""
     import pickle
+
+    from bench.peers.build import build
 
     path = build(net, folder)
     scale = pickle.loads((path / "net.pickle").read_bytes()).values[-1][0]
@@ -70,74 +82,77 @@ def exactness(workers: Sequence[Worker], net: Net, folder: Path) -> dict[str, di
     return found
 
 
-def summarize(work: Work, samples: dict[str, list[float]], ratios_of: Sequence[str]) -> dict[str, Any]:
-    own = samples[REFSIM]
-    ratios = {
-        name: vars(Timing.of([a / b for a, b in zip(samples[name], own, strict=True)]))
-        for name in ratios_of
-        if name in samples
-    }
-    seconds = {name: vars(Timing.of(values)) for name, values in samples.items()}
-    return {
-        "name": work.name,
-        "macs": work.macs,
-        "seconds": seconds,
-        "ratios": ratios,
-        "targets": dict(work.targets),
-    }
+def summarize(work: Work, samples: Samples) -> dict[str, Any]:
+    """Medians and spreads of a work, ratios for each number of threads, and our own gain from more than one."""
+    found: dict[str, Any] = {"macs": work.macs, "targets": dict(work.targets), "threads": {}, "scaling": {}}
+    for threads in sorted({threads for _, threads in samples}):
+        own = samples[REFSIM, threads]
+        of = {engine: values for (engine, count), values in samples.items() if count == threads}
+        found["threads"][str(threads)] = {
+            "seconds": {engine: vars(Timing.of(values)) for engine, values in of.items()},
+            "ratios": {engine: ratio(values, own) for engine, values in of.items() if engine != REFSIM},
+        }
+        if threads > 1 and (REFSIM, 1) in samples:
+            found["scaling"][str(threads)] = {
+                engine: ratio(samples[engine, 1], values)
+                for engine, values in of.items()
+                if (engine, 1) in samples
+            }
+    return found
+
+
+def ratio(values: Sequence[float], own: Sequence[float]) -> dict[str, float]:
+    """Of the rounds' ratios."""
+    return vars(Timing.of([a / b for a, b in zip(values, own, strict=True)]))
 
 
 def run(
-    chosen: Sequence[Work], threads: int, folder: Path, rounds: int, engines: Sequence[str]
-) -> list[dict[str, Any]]:
-    workers = [Worker(engine, threads, ROOT) for engine in engines]
+    chosen: Sequence[Work], contenders: Sequence[Contender], folder: Path, rounds: int
+) -> dict[str, dict[str, Any]]:
+    """Every work with all contenders."""
+    workers = [Worker(engine, threads, ROOT) for engine, threads in contenders]
     found: dict[str, dict[str, Any]] = {}
-    medians: dict[str, dict[str, float]] = {}
+    medians: dict[str, dict[Contender, float]] = {}
     try:
         for work in chosen:
-            print(f"  {work.name}, {threads} thread(s)", file=sys.stderr, flush=True)
-            samples = measure(workers, work, folder, rounds)
+            samples, disturbed = measure(workers, work, folder, rounds)
             for name in work.less:
-                samples = {e: [s - medians[name][e] for s in values] for e, values in samples.items()}
-            medians[work.name] = {e: statistics.median(values) for e, values in samples.items()}
-            found[work.name] = {**summarize(work, samples, PEERS), "threads": threads}
+                samples = {c: [s - medians[name][c] for s in values] for c, values in samples.items()}
+            medians[work.name] = {c: statistics.median(values) for c, values in samples.items()}
+            found[work.name] = {**summarize(work, samples), "rounds": rounds, "disturbed": disturbed}
+            print(f"  {work.name}: {disturbed} samples disturbed", file=sys.stderr, flush=True)
     finally:
         for worker in workers:
             worker.end()
-    return list(found.values())
+    return found
 
 
-def table(results: Sequence[dict[str, Any]], threads: int) -> None:
-    columns = [
-        "work",
-        "us",
-        "spread",
-        "GMAC/s",
-        *(f"{p} us" for p in PEERS),
-        *(f"/ {p}" for p in PEERS),
-        "targets",
-    ]
+def table(results: Mapping[str, dict[str, Any]], threads: str) -> None:
+    """Print one number of threads."""
+    head = ["work", "us", "spread", "GMAC/s", *(f"{p} us" for p in PEERS), *(f"/ {p}" for p in PEERS)]
     rows = []
-    for result in (r for r in results if r["threads"] == threads):
-        own = result["seconds"][REFSIM]
-        cells: list[object] = [result["name"], f"{own['median'] * 1e6:.0f}", _spread(own)]
+    for name, result in results.items():
+        if threads not in result["threads"]:
+            continue
+        seconds, ratios = (result["threads"][threads][key] for key in ("seconds", "ratios"))
+        own = seconds[REFSIM]
+        cells: list[object] = [name, f"{own['median'] * 1e6:.0f}", _spread(own)]
         cells.append(f"{result['macs'] / own['median'] / 1e9:.0f}" if result["macs"] else "")
-        cells += [
-            f"{result['seconds'][p]['median'] * 1e6:.0f}" if p in result["seconds"] else "" for p in PEERS
-        ]
-        for peer in PEERS:
-            ratio = result["ratios"].get(peer)
-            cells.append("" if ratio is None else f"{ratio['median']:.2f} {_spread(ratio)}")
-        wanted = result["targets"] if threads == 1 else {}
-        cells.append(
-            ", ".join(
-                f"{goal:g} {'met' if result['ratios'][p]['median'] >= goal else 'missed'}"
-                for p, goal in wanted.items()
-                if p in result["ratios"]
-            )
-        )
+        cells += [f"{seconds[p]['median'] * 1e6:.0f}" if p in seconds else "" for p in PEERS]
+        cells += [f"{ratios[p]['median']:.2f} {_spread(ratios[p])}" if p in ratios else "" for p in PEERS]
+        if threads == "1":
+            goals = result["targets"].items()
+            cells.append(", ".join(_verdict(ratios[p]["median"], goal) for p, goal in goals if p in ratios))
+        else:
+            gain = result["scaling"].get(threads, {}).get(REFSIM)
+            cells.append("" if gain is None else f"{gain['median']:.2f} {_spread(gain)}")
         rows.append(cells)
-    print_table(columns, rows, title=f"{threads} thread(s)")
+    last = "targets" if threads == "1" else "of 1 thread"
+    print_table([*head, last], rows, title=f"{threads} thread(s)")
+
+
+def _verdict(value: float, goal: float) -> str:
+    return f"{goal:g} {'met' if value >= goal else 'missed'}"
 
 
 def _spread(timing: dict[str, float]) -> str:
@@ -152,6 +167,7 @@ def main() -> int:
     parser.add_argument("--engines", default=",".join((REFSIM, *PEERS)), help="with commas between them")
     parser.add_argument("--exact", action="store_true", help="compare the outputs instead of timing")
     parser.add_argument("--build", action="store_true", help="only make the networks' files")
+    parser.add_argument("--name", default="peers", help="of the JSON file (peers)")
     parser.add_argument(
         "--out", type=Path, default=OUT, help="folder for the JSON file and the networks (out/bench)"
     )
@@ -162,6 +178,8 @@ def main() -> int:
     chosen.sort(key=lambda work: bool(work.less))
     folder = options.out / "networks"
     if options.build:
+        from bench.peers.build import build
+
         for work in chosen:
             for net in filter(None, (work.one, work.many)):
                 print(net.name, build(net, folder))
@@ -191,11 +209,14 @@ def main() -> int:
             title="outputs that differ from the model kernels', and by how many steps",
         )
     else:
-        results["results"] = []
-        for threads in map(int, options.threads.split(",")):
-            results["results"] += run(chosen, threads, folder, options.rounds, engines)
-            table(results["results"], threads)
-    path = atomic.make_folder(options.out) / f"peers{'-exact' if options.exact else ''}.json"
+        results["limits"] = limits()
+        print(", ".join(f"{name} {value:.1f}" for name, value in results["limits"].items()))
+        threads = [int(count) for count in options.threads.split(",")]
+        contenders = [(engine, count) for count in threads for engine in engines]
+        results["works"] = run(chosen, contenders, folder, options.rounds)
+        for count in threads:
+            table(results["works"], str(count))
+    path = atomic.make_folder(options.out) / f"{options.name}{'-exact' if options.exact else ''}.json"
     atomic.write(path, (json.dumps(results, indent=1) + "\n").encode())
     print(f"written to {path}")
     return 0

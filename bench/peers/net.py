@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 CONV, LINEAR, ADD, MAXPOOL, MEAN, FLATTEN = "conv", "linear", "add", "maxpool", "mean", "flatten"
 
@@ -33,6 +34,34 @@ class Net:
     name: str
     shape: tuple[int, ...]
     layers: tuple[Layer, ...]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of every value."""
+        found = [self.shape]
+        for layer in self.layers:
+            x = found[layer.inputs[0]]
+            if layer.kind in (CONV, MAXPOOL):
+                size = [(s + 2 * layer.pad - layer.kernel) // layer.stride + 1 for s in x[2:]]
+                found.append((x[0], layer.out or x[1], *size))
+            elif layer.kind == LINEAR:
+                found.append((*x[:-1], layer.out))
+            elif layer.kind == MEAN:
+                found.append((*x[:2], 1, 1))
+            else:
+                found.append((x[0], prod(x[1:])) if layer.kind == FLATTEN else x)
+        return found
+
+    @property
+    def macs(self) -> int:
+        """Products of all layers."""
+        shapes, total = self.shapes(), 0
+        for number, layer in enumerate(self.layers):
+            x, out = shapes[layer.inputs[0]], shapes[number + 1]
+            if layer.kind == CONV:
+                total += prod(out) * x[1] // layer.groups * layer.kernel**2
+            elif layer.kind == LINEAR:
+                total += prod(out) * x[-1]
+        return total
 
 
 class Builder:
@@ -120,7 +149,7 @@ class Work:
     """``many`` holds ``repeats`` more of what is measured than ``one``.
 
     ``less`` names works whose time each repetition also contains, to be subtracted. ``targets``: peer -> the ratio
-    that is wanted with one thread. ``macs`` of a repetition.
+    that is wanted with one thread.
     """
 
     name: str
@@ -128,8 +157,12 @@ class Work:
     many: Net | None = None
     repeats: int = 1
     less: tuple[str, ...] = ()
-    macs: float = 0.0
     targets: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def macs(self) -> float:
+        """Products of a repetition."""
+        return (self.many.macs - self.one.macs) / self.repeats if self.many else self.one.macs
 
 
 def _chain(name: str, shape: tuple[int, ...], layers: tuple[Layer, ...], repeats: int) -> tuple[Net, Net]:
@@ -172,38 +205,37 @@ XNN, U8S8 = "XNNPACK", "ONNX Runtime U8S8"
 STEM_ADD = "add + requantize 803k"
 
 
-def _conv(inputs: int, out: int, kernel: int, size: int, groups: int = 1) -> Layer:
+def _square(out: int, kernel: int, groups: int = 1) -> Layer:
     return Layer(CONV, (0,), out, kernel, 1, kernel // 2, groups)
 
 
-def _work(
-    name: str, nets: tuple[Net, Net], repeats: int, macs: float, xnn: float, ort: float, *less: str
-) -> Work:
-    return Work(name, *nets, repeats, less, macs, {XNN: xnn, U8S8: ort})
-
-
 def works() -> tuple[Work, ...]:
-    """Everything that is measured, targets with it."""
-    c3, c1, fc = "3x3 {0}->{0} {1}x{1}", "1x1 256->1024->256 14x14", "gemv 2048->1000->2048"
-    pair = (_conv(256, 1024, 1, 14), _conv(1024, 256, 1, 14))
-    depthwise = _conv(144, 144, 3, 56, 144)
+    """Everything that is measured, with the ratios wanted to XNNPACK and to ONNX Runtime U8S8."""
 
-    def chain(name: str, shape: tuple[int, ...], repeats: int, macs: float, xnn: float, ort: float,
-              *layers: Layer) -> Work:  # fmt: skip
-        return _work(name, _chain(name, shape, layers, repeats), repeats, macs, xnn, ort)
+    def row(name: str, nets: tuple[Net, Net], xnn: float, ort: float, *less: str) -> Work:
+        one, many = nets
+        repeats = sum(layer.kind != ADD or not less for layer in many.layers)
+        per_repeat = sum(layer.kind != ADD or not less for layer in one.layers)
+        return Work(name, one, many, repeats // per_repeat - 1, less, {XNN: xnn, U8S8: ort})
+
+    def chain(
+        name: str, shape: tuple[int, ...], repeats: int, xnn: float, ort: float, *layers: Layer
+    ) -> Work:
+        return row(name, _chain(name, shape, layers, repeats), xnn, ort)
+
+    def linear(out: int) -> Layer:
+        return Layer(LINEAR, (0,), out)
 
     return (
-        *(
-            chain(c3.format(c, s), (1, c, s, s), 8, 9 * c * c * s * s, 4.5, 2.3, _conv(c, c, 3, s))
-            for c, s in ((64, 56), (256, 14))
-        ),
-        chain(c1, (1, 256, 14, 14), 8, 2 * 256 * 1024 * 196, 1.6, 0.9, *pair),
-        chain("GEMM 512^3", (512, 512), 8, 512**3, 1.6, 0.9, Layer(LINEAR, (0,), 512)),
-        _work("7x7 s2 3->64 224", _stems(4), 4, 147 * 64 * 112 * 112, 4, 1.4, STEM_ADD),
-        chain("depthwise 3x3 144 56x56", (1, 144, 56, 56), 16, 9 * 144 * 56 * 56, 2.5, 1.7, depthwise),
-        chain(fc, (1, 2048), 4, 2 * 2048 * 1000, 1.6, 1.35, Layer(LINEAR, (0,), 1000), Layer(LINEAR, (0,), 2048)),
-        _work(STEM_ADD, _adds((1, 64, 112, 112), 16), 16, 0, 1.1, 1.1),
-        Work("ResNet-50 shape", resnet50(), targets={XNN: 2.1, U8S8: 1.1}, macs=4.089e9),
-        Work("MobileNetV2 shape", mobilenet_v2(), targets={XNN: 1.8, U8S8: 1.05}, macs=0.3008e9),
+        chain("3x3 64->64 56x56", (1, 64, 56, 56), 8, 4.5, 2.3, _square(64, 3)),
+        chain("3x3 256->256 14x14", (1, 256, 14, 14), 8, 4.5, 2.3, _square(256, 3)),
+        chain("1x1 256->1024->256 14x14", (1, 256, 14, 14), 8, 1.6, 0.9, _square(1024, 1), _square(256, 1)),
+        chain("GEMM 512^3", (512, 512), 8, 1.6, 0.9, linear(512)),
+        row("7x7 s2 3->64 224", _stems(4), 4, 1.4, STEM_ADD),
+        chain("depthwise 3x3 144 56x56", (1, 144, 56, 56), 16, 2.5, 1.7, _square(144, 3, 144)),
+        chain("gemv 2048->1000->2048", (1, 2048), 4, 1.6, 1.35, linear(1000), linear(2048)),
+        row(STEM_ADD, _adds((1, 64, 112, 112), 16), 1.1, 1.1),
+        Work("ResNet-50 shape", resnet50(), targets={XNN: 2.1, U8S8: 1.1}),
+        Work("MobileNetV2 shape", mobilenet_v2(), targets={XNN: 1.8, U8S8: 1.05}),
         Work("MobileNetV2 0.35 96 shape", mobilenet_v2(96, 0.35)),
-    )  # fmt: skip
+    )

@@ -11,14 +11,27 @@ from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
-SAMPLE_SECONDS = 0.02
+SAMPLE_SECONDS = 0.08
+#: A sample during which other programs took more than this part of its time is taken again, so often at most.
+OTHERS = 0.15
+TRIES = 6
+
+
+def busy_seconds() -> float | None:
+    """Time that all processors together have worked since the machine started; None where nobody says."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    except OSError:
+        return None
+    user, nice, system, _idle, _wait, irq, soft, steal = map(int, fields)
+    return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
 
 
 class Worker:
     """The parent's side."""
 
     def __init__(self, engine: str, threads: int, root: Path) -> None:
-        self.engine = engine
+        self.contender = self.engine, self.threads = engine, threads
         one = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bench.peers.worker", engine, str(threads)], cwd=root, text=True,
@@ -36,6 +49,17 @@ class Worker:
             raise RuntimeError(f"{self.engine}: the worker ended with status {self.process.wait()}")
         self.process.send_signal(SIGSTOP)
         return json.loads(line)["answer"]
+
+    def sample(self, folder: str) -> tuple[float, bool]:
+        """Seconds of one run of a network, and whether other programs left the machine alone meanwhile."""
+        for _ in range(TRIES):
+            before, begin = busy_seconds(), time.perf_counter()
+            seconds, own = self.ask(do="sample", folder=folder)
+            after, wall = busy_seconds(), time.perf_counter() - begin
+            if before is None or after is None or after - before - own <= OTHERS * wall:
+                return seconds, True
+            time.sleep(0.2)
+        return seconds, False
 
     def end(self) -> None:
         self.process.kill()
@@ -65,14 +89,15 @@ class Side:
     def unload(self) -> None:
         self.runs.clear()
 
-    def sample(self, folder: str) -> float:
-        """Seconds of one run, over a sample's runs after one that is not counted."""
+    def sample(self, folder: str) -> tuple[float, float]:
+        """Seconds of one run, over a sample's runs after one that is not counted; processor time of all."""
+        own = time.process_time()
         run, count = self.runs[folder], self.counts[folder]
         run()
         begin = time.perf_counter()
         for _ in range(count):
             run()
-        return (time.perf_counter() - begin) / count
+        return (time.perf_counter() - begin) / count, time.process_time() - own
 
     def output(self, folder: str, to: str) -> None:
         """Save what the network gives."""

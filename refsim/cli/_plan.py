@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -14,9 +15,9 @@ from refsim.model import Model
 COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
 
 
-def show_plan(file: str, model: Model, threads: int, as_json: bool) -> None:
+def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], as_json: bool) -> None:
     """Print the plan of every delegate; as JSON with the routes that were passed over, and why."""
-    executor = FastExecutor(threads)
+    executor = FastExecutor(threads, routes)
     plans = {number: executor.session(graph) for number, graph in model.graphs.items()}
     processor = {"name": cpu().name, "instructions": cpu().isa.name, "threads": threads}
     if as_json:
@@ -30,11 +31,7 @@ def show_plan(file: str, model: Model, threads: int, as_json: bool) -> None:
     for number, plan in plans.items():
         click.echo(f"\ndelegate {number}")
         print_table(COLUMNS, [_cells(row) for row in plan.rows()])
-        memory = plan.memory
-        click.echo(
-            f"memory: {memory.total} bytes: constants {memory.constants}, values {memory.values}"
-            f" (of which needed at once {memory.live}), scratch {memory.scratch}"
-        )
+        click.echo(f"memory: {plan.memory}")
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:

@@ -27,17 +27,31 @@ COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout",
 @click.option(
     "--plan", "as_plan", is_flag=True, help="Print how the cpu executor computes it: kernels, memory."
 )
+@click.option(
+    "--route",
+    "routes",
+    metavar="OPERATOR=ROUTE",
+    multiple=True,
+    help="With --plan: the only route that an operator, or *, may take; repeatable.",
+)
 @threads_option
 @json_option
-def command(file: str, as_dot: bool, as_plan: bool, threads: int, as_json: bool) -> int:
+def command(
+    file: str, as_dot: bool, as_plan: bool, routes: tuple[str, ...], threads: int, as_json: bool
+) -> int:
     """Describe FILE, a .pte or a delegate blob, as it would be executed: layouts are resolved."""
     model = load(file)
     if as_json and as_dot:
         raise click.UsageError("--graph and --json exclude each other")
     if as_plan and as_dot:
         raise click.UsageError("--graph and --plan exclude each other")
+    if routes and not as_plan:
+        raise click.UsageError("--route needs --plan")
+    wrong = [route for route in routes if route.count("=") != 1]
+    if wrong:
+        raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
     if as_plan:
-        show_plan(file, model, threads, as_json)
+        show_plan(file, model, threads, dict(route.split("=") for route in routes), as_json)
     elif as_dot:
         for line in dot(model):
             click.echo(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -16,7 +16,10 @@ from refsim.cli._options import executors_option, json_option, output_option, th
 from refsim.cli._output import print_json, print_table, shape_text
 from refsim.dump import Recorded
 from refsim.errors import GraphError
-from refsim.model import load
+from refsim.model import Model, load
+
+if TYPE_CHECKING:
+    from refsim.cpu.plan import Memory
 
 EXPECTED_NAMES = ("out", "upstream_out")
 
@@ -45,6 +48,9 @@ EXPECTED_NAMES = ("out", "upstream_out")
 @click.option(
     "--expect", metavar="FILE", help="Compare the outputs with those in an .npz: out0 or upstream_out0..."
 )
+@click.option(
+    "--memory", is_flag=True, help="Print what the cpu executor holds for a whole run of each delegate."
+)
 @json_option
 def command(
     file: str,
@@ -57,6 +63,7 @@ def command(
     dump: tuple[str, str] | None,
     golden: str | None,
     expect: str | None,
+    memory: bool,
     as_json: bool,
 ) -> int:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
@@ -80,6 +87,7 @@ def command(
     verdicts = output_verdicts(result, wanted)
     if output:
         arrays.write_npz(output, {f"out{i}": array for i, array in enumerate(outputs)})
+    held = memory_of(model, threads) if memory else {}
     same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
     if as_json:
         print_json(
@@ -93,15 +101,26 @@ def command(
                 "golden": golden,
                 "golden_without_buffer": result.unmatched,
                 "same": same,
+                **({"memory": {n: m.as_dict() for n, m in held.items()}} if memory else {}),
             },
         )
     else:
         print_result(result, golden)
         for verdict in verdicts:
             click.echo(verdict_text(verdict, expect))
+        for number, found in held.items():
+            click.echo(f"memory of delegate {number} as a whole: {found}")
         if dump:
             click.echo(f"{len(result.dumped)} buffers written to {dump[1]}")
     return SAME if same else DIFFERENT
+
+
+def memory_of(model: Model, threads: int) -> dict[int, Memory]:
+    """What the cpu executor holds for a whole run, by delegate."""
+    from refsim.cpu import FastExecutor
+
+    executor = FastExecutor(threads)
+    return {number: executor.session(graph).memory for number, graph in model.graphs.items()}
 
 
 def print_result(result: Result, golden: str | None) -> None:

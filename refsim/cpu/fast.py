@@ -27,19 +27,25 @@ class FastExecutor(Executor):
 
     ``threads`` may be any number from 1 and changes no byte. ``force`` names routes by operator, see
     `routes.choose`. ``own_layouts``: whole graphs may hold what nobody looks at in layouts that suit the kernels.
-    Single launches go to the model kernel.
+    ``memory_limit``: a whole graph holds at most so many times its weights and largest live set, if giving up routes
+    with larger constants can do that. Single launches go to the model kernel.
     """
 
     name = "cpu"
 
     def __init__(
-        self, threads: int = 1, force: Mapping[str, str] | None = None, own_layouts: bool = True
+        self,
+        threads: int = 1,
+        force: Mapping[str, str] | None = None,
+        own_layouts: bool = True,
+        memory_limit: float = 1.5,
     ) -> None:
         if not 1 <= threads <= 1024:
             raise ParameterError("cpu executor", "threads is out of range", got=threads, need="1 to 1024")
         self.threads = threads
         self.force = dict(force or {})
         self.own_layouts = own_layouts
+        self.memory_limit = memory_limit
         self.model = ModelExecutor()
         self._plans: dict[int, Plan] = {}
         self._programs: WeakKeyDictionary[Prepared, Program | None] = WeakKeyDictionary()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,19 +52,38 @@ class Step:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a plan holds: prepacked constants, the block of all values, scratch; and the least for the values."""
+    """Bytes that a plan holds: prepacked constants, the block of all values, scratch.
+
+    ``weights`` are the constants as the graph stores them, ``live`` the largest set of values that is needed at once.
+    """
 
     constants: int
     values: int
     scratch: int
     live: int
+    weights: int
 
     @property
     def total(self) -> int:
         return self.constants + self.values + self.scratch
 
-    def as_dict(self) -> dict[str, int]:
-        return {**asdict(self), "total": self.total}
+    @property
+    def ratio(self) -> float:
+        """Of the weights and the largest set of values: what no plan can do without."""
+        return self.total / max(1, self.weights + self.live)
+
+    def as_dict(self) -> dict[str, int | float]:
+        return {**asdict(self), "total": self.total, "ratio": round(self.ratio, 3)}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.total} bytes: constants {self.constants}, values {self.values}, scratch {self.scratch}; "
+            f"{self.ratio:.2f} of weights {self.weights} plus largest live set {self.live}"
+        )
+
+
+#: Routes that store constants in a larger form.
+LARGER = ("winograd4", "winograd2")
 
 
 class Plan:
@@ -74,8 +93,13 @@ class Plan:
         self.graph, self.executor = graph, executor
         self._lock = threading.Lock()
         self.descs = _descs(graph, executor)
-        self.steps = tuple(_steps(graph, self.descs, executor))
-        spans = list(_spans(graph, self.steps, self.descs))
+        steps = list(_steps(graph, self.descs, executor))
+        spans = list(_spans(graph, steps, self.descs))
+        weights = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
+        least = weights + arena.live(spans)
+        values = arena.size(arena.plan(spans).values())
+        _fit(steps, self.descs, executor, executor.memory_limit * least - values)
+        self.steps = tuple(steps)
         places = arena.plan(spans)
         size = arena.size(places.values())
         # reads may reach a little beyond the last value
@@ -95,10 +119,11 @@ class Plan:
         self._constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
         programs = [part for part in self._parts if isinstance(part, Program)]
         self.memory = Memory(
-            constants=sum(array.nbytes for step in self.steps for job in step.jobs for array in job.keep),
+            constants=sum(map(_constant_bytes, self.steps)),
             values=size,
             scratch=max((program.scratch_bytes for program in programs), default=0),
             live=arena.live(spans),
+            weights=weights,
         )
 
     def run(
@@ -231,7 +256,31 @@ def _inputs(node: Node) -> tuple[int, ...]:
     return tuple(node.inputs.values()) if node.prepared is not None else tuple(_refs(node.args))
 
 
-def _single(node: Node, descs: dict[int, TensorDesc], executor: FastExecutor) -> Step:
+def _constant_bytes(step: Step) -> int:
+    return sum(array.nbytes for job in step.jobs for array in job.keep)
+
+
+def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: FastExecutor, limit: float) -> None:
+    """Replace steps whose constants are in a larger form the largest first, until all fits ``limit`` bytes."""
+
+    def larger() -> list[int]:
+        chosen = [n for n, step in enumerate(steps) if step.choice and step.route in LARGER]
+        return [n for n in chosen if not steps[n].choice.facts.forced]  # type: ignore[union-attr]
+
+    def needed() -> int:
+        scratch = max((job.scratch for step in steps for job in step.jobs), default=0)
+        return sum(map(_constant_bytes, steps)) + executor.threads * scratch
+
+    while needed() > limit and (candidates := larger()):
+        at = max(candidates, key=lambda n: _constant_bytes(steps[n]))
+        reason = f"the plan would hold more than {executor.memory_limit:g} times its weights and live values"
+        (node,) = steps[at].nodes
+        steps[at] = _single(node, descs, executor, dict.fromkeys(LARGER, reason))
+
+
+def _single(
+    node: Node, descs: dict[int, TensorDesc], executor: FastExecutor, avoid: Mapping[str, str] | None = None
+) -> Step:
     call = node.call
     reads = _inputs(node)
     if call is None:
@@ -239,7 +288,7 @@ def _single(node: Node, descs: dict[int, TensorDesc], executor: FastExecutor) ->
     here = replace(
         call, descs={name: descs[value] for name, value in node.inputs.items()}, out=descs[node.outputs[0]]
     )
-    choice = choose(here, executor.threads, executor.force)
+    choice = choose(here, executor.threads, executor.force, avoid)
     jobs = choice.jobs() or ()
     names = {name: _name(value) for name, value in node.inputs.items()} | {"out": _name(node.outputs[0])}
     temps = {name: f"{node.number}.{name}" for job in jobs for name, _ in job.temps}

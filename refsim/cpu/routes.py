@@ -160,10 +160,16 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def choose(call: Call, threads: int = 1, force: Mapping[str, str] | None = None) -> Choice:
+def choose(
+    call: Call,
+    threads: int = 1,
+    force: Mapping[str, str] | None = None,
+    avoid: Mapping[str, str] | None = None,
+) -> Choice:
     """The first rule that applies. ``force`` maps an operator, or ``*``, to the only route it may take.
 
     A forced route that does not apply leaves the model kernel. ParameterError for a route that no rule has.
+    ``avoid`` maps routes that are not wanted to the reason.
     """
     if call.op.name == "q8ta_conv2d":  # a composite of one part: the kernel that upstream would pick
         assert call.op.expand is not None
@@ -174,7 +180,8 @@ def choose(call: Call, threads: int = 1, force: Mapping[str, str] | None = None)
     for rule in RULES:
         if call.op.name not in rule.ops:
             continue
-        reason = f"{wanted} is forced" if wanted not in (None, rule.route) else _refusal(rule, facts)
+        reason = f"{wanted} is forced" if wanted not in (None, rule.route) else (avoid or {}).get(rule.route)
+        reason = reason or _refusal(rule, facts)
         if reason is None:
             return Choice(rule, facts, tuple(passed))
         passed.append((rule.route, reason))

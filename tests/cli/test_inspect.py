@@ -66,3 +66,16 @@ def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
         (tmp_path / "x.pte").write_bytes(content[:size])
         refsim("inspect", tmp_path / "x.pte").refused("x.pte")
     refsim("inspect", models / "mixed_ops.pte", "--graph", "--json").refused("exclude each other")
+
+
+def test_plan_tells_routes_and_memory_and_takes_others(refsim, models: Path) -> None:
+    file = models / "mixed_ops.pte"
+    text = refsim("inspect", file, "--plan")
+    assert "memory: " in text.out and "of weights" in text.out
+    asked = ("--route", "q8ta_add=rows", "--route", "q8ta_relu=model")
+    facts = refsim("inspect", file, "--plan", *asked, "--json").json
+    routes = {step["operator"]: step["route"] for step in facts["delegates"][0]["steps"]}
+    assert routes["q8ta_add"] == "rows" and routes["q8ta_relu"] == "model"
+    refsim("inspect", file, "--plan", "--route", "q8ta_add").refused("not OPERATOR=ROUTE")
+    refsim("inspect", file, "--plan", "--route", "q8ta_add=none").refused("route of q8ta_add: unknown")
+    refsim("inspect", file, "--route", "q8ta_add=rows").refused("--route needs --plan")

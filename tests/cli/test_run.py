@@ -155,3 +155,11 @@ def test_a_golden_folder_that_lies_is_refused(tmp_path: Path, refsim) -> None:
     os.mkfifo(tmp_path / "delegate0_v66.bin")  # opening it would never end
     refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("is missing")
     refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path / "delegate0_v66.bin").refused("no such file")
+
+
+def test_memory_of_a_whole_run(refsim, models: Path) -> None:
+    arguments = ("run", models / "mixed_ops.pte", "--random", 0, "--memory")
+    assert "memory of delegate 0 as a whole: " in refsim(*arguments).out
+    memory = refsim(*arguments, "--json").json["memory"]["0"]
+    assert memory["total"] == memory["constants"] + memory["values"] + memory["scratch"]
+    assert 1.0 < memory["ratio"] <= 1.5
