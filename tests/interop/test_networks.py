@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from lowering.networks import NETWORKS, program
+from lowering.random_networks import random_program
 from torch.export import ExportedProgram
 
+from refsim.partition.check import check
 from refsim.partition.load import load
 from refsim.partition.lower import lower
 from refsim.vkgraph.read import Blob, read_blob
@@ -84,6 +86,20 @@ def test_program(name: str) -> None:
             assert theirs.chain(one) == theirs.chain(two)
             assert theirs.contents(one) == theirs.contents(two)
     assert sum(map(theirs.clones, mine)) <= sum(map(theirs.clones, other))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_network(seed: int) -> None:
+    drawn = random_program(seed)
+    lowered = lower(drawn, "random")
+    mine = [read_blob(d.serialized.blob(), "random") for d in lowered.delegates]
+    other = theirs.delegates(theirs.lower(drawn))
+    if "dq_channel" in operators(other):  # the difference called float-weight
+        assert "dq_channel" not in operators(mine)
+    else:
+        assert [theirs.contents(b) for b in mine] == [theirs.contents(b) for b in other]
+    assert sum(map(theirs.clones, mine)) <= sum(map(theirs.clones, other))
+    assert not [d for d in check(lowered) if d.wrong]
 
 
 @pytest.mark.parametrize("name", CRASHES)
