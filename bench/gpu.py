@@ -1,9 +1,9 @@
 """Kernels on a GPU: device timestamps against the limits of the same run and against ET-VK's own kernels.
 
 ET-VK's times are those of its own benchmarks on an H200 (device timestamps); the ratio says something only on
-that device. ``us`` is a dispatch alone, from a completed download to its own completion: it includes what a dispatch
-costs on an idle device (the row "the floor"). ``in a row`` is the step from one completion to the next when the same
-dispatch is recorded over and over: what it adds to a busy device. Medians over repeats.
+that device. ``us`` is a dispatch alone, between two of an empty one: it includes what it costs to change from one
+kernel to another (the row "the floor"). ``in a row`` is the step from one completion to the next when the same
+dispatch is recorded over and over; Kompute's barriers keep one from running into the next. Medians over repeats.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def run_timed(executor: KomputeExecutor, where: str, operations: list[Any]) -> n
 
 
 def peaks(executor: KomputeExecutor, repeats: int) -> tuple[float, float]:
-    """TMAC/s of a loop of packed dot products, and bytes/s (read + written) of a copy of 256 MB."""
+    """TMAC/s of a loop of packed dot products, and bytes/s (read + written) of a copy of 64 MB."""
     device, kp = executor.device, executor.device.kp
 
     def best(name: str, tensors: list[Any], grid: tuple[int, int, int], push: tuple[int, ...]) -> float:
@@ -311,7 +311,7 @@ def peaks(executor: KomputeExecutor, repeats: int) -> tuple[float, float]:
         "probe/dot_rate", [seed, device.tensor(np.zeros(groups * 256, np.uint32))], (groups, 1, 1), (rounds,)
     )
     macs = groups * 256 * rounds * 64 * 4 / ns / 1000
-    size = (16 if device.info.kind == "cpu" else 256) << 20
+    size = (16 if device.info.kind == "cpu" else 64) << 20  # what the large rows move
     tensors = [device.tensor(np.zeros(size // 4, np.uint32)) for _ in range(2)]
     ns = best("probe/copy", tensors, (size // 16 // 256 // 64, 64, 1), (0,))
     return macs, 2 * size / ns * 1e9

@@ -77,7 +77,7 @@ TIDY = (
 )
 STAGES = (INLINE, UNROLL, TIDY, UNROLL, TIDY)
 AS_WRITTEN = "#pragma optimize(off)"
-KERNEL_INCLUDES = ("qmath.glsl", "conv.glsl", "elementwise.glsl")
+KERNEL_INCLUDES = ("qmath.glsl", "conv.glsl", "index.glsl")
 DOT_INCLUDE = 'include/dot.glsl"'
 GEMM_INCLUDE = 'include/gemm.glsl"'
 
