@@ -8,7 +8,7 @@ from math import prod
 from operator import index
 
 from refsim.errors import LayoutError, LimitError, ShapeError
-from refsim.layout import C, Layout, N, W, layout
+from refsim.layout import C, H, Layout, N, W, layout
 
 MAX_RANK = 8
 MAX_BYTES = 1 << 31  # indices are int32 on a device
@@ -70,13 +70,15 @@ class TensorDesc:
         return self.sizes_whcn + self.strides_whcn
 
     @property
-    def columns_adjoin(self) -> bool:
-        """Whether channels are packed and the words of columns w to w + 3, w a multiple of 4, are neighbours that
-        begin at a multiple of four words: they can be read and written as one vector."""
-        if self.layout.inner != C or not self.is_int8:
-            return False
-        blocked = self.layout.outer_block == 4
-        return blocked or (self.layout.dim_order[-1] == W and self.sizes_whcn[W] % 4 == 0)
+    def vectors(self) -> bool:
+        """Whether four neighbours lie side by side and begin at a multiple of four words, so that they move as one
+        vector: columns where channels are packed, rows where columns are, and floats along the packed dim."""
+        inner, fastest = self.layout.inner, self.layout.dim_order[-1]
+        if not self.is_int8:
+            return inner == fastest != H and self.sizes_whcn[inner] % 4 == 0
+        if self.layout.outer_block == 4:
+            return True
+        return inner == C and fastest == W and self.sizes_whcn[W] % 4 == 0
 
     @property
     def is_int8(self) -> bool:

@@ -6,8 +6,8 @@
 // x is a word of channels, y an output column, z a row: (batch, output row padded to 4). An invocation takes four
 // columns of ROWS rows, so that an input row is read once for all the output rows that it serves.
 // where four neighbouring columns are four neighbouring words, they move as one vector
-layout(constant_id = 8) const bool X_ADJOINS = false;
-layout(constant_id = 9) const bool OUT_ADJOINS = false;
+layout(constant_id = 8) const bool X_VECTORS = false;
+layout(constant_id = 9) const bool OUT_VECTORS = false;
 INPUT(0, x);
 INPUT(1, weight);
 INPUT4(2, sums);
@@ -41,7 +41,7 @@ void store(ivec4 at, ivec4 acc[COLUMNS], Channels of) {
     [[unroll]] for (int t = 0; t < COLUMNS; ++t) {
         if (at.x + t < push[OUT]) four[t] = full_word(false, acc[t], of);
     }
-    if (OUT_ADJOINS) {
+    if (OUT_VECTORS) {
         result4[word_idx(OUT, OUT_HASH, at) >> 2] = four;  // words beyond the width are 0, which is what they hold
     } else {
         [[unroll]] for (int t = 0; t < COLUMNS; ++t) {
@@ -100,11 +100,11 @@ void main() {
                 bool in_vector = j >= PAD_W && j < PAD_W + (SPAN_W - PAD_W) / 4 * 4;
                 if (j >= SPAN_W) {
                     words_in[j] = 0;
-                } else if (!(X_ADJOINS && in_vector)) {
+                } else if (!(X_VECTORS && in_vector)) {
                     words_in[j] = hit ? x[column[j] + row] : border;
                 }
             }
-            if (X_ADJOINS) {
+            if (X_VECTORS) {
                 [[unroll]] for (int v = 0; v < (SPAN_W - PAD_W) / 4; ++v) {
                     int j = PAD_W + 4 * v;
                     bool hit = row_in && w0 + j < push[X];  // the vector's first column; the others may lie beyond

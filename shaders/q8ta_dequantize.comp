@@ -1,29 +1,43 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "include/index.glsl"
-#include "include/lanes.glsl"
+#include "include/tile.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/q8ta_dequantize.py; an output word is one float.
+// Push words as in refsim/ops/q8ta_dequantize.py.
 const int OUT = 0, X = 8, SCALE = 16, ZP = 17;
 layout(constant_id = 6) const uint OUT_HASH = 0;
 layout(constant_id = 7) const uint X_HASH = 0;
+layout(constant_id = 8) const bool OUT_VECTORS = false;
+layout(constant_id = 9) const bool X_VECTORS = false;
 INPUT(0, x);
+INPUT4(0, x4);
 OUTPUT(1, result);
 OUTPUT4(1, result4);
 
-const bool FETCH4 = false;
-int source[4];
+INT8_LOADER(x, X_VECTORS)
 
-void fetch(int t, int i, ivec4 p) {
-    int at = buf_idx(X, X_HASH, p);
-    source[t] = lane(x[at >> 2], at & 3);
+void store_floats(Walk to, int at, ivec4 four) {
+    if (OUT_VECTORS) {
+        result4[at >> 2] = four;
+    } else {
+        [[unroll]] for (int k = 0; k < 4; ++k) {
+            if (k < to.live.z) result[at + k * to.lane] = four[k];
+        }
+    }
 }
 
-void fetch4(int i, ivec4 p) {}
-
-int word(int t, ivec4 p, int lanes) {
-    return floatBitsToInt(dequant(source[t], push[ZP], push_float(SCALE)));
+void main() {
+    ivec4 origin = tile_origin(OUT), tile[4];
+    Walk to = walk(OUT, OUT_HASH, origin);
+    if (any(lessThanEqual(to.live, ivec3(0)))) return;
+    load_x(walk(X, X_HASH, origin), tile);
+    turn(tile, X_HASH, OUT_HASH);
+    [[unroll]] for (int v = 0; v < 4; ++v) {
+        [[unroll]] for (int u = 0; u < 4; ++u) {
+            vec4 four = dequant4(lanes_of(tile[v][u]), push[ZP], push_float(SCALE));
+            if (v < to.live.x && u < to.live.y) {
+                store_floats(to, to.first + v * to.vector + u * to.word, floatBitsToInt(four));
+            }
+        }
+    }
 }
-
-#include "include/elementwise.glsl"

@@ -12,8 +12,8 @@ layout(constant_id = 7) const uint X_HASH = 0;
 layout(constant_id = 8) const uint MOVES_BYTES = 0;
 layout(constant_id = 9) const uint R = 2;
 // where neighbouring columns are neighbouring words, they move as one vector
-layout(constant_id = 10) const bool OUT_ADJOINS = false;
-layout(constant_id = 11) const bool X_ADJOINS = false;
+layout(constant_id = 10) const bool OUT_VECTORS = false;
+layout(constant_id = 11) const bool X_VECTORS = false;
 INPUT(0, x);
 INPUT2(0, x2);
 OUTPUT(1, result);
@@ -36,7 +36,7 @@ void double_both(int first, int row, int word, int lanes) {
     [[unroll]] for (int k = 0; k < 4; ++k) {
         if (k >= lanes) {
             source[k] = ivec2(0);
-        } else if (X_ADJOINS) {
+        } else if (X_VECTORS) {
             source[k] = x2[x_word(column, h, 4 * word + k, n) >> 1];
         } else {
             source[k].x = x[x_word(column, h, 4 * word + k, n)];
@@ -49,7 +49,7 @@ void double_both(int first, int row, int word, int lanes) {
     [[unroll]] for (int r = 0; r < 2; ++r) {
         ivec4 four = ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1]), p = ivec4(first, 2 * h + r, 4 * word, n);
         [[unroll]] for (int t = 0; t < 4; ++t) four[t] = t < 2 || whole ? requantized(four[t], lanes) : 0;
-        if (OUT_ADJOINS) {
+        if (OUT_VECTORS) {
             result4[word_idx(OUT, OUT_HASH, p) >> 2] = four;
         } else {
             [[unroll]] for (int t = 0; t < 4; ++t) {

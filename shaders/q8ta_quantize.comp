@@ -1,34 +1,42 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "include/index.glsl"
-#include "include/lanes.glsl"
+#include "include/tile.glsl"
 #include "include/qmath.glsl"
 
 // Push words as in refsim/ops/q8ta_quantize.py.
 const int OUT = 0, X = 8, INV = 16, ZP = 17;
 layout(constant_id = 6) const uint OUT_HASH = 0;
 layout(constant_id = 7) const uint X_HASH = 0;
+layout(constant_id = 8) const bool OUT_VECTORS = false;
+layout(constant_id = 9) const bool X_VECTORS = false;
 INPUT(0, x);
+INPUT4(0, x4);
 OUTPUT(1, result);
 OUTPUT4(1, result4);
 
-const bool FETCH4 = false;
-int source[4];
+INT8_STORER(result, OUT_VECTORS)
 
-void fetch(int t, int i, ivec4 p) {
-    vec4 gathered = vec4(0.0);
-    int lanes = lanes_inside(OUT, OUT_HASH, p);
+vec4 four_floats(Walk from, int at) {
+    if (X_VECTORS) return intBitsToFloat(x4[at >> 2]);
+    vec4 four = vec4(0.0);
     [[unroll]] for (int k = 0; k < 4; ++k) {
-        if (k < lanes) gathered[k] = intBitsToFloat(x[buf_idx(X, X_HASH, lane_coord(OUT_HASH, p, k))]);
+        if (k < from.live.z) four[k] = intBitsToFloat(x[at + k * from.lane]);
     }
-    source[t] = quantize4(gathered, push_float(INV), push[ZP]);
+    return four;
 }
 
-void fetch4(int i, ivec4 p) {}
-
-// padding is the quantized 0.0
-int word(int t, ivec4 p, int lanes) {
-    return first_lanes(source[t], lanes, splat(push[ZP]));
+void main() {
+    ivec4 origin = tile_origin(OUT), tile[4];
+    Walk from = walk(X, X_HASH, origin), to = walk(OUT, OUT_HASH, origin);
+    if (any(lessThanEqual(to.live, ivec3(0)))) return;
+    [[unroll]] for (int v = 0; v < 4; ++v) {
+        [[unroll]] for (int u = 0; u < 4; ++u) {
+            vec4 four = vec4(0.0);
+            if (v < from.live.x && u < from.live.y) four = four_floats(from, from.first + v * from.vector + u * from.word);
+            tile[v][u] = quantize4(four, push_float(INV), push[ZP]);
+        }
+    }
+    turn(tile, X_HASH, OUT_HASH);
+    clear_padding(tile, to, splat(push[ZP]));
+    store_result(to, tile);
 }
-
-#include "include/elementwise.glsl"

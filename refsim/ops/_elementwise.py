@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from refsim.draw import Draw
-from refsim.index import block_numel
+from refsim.index import block_extent, block_numel, buf_idx, inner_dim, word_idx
 from refsim.jit import jitable
-from refsim.launch import PLANE_ROW, Launch, plane_domain, words
-from refsim.layout import Layout
+from refsim.launch import PLANE_ROW, Launch, column_local, plane_domain, words
+from refsim.layout import C, H, Layout, W
 from refsim.op import Arg, Call, Kind, OnDevice, Pad, Padding
+from refsim.tensor import TensorDesc
 
 UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED))
 
@@ -47,6 +48,65 @@ def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
     second_slowest = (hashed >> 8) & 15
     elements = meta[at + 4 + second_slowest] * block_numel(hashed)
     return (y * PLANE_ROW + z) * (elements // 4 if block_numel(hashed) > 1 else elements) + x
+
+
+TILE = 4  # elements along W, H and C: whole words and whole blocks of every layout
+
+
+def launch_tiles(call: Call, params: Sequence[object]) -> Launch:
+    """An invocation makes 4 x 4 x 4 elements. Domain: words along C x words along W x (batch, rows padded to 4).
+
+    Spec: the hashed layouts of the output and each input, then whether each is read or written in vectors.
+    """
+    out = call.out
+    inputs = [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT]
+    _, h, c, n = out.sizes_whcn
+    along_w, along_c = word_extent(out, W), word_extent(out, C)
+    width = out.blocks_whcn[W] * out.layout.block_extent(W)
+    same_way = all(d.layout.dim_order[-1] == out.layout.dim_order[-1] for d in inputs)
+    return Launch(
+        shader=call.op.name,
+        out=out,
+        spec=words([d.hashed for d in (out, *inputs)], [d.vectors for d in (out, *inputs)]),
+        push=words(out.meta, *(d.meta for d in inputs), *params),
+        domain=(-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE)),
+        local=column_local(out, TILE) if same_way else (8, 8, 1),
+        tile=(TILE // along_c, TILE // along_w, TILE),
+    )
+
+
+def word_extent(out: TensorDesc, dim: int) -> int:
+    """Elements of a word along a dim."""
+    return 4 if out.is_int8 and dim == out.layout.inner else 1
+
+
+def tile_point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point of `launch_tiles` that writes the word at a coordinate."""
+    out = launch.out
+    rows = -(-out.sizes_whcn[H] // TILE) * TILE
+    return c // word_extent(out, C), w // word_extent(out, W), n * rows + h
+
+
+@jitable
+def tile_word(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
+    """(number of the output word, or -1 if there is none; w, h, c, n of its first element) of a point of
+    `launch_tiles`."""
+    rows = (meta[at + 1] + TILE - 1) // TILE * TILE
+    h, n = z % rows, z // rows
+    tall = block_extent(hashed, H)
+    w, c = y, x
+    if block_numel(hashed) > 1:
+        if inner_dim(hashed) == C:
+            c = 4 * x
+        else:
+            w = 4 * y
+    else:
+        if h >= meta[at + 1]:
+            return -1, w, h, c, n
+        return buf_idx(meta, at, hashed, w, h, c, n), w, h, c, n
+    if h >= (meta[at + 1] + tall - 1) // tall * tall:
+        return -1, w, h, c, n
+    return word_idx(meta, at, hashed, w, h, c, n), w, h, c, n
 
 
 def same_shape(params: Any, shapes: Any, consts: Any, declared: Any) -> tuple[int, ...]:

@@ -74,9 +74,8 @@ OUT, A, B, A_SCALE, A_ZP, B_SCALE, B_ZP, INV, ZP, ALPHA, FLAGS = offsets(8, 8, 8
 
 def launch(call: Call) -> Launch:
     p = call.params
-    return elementwise.launch(
+    return elementwise.launch_tiles(
         call,
-        spec=(call.out.hashed, call.descs["a"].hashed, call.descs["b"].hashed),
         params=(
             np.float32(p.a_scale),
             p.a_zp,
@@ -96,10 +95,9 @@ def kernel(covered, spec, push, a, b, out):  # type: ignore[no-untyped-def]
     a_scale, b_scale, inv = as_f32(push[A_SCALE]), as_f32(push[B_SCALE]), as_f32(push[INV])
     alpha = as_f32(push[ALPHA])
     for z, y, x in np.ndindex(covered):
-        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
-        if i >= out.size:
+        i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
+        if i < 0:
             continue
-        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
         lanes = index.lanes_inside(push, OUT, out_hash, w, h, c, n)
         word = 0
         if lanes > 0:
@@ -172,7 +170,7 @@ OP = OpSpec(
     padding=elementwise.padding_unspecified,
     launch=launch,
     kernel=kernel,
-    point=elementwise.point,
+    point=elementwise.tile_point,
     check=check,
     sample=sample,
     cases=CASES,

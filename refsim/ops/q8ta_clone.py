@@ -7,7 +7,6 @@ Between equal layouts the buffer is copied, padding included; between different 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from refsim.draw import Draw
 from refsim.errors import LayoutError
 from refsim.jit import model_kernel
 from refsim.lanes import insert, lane
-from refsim.launch import Launch, column_local, offsets, words
-from refsim.layout import INT8_LAYOUTS, C, H, W
+from refsim.launch import Launch, offsets
+from refsim.layout import INT8_LAYOUTS
 from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops import _elementwise as elementwise
 
@@ -37,51 +36,20 @@ def padding(call: Call) -> Padding:
     return elementwise.UNSPECIFIED
 
 
-OUT, X, ROWS = offsets(8, 8, 1)
-TILE = 4  # elements along W, H and C: whole words of either kind of layout, and whole blocks
+OUT, X = offsets(8, 8)
 
 
 def launch(call: Call) -> Launch:
-    """An invocation moves 4 x 4 x 4 elements. Domain: words along C x words along W x (batch, rows padded to 4)."""
-    x, out = call.descs["x"], call.out
-    w, h, c, n = out.sizes_whcn
-    rows = -(-h // TILE) * TILE
-    if out.layout.inner == C:
-        width, tile = out.blocks_whcn[W] * out.layout.block_extent(W), (1, TILE, TILE)
-        domain = (-(-c // TILE), width, n * rows)
-    else:
-        tile = (TILE, 1, TILE)
-        domain = (c, -(-w // TILE), n * rows)
-    same_way = x.layout.dim_order[-1] == out.layout.dim_order[-1]
-    return Launch(
-        shader=call.op.name,
-        out=out,
-        spec=(out.hashed, x.hashed, int(out.columns_adjoin), int(x.columns_adjoin)),
-        push=words(out.meta, x.meta, rows),
-        domain=domain,
-        local=column_local(out, TILE) if same_way else (8, 8, 1),
-        tile=tile,
-    )
-
-
-def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point that writes the word at a coordinate."""
-    row = n * launch.push[ROWS] + h
-    return (c // TILE, w, row) if launch.out.layout.inner == C else (c, w // TILE, row)
+    return elementwise.launch_tiles(call, params=())
 
 
 @model_kernel
 def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
-    by_channels = index.inner_dim(out_hash) == C
-    tall = index.block_extent(out_hash, H)
-    height = (push[OUT + 1] + tall - 1) // tall * tall  # padding rows of a block are copied too
     for z, y, x in np.ndindex(covered):
-        h, n = z % push[ROWS], z // push[ROWS]
-        if h >= height:
+        i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
+        if i < 0:
             continue
-        w, c = (y, TILE * x) if by_channels else (TILE * y, x)
-        i = index.word_idx(push, OUT, out_hash, w, h, c, n)
         if out_hash == x_hash:
             out[i] = x_words[i]
             continue
@@ -118,7 +86,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=point,
+    point=elementwise.tile_point,
     sample=sample,
     cases=CASES,
 )

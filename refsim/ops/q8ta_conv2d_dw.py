@@ -109,7 +109,7 @@ def launch(call: Call) -> Launch:
     return Launch(
         shader=call.op.name,
         out=call.out,
-        spec=(x.hashed, call.out.hashed, int(x.columns_adjoin), int(call.out.columns_adjoin)),
+        spec=(x.hashed, call.out.hashed, int(x.vectors), int(call.out.vectors)),
         push=conv.push_words(call),
         domain=(c // 4, w, row_groups * ROWS),
         local=column_local(call.out, 4),

@@ -45,9 +45,8 @@ OUT, X, SCALE, ZP = offsets(8, 8, 1, 1)
 
 
 def launch(call: Call) -> Launch:
-    return elementwise.launch(
+    return elementwise.launch_tiles(
         call,
-        spec=(call.out.hashed, call.descs["x"].hashed),
         params=(np.float32(call.params.scale), call.params.zp),
     )
 
@@ -57,10 +56,9 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
     scale = as_f32(push[SCALE])
     for z, y, x in np.ndindex(covered):
-        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
-        if i >= out.size:
+        i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
+        if i < 0:
             continue
-        w, h, c, n = index.coord(push, OUT, out_hash, i)
         at = index.buf_idx(push, X, x_hash, w, h, c, n)
         out[i] = f32_bits(f32(lane(x_words[at // 4], at % 4) - push[ZP]) * scale)
 
@@ -102,7 +100,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=elementwise.point,
+    point=elementwise.tile_point,
     sample=sample,
     cases=CASES,
     max_rank=8,

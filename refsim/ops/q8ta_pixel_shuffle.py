@@ -98,8 +98,8 @@ def launch(call: Call) -> Launch:
             x.hashed,
             int(p.moves_bytes),
             p.upscale,
-            int(call.out.columns_adjoin),
-            int(x.columns_adjoin),
+            int(call.out.vectors),
+            int(x.vectors),
         ),
         push=words(
             call.out.meta,

@@ -49,9 +49,8 @@ OUT, X, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1)
 
 
 def launch(call: Call) -> Launch:
-    return elementwise.launch(
+    return elementwise.launch_tiles(
         call,
-        spec=(call.out.hashed, call.descs["x"].hashed),
         params=(inv_scale(call.params.scale), call.params.zp, call.target.profile.flags),
     )
 
@@ -61,10 +60,9 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
     inv, zp, flags = as_f32(push[INV]), push[ZP], push[FLAGS]
     for z, y, x in np.ndindex(covered):
-        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
-        if i >= out.size:
+        i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
+        if i < 0:
             continue
-        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
         lanes = index.lanes_inside(push, OUT, out_hash, w, h, c, n)
         word = 0
         for k in range(4):
@@ -113,7 +111,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=elementwise.point,
+    point=elementwise.tile_point,
     sample=sample,
     cases=CASES,
     max_rank=8,

@@ -53,9 +53,8 @@ OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1)
 
 def launch(call: Call) -> Launch:
     p = call.params
-    return elementwise.launch(
+    return elementwise.launch_tiles(
         call,
-        spec=(call.out.hashed, call.descs["x"].hashed),
         params=(np.float32(p.in_scale), p.in_zp, inv_scale(p.out_scale), p.out_zp, call.target.profile.flags),
     )
 
@@ -65,10 +64,9 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
     in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
     for z, y, x in np.ndindex(covered):
-        i = elementwise.word_number(x, y, z, push, OUT, out_hash)
-        if i >= out.size:
+        i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
+        if i < 0:
             continue
-        w, h, c, n = index.coord(push, OUT, out_hash, 4 * i)
         lanes = index.lanes_inside(push, OUT, out_hash, w, h, c, n)
         word = 0
         if lanes > 0:
@@ -117,7 +115,7 @@ OP = OpSpec(
     padding=elementwise.padding_unspecified,
     launch=launch,
     kernel=kernel,
-    point=elementwise.point,
+    point=elementwise.tile_point,
     sample=sample,
     cases=CASES,
     sync=("x", "out"),

@@ -3,8 +3,8 @@
 #ifndef REFSIM_QMATH_GLSL
 #define REFSIM_QMATH_GLSL
 
-bool is_nan(float x) {
-    return (floatBitsToInt(x) & 0x7FFFFFFF) > 0x7F800000;  // isnan() may be optimized away
+bvec4 is_nan4(vec4 x) {
+    return greaterThan(floatBitsToInt(x) & 0x7FFFFFFF, ivec4(0x7F800000));  // isnan() may be optimized away
 }
 
 // The least that a value may be before it is rounded. A relu asks for no comparison of its own: scales are positive.
@@ -33,8 +33,7 @@ int requant4(vec4 y, float inv, float low, int zp) {
 // of any numbers; NaN counts as 0
 int quantize4(vec4 x, float inv, int zp) {
     precise vec4 scaled = x * inv;
-    [[unroll]] for (int k = 0; k < 4; ++k) scaled[k] = is_nan(scaled[k]) ? 0.0 : scaled[k];
-    return to_int8x4(scaled, lowest(zp, false), zp);
+    return to_int8x4(mix(scaled, vec4(0.0), is_nan4(scaled)), lowest(zp, false), zp);
 }
 
 // f32(q - zp) * scale; the difference is exact

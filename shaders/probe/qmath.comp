@@ -28,6 +28,6 @@ void main() {
     rows[at + 3] = spelled_out(x, zp);
     rows[at + 4] = floatBitsToInt(dequant(lane(bits, 0), zp, push_float(SCALE)));
     rows[at + 5] = floatBitsToInt(mul_add(x, y, z));
-    rows[at + 6] = int(is_nan(x));
+    rows[at + 6] = int(is_nan4(vec4(x)).y);
     rows[at + 7] = insert(splat(0), i & 3, lane(bits, i & 3));
 }
