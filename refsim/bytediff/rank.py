@@ -56,9 +56,11 @@ def causes(ev: Evidence) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first."""
     if not ev.differing.any():
         return []
-    order = ALL if _scope(ev)[1] else sorted(ALL, key=lambda h: h.name != PADDING)
-    found = [best for h in order if (best := best_of(ev, h)) is not None and best.score >= LEAST_SCORE]
-    return sorted(found, key=_worse)  # stable: what fits equally well keeps the order of ALL
+    elements = _scope(ev)[1]
+    found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= LEAST_SCORE]
+    # stable: what fits equally well keeps the order of ALL. A wrong address leaves padding zero and so predicts it
+    # wherever zero is wrong: if every element is in its place, that says nothing about addresses.
+    return sorted(found, key=lambda cause: (not elements and cause.name != PADDING, _worse(cause)))
 
 
 def _worse(cause: Cause) -> tuple[float, bool, bool]:

@@ -1,26 +1,30 @@
-"""Runs in a mutated copy: reads cases, runs them on one executor, writes what came out."""
+"""Runs in a mutated copy, in a process of its own: executes what it finds in a folder, writes what came out."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from refsim.case import bind
 from refsim.errors import RefsimError
-from refsim.executor import executor_named
-from refsim.golden.casefile import read_folder
-from refsim.golden.store import parse
 
 
-def main(folder: str, executor: str, mode: str) -> None:
-    """Each ``N`` in ``folder`` is a case; ``N.out`` becomes its raw output, ``N.error`` what stopped it.
+def cases(folder: str, executor: str, mode: str) -> None:
+    """Each folder ``N`` is a case; ``N.out`` becomes its raw output, ``N.error`` what stopped it.
 
     ``mode`` ``drawn`` binds the case's line instead of reading its files; ``after`` reads results once the next case
     has run too.
     """
+    from refsim.case import bind
+    from refsim.executor import executor_named
+    from refsim.golden.casefile import read_folder
+    from refsim.golden.store import parse
+
     runner = executor_named(executor)
     held = None
     for path in sorted(p for p in Path(folder).iterdir() if p.is_dir()):
@@ -46,6 +50,95 @@ def main(folder: str, executor: str, mode: str) -> None:
 
 def _write(path: Path, raw: np.ndarray) -> None:
     path.with_suffix(".out").write_bytes(raw.tobytes())
+
+
+def model(folder: str, executor: str, file: str) -> None:
+    """Run a model on ``before.npz``, then on ``inputs.npz``, and write each value of the second run as NAME.npy.
+
+    A value of the fast executor is read from a run that ends with it: what lies between is in memory that others use
+    too. Its bytes are those of a plan, so that elements are written; other executors' raw bytes are NAME.bin.
+    """
+    from refsim.buffer import PackedBuffer
+    from refsim.dump import value_name
+    from refsim.executor import executor_named
+    from refsim.model import Event, load
+
+    root = Path(folder)
+    loaded, runner = load(file), executor_named(executor)
+    given = {name: _arrays(root / f"{name}.npz") for name in ("before", "inputs")}
+
+    def keep(event: Event) -> None:
+        for value, held in event.outputs.items():
+            if isinstance(held, PackedBuffer):
+                (root / f"{value_name(event.delegate, value)}.bin").write_bytes(held.raw.tobytes())
+
+    if executor == "cpu":
+        loaded.run(given["inputs"], _EachValue(runner, root))
+        return
+    loaded.run(given["before"], runner, lambda event: None)
+    loaded.run(given["inputs"], runner, keep)
+
+
+def _arrays(path: Path) -> list[np.ndarray]:
+    with np.load(path) as held:
+        return [held[name] for name in held.files]
+
+
+class _EachValue:
+    """An executor whose sessions run a graph once per value, cut off behind it, and then as it is."""
+
+    def __init__(self, inner: Any, root: Path) -> None:
+        self.inner, self.root = inner, root
+        self.name = inner.name
+        self.kept: list[Any] = []
+
+    def session(self, graph: Any) -> Any:
+        from refsim.dump import value_name
+
+        def run(inputs: Sequence[np.ndarray], number: int = 0, observe: Any = None) -> Any:
+            for node in graph.q8ta_nodes():
+                (value,) = node.outputs
+                # the graph's own outputs stay: they keep their memory as long as ever
+                cut = replace(graph, outputs=(*graph.outputs, value))
+                self.kept.append(cut)  # sessions are known by identity
+                array = self.inner.session(cut).run(inputs)[-1]
+                np.save(self.root / f"{value_name(number, value)}.npy", array)
+            return self.inner.session(graph).run(inputs)
+
+        return type("Cut", (), {"run": staticmethod(run)})()
+
+
+def network(folder: str, tests: str, name: str) -> None:
+    """Lower a network of tests/lowering; write each delegate as K.blob, and what was fused into what as lowered.json."""
+    sys.path.append(tests)
+    from lowering.networks import program  # type: ignore[import-not-found]
+
+    from refsim.partition.check import check
+    from refsim.partition.lower import lower
+
+    root = Path(folder)
+    lowered = lower(program(name)[0], name)
+    facts: dict[str, Any] = {"unfused": [str(refusal) for refusal in lowered.unfused], "fused": []}
+    for number, delegate in enumerate(lowered.delegates):
+        (root / f"{number}.blob").write_bytes(delegate.serialized.blob())
+        for fused in delegate.fused:
+            value = delegate.serialized.values.get(fused.node)
+            facts["fused"].append([number, fused.quantize, fused.operator, value])
+    (root / "lowered.json").write_text(json.dumps(facts))
+    wrong = [row for row in check(lowered, draws=("uniform",)) if row.wrong]
+    facts["wrong"] = [f"{row.operator} {row.node}: {row.worst} steps from torch" for row in wrong]
+    (root / "lowered.json").write_text(json.dumps(facts))
+
+
+STAGES: dict[str, Callable[[str, str, str], None]] = {"cases": cases, "model": model, "network": network}
+
+
+def main(stage: str, folder: str, first: str, second: str) -> None:
+    """A typed error outside a case is left in the folder's file ``error``."""
+    try:
+        STAGES[stage](folder, first, second)
+    except RefsimError as error:
+        (Path(folder) / "error").write_text(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

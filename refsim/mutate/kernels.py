@@ -7,6 +7,7 @@ from __future__ import annotations
 from refsim.mutate.mutant import Mutant, edit
 
 _OPS = "refsim/ops/"
+_LAUNCH = "refsim/launch.py"
 _INDEX, _LANES, _QMATH = "refsim/index.py", "refsim/lanes.py", "refsim/qmath.py"
 _EPILOGUE, _CONV, _MODEL = _OPS + "_epilogue.py", _OPS + "_conv.py", "refsim/cpu/model.py"
 _GENERAL, _DW, _PW = _OPS + "q8ta_conv2d_general.py", _OPS + "q8ta_conv2d_dw.py", _OPS + "q8ta_conv2d_pw.py"
@@ -73,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_OPS + "q8ta_linear.py", "c, n = plane % push[OUT + 2], plane // push[OUT + 2]", "c, n = plane % push[OUT + 2], 0"),)),
     # --- launches ----------------------------------------------------------------------------------------
     *(Mutant(f"cpu-I1-{op}", "I1", op, ("last tile missing",), (
-        edit("refsim/launch.py", "                -(-extent // (local * tile))\n", "                max(1, extent // (local * tile))\n"),))
+        edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                max(1, extent // (local * tile))\n"),))
       for op in ("q8ta_add", GENERAL, DW, "q8ta_linear", "q8ta_conv2d_transposed", IM2COL)),
     Mutant("cpu-I2-exchanged", "I2", GENERAL, ("stride or dilation",), (
         edit(_CONV, "        p.stride,\n", "        p.dilation,\n"),
@@ -95,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cpu-I3-shuffle", "I3", "q8ta_pixel_shuffle", ("H and W exchanged",), (
         edit(_OPS + "q8ta_pixel_shuffle.py", "kc * r * r + kh % r * r + kw % r", "kc * r * r + kw % r * r + kh % r"),)),
     Mutant("cpu-I4-add", "I4", "q8ta_add", ("nothing written",), (
-        edit("refsim/launch.py", "                -(-extent // (local * tile))\n", "                extent // (local * tile)\n"),)),
+        edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                extent // (local * tile)\n"),)),
     Mutant("cpu-I5-add", "I5", "q8ta_add", ("stale constant",), (
         edit(_MODEL, "        kernel((z, y, x), spec, push,",
              "        push[24:] = _FIRST.setdefault((launch.shader, launch.domain), push[24:].copy())\n"

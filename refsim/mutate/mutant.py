@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,11 @@ from refsim.errors import FormatError, ParameterError
 
 #: What is copied, from a checkout to the copy's root. Python finds gpu/ under its installed name.
 PARTS = {"refsim": "refsim", "gpu": "refsim_gpu", "shaders": "shaders"}
+
+#: Stages: cases of the corpus on an executor, a bundled model on an executor, a network through the lowering.
+CASES, MODEL, NETWORK = "cases", "model", "network"
+LOWERING = "lowering"
+PLACES = ("cpu", "lavapipe", LOWERING)
 
 
 @dataclass(frozen=True)
@@ -26,20 +30,27 @@ class Edit:
 class Mutant:
     """One seeded bug.
 
-    ``bug`` is the kind that it stands for (docs/mutants.md lists them), ``op`` the operator whose cases are run on
-    ``executor``, ``causes`` the hypotheses that tell the truth about it. ``twin`` runs each case beside one of the
-    same shapes and other parameters: ``before`` it, or ``after`` it, results being read last. ``drawn`` makes the
-    copy draw its constants itself, instead of being handed them.
+    ``bug`` is the kind that it stands for (docs/mutants.md lists them), ``causes`` the hypotheses that tell the truth
+    about it. ``subject`` is what is run on ``executor``: by ``stage`` the cases of an operator, a bundled model, or a
+    network that is lowered first. ``twin`` runs each case beside one of the same shapes and other parameters:
+    ``before`` it, or ``after`` it, results being read last. ``drawn`` makes the copy draw its constants itself,
+    instead of being handed them.
     """
 
     id: str
     bug: str
-    op: str
+    subject: str
     causes: tuple[str, ...]
     edits: tuple[Edit, ...]
     executor: str = "cpu:model"
+    stage: str = CASES
     twin: str = ""
     drawn: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where the bug sits: a column of docs/mutants.md."""
+        return LOWERING if self.stage == NETWORK else "lavapipe" if self.executor.startswith("gpu") else "cpu"
 
 
 def edit(file: str, anchor: str, replacement: str) -> Edit:
@@ -48,7 +59,7 @@ def edit(file: str, anchor: str, replacement: str) -> Edit:
 
 def checkout() -> Path:
     """The folder that holds the sources; ParameterError in an installed package, which has not all of them."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).resolve().parents[2]
     if not all((root / part).is_dir() for part in PARTS):
         raise ParameterError(
             "mutate", "needs a checkout of the sources", got=str(root), need=", ".join(PARTS)
@@ -80,10 +91,3 @@ def copy(mutant: Mutant, root: Path, target: Path) -> None:
         part, _, rest = change.file.partition("/")
         path = target / PARTS[part] / rest
         path.write_text(path.read_text().replace(change.anchor, change.replacement))
-
-
-def by_bug(mutants: Iterable[Mutant]) -> dict[str, list[Mutant]]:
-    found: dict[str, list[Mutant]] = {}
-    for mutant in mutants:
-        found.setdefault(mutant.bug, []).append(mutant)
-    return found

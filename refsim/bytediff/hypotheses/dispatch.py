@@ -47,7 +47,38 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
                         _without_words(ev, missing, fill),
                         fitted=what == _FITTED or fill != 0,
                     )
-    yield from _scratch(ev, "its last words not computed", _drop_tails)
+    for fill in ev.fills:
+        rounded = _without_words(ev, _beyond_whole_groups(ev.launch), fill)
+        yield Prediction("the grid rounded down along every axis", rounded, fitted=fill != 0)
+    if ev.bound is not None and ev.bound.call.op.expand is not None:
+        yield from _parts_rounded_down(ev)
+
+
+def _beyond_whole_groups(launch: Launch) -> np.ndarray:
+    """Words of the output that a grid rounded down, though never to nothing, does not reach."""
+    missing = np.zeros(launch.out.words, bool)
+    for axis, along in enumerate(domain_points(launch)):
+        group = launch.local[axis] * launch.tile[axis]
+        missing |= along >= max(1, launch.domain[axis] // group) * group
+    return missing
+
+
+def _parts_rounded_down(ev: Evidence) -> Iterator[Prediction]:
+    """A composite operator whose intermediate buffers, and perhaps the output, lack what such grids leave out."""
+    assert ev.bound is not None and ev.launch is not None
+    launches = [step.launch for step in ev.bound.call.steps()]
+
+    def rounded(number: int, buffer: PackedBuffer) -> PackedBuffer:
+        fresh = PackedBuffer(buffer.desc)
+        fresh.words[:] = np.where(_beyond_whole_groups(launches[number]), 0, buffer.words)
+        return fresh
+
+    found = chained(ev, rounded)
+    if found is not None:
+        yield Prediction("the grids of the first dispatches rounded down", found)
+        both = found.reshape(ev.launch.out.words, -1).copy()
+        both[_beyond_whole_groups(ev.launch)] = 0
+        yield Prediction("the grids of all dispatches rounded down", both.reshape(-1))
 
 
 def _limits(ev: Evidence, launch: Launch, points: np.ndarray, axis: int) -> Iterator[tuple[int, str]]:
@@ -140,13 +171,6 @@ def _refilled(buffer: PackedBuffer, raw: np.ndarray) -> PackedBuffer:
     count = min(len(raw), len(other.raw))
     other.raw[:count] = np.asarray(raw).view(np.uint8)[:count]
     return other
-
-
-def _drop_tails(buffer: PackedBuffer) -> PackedBuffer:
-    """The scratch without the last columns that a grid rounded down by 4 leaves out."""
-    values = buffer.unpack().copy()
-    values[..., values.shape[-1] - 4 :] = 0
-    return PackedBuffer.pack(values, buffer.desc.layout)
 
 
 @hypothesis("stale constant", needs_call=True)

@@ -1,0 +1,145 @@
+"""Cases of the corpus in a mutated copy: which are tried, and the verdict on what comes out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from refsim.buffer import PackedBuffer
+from refsim.bytediff import diff
+from refsim.case import STYLES, Bound, bind
+from refsim.golden import coverage, rules
+from refsim.golden.casefile import contents
+from refsim.golden.store import Entry, line
+from refsim.mutate.mutant import Mutant
+from refsim.mutate.process import build, execute
+from refsim.mutate.verdict import CRASHED, STOPPED, SURVIVED, Verdict, differs, refused
+from refsim.op import Case
+
+#: How many cases are tried: the first few, and the rest if those show nothing.
+COUNT, FEW = 48, 10
+#: Elements of all inputs together: kernels run one invocation after another here, and a small case shows as much.
+MAX_ELEMENTS = 40_000
+
+
+def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
+    """(name, case) of an operator's cases that are tried: styles in turn, within each those first that show most."""
+    total, combinations = rules.RULES[op][0], len(rules.layouts_of(op))
+    slots = total // combinations
+    numbers = {
+        (5 + 37 * k) % slots * combinations + (7 * k) % combinations: None for k in range(4 * count)
+    }
+    small = [(f"{op}/{n:04d}", case) for n in numbers if _size(case := rules.case(op, n)) <= MAX_ELEMENTS]
+    small = sorted(small[:count], key=lambda row: -_telling(row[1]))
+    by_style = [[row for row in small if row[1].style == style] for style in _STYLES]
+    return [row for rows in zip_longest(*by_style) for row in rows if row is not None]
+
+
+#: A position shows an exchange best.
+_STYLES = ("position", *(style for style in STYLES if style != "position"))
+
+
+def _size(case: Case) -> int:
+    return sum(int(np.prod(shape)) for shape, _ in case.inputs.values())
+
+
+def _telling(case: Case) -> int:
+    """How much a case can show: batches, rows, columns and channels, each up to what adds nothing more."""
+    sizes = coverage.shape4(case)
+    return sum(min(size, most) for size, most in zip(sizes, (2, 9, 4, 9), strict=True))
+
+
+def twin(case: Case) -> Case:
+    """The same shapes and layouts with other data and another quantization."""
+    changes = {}
+    for name, value in case.params.items():
+        if name.endswith("scale"):
+            changes[name] = value * 1.5
+        elif name.endswith("zp"):
+            changes[name] = (value + 128 + 57) % 256 - 128
+    return replace(case, params={**case.params, **changes}, seed=case.seed ^ 1)
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A case, its twin if there is one, and the name under which the copy finds it."""
+
+    name: str
+    key: str
+    bound: Bound
+    other: Bound | None
+
+
+def run(mutant: Mutant, root: Path, count: int) -> Verdict:
+    """Run cases in the copy at ``root`` and judge what comes out."""
+    found = chosen(mutant.subject, count)
+    if any(edit.file.startswith("shaders/") for edit in mutant.edits):
+        stopped = build(root, _shaders(mutant.subject))
+        if stopped:
+            return refused(mutant, "", 0, stopped, STOPPED)
+    for begin, end in ((0, FEW), (FEW, len(found))):
+        verdict = _tried(mutant, found[begin:end], root)
+        if verdict is not None:
+            return replace(verdict, tried=begin + verdict.tried)
+    return Verdict(mutant, SURVIVED, tried=len(found))
+
+
+def _shaders(op: str) -> list[str]:
+    found = {step.launch.shader for _, case in chosen(op, 6) for step in bind(case).call.steps()}
+    return sorted(found)
+
+
+def _tried(mutant: Mutant, part: Sequence[tuple[str, Case]], root: Path) -> Verdict | None:
+    folder = root / "cases"
+    shutil.rmtree(folder, ignore_errors=True)
+    tried = list(_written(mutant, part, folder))
+    mode = "drawn" if mutant.drawn else mutant.twin or "plain"
+    message = execute(root, folder, "cases", mutant.executor, mode)
+    for number, each in enumerate(tried, 1):
+        verdict = _judged(mutant, each, number, folder, message)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _written(mutant: Mutant, part: Sequence[tuple[str, Case]], folder: Path) -> Iterator[_Tried]:
+    """The cases as the copy will find them, in the order in which it runs them."""
+    for number, (name, case) in enumerate(part):
+        mine = bind(case)
+        other = bind(twin(case)) if mutant.twin else None
+        order = [mine] if other is None else [other, mine] if mutant.twin == "before" else [mine, other]
+        for place, bound in enumerate(order):
+            _write(folder / f"{number:03d}-{place}", bound)
+        yield _Tried(name, f"{number:03d}-{order.index(mine)}", mine, other)
+
+
+def _write(folder: Path, bound: Bound) -> None:
+    folder.mkdir(parents=True)
+    expected = PackedBuffer(bound.call.out)  # the child only runs the case
+    for name, data in contents(bound, expected).items():
+        (folder / name).write_bytes(data)
+    text = {"op": bound.case.op, "line": line(Entry(0, bound.case, ""))}
+    (folder / "line.json").write_text(json.dumps(text))
+
+
+def _judged(mutant: Mutant, tried: _Tried, number: int, folder: Path, message: str) -> Verdict | None:
+    """None if the case came out right."""
+    error, out = folder / f"{tried.key}.error", folder / f"{tried.key}.out"
+    if error.exists():
+        return refused(mutant, tried.name, number, error.read_text())
+    if not out.exists():
+        return Verdict(mutant, CRASHED, tried.name, number, message=message or (folder / "error").read_text())
+    expected = tried.bound.call.expected(tried.bound.inputs)
+    actual = PackedBuffer.from_raw(out.read_bytes(), expected.desc.shape, expected.desc.layout)
+    if np.array_equal(actual.raw, expected.raw):
+        return None
+    other = tried.other
+    others = {} if other is None else {"the other call's output": other.call.expected(other.inputs).raw}
+    report = diff(expected, actual, call=tried.bound, previous=other, others=others, limit=1)
+    return differs(mutant, tried.name, number, report)

@@ -1,0 +1,129 @@
+"""Bugs seeded into the shaders, into what they are launched with, and into the Kompute executor; run on lavapipe.
+
+What the host computes for both executors alike, constants and launches, is seeded once: `shared` names those mutants of
+kernels.py, which run here again.
+"""
+
+# ruff: noqa: E501  (anchors are quoted as they stand in the sources)
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from refsim.mutate import kernels
+from refsim.mutate.kernels import DW, GENERAL, IM2COL, PW
+from refsim.mutate.mutant import Mutant, edit
+
+_S, _I = "shaders/", "shaders/include/"
+_INDEX, _LANES, _QMATH, _EPILOGUE = _I + "index.glsl", _I + "lanes.glsl", _I + "qmath.glsl", _I + "epilogue.glsl"
+_CONV, _GEMM, _DOT = _I + "conv_gemm.glsl", _I + "gemm.glsl", _I + "dot.glsl"
+_ADD, _RELU, _CLONE, _SHUFFLE = (_S + f"q8ta_{name}.comp" for name in ("add", "relu", "clone", "pixel_shuffle"))
+_DWISE, _POINT, _GENERIC = (_S + f"q8ta_conv2d_{name}.comp" for name in ("dw", "pw", "general"))
+_COLUMNS, _TRANS = _S + "q8ta_im2col.comp", _S + "q8ta_conv2d_transposed.comp"
+_LINEAR, _GEMV = _S + "q8ta_linear.comp", _S + "q8ta_linear_gemv.comp"
+_EXECUTOR = "gpu/executor.py"
+
+_ROUND = "return floatBitsToInt(shifted) - 0x4B400000 + zp;"
+_CLAMPED = "float c = clamp(y, float(-128 - zp), float(127 - zp)), r"
+_AWAY = f"{_CLAMPED} = trunc(c); return int(abs(c - r) >= 0.5 ? r + sign(c) : r) + zp;"
+_UP = f"{_CLAMPED} = floor(c); return int(c - r >= 0.5 ? r + 1.0 : r) + zp;"
+_CUT = f"{_CLAMPED} = trunc(c); return int(r) + zp;"
+
+
+def gpu(id: str, bug: str, op: str, cause: str | tuple[str, ...], *edits: tuple[str, str, str], twin: str = "") -> Mutant:
+    causes = (cause,) if isinstance(cause, str) else cause
+    return Mutant(f"gpu-{id}", bug, op, causes, tuple(edit(*row) for row in edits), "gpu", twin=twin)
+
+
+#: Mutants of kernels.py whose edits are in what the host computes for any executor.
+_HOST = (
+    "P1-dw", "P1-rows", "P2-tail", "P3-weight", "P3-tile", "P4-weight", "I1-q8ta_add", f"I1-{GENERAL}", f"I1-{DW}",
+    "I1-q8ta_linear", "I1-q8ta_conv2d_transposed", f"I1-{IM2COL}", "I2-exchanged", "I3-stride", "I3-padding",
+    "I3-kernel", "I3-all", "I4-add",
+)  # fmt: skip
+
+
+def shared() -> tuple[Mutant, ...]:
+    found = {mutant.id.removeprefix("cpu-"): mutant for mutant in kernels.MUTANTS}
+    return tuple(replace(found[name], id=f"gpu-{name}", executor="gpu") for name in _HOST)
+
+
+# fmt: off
+MUTANTS: tuple[Mutant, ...] = (
+    *shared(),
+    # --- addresses ---------------------------------------------------------------------------------------
+    gpu("P3-block", "P3", "q8ta_clone", "block transposed",
+        (_INDEX, "int(outer) * inner_block(hashed) + int(inner)", "int(inner) * outer_block(hashed) + int(outer)")),
+    gpu("P3-layout", "P3", "q8ta_relu", "another layout's strides", (_RELU, "word_idx(X, X_HASH, p)", "word_idx(X, OUT_HASH, p)")),
+    gpu("P4-read", "P4", "q8ta_relu", "byte order", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "bitfieldExtract(word, 24 - 8 * k, 8)")),
+    gpu("P4-write", "P4", GENERAL, "byte order", (_LANES, "<< (8 * k)", "<< (24 - 8 * k)")),
+    gpu("P4-rotated", "P4", "q8ta_clone", "lanes rotated", (_CLONE, "at & 3)", "(at + 1) & 3)")),
+    gpu("P5-add", "P5", "q8ta_add", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
+    gpu("P5-dequantize", "P5", "q8ta_dequantize", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
+    gpu("P6-relu", "P6", "q8ta_relu", "padding leaked", (_RELU, "k < lanes ? q : 0", "q")),
+    gpu("P6-add", "P6", "q8ta_add", "padding leaked", (_ADD, "k < lanes ? q : 0", "q")),
+    gpu("P6-conv", "P6", GENERAL, "padding leaked", (_EPILOGUE, "int q = push[QUANT + 1];", "int q = 0;")),
+    gpu("P6-quantize", "P6", "q8ta_quantize", "padding leaked", (_S + "q8ta_quantize.comp", "insert(packed, k, push[ZP])", "insert(packed, k, 0)")),
+    gpu("P7-write", "P7", GENERAL, "batch ignored", (_CONV, "4 * channel_word, at.z)", "4 * channel_word, 0)")),
+    gpu("P7-read", "P7", PW, "batch ignored", (_POINT, "push[IC4], at.z)", "push[IC4], 0)")),
+    gpu("P7-operand", "P7", "q8ta_add", "batch ignored", (_ADD, "word_idx(B, B_HASH, p)", "word_idx(B, B_HASH, ivec4(p.xyz, 0))")),
+    gpu("P7-row", "P7", "q8ta_linear", "batch ignored", (_LINEAR, "ivec4(4 * word, at)", "ivec4(4 * word, at.xy, 0)")),
+    # --- launches and windows ----------------------------------------------------------------------------
+    gpu("I2-half", "I2", DW, "stride or dilation", (_DWISE, "% COLUMNS) * push[STRIDE + 1]", "% COLUMNS) * push[STRIDE]")),
+    gpu("I2-dilation", "I2", IM2COL, "stride or dilation", (_COLUMNS, "tap / push[KERNEL + 1] * push[DILATION]", "tap / push[KERNEL + 1]")),
+    gpu("I3-taps", "I3", GENERAL, ("H and W exchanged", "weights in another order"),
+        (_GENERIC, "tap.x = int(number % uint(push[KERNEL + 1]))", "tap.x = int(number % uint(push[KERNEL]))"),
+        (_GENERIC, "tap.y = int(number / uint(push[KERNEL + 1]))", "tap.y = int(number / uint(push[KERNEL]))")),
+    gpu("I3-shuffle", "I3", "q8ta_pixel_shuffle", "H and W exchanged",
+        (_SHUFFLE, "2 * place.y + place.x", "2 * place.x + place.y"),
+        (_SHUFFLE, "R + place.y) * R + place.x", "R + place.x) * R + place.y"),
+        (_SHUFFLE, "#define FETCH4 (R == 2 &&", "#define FETCH4 (false &&")),
+    gpu("I5-add", "I5", "q8ta_add", "stale constant",
+        (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.domain), launch.push)\n        push = (*push,"), twin="before"),
+    gpu("I5-conv", "I5", GENERAL, "stale constant",
+        (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.domain), launch.push)\n        push = (*push,"), twin="before"),
+    gpu("I6-conv", "I6", GENERAL, ("write out of bounds", "behind the buffer"), (_CONV, "result[word_idx(OUT, OUT_HASH, p)]", "result[word_idx(OUT, OUT_HASH, p) + 1]")),
+    gpu("I6-linear", "I6", "q8ta_linear", ("write out of bounds", "before the buffer"), (_LINEAR, "result[word_idx(OUT, OUT_HASH, ", "result[-1 + word_idx(OUT, OUT_HASH, ")),
+    # --- numerics ----------------------------------------------------------------------------------------
+    gpu("N1-away", "N1", GENERAL, "tie rule", (_QMATH, _ROUND, _AWAY)),
+    gpu("N1-up", "N1", "q8ta_add", "tie rule", (_QMATH, _ROUND, _UP)),
+    gpu("N1-truncated", "N1", "q8ta_linear", "truncation", (_QMATH, _ROUND, _CUT)),
+    gpu("N1-quantize", "N1", "q8ta_quantize", "tie rule", (_QMATH, _ROUND, _AWAY)),
+    gpu("N2-general", "N2", GENERAL, "border padded with 0", (_GENERIC, "splat(push[IN_ZP])", "0")),
+    gpu("N2-dw", "N2", DW, "border padded with 0", (_DWISE, "splat(push[IN_ZP])", "0")),
+    gpu("N2-transposed", "N2", "q8ta_conv2d_transposed", "border padded with 0", (_TRANS, "splat(push[IN_ZP])", "0")),
+    gpu("N2-im2col", "N2", IM2COL, "border padded with 0", (_COLUMNS, "splat(push[IN_ZP])", "0")),
+    gpu("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_EPILOGUE, "acc - push[QUANT] * wsum", "acc")),
+    gpu("N3-twice", "N3", IM2COL, "zero point folded twice", (_EPILOGUE, "acc - push[QUANT] * wsum", "acc - 2 * push[QUANT] * wsum")),
+    gpu("N3-float", "N3", DW, "zero point not folded", (_EPILOGUE, "mul_add(-float(wsum), float(push[QUANT]), float(acc))", "float(acc)")),
+    gpu("N3-added", "N3", GENERAL, "zero point folded twice", (_EPILOGUE, "mul_add(-float(wsum)", "mul_add(float(wsum)")),
+    gpu("N3-operand", "N3", "q8ta_add", "zero point not folded", (_ADD, "push[B_ZP]", "0")),
+    gpu("N3-output", "N3", "q8ta_relu", "zero point not folded", (_QMATH, _ROUND, "return int(roundEven(clamp(y, -128.0, 127.0)));")),
+    gpu("N4-wraps", "N4", "q8ta_linear", "clamp order", (_QMATH, "clamp(y, float(-128 - zp), float(127 - zp))", "clamp(y, -128.0, 127.0)")),
+    gpu("N4-again", "N4", "q8ta_add", "clamp order",
+        (_QMATH, "clamp(y, float(-128 - zp), float(127 - zp))", "clamp(y, -128.0, 127.0)"),
+        (_QMATH, _ROUND, "return clamp(floatBitsToInt(shifted) - 0x4B400000 + zp, -128, 127);")),
+    gpu("N5-conv", "N5", GENERAL, "relu bound", (_EPILOGUE, "& RELU) != 0) scaled = max(scaled, 0.0);", "& RELU) != 0) return max(requant(scaled, push_float(QUANT + 3), push[QUANT + 1]), 0);")),
+    gpu("N5-relu", "N5", "q8ta_relu", "relu bound", (_RELU, "max(dequant(lane(source[t], k), push[IN_ZP], push_float(IN_SCALE)), 0.0)", "dequant(max(lane(source[t], k), 0), push[IN_ZP], push_float(IN_SCALE))")),
+    gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(flags & RELU) != 0", "false")),
+    # lavapipe's fma() rounds twice: one rounding is spelled out in binary64, in which the product is exact
+    gpu("N6-add", "N6", "q8ta_add", "fused multiply-add", (_QMATH, "precise float total = product + c;", "float total = float(double(a) * double(b) + double(c));")),
+    gpu("N6-dw", "N6", DW, "fused multiply-add", (_QMATH, "precise float total = product + c;", "float total = float(double(a) * double(b) + double(c));")),
+    gpu("N6-linear", "N6", "q8ta_linear", "fused multiply-add", (_EPILOGUE, "precise float biased = scaled + b;", "float biased = float(double(t) * double(combined) + double(b));")),
+    gpu("N6-instruction", "N6", "q8ta_add", "could be fused", (_QMATH, "precise float total = product + c;", "float total = fma(a, b, c);")),
+    gpu("N7-add", "N7", "q8ta_add", "alpha ignored", (_ADD, "if (alpha != 1.0)", "if (false)")),
+    # 4452 = OpSUDot: the second operand is unsigned
+    gpu("N8-weights", "N8", "q8ta_linear", "unsigned lanes", (_DOT, "id = 4450", "id = 4452")),
+    gpu("N8-data", "N8", PW, "unsigned lanes", (_DOT, "id = 4450", "id = 4452"), (_DOT, "refsim_op_sdot(a, b, 0)", "refsim_op_sdot(b, a, 0)")),
+    # --- order of work -----------------------------------------------------------------------------------
+    gpu("S1-reduction", "S1", "q8ta_linear_gemv", "reduction too short", (_GEMV, "barrier();\n        ivec4 sum", "ivec4 sum")),
+    gpu("S1-scratch", "S1", IM2COL, "stale or foreign buffer",
+        ("refsim/executor.py", "        for step in prepared.steps:\n", "        for step in prepared.steps:\n            buffers.setdefault(step.output, PackedBuffer(step.launch.out).words)\n        for step in reversed(prepared.steps):\n"),
+        ("refsim/executor.py", "            buffers[step.output] = result.words\n", "            buffers[step.output] = result.words\n            done = result if step.output == \"out\" else done\n"),
+        ("refsim/executor.py", "        return result\n", "        return done\n")),
+    gpu("S2-partial", "S2", "q8ta_linear_gemv", "reduction too short", (_GEMV, "u < FANIN; ++u) sum", "u < FANIN - 1; ++u) sum")),
+    gpu("S2-stage", "S2", "q8ta_linear", "reduction too short", (_GEMM, "for (uint k1 = 0; k1 < STAGE; ++k1)", "for (uint k1 = 0; k1 < STAGE - 1; ++k1)")),
+    gpu("S2-rest", "S2", PW, "reduction too short", (_GEMM, "k1 < uint(all_k - k0)", "k1 + 1 < uint(all_k - k0)")),
+    gpu("S2-word", "S2", GENERAL, "reduction too short", (_GENERIC, "push[KERNEL + 1] * push[IC4]; }", "push[KERNEL + 1] * push[IC4] - 1; }")),
+)
+# fmt: on
