@@ -12,7 +12,7 @@ import click
 
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, progress
 from refsim.errors import ParameterError
 from refsim.golden import verify as checks
 from refsim.golden.check import SAME as SAME_BYTES
@@ -138,7 +138,10 @@ def _verified(
             "golden verify", "no such case", got=", ".join(cases), need="OPERATOR or OPERATOR/NUMBER"
         )
     found = [result for rows in before.values() for result in rows]
-    with _log(results, state, before) as log, _progress(sum(len(task.cases) for task in work)) as advance:
+    with (
+        _log(results, state, before) as log,
+        progress("cases", sum(len(task.cases) for task in work)) as advance,
+    ):
         for rows in checks.run(corpus, work, executors, workers, seconds):
             found.extend(rows)
             log(rows)
@@ -169,21 +172,6 @@ def _log(
         for rows in before.values():
             checks.write_row(file, rows)
         yield lambda rows: checks.write_row(file, rows)
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on stderr if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda: None
-        return
-    with Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("cases", total=total)
-        yield lambda: bar.advance(task)
 
 
 # --- coverage --------------------------------------------------------------------------------------------
@@ -291,7 +279,7 @@ def _write(
 ) -> int:
     corpus = writing.existing(target)
     plans = []
-    with _progress(len(operators)) as advance:
+    with progress("operators", len(operators)) as advance:
         for name in operators:
             plans.append(writing.plan(name, corpus))
             advance()

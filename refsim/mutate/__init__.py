@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from refsim.mutate import kernels, shaders
+from refsim.mutate import graph_mutants, kernels, shaders
 from refsim.mutate.mutant import Mutant
 
 #: By id.
-ALL: dict[str, Mutant] = {mutant.id: mutant for mutant in (*kernels.MUTANTS, *shaders.MUTANTS)}
+ALL: dict[str, Mutant] = {
+    mutant.id: mutant for mutant in (*kernels.MUTANTS, *shaders.MUTANTS, *graph_mutants.MUTANTS)
+}

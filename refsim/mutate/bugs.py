@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Places: kernels, launches and executor of the CPU; those of a Vulkan device; and the passes that make graphs.
+CPU, GPU, LOWERING = PLACES = ("cpu", "gpu", "lowering")
+EXECUTORS = (CPU, GPU)
+
 
 @dataclass(frozen=True)
 class Bug:
-    """One kind: a short id, what went wrong, and a report of it."""
+    """One kind: a short id, what went wrong, a report of it; the places where it can be, and why not on an executor."""
 
     id: str
     what: str
     seen: str
+    places: tuple[str, ...] = EXECUTORS
+    elsewhere: str = ""
+
+
+_PASSES = "a pass decides it before there is an executor: the graph that it gives is the same for all"
+
+
+def _in_passes(id: str, what: str, seen: str) -> Bug:
+    return Bug(id, what, seen, (LOWERING,), _PASSES)
 
 
 _ROWS = (
-    Bug("G1", "addmm's arguments read in mm's order", "executorch#17567"),
-    Bug("G2", "a chained linear takes its producer's input scale and zero point", "executorch#17567"),
-    Bug("G3", "only the first operand of an add replaced by its quantized form", "executorch#15746"),
-    Bug("G4", "an output found by counting arguments from the front", "executorch#16186"),
-    Bug(
+    _in_passes("G1", "addmm's arguments read in mm's order", "executorch#17567"),
+    _in_passes("G2", "a chained linear takes its producer's input scale and zero point", "executorch#17567"),
+    _in_passes("G3", "only the first operand of an add replaced by its quantized form", "executorch#15746"),
+    Bug("G4", "an output found by counting arguments from the front", "executorch#16186", PLACES),
+    _in_passes(
         "G5",
         "relu between add and quantize dropped though the zero point is above -128",
         "ET-VK's binary pattern",
     ),
-    Bug("G6", "an operator serialized that no kernel exists for", "executorch#22429"),
+    _in_passes("G6", "an operator serialized that no kernel exists for", "executorch#22429"),
     Bug("P1", "weight sums over the wrong dimension", "executorch#17504"),
     Bug("P2", "sums, scales or bias not padded to 4: a read past the end", "executorch#17505"),
     Bug("P3", "a transposed block that square shapes hide", "tvm#4038"),

@@ -32,9 +32,7 @@ def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
     """(name, case) of an operator's cases that are tried: styles in turn, within each those first that show most."""
     total, combinations = rules.RULES[op][0], len(rules.layouts_of(op))
     slots = total // combinations
-    numbers = {
-        (5 + 37 * k) % slots * combinations + (7 * k) % combinations: None for k in range(4 * count)
-    }
+    numbers = {(5 + 37 * k) % slots * combinations + (7 * k) % combinations: None for k in range(4 * count)}
     small = [(f"{op}/{n:04d}", case) for n in numbers if _size(case := rules.case(op, n)) <= MAX_ELEMENTS]
     small = sorted(small[:count], key=lambda row: -_telling(row[1]))
     by_style = [[row for row in small if row[1].style == style] for style in _STYLES]

@@ -73,7 +73,7 @@ def model(folder: str, executor: str, file: str) -> None:
                 (root / f"{value_name(event.delegate, value)}.bin").write_bytes(held.raw.tobytes())
 
     if executor == "cpu":
-        loaded.run(given["inputs"], _EachValue(runner, root))
+        loaded.run(given["inputs"], _EachValue(runner, root))  # type: ignore[arg-type]
         return
     loaded.run(given["before"], runner, lambda event: None)
     loaded.run(given["inputs"], runner, keep)
@@ -109,9 +109,9 @@ class _EachValue:
 
 
 def network(folder: str, tests: str, name: str) -> None:
-    """Lower a network of tests/lowering; write each delegate as K.blob, and what was fused into what as lowered.json."""
+    """Lower a network of tests/lowering; write each delegate as K.blob, and what was fused as lowered.json."""
     sys.path.append(tests)
-    from lowering.networks import program  # type: ignore[import-not-found]
+    from lowering.networks import program
 
     from refsim.partition.check import check
     from refsim.partition.lower import lower

@@ -200,8 +200,8 @@ def run_network(mutant: Mutant, root: Path) -> Verdict:
     for number, (key, good) in enumerate(right.items(), 1):
         case = f"{mutant.subject}/{key}"
         if key not in wrong:
-            said = "; ".join([*facts["unfused"], checked])
-            return refused(mutant, case, number, f"{NOT_FUSED}: {good.operator}; {said}")
+            said = "; ".join(filter(None, [good.operator, *facts["unfused"], checked]))
+            return refused(mutant, case, number, f"{NOT_FUSED}: {said}")
         bad = wrong[key]
         if bad.operator != good.operator:
             return refused(
@@ -220,5 +220,3 @@ def run_network(mutant: Mutant, root: Path) -> Verdict:
     if checked:
         return refused(mutant, mutant.subject, 1, checked)
     return Verdict(mutant, SURVIVED, tried=len(right), message=message)
-
-

@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_CONV, "        p.padding,\n", "        p.padding[::-1],\n"),)),
     Mutant("cpu-I3-shuffle", "I3", "q8ta_pixel_shuffle", ("H and W exchanged",), (
         edit(_OPS + "q8ta_pixel_shuffle.py", "kc * r * r + kh % r * r + kw % r", "kc * r * r + kw % r * r + kh % r"),)),
-    Mutant("cpu-I4-add", "I4", "q8ta_add", ("nothing written",), (
+    Mutant("cpu-I4-add", "I4", "q8ta_add", ("nothing written", "grid outside the device's limits"), (
         edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                extent // (local * tile)\n"),)),
     Mutant("cpu-I5-add", "I5", "q8ta_add", ("stale constant",), (
         edit(_MODEL, "        kernel((z, y, x), spec, push,",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from refsim.errors import FormatError, ParameterError
+from refsim.mutate.bugs import CPU, GPU, LOWERING
 
 #: What is copied, from a checkout to the copy's root. Python finds gpu/ under its installed name.
 PARTS = {"refsim": "refsim", "gpu": "refsim_gpu", "shaders": "shaders"}
 
 #: Stages: cases of the corpus on an executor, a bundled model on an executor, a network through the lowering.
 CASES, MODEL, NETWORK = "cases", "model", "network"
-LOWERING = "lowering"
-PLACES = ("cpu", "lavapipe", LOWERING)
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,13 @@ class Mutant:
 
     @property
     def place(self) -> str:
-        """Where the bug sits: a column of docs/mutants.md."""
-        return LOWERING if self.stage == NETWORK else "lavapipe" if self.executor.startswith("gpu") else "cpu"
+        """Where the bug shows: a place of `refsim.mutate.bugs`."""
+        return LOWERING if self.stage == NETWORK else GPU if self.executor.startswith("gpu") else CPU
+
+    @property
+    def digest(self) -> str:
+        """Changes with anything that may change the verdict, but for the sources themselves."""
+        return sha256(repr(self).encode()).hexdigest()[:16]
 
 
 def edit(file: str, anchor: str, replacement: str) -> Edit:

@@ -13,7 +13,8 @@ from shutil import which
 
 from refsim.errors import RefsimError
 from refsim.mutate import cases, graphs
-from refsim.mutate.mutant import CASES, LOWERING, MODEL, Mutant, checkout, copy
+from refsim.mutate.bugs import GPU, LOWERING
+from refsim.mutate.mutant import CASES, MODEL, Mutant, checkout, copy
 from refsim.mutate.verdict import Verdict
 
 
@@ -42,7 +43,7 @@ def missing(place: str) -> str | None:
     """Why mutants of a place cannot be run here, if so."""
     if place == LOWERING:
         return None if find_spec("torch") else "torch is not installed (the `torch` extra)"
-    if place != "lavapipe":
+    if place != GPU:
         return None
     if which("glslc") is None or which("spirv-opt") is None:
         return "glslc and spirv-tools are not installed (make gpu)"

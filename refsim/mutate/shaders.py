@@ -15,9 +15,16 @@ from refsim.mutate.kernels import DW, GENERAL, IM2COL, PW
 from refsim.mutate.mutant import Mutant, edit
 
 _S, _I = "shaders/", "shaders/include/"
-_INDEX, _LANES, _QMATH, _EPILOGUE = _I + "index.glsl", _I + "lanes.glsl", _I + "qmath.glsl", _I + "epilogue.glsl"
+_INDEX, _LANES, _QMATH, _EPILOGUE = (
+    _I + "index.glsl",
+    _I + "lanes.glsl",
+    _I + "qmath.glsl",
+    _I + "epilogue.glsl",
+)
 _CONV, _GEMM, _DOT = _I + "conv_gemm.glsl", _I + "gemm.glsl", _I + "dot.glsl"
-_ADD, _RELU, _CLONE, _SHUFFLE = (_S + f"q8ta_{name}.comp" for name in ("add", "relu", "clone", "pixel_shuffle"))
+_ADD, _RELU, _CLONE, _SHUFFLE = (
+    _S + f"q8ta_{name}.comp" for name in ("add", "relu", "clone", "pixel_shuffle")
+)
 _DWISE, _POINT, _GENERIC = (_S + f"q8ta_conv2d_{name}.comp" for name in ("dw", "pw", "general"))
 _COLUMNS, _TRANS = _S + "q8ta_im2col.comp", _S + "q8ta_conv2d_transposed.comp"
 _LINEAR, _GEMV = _S + "q8ta_linear.comp", _S + "q8ta_linear_gemv.comp"
@@ -30,7 +37,9 @@ _UP = f"{_CLAMPED} = floor(c); return int(c - r >= 0.5 ? r + 1.0 : r) + zp;"
 _CUT = f"{_CLAMPED} = trunc(c); return int(r) + zp;"
 
 
-def gpu(id: str, bug: str, op: str, cause: str | tuple[str, ...], *edits: tuple[str, str, str], twin: str = "") -> Mutant:
+def gpu(
+    id: str, bug: str, op: str, cause: str | tuple[str, ...], *edits: tuple[str, str, str], twin: str = ""
+) -> Mutant:
     causes = (cause,) if isinstance(cause, str) else cause
     return Mutant(f"gpu-{id}", bug, op, causes, tuple(edit(*row) for row in edits), "gpu", twin=twin)
 
@@ -108,7 +117,7 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(flags & RELU) != 0", "false")),
     # lavapipe's fma() rounds twice: one rounding is spelled out in binary64, in which the product is exact
     gpu("N6-add", "N6", "q8ta_add", "fused multiply-add", (_QMATH, "precise float total = product + c;", "float total = float(double(a) * double(b) + double(c));")),
-    gpu("N6-dw", "N6", DW, "fused multiply-add", (_QMATH, "precise float total = product + c;", "float total = float(double(a) * double(b) + double(c));")),
+    gpu("N6-dw", "N6", DW, "fused multiply-add", (_EPILOGUE, "precise float biased = scaled + b;", "float biased = float(double(t) * double(combined) + double(b));")),
     gpu("N6-linear", "N6", "q8ta_linear", "fused multiply-add", (_EPILOGUE, "precise float biased = scaled + b;", "float biased = float(double(t) * double(combined) + double(b));")),
     gpu("N6-instruction", "N6", "q8ta_add", "could be fused", (_QMATH, "precise float total = product + c;", "float total = fma(a, b, c);")),
     gpu("N7-add", "N7", "q8ta_add", "alpha ignored", (_ADD, "if (alpha != 1.0)", "if (false)")),

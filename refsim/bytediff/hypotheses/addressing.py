@@ -93,6 +93,7 @@ def other_layout(ev: Evidence) -> Iterator[Prediction]:
 def block_transposed(ev: Evidence) -> Iterator[Prediction]:
     """Inner and outer dim exchanged within each block, or the blocks of a row in the other order."""
     yield from _moved(ev, "with blocks transposed", _transposed_block)
+    yield from _moved(ev, "with the words of blocks transposed", _transposed_words)
     yield from _moved(ev, "with the block grid transposed", _transposed_grid)
     if has_weights(ev):
         yield from _weights_transposed(ev)
@@ -103,6 +104,12 @@ def _transposed_block(desc: TensorDesc) -> np.ndarray:
     block, intra = at // layout.block_numel, at % layout.block_numel
     outer, inner = intra // layout.inner_block, intra % layout.inner_block
     return block * layout.block_numel + inner * layout.outer_block + outer
+
+
+def _transposed_words(desc: TensorDesc) -> np.ndarray:
+    """The same rule in a kernel that moves words: a word goes to where the rule puts its first lane."""
+    at, size = offsets(desc), desc.layout.block_numel
+    return at // size * size + at % size // desc.layout.inner_block // 4 * 4 + at % 4
 
 
 def _transposed_grid(desc: TensorDesc) -> np.ndarray:

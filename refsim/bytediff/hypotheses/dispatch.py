@@ -141,8 +141,27 @@ def stale_buffer(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction(f"the bytes of {name}", other)
             yield from _overlaid(ev, name, other)
     yield from _scratch(ev, "read before it was written", _zeroed)
+    if ev.bound is not None:
+        for arg, x in ev.arrays.items():
+            unread = rerun(ev, inputs={arg: np.zeros_like(x)})
+            if unread is not None:
+                yield Prediction(f"{arg} read before it was written", unread)
     for name, raw in ev.others.items():
         yield from _scratch(ev, f"holding {name}", lambda b, raw=raw: _refilled(b, raw))  # type: ignore[misc]
+        if ev.bound is not None:
+            yield from _inputs_holding(ev, name, raw)
+
+
+def _inputs_holding(ev: Evidence, name: str, raw: np.ndarray) -> Iterator[Prediction]:
+    """The result on an input whose memory held another buffer's bytes, from its beginning, when it was read."""
+    assert ev.bound is not None
+    for arg, buffer in ev.bound.inputs.items():
+        other = PackedBuffer.from_raw(buffer.raw.tobytes(), buffer.desc.shape, buffer.desc.layout)
+        count = min(len(raw), len(other.raw))
+        other.raw[:count] = np.asarray(raw).view(np.uint8)[:count]
+        found = rerun(ev, inputs={arg: other.unpack()})
+        if found is not None:
+            yield Prediction(f"{arg} held {name} when it was read", found)
 
 
 def _overlaid(ev: Evidence, name: str, other: np.ndarray) -> Iterator[Prediction]:
@@ -175,23 +194,27 @@ def _refilled(buffer: PackedBuffer, raw: np.ndarray) -> PackedBuffer:
 
 @hypothesis("stale constant", needs_call=True)
 def stale_constant(ev: Evidence) -> Iterator[Prediction]:
-    """A parameter or constant of the call that ran before on the same kernel."""
+    """A parameter or constant of the call that ran before."""
     assert ev.bound is not None
     call, before = ev.bound.call, None if ev.previous is None else ev.previous.call
-    if before is None or before.op is not call.op:
+    if before is None:
         return
-    names = [name for name in vars(call.params) if getattr(before.params, name) != getattr(call.params, name)]
+    mine, theirs = vars(call.params), vars(before.params)
+    names = [name for name in mine if name in theirs and theirs[name] != mine[name]]
     quantization = [name for name in names if name.endswith(("scale", "zp"))]
     for chosen in (names, quantization, *([name] for name in names)):
-        found = rerun(ev, params={name: getattr(before.params, name) for name in chosen}) if chosen else None
+        found = rerun(ev, params={name: theirs[name] for name in chosen}) if chosen else None
         if found is not None:
             yield Prediction(f"{', '.join(chosen)} of the call before", found)
-    for name, value in before.consts.items():
-        mine = call.consts[name]
-        if value is not None and mine is not None and value.shape == mine.shape:
-            found = rerun(ev, consts={name: value})
-            if found is not None:
-                yield Prediction(f"{name} of the call before", found)
+    consts = {
+        name: value
+        for name, value in before.consts.items()
+        if value is not None and (own := call.consts.get(name)) is not None and own.shape == value.shape
+    }
+    for group in (list(consts), *([name] for name in consts)):
+        found = rerun(ev, consts={name: consts[name] for name in group}) if group else None
+        if found is not None:
+            yield Prediction(f"{', '.join(group)} of the call before", found)
     yield from _stale_sizes(ev, before.out)
 
 

@@ -136,6 +136,7 @@ def other_quantization(ev: Evidence) -> Iterator[Prediction]:
             if cells is not None:
                 names = " and ".join(a for a, _ in chosen)
                 yield Prediction(f"{names} taken from {source}", cells)
+    yield from _of_the_producer(ev, tensors)
     for to, source in permutations(tensors, 2):
         if to < source:
             changes = dict(
@@ -151,6 +152,19 @@ def other_quantization(ev: Evidence) -> Iterator[Prediction]:
         cells = rerun(ev, params={name: value}) if 2.0**-60 <= value <= 2.0**60 else None
         if cells is not None:
             yield Prediction(f"{name} taken as its inverse", cells)
+
+
+def _of_the_producer(ev: Evidence, tensors: dict[str, tuple[str, str]]) -> Iterator[Prediction]:
+    """Quantizations of the call before: in a chain the one that wrote the input."""
+    assert ev.bound is not None
+    if ev.previous is None:
+        return
+    before = ev.previous.call.params
+    for to in tensors:
+        for source, names in _tensors(before).items():
+            cells = rerun(ev, params=dict(zip(tensors[to], _values(before, names), strict=True)))
+            if cells is not None:
+                yield Prediction(f"{' and '.join(tensors[to])} taken from {source} of the call before", cells)
 
 
 def _values(params: Any, names: tuple[str, ...]) -> list[Any]:

@@ -123,18 +123,41 @@ def _shortened(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
         "the first tap": _all_but((kh, kw, channels), (0, 0)),
         "the last word of the last tap": _all_but((kh, kw, channels), (-1, -1, slice(last * 4, None))),
     }
-    share = ev.launch.local[2]
-    for part in sorted({share - 1, *range(share // 2, share // 2 + 1)}) if share > 1 else ():
-        missing = np.broadcast_to(word % share != part, (kh, kw, channels))
-        keep[f"the share of invocation {part} of {share}"] = missing
-    half = 1
-    while half < share:
-        kept = np.broadcast_to(word % share % (2 * half) < half, (kh, kw, channels))
-        keep[f"the upper half at step {half} of the reduction over {share} invocations"] = kept
-        half *= 2
+    words = last + 1
+    # number of a word among all that are summed, taps slowest
+    flat = word + words * np.arange(kh * kw).reshape(kh, kw, 1)
+    for stage in (2, 4, 8, 16, 32):
+        if kh * kw * words >= stage:
+            keep[f"the last word of every stage of {stage}"] = flat % stage < stage - 1
+    for what, kept in _shares(ev.launch.local[2]):
+        keep[what] = np.broadcast_to(kept[word % len(kept)], (kh, kw, channels))
     for what, mask in keep.items():
         if not mask.all():
             yield what, weight * mask
+
+
+def _shares(count: int) -> Iterator[tuple[str, np.ndarray]]:
+    """(what, which of ``count`` invocations that share the words between them are heard in the end)."""
+    number = np.arange(count)
+    for part in sorted({count - 1, count // 2}) if count > 1 else ():
+        yield f"the share of invocation {part} of {count}", number != part
+    first = 1
+    while first < count:
+        what = f"what others than the first {first} of {count} invocations had summed, no barrier in between,"
+        yield what, number < first
+        first *= 2
+    half = 1
+    while half < count:
+        kept = number % (2 * half) < half
+        yield f"the upper half at step {half} of the reduction over {count} invocations", kept
+        half *= 2
+    for fan in (2, 4, 8, 16, 32, 64):  # how many partial sums an invocation adds up in each round
+        heard, left = np.ones(count, bool), count // fan
+        while left:
+            heard &= number % (left * fan) // left < fan - 1
+            left //= fan
+        if not heard.all():
+            yield f"the last of {fan} partial sums in every round over {count} invocations", heard
 
 
 def _all_but(shape: tuple[int, ...], at: tuple[object, ...]) -> np.ndarray:

@@ -1,0 +1,72 @@
+"""Bugs seeded into what runs whole graphs, and into the passes that make them."""
+
+# ruff: noqa: E501  (anchors are quoted as they stand in the sources)
+
+from __future__ import annotations
+
+from refsim.mutate.mutant import MODEL, NETWORK, Mutant, edit
+
+_SESSION, _PLAN, _ARENA, _GRAPH = (
+    "gpu/session.py",
+    "refsim/cpu/plan.py",
+    "refsim/cpu/arena.py",
+    "refsim/graph.py",
+)
+_PATTERNS = "refsim/partition/patterns/"
+_LINEAR, _ADD, _MATCH = _PATTERNS + "linear.py", _PATTERNS + "add.py", _PATTERNS + "_match.py"
+_STALE = "stale or foreign buffer"
+
+
+def model(
+    id: str,
+    bug: str,
+    executor: str,
+    causes: tuple[str, ...],
+    *edits: tuple[str, str, str],
+    name: str = "mixed_ops",
+) -> Mutant:
+    return Mutant(id, bug, name, causes, tuple(edit(*row) for row in edits), executor, MODEL)
+
+
+def network(id: str, bug: str, name: str, causes: tuple[str, ...], *edits: tuple[str, str, str]) -> Mutant:
+    return Mutant(f"lower-{id}", bug, name, causes, tuple(edit(*row) for row in edits), "cpu", NETWORK)
+
+
+_COUNTED = (
+    _GRAPH,
+    "result = _plain(graph, operator.args[-1])",
+    'result = _plain(graph, operator.args[8 if operator.name == "et_vk.q8ta_add.default" else -1])',
+)
+
+# fmt: off
+MUTANTS: tuple[Mutant, ...] = (
+    # --- the passes: what they give is the same for every executor -----------------------------------------
+    network("G1-order", "G1", "AddmmByInput", ("not fused",), (_LINEAR, "\"aten.addmm.default\": (1, 2, 0, False)", "\"aten.addmm.default\": (0, 1, None, False)")),
+    network("G1-bias", "G1", "AddmmByInput", ("channel constants misplaced",), (_LINEAR, "\"aten.addmm.default\": (1, 2, 0, False)", "\"aten.addmm.default\": (1, 2, None, False)")),
+    network("G1-pass", "G1", "Addmm", ("channel constants misplaced",), ("refsim/partition/passes/linear.py", "\"aten.addmm.default\": (1, 2, 0)", "\"aten.addmm.default\": (1, 2, None)")),
+    *(network(f"G2-{name}", "G2", name, ("another tensor's quantization",),
+        (_LINEAR, "        *source.parameters,\n", "        *(source.source.args[1:3] if target_name(source.source).startswith(\"et_vk.q8ta_linear\") else source.parameters),\n"))
+      for name in ("ChainedLinears", "ChainedGemvs")),
+    network("G3-add", "G3", "Residuals", ("b: not an int8",), (_ADD, "(a.source, b.source, *parameters", "(a.source, b.node, *parameters")),
+    network("G4-add", "G4", "AddAlpha", ("output: not an int8",), _COUNTED),
+    network("G4-clone", "G4", "Residuals", ("output: not an int8",), (_GRAPH, "result = _plain(graph, operator.args[-1])", "result = _plain(graph, operator.args[-1 if op is None else len(op.args) - 1])")),
+    network("G5-add", "G5", "AddRelu", ("relu dropped or added",), (_ADD, "return zp == INT8_RANGE[0]", "return True")),
+    network("G6-gemv", "G6", "ChainedGemvs", ("without an implementation", "does not know the operator"), (_MATCH, "return Operator(spec.serialized,", "return Operator(spec.serialized.replace(\"gemv\", \"gemv_relu\"),")),
+    # --- reading graphs -------------------------------------------------------------------------------------
+    model("cpu-G4-read", "G4", "cpu", ("output: not an int8",), _COUNTED),
+    model("gpu-G4-read", "G4", "gpu", ("output: not an int8",), _COUNTED),
+    # --- the plan of the fast executor ------------------------------------------------------------------------
+    model("cpu-S3-last", "S3", "cpu", (_STALE,), (_PLAN, "            end[value] = number\n", "            end.setdefault(value, number)\n")),
+    model("cpu-S3-inplace", "S3", "cpu", (_STALE,), (_ARENA, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
+    model("cpu-S1-plan", "S1", "cpu", (_STALE,), (_PLAN, "Program([job for step in part for job in step.jobs]", "Program([job for step in (*part[1:], part[0]) for job in step.jobs]")),
+    # --- the recorded sequence of the device's executor ---------------------------------------------------
+    model("gpu-S1-download", "S1", "gpu", (_STALE, "nothing written"), (_SESSION, "[device.dispatch(algorithm), kp.OpTensorSyncLocal([tensor])]", "[kp.OpTensorSyncLocal([tensor]), device.dispatch(algorithm)]")),
+    model("gpu-S1-dispatch", "S1", "gpu", (_STALE,),
+        (_SESSION, "            places = []\n", "            places = []\n            first = len(operations)\n"),
+        (_SESSION, "operations += [device.dispatch", "operations[first:first] = [device.dispatch")),
+    model("gpu-S1-upload", "S1", "gpu", (_STALE,), (_SESSION, "device.recorded(first, *operations, timestamps=True)", "device.recorded(*operations, first, timestamps=True)")),
+    model("gpu-S3-pool", "S3", "gpu", (_STALE,), (_SESSION, "tensor = device.tensor(output_memory(out))", "tensor = self.__dict__.setdefault(f\"pool {out.desc.words}\", device.tensor(output_memory(out)))")),
+    model("gpu-S3-upload", "S3", "gpu", (_STALE,), (_SESSION, "        for value, tensor in self.uploads.items():\n", "        again, self._ran = getattr(self, \"_ran\", False), True\n        for value, tensor in () if again else self.uploads.items():\n")),
+    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_SESSION, "buffers |= {n: device.tensor(guarded_words(w))", "buffers |= {n: self.__dict__.setdefault(f\"{n} {w.size}\", device.tensor(guarded_words(w)))")),
+)
+# fmt: on

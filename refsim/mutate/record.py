@@ -1,0 +1,146 @@
+"""The verdicts on all mutants as they were last found: docs/mutants.jsonl, and docs/mutants.md made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refsim import atomic
+from refsim.mutate import ALL
+from refsim.mutate.bugs import BUGS, CPU, GPU, LOWERING, PLACES, Bug
+from refsim.mutate.mutant import Mutant, checkout
+from refsim.mutate.verdict import FIRST, SURVIVED, Verdict
+
+Row = Mapping[str, Any]
+TITLES = {CPU: "CPU", GPU: "lavapipe", LOWERING: "lowering"}
+
+
+def record_path() -> Path:
+    return checkout() / "docs" / "mutants.jsonl"
+
+
+def page_path() -> Path:
+    return checkout() / "docs" / "mutants.md"
+
+
+def row(verdict: Verdict) -> Row:
+    """What is kept of a verdict."""
+    cause = verdict.causes[0] if verdict.causes else verdict.message
+    return {
+        "id": verdict.mutant.id, "digest": verdict.mutant.digest, "how": verdict.how, "case": verdict.case,
+        "tried": verdict.tried, "rank": verdict.rank, "cause": cause.replace(str(checkout()) + "/", ""),
+    }  # fmt: skip
+
+
+def read() -> dict[str, Row]:
+    """The recorded rows by id; none without a record."""
+    path = record_path()
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {found["id"]: found for found in map(json.loads, lines)}
+
+
+def renew(verdicts: Iterable[Verdict]) -> None:
+    """Put verdicts into the record, drop mutants that there are no more, and make the page anew."""
+    rows = read() | {verdict.mutant.id: row(verdict) for verdict in verdicts}
+    kept = [rows[name] for name in ALL if name in rows]
+    atomic.write(record_path(), "".join(json.dumps(each) + "\n" for each in kept).encode())
+    atomic.write(page_path(), page(kept).encode())
+
+
+# --- the page --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Total:
+    """Mutants of a place: all, killed, and killed with the true cause among the first that were named."""
+
+    place: str
+    mutants: int
+    killed: int
+    named: int
+
+
+def totals(rows: Sequence[Row]) -> list[Total]:
+    """One per place, and one of all."""
+    found = []
+    for place in (*PLACES, "all"):
+        mine = [each for each in rows if place in (ALL[each["id"]].place, "all")]
+        killed = [each for each in mine if each["how"] != SURVIVED]
+        named = sum(each["rank"] is not None and each["rank"] <= FIRST for each in killed)
+        found.append(Total(place, len(mine), len(killed), named))
+    return found
+
+
+def page(rows: Sequence[Row]) -> str:
+    """docs/mutants.md."""
+    summary = [
+        (
+            TITLES.get(t.place, t.place),
+            f"{t.killed} of {t.mutants}",
+            f"{t.named} of {t.killed} ({percent(t.named, t.killed)})",
+        )
+        for t in totals(rows)
+    ]
+    return _PAGE.format(
+        totals=_table(("place", "killed", f"true cause among the first {FIRST}"), summary),
+        bugs=_table(("bug", "what", "seen in", *TITLES.values(), "where not"), map(_bug_row, BUGS.values())),
+        mutants=_table(
+            ("mutant", "bug", "seeded into", "executor", "killed by", "rank", "first cause named"),
+            map(_mutant_row, rows),
+        ),
+    )
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{100 * part // whole} %" if whole else "-"
+
+
+def _bug_row(bug: Bug) -> tuple[object, ...]:
+    counts = {
+        place: sum(mutant.bug == bug.id and mutant.place == place for mutant in ALL.values())
+        for place in PLACES
+    }
+    shown = (counts[place] or "-" for place in TITLES)
+    return (bug.id, bug.what, bug.seen, *shown, bug.elsewhere)
+
+
+def _mutant_row(each: Row) -> tuple[object, ...]:
+    mutant: Mutant = ALL[each["id"]]
+    files = ", ".join(f"`{name}`" for name in dict.fromkeys(edit.file for edit in mutant.edits))
+    by = "**survived**" if each["how"] == SURVIVED else each["case"] or f"the {each['how']}"
+    rank = "-" if each["rank"] is None else each["rank"]
+    executor = LOWERING if mutant.place == LOWERING else mutant.executor
+    return (f"`{mutant.id}`", mutant.bug, files, executor, by, rank, _cell(each["cause"]))
+
+
+def _cell(text: str) -> str:
+    return (text[:117] + "..." if len(text) > 120 else text).replace("|", "\\|").replace("*", "\\*") or "none"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+
+
+_PAGE = """# Seeded bugs
+
+Each kind of bug that really happened in packed int8 kernels is put into a copy of the sources: into kernels, shaders,
+launches, executors and passes. The corpus must notice it, and the diff must name it. This page is made by
+`refsim mutate --record`, which keeps the verdicts in docs/mutants.jsonl; `refsim mutate --id ID` runs one again.
+
+{totals}
+On the CPU and on lavapipe a mutant runs cases of the corpus, or a bundled model (`MODEL/VALUE`: the first buffer that
+is wrong). One of the lowering takes a network of `tests/lowering/networks.py` through the passes; the graph is
+compared, then every buffer of its run. *Killed by* is the first case that shows the bug; *rank* the place of the true cause among
+those that the diff names for it, 1 for a typed error that says it. Bugs in what is computed before there is an
+executor, constants and launches, are seeded once and run on both.
+
+## Kinds
+
+{bugs}
+## Mutants
+
+{mutants}"""
