@@ -16,6 +16,7 @@ from refsim.case import STYLES
 from refsim.golden.rules import ZERO_POINTS, layouts_of
 from refsim.op import OPS, Case, Kind, OpSpec
 from refsim.ops._conv import ConvParams
+from refsim.ops.q8ta_conv2d_dw import WINDOWS, Window
 
 PRIMES = frozenset((2, 3, 5, 7, 11, 13, 17, 19, 23))
 
@@ -115,6 +116,11 @@ def _gemm(op: OpSpec) -> bool:
     return _has_weights(op) and op.name not in ("q8ta_linear_gemv", "q8ta_conv2d_dw")
 
 
+def _is_window(window: Window) -> Callable[[Case], bool]:
+    sides = {"kernel_size": window.kernel, "stride": window.stride, "padding": (window.pad_w,) * 2}
+    return lambda case: all(case.params[name] == pair for name, pair in {**sides, "dilation": (1, 1)}.items())
+
+
 def _positions(case: Case) -> int:
     """Output positions, about: rows, or pixels of the image over the stride, or times it if transposed."""
     shape = case.inputs["x"][0]
@@ -212,6 +218,9 @@ def _rows() -> Iterable[Feature]:
     dilates = lambda op: _has_window(op) and op.name != "q8ta_conv2d_transposed"  # noqa: E731
     yield Feature("dilation", dilates, _pair("dilation", lambda h, w: max(h, w) > 1))
     yield Feature("unequal dilation", dilates, _pair("dilation", lambda h, w: h != w))
+    for window in {(w.kernel, w.stride): w for w in WINDOWS}.values():
+        name = "kernel {}x{}, stride {}x{}".format(*window.kernel, *window.stride)
+        yield Feature(name, lambda op: op.name == "q8ta_conv2d_dw", _is_window(window))
     yield Feature("output padding", lambda op: op.name == "q8ta_conv2d_transposed",
                   _pair("output_padding", lambda h, w: max(h, w) > 0))  # fmt: skip
     yield Feature("groups", _groups, lambda case: case.params["groups"] > 1)

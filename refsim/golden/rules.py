@@ -231,11 +231,20 @@ def _conv_words(slot: Slot) -> Any:
     return _conv(slot, whole_words=True)
 
 
+def _common_window(slot: Slot) -> dict[str, Any] | None:
+    """In three cases of eleven the windows of mobile networks, which devices keep builds of their own for."""
+    turn, rest = divmod(slot.number, 11)
+    if rest > 2:
+        return None
+    k, s = (3, 5)[turn % 2], (1, 2)[turn // 2 % 2]
+    return {"kernel_size": (k, k), "stride": (s, s), "padding": (k // 2, k // 2), "dilation": (1, 1)}
+
+
 def _depthwise(slot: Slot) -> Any:
     channels = 4 * slot.draw.integer(1, 5)
     if slot.large and not slot.huge:
         channels = 36
-    params = _conv_params(slot, _window(slot), channels)
+    params = _conv_params(slot, _common_window(slot) or _window(slot), channels)
     wide = 257 if slot.layouts[-1].block_transposed else 40
     return params, _image(slot, params, channels, wide), {"out_channels": channels, "bias": slot.bias}
 
