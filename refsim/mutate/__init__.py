@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refsim.mutate import graph_mutants, kernels, shaders
+from refsim.mutate import graph_mutants, kernels, native, shaders
 from refsim.mutate.mutant import Mutant
 
 #: By id.
 ALL: dict[str, Mutant] = {
-    mutant.id: mutant for mutant in (*kernels.MUTANTS, *shaders.MUTANTS, *graph_mutants.MUTANTS)
+    mutant.id: mutant for module in (kernels, native, shaders, graph_mutants) for mutant in module.MUTANTS
 }

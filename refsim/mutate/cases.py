@@ -78,7 +78,7 @@ def run(mutant: Mutant, root: Path, count: int) -> Verdict:
     """Run cases in the copy at ``root`` and judge what comes out."""
     found = chosen(mutant.subject, count)
     if any(edit.file.startswith("shaders/") for edit in mutant.edits):
-        stopped = build(root, _shaders(mutant.subject))
+        stopped = build(root, _shaders(mutant.subject), mutant.variants)
         if stopped:
             return refused(mutant, "", 0, stopped, STOPPED)
     for begin, end in ((0, FEW), (FEW, len(found))):

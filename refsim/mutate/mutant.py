@@ -34,7 +34,8 @@ class Mutant:
     about it. ``subject`` is what is run on ``executor``: by ``stage`` the cases of an operator, a bundled model, or a
     network that is lowered first. ``twin`` runs each case beside one of the same shapes and other parameters:
     ``before`` it, or ``after`` it, results being read last. ``drawn`` makes the copy draw its constants itself,
-    instead of being handed them.
+    instead of being handed them. ``variants`` builds a shader's variants too, which launches prefer; without them
+    every launch takes the plain build.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Mutant:
     stage: str = CASES
     twin: str = ""
     drawn: bool = False
+    variants: bool = False
 
     @property
     def place(self) -> str:

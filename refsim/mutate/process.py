@@ -14,12 +14,12 @@ _BUILD = """
 import sys, tempfile
 from pathlib import Path
 from refsim_gpu import build_shaders as b
-names = set(sys.argv[1:])
+variants, names = sys.argv[1] == 'variants', set(sys.argv[2:])
 with tempfile.TemporaryDirectory(dir=".") as scratch:
     for source, binary, options in b.variants():
         if source.parent == b.SHADERS and source.stem in names:
             binary.unlink(missing_ok=True)
-            if not options:
+            if variants or not options:
                 binary.write_bytes(b.compile_one(source, options, Path(scratch)))
 """
 
@@ -49,13 +49,10 @@ def execute(root: Path, folder: Path, stage: str, *arguments: str, seconds: floa
     return "" if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr.strip()[-400:]}"
 
 
-def build(root: Path, shaders: Sequence[str]) -> str:
-    """Compile shaders of the copy anew; what stopped it, if anything did.
-
-    Variants are left out, so that every launch takes the plain build.
-    """
+def build(root: Path, shaders: Sequence[str], variants: bool) -> str:
+    """Compile shaders of the copy anew, with their variants or without any; what stopped it, if anything did."""
     done = subprocess.run(
-        [sys.executable, "-c", _BUILD, *shaders],
+        [sys.executable, "-c", _BUILD, "variants" if variants else "plain", *shaders],
         cwd=root, env=environment(root, root), capture_output=True, text=True, check=False,
     )  # fmt: skip
     return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]

@@ -134,9 +134,9 @@ launches, executors and passes. The corpus must notice it, and the diff must nam
 {totals}
 On the CPU and on lavapipe a mutant runs cases of the corpus, or a bundled model (`MODEL/VALUE`: the first buffer that
 is wrong). One of the lowering takes a network of `tests/lowering/networks.py` through the passes; the graph is
-compared, then every buffer of its run. *Killed by* is the first case that shows the bug; *rank* the place of the true cause among
-those that the diff names for it, 1 for a typed error that says it. Bugs in what is computed before there is an
-executor, constants and launches, are seeded once and run on both.
+compared, then every buffer of its run. *Killed by* is the first case that shows the bug; *rank* the place of the true
+cause among those that the diff names for it, 1 for a typed error that says it. Bugs in what is computed before there is
+an executor, constants and launches, are seeded once and run on both.
 
 ## Kinds
 

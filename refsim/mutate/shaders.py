@@ -60,6 +60,14 @@ def shared() -> tuple[Mutant, ...]:
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
     *shared(),
+    # --- constants ---------------------------------------------------------------------------------------
+    # a read past the end gives the last channel's constants again, as a device with bounds checks may do
+    gpu("P2-conv", "P2", GENERAL, "padding leaked",
+        (_EPILOGUE, "if (oc + k < channels) {", "{"),
+        (_EPILOGUE, "four.sums[k] =", "int last = min(oc + k, push[OUT + 2] - 1) - k; four.sums[k] ="),
+        (_EPILOGUE, "sums[oc + k]", "sums[last + k]"),
+        (_EPILOGUE, "scales[oc + k]", "scales[last + k]"),
+        (_EPILOGUE, "bias[oc + k]", "bias[last + k]")),
     # --- addresses ---------------------------------------------------------------------------------------
     gpu("P3-block", "P3", "q8ta_clone", "block transposed",
         (_INDEX, "int(outer) * inner_block(hashed) + int(inner)", "int(inner) * outer_block(hashed) + int(outer)")),
@@ -100,6 +108,7 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N1-quantize", "N1", "q8ta_quantize", "tie rule", (_QMATH, _ROUND, _AWAY)),
     gpu("N2-general", "N2", GENERAL, "border padded with 0", (_GENERIC, "splat(push[IN_ZP])", "0")),
     gpu("N2-dw", "N2", DW, "border padded with 0", (_DWISE, "splat(push[IN_ZP])", "0")),
+    replace(gpu("N2-window", "N2", DW, "border padded with 0", (_DWISE, "hit ? x[column[j] + row] : border", "hit ? x[column[j] + row] : 0"), (_DWISE, "w0 + j + l < push[X] ? four[l] : border", "w0 + j + l < push[X] ? four[l] : 0"), (_DWISE, ": ivec4(border)", ": ivec4(0)")), variants=True),
     gpu("N2-transposed", "N2", "q8ta_conv2d_transposed", "border padded with 0", (_TRANS, "splat(push[IN_ZP])", "0")),
     gpu("N2-im2col", "N2", IM2COL, "border padded with 0", (_COLUMNS, "splat(push[IN_ZP])", "0")),
     gpu("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_EPILOGUE, "acc - push[QUANT] * wsum", "acc")),

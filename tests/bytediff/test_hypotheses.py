@@ -13,6 +13,7 @@ from wrong_kernels import CONV, conv
 from refsim.buffer import ByteKind, PackedBuffer
 from refsim.bytediff import diff
 from refsim.bytediff.hypotheses import ALL
+from refsim.bytediff.place import writer
 from refsim.case import Bound, bind
 from refsim.layout import layout
 from refsim.op import OPS, Case
@@ -40,6 +41,20 @@ ADD = bind(
 )
 QUANTIZE = bind(Case("q8ta_quantize", dict(scale=0.25, zp=5), {"x": ((2, 5, 3, 7), "W")}, "4W4C", seed=1))
 IM2COL = bind(replace(CONV, op="q8ta_conv2d_im2col", inputs={"x": ((2, 8, 9, 7), "4W4C")}))
+
+IM2COL_LARGE = bind(
+    replace(CONV, op="q8ta_conv2d_im2col", inputs={"x": ((1, 8, 5, 23), "4W4C")}, out_layout="4W4C")
+)
+GEMV = bind(
+    Case(
+        "q8ta_linear_gemv",
+        dict(in_scale=0.02, in_zp=3, out_scale=0.4, out_zp=-5),
+        {"x": ((1, 800), "4W")},
+        "4W",
+        seed=6,
+        features={"out_channels": 30, "bias": False},
+    )
+)
 
 Wrong = Callable[[], tuple[Bound, Any]]
 Row = tuple[str, str, Wrong]
@@ -155,6 +170,61 @@ def _scratch_unread() -> tuple[Bound, Any]:
     return IM2COL, np.broadcast_to(q[:, None, None], call.out.shape).astype(np.int8)
 
 
+def _words_of_blocks() -> tuple[Bound, Any]:
+    """A clone that finds every word of a source block where its first one lies."""
+    bound = bind(Case("q8ta_clone", {}, {"x": ((2, 8, 5, 12), "4W4C")}, "4C1W", style="position"))
+    source = PackedBuffer(bound.inputs["x"].desc)
+    source.raw[:] = np.repeat(bound.inputs["x"].raw.reshape(-1, 4, 4)[:, :1], 4, 1).reshape(-1)
+    return bound, source.unpack()
+
+
+def _gemv(heard: Callable[[np.ndarray], np.ndarray], offset: int = 0) -> Wrong:
+    """Sums over those input words alone whose number ``heard`` allows; the input is made unsigned by an offset."""
+
+    def make() -> tuple[Bound, Any]:
+        call, p = GEMV.call, GEMV.call.params
+        weight, wsum, scale = (np.asarray(call.consts[n]) for n in ("weight", "weight_sums", "weight_scales"))
+        x = GEMV.inputs["x"].unpack().astype(np.int64)
+        x = (x + offset) * heard(np.arange(x.shape[-1]) // 4) - offset
+        t = np.float32(x @ weight.astype(np.int64).T - p.in_zp * wsum.astype(np.int64))
+        y = np.rint(t * (scale * np.float32(p.in_scale)) * (np.float32(1) / np.float32(p.out_scale)))
+        q = (np.clip(y, -128 - p.out_zp, 127 - p.out_zp) + p.out_zp).astype(np.int8)
+        return GEMV, q.reshape(1, 1, 1, -1)
+
+    return make
+
+
+def _grids_floored(axes: str) -> Wrong:
+    """Both dispatches of an im2col convolution, or the second, without their last partial groups."""
+
+    def make() -> tuple[Bound, Any]:
+        first, second = IM2COL_LARGE.call.steps()
+        assert first.launch.shader == "q8ta_im2col"
+        windows = OPS["q8ta_conv2d_im2col"].expand(IM2COL_LARGE.call)  # type: ignore[misc]
+        scratch = PackedBuffer.pack(
+            windows[0].call.define({"x": IM2COL_LARGE.inputs["x"].unpack()}), first.launch.out.layout
+        )
+        if axes == "both":
+            _cut(first.launch, scratch)
+        out = PackedBuffer.pack(windows[1].call.define({"x": scratch.unpack()}), second.launch.out.layout)
+        values = out.unpack()[..., : IM2COL_LARGE.call.out.shape[-1]]
+        fresh = PackedBuffer.pack(values, IM2COL_LARGE.call.out.layout)
+        _cut(second.launch, fresh)
+        return IM2COL_LARGE, fresh.unpack()
+
+    return make
+
+
+def _cut(launch: Any, buffer: PackedBuffer) -> None:
+    """Zero the words that whole workgroups alone do not reach."""
+    for word in range(launch.out.words):
+        point = writer(launch, word).point
+        groups = (e // (n * t) for e, n, t in zip(launch.domain, launch.local, launch.tile, strict=True))
+        reached = [max(1, g) * n * t for g, n, t in zip(groups, launch.local, launch.tile, strict=True)]
+        if any(p >= r for p, r in zip(point, reached, strict=True)):
+            buffer.words[word] = 0
+
+
 def _pads_computed(buffer: PackedBuffer) -> None:
     """Lanes beyond the channels hold a computed sum instead of 0."""
     buffer.raw[buffer.kinds() == ByteKind.LANE] = 0x4D
@@ -168,6 +238,8 @@ def _overrun(buffer: PackedBuffer) -> None:
 ROWS: tuple[Row, ...] = (
     ("nothing written", "every byte is 0x00", _edited(BOUND, lambda b: np.zeros_like(b.raw))),
     ("last tile missing", "x >= 64", _edited(BOUND, _tail_zero)),
+    ("last tile missing", "all dispatches rounded down", _grids_floored("both")),
+    ("last tile missing", "rounded down", _grids_floored("second")),
     ("batch ignored", "computed from batch 0", _edited(BOUND, _batch0)),
     (
         "lanes rotated",
@@ -176,6 +248,7 @@ ROWS: tuple[Row, ...] = (
     ),
     ("byte order", "reversed", _edited(ADD, lambda b: b.words.byteswap().view(np.uint8))),
     ("block transposed", "with blocks transposed", _blocks_transposed),
+    ("block transposed", "words of blocks", _words_of_blocks),
     ("another layout's strides", "written as 4C1W", _edited(ADD, _as("4C1W"))),
     ("H and W exchanged", "row", _square_transposed),
     ("H and W exchanged", "kernel_size and stride", _conv(exchange=True)),
@@ -200,6 +273,14 @@ ROWS: tuple[Row, ...] = (
     ("stride or dilation", "dilation taken as 1", _conv(pairs={"dilation": (1, 1)})),
     ("padding offset", "padding taken as 0", _conv(pairs={"padding": (0, 0)})),
     ("reduction too short", "last channel", _conv(channels=5)),
+    ("reduction too short", "every stage of 8", _gemv(lambda word: word % 8 != 7)),
+    ("reduction too short", "of unsigned bytes", _gemv(lambda word: word != 199, 128)),
+    ("reduction too short", "first 8 of 64", _gemv(lambda word: word % 64 < 8)),
+    (
+        "reduction too short",
+        "last of 8 partial sums",
+        _gemv(lambda word: (word % 64 // 8 != 7) & (word % 8 != 7)),
+    ),
     ("alpha ignored", "taken as 1", _add(alpha=1.0)),
     ("operands exchanged", "a read twice", _add(twice=True)),
     ("weight sums over the wrong dimension", "summed", _conv(sums=_sums_of_input_channels())),
@@ -247,6 +328,45 @@ def test_constant_of_the_call_before() -> None:
         stale.expected(BOUND.inputs).unpack(),
         previous=before,
     )
+
+
+def test_constants_of_another_operator() -> None:
+    """In a recorded sequence the call before need not be of the same operator."""
+    before = bind(replace(IM2COL.case, seed=31))
+    names = ("weight_sums", "weight_scales", "bias")
+    stale = replace(BOUND.call, consts={**BOUND.call.consts, **{n: before.call.consts[n] for n in names}})
+    wrong = stale.expected(BOUND.inputs).unpack()
+    check("stale constant", ", ".join(names), BOUND, wrong, previous=before)
+
+
+def test_quantization_of_the_producer() -> None:
+    """A chained linear that takes the scale and zero point of its producer's input."""
+    params = {**GEMV.case.params, "in_scale": 0.3, "in_zp": -11}
+    producer = bind(replace(GEMV.case, params=params, seed=2))
+    stale = replace(GEMV.call, params=replace(GEMV.call.params, in_scale=0.3, in_zp=-11))
+    wrong = stale.expected(GEMV.inputs).unpack()
+    detail = "in_scale and in_zp taken from in of the call before"
+    check("another tensor's quantization", detail, GEMV, wrong.reshape(1, 1, 1, -1), previous=producer)
+
+
+@pytest.mark.parametrize(
+    ("held", "detail"),
+    [("zeros", "a read before it was written"), ("other", "a held scratch when it was read")],
+)
+def test_an_input_that_was_not_there_yet_or_not_any_more(held: str, detail: str) -> None:
+    other = np.random.default_rng(3).integers(0, 256, ADD.inputs["a"].desc.nbytes, np.uint8)
+    a = PackedBuffer(ADD.inputs["a"].desc)
+    a.raw[:] = 0 if held == "zeros" else other
+    wrong = ADD.call.expected({**ADD.inputs, "a": a}).unpack()
+    check("stale or foreign buffer", detail, ADD, wrong, others={"scratch": other})
+
+
+def test_padding_alone_is_no_matter_of_addresses() -> None:
+    """Zeros where the zero point belongs are what any wrong address would leave, were an element out of place."""
+    expected = BOUND.call.expected(BOUND.inputs)
+    wrong = PackedBuffer.from_raw(expected.raw.tobytes(), expected.desc.shape, expected.desc.layout)
+    wrong.raw[wrong.kinds() != ByteKind.VALUE] = 0
+    assert diff(expected, wrong, call=BOUND).causes[0].name == "padding leaked"
 
 
 def test_every_hypothesis_is_tested_and_described() -> None:

@@ -32,6 +32,7 @@ _FITTED = "everything from there on"
 @hypothesis("last tile missing")
 def tile_missing(ev: Evidence) -> Iterator[Prediction]:
     """Invocations at the end of an axis never ran: the grid was rounded down, or limited."""
+    yield from _ends_of_images(ev)
     if ev.launch is None:
         for fill in ev.fills:
             yield from _tail(ev, fill)
@@ -52,6 +53,19 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
         yield Prediction("the grid rounded down along every axis", rounded, fitted=fill != 0)
     if ev.bound is not None and ev.bound.call.op.expand is not None:
         yield from _parts_rounded_down(ev)
+
+
+def _ends_of_images(ev: Evidence) -> Iterator[Prediction]:
+    """The last columns, rows or channels of every image not computed: of those that work by rows, not by launches."""
+    wrong = ev.differing[ev.places]
+    for axis, name in ((3, "w"), (2, "h"), (1, "c")):
+        along = np.flatnonzero(wrong.any(axis=tuple(a for a in range(4) if a != axis)))
+        if not len(along) or not along[0]:
+            continue
+        for fill in ev.fills:
+            fresh = ev.want.copy()
+            fresh[np.moveaxis(ev.places, axis, 0)[along[0] :]] = fill
+            yield Prediction(f"{name} >= {along[0]} of every image not computed", fresh, fitted=True)
 
 
 def _beyond_whole_groups(launch: Launch) -> np.ndarray:

@@ -88,24 +88,42 @@ def reduction_short(ev: Evidence) -> Iterator[Prediction]:
     """Products missing from the sum: the last word, lane or tap, or the share of some invocations."""
     if not has_weights(ev):
         return
-    for what, kept in _shortened(ev):
-        cells = convolve(ev, weight=kept) if is_convolution(ev) else _rows(ev, kept)
-        if cells is not None:
-            yield Prediction(f"{what} left out of the sum", cells)
+    sums, weight = (_window_sums, logical_weight(ev)) if is_convolution(ev) else (_row_sums, _rows(ev))
+    for what, mask in _left_out(ev, weight.shape):
+        kept = weight * mask
+        total = sums(ev, kept)
+        yield Prediction(f"{what} left out of the sum", finished(ev, total))
+        # where bytes are made unsigned, all that this adds is taken out again
+        offset = 128 * (kept.astype(np.int64) - weight).sum(axis=(1, 2, 3))
+        spread = (-1, 1, 1) if sums is _window_sums else (-1,)
+        biased = finished(ev, total + offset.reshape(spread))
+        yield Prediction(f"{what} left out of the sum of unsigned bytes", biased)
 
 
-def _rows(ev: Evidence, weight: np.ndarray) -> np.ndarray:
-    acc = ev.arrays["x"].astype(np.int64) @ weight.reshape(len(weight), -1).T.astype(np.int64)
-    return finished(ev, acc)
+def _window_sums(ev: Evidence, weight: np.ndarray) -> np.ndarray:
+    assert ev.bound is not None
+    call = ev.bound.call
+    size = (call.out.shape[-2], call.out.shape[-1])
+    return conv.accumulate(call.params, conv.nchw4(ev.arrays["x"]), weight, size)
 
 
-def _shortened(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
-    """(what, weights (OC, KH, KW, K) with those products zeroed)."""
-    assert ev.bound is not None and ev.launch is not None
-    stored = ev.bound.call.consts["weight"]
-    assert stored is not None
-    weight = logical_weight(ev) if is_convolution(ev) else stored[:, None, None, :]
-    _, kh, kw, channels = weight.shape
+def _rows(ev: Evidence) -> np.ndarray:
+    """Weights of a linear operator as those of a convolution: (OC, 1, 1, K)."""
+    assert ev.bound is not None
+    weight = ev.bound.call.consts["weight"]
+    assert weight is not None
+    return weight[:, None, None, :]
+
+
+def _row_sums(ev: Evidence, weight: np.ndarray) -> np.ndarray:
+    total: np.ndarray = ev.arrays["x"].astype(np.int64) @ weight.reshape(len(weight), -1).T.astype(np.int64)
+    return total
+
+
+def _left_out(ev: Evidence, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+    """(what, which taps and channels (KH, KW, K) of weights (OC, KH, KW, K) are still in the sum)."""
+    assert ev.launch is not None
+    _, kh, kw, channels = shape
     channel = np.arange(channels)
     word = channel // 4
     last = word.max()
@@ -133,7 +151,7 @@ def _shortened(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
         keep[what] = np.broadcast_to(kept[word % len(kept)], (kh, kw, channels))
     for what, mask in keep.items():
         if not mask.all():
-            yield what, weight * mask
+            yield what, mask
 
 
 def _shares(count: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,0 +1,87 @@
+"""mutate: what it runs, lists, records and refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from refsim import mutate
+from refsim.mutate import record, run
+from refsim.mutate.mutant import Mutant, edit
+
+CHEAP = ("cpu-N7-add", "cpu-N5-relu")
+NOTHING = Mutant(
+    "test-nothing",
+    "N5",
+    "q8ta_relu",
+    ("relu bound",),
+    (edit("refsim/cpu/model.py", '    name = "cpu:model"', '    name = str("cpu:model")'),),
+)
+
+
+@pytest.fixture
+def survivor(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(mutate.ALL, NOTHING.id, NOTHING)
+    return NOTHING.id
+
+
+def test_two_mutants_end_to_end(refsim) -> None:
+    done = refsim("mutate", *(f"--id={name}" for name in CHEAP), "--json")
+    assert done.status == 0 and done.json["same"]
+    found = {row["id"]: row for row in done.json["mutants"]}
+    assert set(found) == set(CHEAP) and done.json["survived"] == done.json["unnamed"] == []
+    for row in found.values():
+        assert row["killed"] and row["how"] == "killed" and row["rank"] == 1
+        assert row["causes"][0].startswith(row["true_causes"][0])
+        assert row["case"].startswith(f"{row['subject']}/") and row["files"]
+
+
+def test_a_survivor_is_listed_with_the_line_that_repeats_it(refsim, survivor: str) -> None:
+    done = refsim("mutate", "--id", survivor, "--id", "cpu-N7-add")
+    assert done.status == 1
+    assert f"survived: {survivor}\n  refsim mutate --id {survivor}\n" in done.out
+    assert "1 of 2 killed; true cause among the first three of 1" in done.out
+    assert done.err.endswith(f"rerun: refsim mutate --id {survivor} --id cpu-N7-add\n")
+
+
+def test_list(refsim) -> None:
+    done = refsim("mutate", "--list", "--json")
+    assert [row["mutant"] for row in done.json["mutants"]] == list(mutate.ALL)
+    text = refsim("mutate", "--list", "--bug", "N7", "-x", "cpu")
+    assert text.status == 0 and text.out.splitlines()[1].split()[:2] == ["cpu-N7-add", "N7"]
+    assert len(text.out.splitlines()) == 2
+
+
+def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(
+    refsim, monkeypatch: pytest.MonkeyPatch, survivor: str
+) -> None:
+    only = {name: mutate.ALL[name] for name in ("cpu-N7-add", "gpu-N7-add")}
+    monkeypatch.setattr(mutate, "ALL", only)
+    monkeypatch.setattr(run, "missing", lambda place: "no device" if place == "gpu" else None)
+    done = refsim("mutate", "--bug", "N7")
+    assert done.status == 0 and "left out: mutants of gpu: no device" in done.out
+    assert "1 of 1 killed" in done.out
+    refsim("mutate", "-x", "gpu").refused("no device")
+
+
+def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(record, "record_path", lambda: tmp_path / "mutants.jsonl")
+    monkeypatch.setattr(record, "page_path", lambda: tmp_path / "mutants.md")
+    refsim("mutate", "--id", "cpu-N7-add", "--record")
+    refsim("mutate", "--id", "cpu-N5-relu", "--record")
+    rows = record.read()
+    assert list(rows) == [name for name in mutate.ALL if name in CHEAP]
+    page = (tmp_path / "mutants.md").read_text()
+    assert all(f"| `{name}` |" in page for name in CHEAP) and "| CPU | 2 of 2 | 2 of 2 (100 %) |" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (["--id", "nothing"], "no such mutant"),
+        (["--bug", "N7", "-x", "lowering"], "no mutant is all of that"),
+        (["--bug", "Q1"], "Invalid value"),
+        (["-x", "lavapipe"], "Invalid value"),
+    ],
+)
+def test_refusals(refsim, options: list[str], match: str) -> None:
+    refsim("mutate", *options).refused(match)

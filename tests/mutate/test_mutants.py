@@ -1,0 +1,115 @@
+"""The seeded bugs still apply and cover every kind; their record is complete, and its page is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from refsim.errors import FormatError
+from refsim.golden.rules import RULES
+from refsim.mutate import ALL, cases, record, verdict
+from refsim.mutate.bugs import BUGS, EXECUTORS, PLACES
+from refsim.mutate.mutant import CASES, Mutant, check, checkout, copy, edit
+from refsim.mutate.run import run
+
+RELU = ALL["cpu-N5-relu"]
+MODEL = "refsim/cpu/model.py"
+
+
+@pytest.mark.parametrize("mutant", ALL.values(), ids=list(ALL))
+def test_it_applies(mutant: Mutant) -> None:
+    check(mutant, checkout())
+    assert mutant.bug in BUGS and mutant.causes
+    assert all(change.anchor != change.replacement for change in mutant.edits)
+    if mutant.stage == CASES:
+        assert mutant.subject in RULES
+
+
+def test_every_kind_is_seeded_wherever_it_can_be() -> None:
+    seeded = {(mutant.bug, mutant.place) for mutant in ALL.values()}
+    assert seeded == {(bug.id, place) for bug in BUGS.values() for place in bug.places}
+    for bug in BUGS.values():
+        assert set(bug.places) <= set(PLACES)
+        assert bool(bug.elsewhere) == (not set(EXECUTORS) <= set(bug.places)), bug
+
+
+@pytest.mark.parametrize(("anchor", "found"), [("no such line", "0 times"), ("import", "times")])
+def test_an_edit_that_does_not_apply_is_an_error(anchor: str, found: str) -> None:
+    with pytest.raises(FormatError, match=found):
+        run(replace(RELU, edits=(edit(MODEL, anchor, ""),)))
+    with pytest.raises(FormatError, match="no such file"):
+        check(replace(RELU, edits=(edit("refsim/nothing.py", anchor, ""),)), checkout())
+
+
+def test_a_copy_differs_in_the_edit_alone(tmp_path) -> None:
+    copy(RELU, checkout(), tmp_path)
+    (change,) = RELU.edits
+    changed = (tmp_path / change.file).read_text()
+    assert changed == (checkout() / change.file).read_text().replace(change.anchor, change.replacement)
+    assert change.replacement in changed
+    for name in ("refsim/qmath.py", "shaders/q8ta_add.comp"):
+        assert (tmp_path / name).read_bytes() == (checkout() / name).read_bytes()
+
+
+def test_cases_are_spread() -> None:
+    for op in {mutant.subject for mutant in ALL.values() if mutant.stage == CASES}:
+        few = cases.chosen(op)[: cases.FEW]
+        assert len({name for name, _ in few}) == cases.FEW
+        assert len({case.style for _, case in few}) == 5
+
+
+# --- what becomes of a mutant ----------------------------------------------------------------------------
+
+
+def seeded(anchor: str, replacement: str, file: str = MODEL) -> verdict.Verdict:
+    mutant = Mutant("test", "N5", "q8ta_relu", ("on purpose",), (edit(file, anchor, replacement),))
+    return run(mutant, count=2)
+
+
+def test_different_bytes_kill() -> None:
+    found = run(RELU)
+    assert found.how == verdict.KILLED and found.named and found.case.startswith("q8ta_relu/")
+
+
+def test_what_changes_nothing_survives() -> None:
+    found = seeded("        x, y, z = launch.covered\n", "        x, y, z = tuple(launch.covered)\n")
+    assert not found.killed and found.tried == 2 and found.rank is None
+
+
+def test_a_typed_error_kills_and_names_the_cause() -> None:
+    found = seeded(
+        "        x, y, z = launch.covered\n",
+        "        from refsim.errors import ShapeError\n        raise ShapeError('here', 'on purpose')\n",
+    )
+    assert (
+        found.how == verdict.REFUSED and found.rank == 1 and "ShapeError: here: on purpose" in found.message
+    )
+
+
+@pytest.mark.parametrize("end", ["import os; os._exit(9)", "import os; os.abort()", "1 / 0"])
+def test_a_crash_kills_the_copy_alone(end: str) -> None:
+    found = seeded("        x, y, z = launch.covered\n", f"        {end}\n        x, y, z = 1, 1, 1\n")
+    assert found.how == verdict.CRASHED and found.rank is None
+    assert "exit status" in found.message
+
+
+# --- the record ------------------------------------------------------------------------------------------
+
+
+def test_the_record_is_of_these_mutants() -> None:
+    rows = record.read()
+    stale = [name for name, mutant in ALL.items() if rows.get(name, {}).get("digest") != mutant.digest]
+    mend = " ".join(f"--id {name}" for name in stale)
+    assert list(rows) == list(ALL) and not stale, f"mend: refsim mutate --record {mend}"
+
+
+def test_the_page_shows_the_record() -> None:
+    rows = list(record.read().values())
+    assert record.page_path().read_text() == record.page(rows), "mend: refsim mutate --record"
+
+
+def test_every_mutant_was_killed_and_nine_in_ten_named() -> None:
+    for total in record.totals(list(record.read().values())):
+        assert total.killed == total.mutants > 0, total
+        assert 10 * total.named >= 9 * total.killed, total
