@@ -82,7 +82,7 @@ def run(mutant: Mutant, root: Path, count: int) -> Verdict:
         if stopped:
             return refused(mutant, "", 0, stopped, STOPPED)
     for begin, end in ((0, FEW), (FEW, len(found))):
-        verdict = _tried(mutant, found[begin:end], root)
+        verdict = _tried(mutant, found[begin:end], root) if begin < len(found) else None
         if verdict is not None:
             return replace(verdict, tried=begin + verdict.tried)
     return Verdict(mutant, SURVIVED, tried=len(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 
@@ -56,8 +56,9 @@ class Mutant:
 
     @property
     def digest(self) -> str:
-        """Changes with anything that may change the verdict, but for the sources themselves."""
-        return sha256(repr(self).encode()).hexdigest()[:16]
+        """Changes with all that may change the verdict, but for the sources themselves."""
+        told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return sha256(repr(told).encode()).hexdigest()[:16]
 
 
 def edit(file: str, anchor: str, replacement: str) -> Edit:

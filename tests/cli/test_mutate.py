@@ -46,9 +46,15 @@ def test_a_survivor_is_listed_with_the_line_that_repeats_it(refsim, survivor: st
 def test_list(refsim) -> None:
     done = refsim("mutate", "--list", "--json")
     assert [row["mutant"] for row in done.json["mutants"]] == list(mutate.ALL)
-    text = refsim("mutate", "--list", "--bug", "N7", "-x", "cpu")
-    assert text.status == 0 and text.out.splitlines()[1].split()[:2] == ["cpu-N7-add", "N7"]
-    assert len(text.out.splitlines()) == 2
+    text = refsim("mutate", "--list", "--bug", "N7", "-x", "gpu")
+    assert text.status == 0 and len(text.out.splitlines()) == 2
+    assert text.out.splitlines()[1].split() == [
+        "gpu-N7-add",
+        "N7",
+        "gpu",
+        "q8ta_add",
+        "shaders/q8ta_add.comp",
+    ]
 
 
 def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(
