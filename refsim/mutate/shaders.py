@@ -30,11 +30,20 @@ _COLUMNS, _TRANS = _S + "q8ta_im2col.comp", _S + "q8ta_conv2d_transposed.comp"
 _LINEAR, _GEMV = _S + "q8ta_linear.comp", _S + "q8ta_linear_gemv.comp"
 _EXECUTOR = "gpu/executor.py"
 
-_ROUND = "return floatBitsToInt(shifted) - 0x4B400000 + zp;"
-_CLAMPED = "float c = clamp(y, float(-128 - zp), float(127 - zp)), r"
-_AWAY = f"{_CLAMPED} = trunc(c); return int(abs(c - r) >= 0.5 ? r + sign(c) : r) + zp;"
-_UP = f"{_CLAMPED} = floor(c); return int(c - r >= 0.5 ? r + 1.0 : r) + zp;"
-_CUT = f"{_CLAMPED} = trunc(c); return int(r) + zp;"
+_CLAMP = "clamp(y, vec4(low), vec4(float(127 - zp)))"
+_ROUND = f"precise vec4 shifted = {_CLAMP}"
+_CLAMPED = f"vec4 c = {_CLAMP};\n    precise vec4 shifted ="
+_AWAY = f"{_CLAMPED} (trunc(c) + sign(c) * vec4(greaterThanEqual(abs(c - trunc(c)), vec4(0.5))))"
+_UP = f"{_CLAMPED} (floor(c) + vec4(greaterThanEqual(c - floor(c), vec4(0.5))))"
+_CUT = f"{_CLAMPED} trunc(c)"
+_BYTES = "return all - (0x4B400000 - zp - 128) * 0x01010101 ^ int(0x80808080u);"
+_WRAPPED = "ivec4 q = {} & 255; return q.x | q.y << 8 | q.z << 16 | q.w << 24;"
+_CLAMPED_EARLY = (
+    (_QMATH, "relu ? 0.0 : float(-128 - zp)", "relu ? 0.0 : -128.0"),
+    (_QMATH, "vec4(float(127 - zp))", "vec4(127.0)"),
+)
+# lavapipe's fma() rounds twice: one rounding is spelled out in binary64, in which the product is exact
+_FUSED = (_QMATH, "precise vec4 total = product + c;", "vec4 total = vec4(dvec4(a) * dvec4(b) + dvec4(c));")
 
 
 def gpu(
@@ -63,11 +72,12 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- constants ---------------------------------------------------------------------------------------
     # a read past the end gives the last channel's constants again, as a device with bounds checks may do
     gpu("P2-conv", "P2", GENERAL, "padding leaked",
-        (_EPILOGUE, "if (oc + k < channels) {", "{"),
-        (_EPILOGUE, "four.sums[k] =", "int last = min(oc + k, push[OUT + 2] - 1) - k; four.sums[k] ="),
-        (_EPILOGUE, "sums[oc + k]", "sums[last + k]"),
-        (_EPILOGUE, "scales[oc + k]", "scales[last + k]"),
-        (_EPILOGUE, "bias[oc + k]", "bias[last + k]")),
+        (_EPILOGUE, "first_lanes(full_word(integer, acc, of), channels - oc, splat(push[QUANT + 1]))", "full_word(integer, acc, of)"),
+        (_EPILOGUE, "return Channels(sums[at], combined, has_bias ? intBitsToFloat(bias[at]) : vec4(0.0));",
+         "vec4 b = has_bias ? intBitsToFloat(bias[at]) : vec4(0.0);\n"
+         "    ivec4 i = min(ivec4(0, 1, 2, 3), push[OUT + 2] - 1 - oc), s = sums[at];\n"
+         "    vec4 each = vec4(combined[i.x], combined[i.y], combined[i.z], combined[i.w]);\n"
+         "    return Channels(ivec4(s[i.x], s[i.y], s[i.z], s[i.w]), each, vec4(b[i.x], b[i.y], b[i.z], b[i.w]));")),
     # --- addresses ---------------------------------------------------------------------------------------
     gpu("P3-block", "P3", "q8ta_clone", "block transposed",
         (_INDEX, "int(outer) * inner_block(hashed) + int(inner)", "int(inner) * outer_block(hashed) + int(outer)")),
@@ -77,24 +87,23 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("P4-rotated", "P4", "q8ta_clone", "lanes rotated", (_CLONE, "at & 3)", "(at + 1) & 3)")),
     gpu("P5-add", "P5", "q8ta_add", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
     gpu("P5-dequantize", "P5", "q8ta_dequantize", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
-    gpu("P6-relu", "P6", "q8ta_relu", "padding leaked", (_RELU, "k < lanes ? q : 0", "q")),
-    gpu("P6-add", "P6", "q8ta_add", "padding leaked", (_ADD, "k < lanes ? q : 0", "q")),
-    gpu("P6-conv", "P6", GENERAL, "padding leaked", (_EPILOGUE, "int q = push[QUANT + 1];", "int q = 0;")),
-    gpu("P6-quantize", "P6", "q8ta_quantize", "padding leaked", (_S + "q8ta_quantize.comp", "insert(packed, k, push[ZP])", "insert(packed, k, 0)")),
+    gpu("P6-relu", "P6", "q8ta_relu", "padding leaked", (_RELU, "lanes, 0)", "4, 0)")),
+    gpu("P6-add", "P6", "q8ta_add", "padding leaked", (_ADD, "lanes, 0)", "4, 0)")),
+    gpu("P6-conv", "P6", GENERAL, "padding leaked", (_EPILOGUE, "splat(push[QUANT + 1])", "0")),
+    gpu("P6-quantize", "P6", "q8ta_quantize", "padding leaked", (_S + "q8ta_quantize.comp", "splat(push[ZP])", "0")),
     gpu("P7-write", "P7", GENERAL, "batch ignored", (_CONV, "4 * channel_word, at.z)", "4 * channel_word, 0)")),
     gpu("P7-read", "P7", PW, "batch ignored", (_POINT, "push[IC4], at.z)", "push[IC4], 0)")),
     gpu("P7-operand", "P7", "q8ta_add", "batch ignored", (_ADD, "word_idx(B, B_HASH, p)", "word_idx(B, B_HASH, ivec4(p.xyz, 0))")),
     gpu("P7-row", "P7", "q8ta_linear", "batch ignored", (_LINEAR, "ivec4(4 * word, at)", "ivec4(4 * word, at.xy, 0)")),
     # --- launches and windows ----------------------------------------------------------------------------
-    gpu("I2-half", "I2", DW, "stride or dilation", (_DWISE, "% COLUMNS) * push[STRIDE + 1]", "% COLUMNS) * push[STRIDE]")),
+    gpu("I2-half", "I2", DW, "stride or dilation", (_DWISE, "(first + t) * push[STRIDE + 1]", "(first + t) * push[STRIDE]")),
     gpu("I2-dilation", "I2", IM2COL, "stride or dilation", (_COLUMNS, "tap / push[KERNEL + 1] * push[DILATION]", "tap / push[KERNEL + 1]")),
     gpu("I3-taps", "I3", GENERAL, ("H and W exchanged", "weights in another order"),
         (_GENERIC, "tap.x = int(number % uint(push[KERNEL + 1]))", "tap.x = int(number % uint(push[KERNEL]))"),
         (_GENERIC, "tap.y = int(number / uint(push[KERNEL + 1]))", "tap.y = int(number / uint(push[KERNEL]))")),
     gpu("I3-shuffle", "I3", "q8ta_pixel_shuffle", "H and W exchanged",
-        (_SHUFFLE, "2 * place.y + place.x", "2 * place.x + place.y"),
-        (_SHUFFLE, "R + place.y) * R + place.x", "R + place.x) * R + place.y"),
-        (_SHUFFLE, "#define FETCH4 (R == 2 &&", "#define FETCH4 (false &&")),
+        (_SHUFFLE, "ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1])", "ivec4(left[r], left[r + 2], right[r], right[r + 2])"),
+        (_SHUFFLE, "R + place.y) * R + place.x", "R + place.x) * R + place.y")),
     gpu("I5-add", "I5", "q8ta_add", "stale constant",
         (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.domain), launch.push)\n        push = (*push,"), twin="before"),
     gpu("I5-conv", "I5", GENERAL, "stale constant",
@@ -111,25 +120,22 @@ MUTANTS: tuple[Mutant, ...] = (
     replace(gpu("N2-window", "N2", DW, "border padded with 0", (_DWISE, "hit ? x[column[j] + row] : border", "hit ? x[column[j] + row] : 0"), (_DWISE, "w0 + j + l < push[X] ? four[l] : border", "w0 + j + l < push[X] ? four[l] : 0"), (_DWISE, ": ivec4(border)", ": ivec4(0)")), variants=True),
     gpu("N2-transposed", "N2", "q8ta_conv2d_transposed", "border padded with 0", (_TRANS, "splat(push[IN_ZP])", "0")),
     gpu("N2-im2col", "N2", IM2COL, "border padded with 0", (_COLUMNS, "splat(push[IN_ZP])", "0")),
-    gpu("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_EPILOGUE, "acc - push[QUANT] * wsum", "acc")),
-    gpu("N3-twice", "N3", IM2COL, "zero point folded twice", (_EPILOGUE, "acc - push[QUANT] * wsum", "acc - 2 * push[QUANT] * wsum")),
-    gpu("N3-float", "N3", DW, "zero point not folded", (_EPILOGUE, "mul_add(-float(wsum), float(push[QUANT]), float(acc))", "float(acc)")),
-    gpu("N3-added", "N3", GENERAL, "zero point folded twice", (_EPILOGUE, "mul_add(-float(wsum)", "mul_add(float(wsum)")),
+    gpu("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_EPILOGUE, "acc - in_zp * of.sums", "acc")),
+    gpu("N3-twice", "N3", IM2COL, "zero point folded twice", (_EPILOGUE, "acc - in_zp * of.sums", "acc - 2 * in_zp * of.sums")),
+    gpu("N3-float", "N3", DW, "zero point not folded", (_EPILOGUE, "mul_add4(-vec4(of.sums), vec4(float(in_zp)), vec4(acc))", "vec4(acc)")),
+    gpu("N3-added", "N3", GENERAL, "zero point folded twice", (_EPILOGUE, "mul_add4(-vec4(of.sums)", "mul_add4(vec4(of.sums)")),
     gpu("N3-operand", "N3", "q8ta_add", "zero point not folded", (_ADD, "push[B_ZP]", "0")),
-    gpu("N3-output", "N3", "q8ta_relu", "zero point not folded", (_QMATH, _ROUND, "return int(roundEven(clamp(y, -128.0, 127.0)));")),
-    gpu("N4-wraps", "N4", "q8ta_linear", "clamp order", (_QMATH, "clamp(y, float(-128 - zp), float(127 - zp))", "clamp(y, -128.0, 127.0)")),
-    gpu("N4-again", "N4", "q8ta_add", "clamp order",
-        (_QMATH, "clamp(y, float(-128 - zp), float(127 - zp))", "clamp(y, -128.0, 127.0)"),
-        (_QMATH, _ROUND, "return clamp(floatBitsToInt(shifted) - 0x4B400000 + zp, -128, 127);")),
-    gpu("N5-conv", "N5", GENERAL, "relu bound", (_EPILOGUE, "& RELU) != 0) scaled = max(scaled, 0.0);", "& RELU) != 0) return max(requant(scaled, push_float(QUANT + 3), push[QUANT + 1]), 0);")),
-    gpu("N5-relu", "N5", "q8ta_relu", "relu bound", (_RELU, "max(dequant(lane(source[t], k), push[IN_ZP], push_float(IN_SCALE)), 0.0)", "dequant(max(lane(source[t], k), 0), push[IN_ZP], push_float(IN_SCALE))")),
-    gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(flags & RELU) != 0", "false")),
-    # lavapipe's fma() rounds twice: one rounding is spelled out in binary64, in which the product is exact
-    gpu("N6-add", "N6", "q8ta_add", "fused multiply-add", (_QMATH, "precise float total = product + c;", "float total = float(double(a) * double(b) + double(c));")),
-    gpu("N6-dw", "N6", DW, "fused multiply-add", (_EPILOGUE, "precise float biased = scaled + b;", "float biased = float(double(t) * double(combined) + double(b));")),
-    gpu("N6-linear", "N6", "q8ta_linear", "fused multiply-add", (_EPILOGUE, "precise float biased = scaled + b;", "float biased = float(double(t) * double(combined) + double(b));")),
-    gpu("N6-instruction", "N6", "q8ta_add", "could be fused", (_QMATH, "precise float total = product + c;", "float total = fma(a, b, c);")),
-    gpu("N7-add", "N7", "q8ta_add", "alpha ignored", (_ADD, "if (alpha != 1.0)", "if (false)")),
+    gpu("N3-output", "N3", "q8ta_relu", "zero point not folded", (_QMATH, _ROUND, f"zp = 0;\n    {_ROUND}")),
+    gpu("N4-wraps", "N4", "q8ta_linear", "clamp order", *_CLAMPED_EARLY, (_QMATH, _BYTES, _WRAPPED.format("digit - 0x4B400000 + zp"))),
+    gpu("N4-again", "N4", "q8ta_add", "clamp order", *_CLAMPED_EARLY, (_QMATH, _BYTES, _WRAPPED.format("clamp(digit - 0x4B400000 + zp, -128, 127)"))),
+    gpu("N5-conv", "N5", GENERAL, "relu bound", (_QMATH, "relu ? 0.0", "relu ? float(-zp)")),
+    gpu("N5-relu", "N5", "q8ta_relu", "relu bound", (_RELU, "lanes_of(source[t])", "max(lanes_of(source[t]), 0)"), (_RELU, "lowest(push[ZP], true)", "lowest(push[ZP], false)")),
+    gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(push[QUANT + 4] & RELU) != 0", "false")),
+    gpu("N6-add", "N6", "q8ta_add", "fused multiply-add", _FUSED),
+    gpu("N6-dw", "N6", DW, "fused multiply-add", _FUSED),
+    gpu("N6-linear", "N6", "q8ta_linear", "fused multiply-add", _FUSED),
+    gpu("N6-instruction", "N6", "q8ta_add", "could be fused", (_QMATH, _FUSED[1], "vec4 total = fma(a, b, c);")),
+    gpu("N7-add", "N7", "q8ta_add", "alpha ignored", (_ADD, "push_float(ALPHA) * addend", "1.0 * addend")),
     # 4452 = OpSUDot: the second operand is unsigned
     gpu("N8-weights", "N8", "q8ta_linear", "unsigned lanes", (_DOT, "id = 4450", "id = 4452")),
     gpu("N8-data", "N8", PW, "unsigned lanes", (_DOT, "id = 4450", "id = 4452"), (_DOT, "refsim_op_sdot(a, b, 0)", "refsim_op_sdot(b, a, 0)")),
