@@ -178,6 +178,15 @@ def _words_of_blocks() -> tuple[Bound, Any]:
     return bound, source.unpack()
 
 
+def _squares_turned() -> tuple[Bound, Any]:
+    """A clone that turns each square of four columns by four words of channels."""
+    bound = bind(Case("q8ta_clone", {}, {"x": ((2, 32, 5, 12), "4C")}, "4W4C", style="position"))
+    x = (
+        bound.inputs["x"].unpack().reshape(2, 2, 4, 4, 5, 3, 4)
+    )  # n, words / 4, word, lane, h, columns / 4, column
+    return bound, np.ascontiguousarray(x.swapaxes(2, 6)).reshape(2, 32, 5, 12)
+
+
 def _gemv(heard: Callable[[np.ndarray], np.ndarray], offset: int = 0) -> Wrong:
     """Sums over those input words alone whose number ``heard`` allows; the input is made unsigned by an offset."""
 
@@ -249,6 +258,7 @@ ROWS: tuple[Row, ...] = (
     ("byte order", "reversed", _edited(ADD, lambda b: b.words.byteswap().view(np.uint8))),
     ("block transposed", "with blocks transposed", _blocks_transposed),
     ("block transposed", "words of blocks", _words_of_blocks),
+    ("block transposed", "squares of 4 x 4 words", _squares_turned),
     ("another layout's strides", "written as 4C1W", _edited(ADD, _as("4C1W"))),
     ("H and W exchanged", "row", _square_transposed),
     ("H and W exchanged", "kernel_size and stride", _conv(exchange=True)),

@@ -94,6 +94,7 @@ def block_transposed(ev: Evidence) -> Iterator[Prediction]:
     """Inner and outer dim exchanged within each block, or the blocks of a row in the other order."""
     yield from _moved(ev, "with blocks transposed", _transposed_block)
     yield from _moved(ev, "with the words of blocks transposed", _transposed_words)
+    yield from _moved(ev, "with squares of 4 x 4 words transposed", _transposed_squares)
     yield from _moved(ev, "with the block grid transposed", _transposed_grid)
     if has_weights(ev):
         yield from _weights_transposed(ev)
@@ -110,6 +111,18 @@ def _transposed_words(desc: TensorDesc) -> np.ndarray:
     """The same rule in a kernel that moves words: a word goes to where the rule puts its first lane."""
     at, size = offsets(desc), desc.layout.block_numel
     return at // size * size + at % size // desc.layout.inner_block // 4 * 4 + at % 4
+
+
+def _transposed_squares(desc: TensorDesc) -> np.ndarray:
+    """Four neighbours along the outer dim by four words exchanged, as where vectors turn; beyond the tensor nothing."""
+    w, h, c, n = (np.arange(size, dtype=np.int64) for size in desc.sizes_whcn)
+    coords = list(np.broadcast_arrays(w, h[:, None], c[:, None, None], n[:, None, None, None]))
+    word, lane = coords[desc.layout.inner] // 4, coords[desc.layout.inner] % 4
+    row = coords[desc.layout.outer]
+    coords[desc.layout.inner] = (word // 4 * 4 + row % 4) * 4 + lane
+    coords[desc.layout.outer] = row // 4 * 4 + word % 4
+    inside = np.logical_and.reduce([a < size for a, size in zip(coords, desc.sizes_whcn, strict=True)])
+    return np.where(inside, index.buf_idx(desc.meta, 0, desc.hashed, *coords), -1)
 
 
 def _transposed_grid(desc: TensorDesc) -> np.ndarray:
