@@ -24,8 +24,9 @@ from refsim.op import Case
 
 #: How many cases are tried: the first few, and the rest if those show nothing.
 COUNT, FEW = 48, 10
-#: Elements of all inputs together: kernels run one invocation after another here, and a small case shows as much.
-MAX_ELEMENTS = 40_000
+#: Elements of all inputs together: kernels run one invocation after another here, and a small case mostly shows as
+#: much. A few large ones come last, for they alone have several workgroups along each axis.
+SMALL, LARGE, LARGE_COUNT = 40_000, 200_000, 4
 
 
 def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
@@ -33,10 +34,12 @@ def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
     total, combinations = rules.RULES[op][0], len(rules.layouts_of(op))
     slots = total // combinations
     numbers = {(5 + 37 * k) % slots * combinations + (7 * k) % combinations: None for k in range(4 * count)}
-    small = [(f"{op}/{n:04d}", case) for n in numbers if _size(case := rules.case(op, n)) <= MAX_ELEMENTS]
-    small = sorted(small[:count], key=lambda row: -_telling(row[1]))
+    found = [(f"{op}/{n:04d}", rules.case(op, n)) for n in numbers]
+    small = [row for row in found if _size(row[1]) <= SMALL][:count]
+    large = [row for row in found if SMALL < _size(row[1]) <= LARGE][:LARGE_COUNT]
+    small.sort(key=lambda row: -_telling(row[1]))
     by_style = [[row for row in small if row[1].style == style] for style in _STYLES]
-    return [row for rows in zip_longest(*by_style) for row in rows if row is not None]
+    return [row for rows in zip_longest(*by_style) for row in rows if row is not None] + large
 
 
 #: A position shows an exchange best.
