@@ -12,6 +12,8 @@ from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.place import coordinates, domain_points
 
 DIMS = "nchw"
+#: Fewer differing elements than this lie somewhere by chance: they are no pattern.
+FEW = 4
 
 
 class Differences:
@@ -67,6 +69,8 @@ def _ranges(d: Differences) -> Iterator[str]:
             continue
         if low == high:
             yield f"only {dim} = {low}"
+        elif len(d.at) < FEW:
+            continue
         elif low > 0 and high == size - 1:
             yield f"only {dim} >= {low} (of {size})"
         elif low > 0 or high < size - 1:
@@ -77,7 +81,7 @@ def _residues(d: Differences) -> Iterator[str]:
     """Residues of w, h and c modulo 4, or 2."""
     for dim in "chw":
         along = d.coordinates[dim]
-        if d.sizes[dim] > 4 and len(np.unique(along)) > 1:
+        if d.sizes[dim] > 4 and len(np.unique(along)) > 1 and len(d.at) >= FEW:
             by_2, by_4 = np.unique(along % 2), np.unique(along % 4)
             modulus, seen = (2, by_2) if len(by_4) == 2 * len(by_2) else (4, by_4)
             if len(seen) < modulus:
@@ -88,14 +92,14 @@ def _lanes(d: Differences) -> Iterator[str]:
     """One lane of the words."""
     if d.ev.desc.is_int8:
         lanes = np.unique(d.at % 4)
-        if len(lanes) < 4 and len(d.at) > 3:
+        if len(lanes) < 4 and len(d.at) >= FEW:
             yield f"only lane {', '.join(map(str, lanes))}"
 
 
 def _borders(d: Differences) -> Iterator[str]:
     """Rows and columns near the edge of the image only."""
     height, width = d.sizes["h"], d.sizes["w"]
-    if min(height, width) < 3:
+    if min(height, width) < 3 or len(d.at) < FEW:
         return
     h, w = d.coordinates["h"], d.coordinates["w"]
     distance = np.minimum(np.minimum(h, height - 1 - h), np.minimum(w, width - 1 - w))
@@ -142,21 +146,21 @@ def _steps(d: Differences) -> Iterator[str]:
         return
     low, high = int(d.step.min()), int(d.step.max())
     got = np.unique(d.ev.got[d.at])
-    if len(got) == 1 and len(d.at) > 1:
+    if low >= -1 and high <= 1:
+        yield "off by one step only: rounding"
+    elif len(got) == 1 and len(d.at) > 1:
         yield f"every differing element is {got[0]}"
     elif low == high and len(d.at) > 1:
         yield f"every differing element is off by {low:+d}"
-    elif low >= -1 and high <= 1:
-        yield "off by one step only: rounding"
-    elif high < 0 and len(d.at) > 3:
+    elif high < 0 and len(d.at) >= FEW:
         yield f"always too small, by {-high} to {-low}"
-    elif low > 0 and len(d.at) > 3:
+    elif low > 0 and len(d.at) >= FEW:
         yield f"always too large, by {low} to {high}"
 
 
 def _signs(d: Differences) -> Iterator[str]:
     """Where the right value is negative, or saturated."""
-    if not d.ev.desc.is_int8 or len(d.at) < 4:
+    if not d.ev.desc.is_int8 or len(d.at) < FEW:
         return
     want = d.ev.want[d.at]
     if (want < 0).all():
