@@ -94,6 +94,16 @@ def provide(install: bool) -> None:
         )
 
 
+def provide_wanted() -> None:
+    """Try to install what only tests need; say so where that is not possible."""
+    packages = [package for package in system.missing() if package.need == "wanted"]
+    if packages:
+        try:
+            system.install(packages)
+        except MissingDependencyError as error:
+            print(f"refsim_gpu.build_kp: some tests will be skipped: {error}", file=sys.stderr)
+
+
 def build() -> None:
     """Build and install from the pinned archive; pip checks its hash. About 90 s on two cores."""
     cmake_dir = subprocess.run(
@@ -138,6 +148,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--install", action="store_true", help="install missing packages first")
     options = parser.parse_args(arguments)
+    if options.install:
+        provide_wanted()
     if installed_version("kp") == VERSION and selftest() is None:
         print("kp is installed and works; nothing to do")
         return 0

@@ -18,9 +18,13 @@ LAYER_FOLDERS = ("/usr/share/vulkan/explicit_layer.d", "/etc/vulkan/explicit_lay
 @dataclass(frozen=True)
 class Package:
     name: str
-    required: bool
+    need: str
     probe: str
     purpose: str
+
+    @property
+    def required(self) -> bool:
+        return self.need == "required"
 
     def present(self) -> bool:
         kind, _, argument = self.probe.partition(":")
@@ -72,7 +76,7 @@ def packages() -> list[Package]:
     for line in LIST.read_text().splitlines():
         if line and not line.startswith("#"):
             need, name, probe, purpose = line.split(None, 3)
-            rows.append(Package(name, need == "required", probe, purpose))
+            rows.append(Package(name, need, probe, purpose))
     return rows
 
 

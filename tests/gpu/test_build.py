@@ -32,7 +32,7 @@ def test_package_list_is_well_formed() -> None:
 
 def test_probes_see_absence() -> None:
     def present(probe: str) -> bool:
-        return system.Package("x", True, probe, "").present()
+        return system.Package("x", "required", probe, "").present()
 
     assert present("command:python3") and not present("command:no-such-command")
     assert not present("layer:VK_LAYER_no_such_layer")
