@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.harness import OUT, ROOT, Timing, machine
 from bench.limits import limits
-from bench.peers.engines import FP32, MODEL, REFSIM, S8S8
+from bench.peers.engines import FILES, FP32, MODEL, REFSIM, S8S8
 from bench.peers.net import U8S8, XNN, Net, Work, works
 from bench.peers.worker import Worker
 from refsim import atomic
@@ -39,6 +39,7 @@ def measure(workers: Sequence[Worker], work: Work, folder: Path, rounds: int) ->
 
     one = str(build(work.one, folder))
     many = str(build(work.many, folder)) if work.many else None
+    workers = [worker for worker in workers if (Path(one) / FILES[worker.engine]).exists()]
     for worker in workers:
         worker.ask(do="unload")
         for path in filter(None, (one, many)):
@@ -189,7 +190,9 @@ def main() -> int:
     if options.exact:
         workers = [Worker(engine, 1, ROOT) for engine in (*engines, MODEL)]
         try:
-            results["exactness"] = {w.name: exactness(workers, w.one, folder) for w in chosen}
+            results["exactness"] = {
+                w.name: exactness(workers, w.one, folder) for w in chosen if isinstance(w.one, Net)
+            }
         finally:
             for worker in workers:
                 worker.end()

@@ -19,9 +19,10 @@ import torch.ao.quantization.fx._decomposed
 from torch import Tensor
 from torch.nn import functional as F
 
-from bench.peers.net import ADD, CONV, FLATTEN, LINEAR, MAXPOOL, MEAN, Layer, Net
+from bench.peers.net import ADD, CONV, FLATTEN, LINEAR, MAXPOOL, MEAN, Bundled, Layer, Net
 
 Q = torch.ops.quantized_decomposed
+MODELS = Path(__file__).parents[2] / "tests" / "data" / "models"
 #: To be raised when the files change.
 FORMAT = 1
 
@@ -153,19 +154,22 @@ class Module(torch.nn.Module):
 # --- files -------------------------------------------------------------------------------------------------
 
 
+def export(q: Quantized) -> torch.export.ExportedProgram:
+    return torch.export.export(Module(q, True).eval(), (torch.from_numpy(q.x),))
+
+
 def refsim_file(q: Quantized, path: Path) -> None:
     from refsim.partition.container import write
     from refsim.partition.lower import lower
 
-    exported = torch.export.export(Module(q, True).eval(), (torch.from_numpy(q.x),))
-    path.write_bytes(write(lower(exported, q.net.name)))
+    path.write_bytes(write(lower(export(q), q.net.name)))
 
 
-def xnnpack_file(q: Quantized, path: Path) -> None:
+def xnnpack_file(exported: torch.export.ExportedProgram, path: Path) -> None:
+    """XNNPACK for what it takes; the names of the other operators lie beside the file."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
-    exported = torch.export.export(Module(q, True).eval(), (torch.from_numpy(q.x),))
     edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
     left = [
         str(node.target)
@@ -248,18 +252,24 @@ def digest(net: Net) -> str:
     return hashlib.sha256(f"{FORMAT} {net!r}".encode()).hexdigest()[:16]
 
 
-def build(net: Net, folder: Path) -> Path:
+def build(net: Net | Bundled, folder: Path) -> Path:
     """The folder with the network's files; made if it is not there."""
-    path = folder / digest(net)
-    if (path / "net.pickle").exists():
+    bundled = isinstance(net, Bundled)
+    path = folder / (f"bundled-{net.name}" if bundled else digest(net))  # type: ignore[arg-type]
+    if (path / "x.npy").exists():  # written last
         return path
     path.mkdir(parents=True, exist_ok=True)
     logging.disable(logging.WARNING)
+    if isinstance(net, Bundled):
+        (path / "refsim.pte").write_bytes((MODELS / f"{net.name}.pte").read_bytes())
+        xnnpack_file(torch.export.load(MODELS / f"{net.name}.pt2"), path / "xnnpack.pte")
+        np.save(path / "x.npy", np.load(MODELS / f"{net.name}.io.npz")["in0"])
+        return path
     q = quantize(net)
     refsim_file(q, path / "refsim.pte")
-    xnnpack_file(q, path / "xnnpack.pte")
+    xnnpack_file(export(q), path / "xnnpack.pte")
     onnx_file(q, path / "u8s8.onnx", signed=False)
     onnx_file(q, path / "s8s8.onnx", signed=True)
-    np.save(path / "x.npy", q.x)
     (path / "net.pickle").write_bytes(pickle.dumps(q))
+    np.save(path / "x.npy", q.x)
     return path

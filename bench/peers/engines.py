@@ -97,3 +97,13 @@ ENGINES: dict[str, Callable[[Path, int], Run]] = {
     FP32: fp32,
     MODEL: model,
 }
+
+#: The file that an engine needs in a network's folder.
+FILES = {
+    REFSIM: "refsim.pte",
+    MODEL: "refsim.pte",
+    XNN: "xnnpack.pte",
+    U8S8: "u8s8.onnx",
+    S8S8: "s8s8.onnx",
+    FP32: "net.pickle",
+}

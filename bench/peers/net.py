@@ -64,6 +64,17 @@ class Net:
         return total
 
 
+@dataclass(frozen=True)
+class Bundled:
+    """A model of tests/data/models: its .pte for us, its .pt2 for XNNPACK; the other engines have no file of it."""
+
+    name: str
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+
 class Builder:
     """Layers one after the other; each method gives the number of the new value."""
 
@@ -153,7 +164,7 @@ class Work:
     """
 
     name: str
-    one: Net
+    one: Net | Bundled
     many: Net | None = None
     repeats: int = 1
     less: tuple[str, ...] = ()
@@ -201,6 +212,8 @@ def _stems(repeats: int) -> tuple[Net, Net]:
     return stems(1), stems(1 + repeats)
 
 
+#: Those that have a .pt2.
+BUNDLED = ("linear_head", "linear_head_gemv", "mixed_ops", "refine_seg")
 XNN, U8S8 = "XNNPACK", "ONNX Runtime U8S8"
 STEM_ADD = "add + requantize 803k"
 
@@ -238,4 +251,5 @@ def works() -> tuple[Work, ...]:
         Work("ResNet-50 shape", resnet50(), targets={XNN: 2.1, U8S8: 1.1}),
         Work("MobileNetV2 shape", mobilenet_v2(), targets={XNN: 1.8, U8S8: 1.05}),
         Work("MobileNetV2 0.35 96 shape", mobilenet_v2(96, 0.35)),
+        *(Work(f"bundled {name}", Bundled(name)) for name in BUNDLED),
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from queue import SimpleQueue
 
 import numpy as np
@@ -58,19 +61,40 @@ class Program:
 
 
 class Crew:
-    """Helper threads that wait for programs; they end with the process."""
+    """Helper threads that wait for programs; they end with the process.
+
+    A thread that is woken may be put behind the one that woke it, on the same processor, for as long as a run lasts.
+    So helpers are kept off the caller's processor, where there is another one.
+    """
 
     def __init__(self, helpers: int) -> None:
         self._lock = threading.Lock()
         self._todo: list[SimpleQueue[Program]] = [SimpleQueue() for _ in range(helpers)]
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
-        for number in range(helpers):
-            threading.Thread(target=self._help, args=(number,), daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._help, args=(number,), daemon=True) for number in range(helpers)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._avoided: int | None = None
 
     def start(self, program: Program) -> None:
         self._lock.acquire()
+        self._keep_off(_processor())
         for queue in self._todo:
             queue.put(program)
+
+    def _keep_off(self, processor: int | None) -> None:
+        """Let the helpers run anywhere but there."""
+        if processor is None or processor == self._avoided:
+            return
+        self._avoided = processor
+        others = os.sched_getaffinity(0) - {processor}
+        try:
+            for thread in self._threads if others else ():
+                os.sched_setaffinity(thread.native_id or 0, others)
+        except OSError:  # not allowed here: then they run where they are put
+            pass
 
     def join(self) -> None:
         errors = [self._done.get() for _ in self._todo]
@@ -87,6 +111,21 @@ class Crew:
                 self._done.put(None)
             except BaseException as error:  # goes to the caller, who waits for it
                 self._done.put(error)
+
+
+@cache
+def _find_processor() -> Callable[[], int] | None:
+    """The C library's function that tells where a thread runs; None where there is none, or no choice."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    return getattr(ctypes.CDLL(None), "sched_getcpu", None)
+
+
+def _processor() -> int | None:
+    """The processor that this thread is on, if that can be told and changed."""
+    find = _find_processor()
+    found = find() if find is not None else -1
+    return found if found >= 0 else None
 
 
 _crews: dict[int, Crew] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -151,6 +152,7 @@ def table(jobs: Sequence[Job]) -> np.ndarray:
     return np.array([[job.kernel, job.block.ctypes.data, job.tasks] for job in jobs], np.int64)
 
 
+@cache
 def entry() -> Callable[[int, int, int | None, int], None]:
     """The runner; called through ctypes it runs without the interpreter's lock."""
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)

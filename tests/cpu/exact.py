@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -74,6 +74,14 @@ def random(op: str, number: int) -> tuple[Call, Inputs]:
     return bound.call, dict(bound.inputs)
 
 
+def window3(op: str, number: int) -> tuple[Call, Inputs]:
+    """Convolutions that Winograd can compute, of any size."""
+    case = wide(op, 200_000 + number)
+    window = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1 + number % 2), "dilation": (1, 1)}
+    bound = bind(replace(case, params={**case.params, **window}))
+    return bound.call, dict(bound.inputs)
+
+
 def compare(
     call: Call, inputs: Inputs, executors: dict[int, FastExecutor], number: int
 ) -> tuple[str, list[str]]:
@@ -116,7 +124,16 @@ def main() -> int:
         "recorded": Source(lambda op: len(recordings(op)), recorded),
         "random": Source(lambda op: options.random, random),
     }
-    executors = {int(count): FastExecutor(int(count)) for count in options.threads.split(",")}
+    counts = [int(count) for count in options.threads.split(",")]
+    executors = {count: FastExecutor(count) for count in counts}
+    forced = {
+        route: {count: FastExecutor(count, {"*": route}) for count in counts}
+        for route in ("winograd4", "winograd2")
+    }
+    for route in forced:
+        sources[route] = Source(
+            lambda op: options.random if op in ("q8ta_conv2d_general", "q8ta_conv2d_im2col") else 0, window3
+        )
     # the digest is of all sources that make the machine code, and of the processor
     code = f"{native.directory().name} {cpu().isa.name} threads {options.threads}"
     options.state.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +152,7 @@ def main() -> int:
                 if found is None:
                     row["refused"] += 1
                     continue
-                route, wrong = compare(*found, executors, number)
+                route, wrong = compare(*found, forced.get(kind, executors), number)
                 row["routes"][route] += 1
                 row["wrong"] += [f"{kind} {op} {number}, {route}: {text}" for text in wrong]
             with options.state.open("a") as file:

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from refsim.cpu import FastExecutor, native, target
+from refsim.cpu import FastExecutor, crew, native, target
 from refsim.cpu.ir import F32, I8, I16, I32, I64, PTR, Module, vec
 from refsim.errors import ParameterError
 
@@ -124,3 +125,20 @@ def test_notation_computes() -> None:
     assert out[12:14].view(np.int16).tolist() == [1, -2, 3, -4] * 2
     assert out[14:15].view(np.float32).tolist() == [-1.5, -1.5]
     assert native.name_of(native.address(arithmetic)) == "arithmetic"
+
+
+def test_helpers_keep_off_the_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    team = crew.Crew(2)
+    program = SimpleNamespace(work=lambda number: None)
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
+    if len(allowed) > 1 and crew._processor() is not None:
+        team.start(program)
+        team.join()
+        assert team._avoided in allowed
+        for thread in team._threads:
+            assert os.sched_getaffinity(thread.native_id) == allowed - {team._avoided}
+    before = team._avoided
+    monkeypatch.setattr(crew, "_find_processor", lambda: None)  # as where nobody can tell
+    team.start(program)
+    team.join()
+    assert team._avoided == before
