@@ -6,7 +6,7 @@ import pytest
 
 from bench.peers.__main__ import summarize
 from bench.peers.engines import REFSIM
-from bench.peers.net import U8S8, XNN, works
+from bench.peers.net import U8S8, XNN, Net, works
 
 WORKS = {work.name: work for work in works()}
 
@@ -29,7 +29,7 @@ def test_works_are_what_their_names_say() -> None:
     assert WORKS["MobileNetV2 shape"].macs == pytest.approx(0.301e9, rel=0.01)
     for work in works():
         assert all(less in WORKS for less in work.less)
-        for net in filter(None, (work.one, work.many)):
+        for net in (net for net in (work.one, work.many) if isinstance(net, Net)):
             assert all(max(layer.inputs) <= n for n, layer in enumerate(net.layers)), "reads what comes later"
             assert all(min(shape) > 0 for shape in net.shapes())
 
