@@ -12,13 +12,17 @@ import pytest
 
 from refsim.case import bind
 from refsim.errors import DeviceError
-from refsim.op import OPS
+from refsim.op import OPS, Case
+from refsim.ops import _gemm, q8ta_conv2d_dw
+from refsim.ops.q8ta_conv2d_dw import WINDOWS, Window
 from refsim_gpu.conformance import Count, cases, compare_calls, compare_model, compare_recordings
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
 
 ROOT = Path(__file__).parents[2]
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
+MATRIX_LIKE = ("q8ta_conv2d_general", "q8ta_conv2d_pw", "q8ta_conv2d_transposed", "q8ta_linear")
+Q = {"in_scale": 0.02, "in_zp": 5, "out_scale": 0.5, "out_zp": -9}
 RANDOM = int(os.environ.get("REFSIM_GPU_RANDOM", "12"))  # 300 is what docs/conformance.md reports
 
 
@@ -39,6 +43,47 @@ def check(count: Count) -> None:
 def test_operator_writes_the_definitions_bytes(executor: KomputeExecutor, name: str) -> None:
     count = Count(name)
     compare_calls(executor, cases(name, RANDOM if executor.use_dot else RANDOM // 3), count)
+    check(count)
+
+
+@pytest.mark.parametrize("number", range(len(_gemm.CUTS)), ids=[row.name for row in _gemm.CUTS])
+@pytest.mark.parametrize("name", MATRIX_LIKE)
+def test_every_cut_writes_the_definitions_bytes(
+    executor: KomputeExecutor, name: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small cases never choose the large tiles, so each is forced."""
+    monkeypatch.setattr(_gemm, "CUTS", (_gemm.CUTS[number],))
+    count = Count(name)
+    compare_calls(executor, cases(name, RANDOM // 3), count)
+    check(count)
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=[window.name for window in WINDOWS])
+def test_every_depthwise_build_writes_the_definitions_bytes(
+    executor: KomputeExecutor, window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small cases never choose the builds for many rows, so those are forced."""
+    monkeypatch.setattr(q8ta_conv2d_dw, "MANY", 0 if window.rows == q8ta_conv2d_dw.ROWS else 1 << 40)
+    count = Count(window.name)
+    rows = [
+        Case(
+            "q8ta_conv2d_dw",
+            {
+                **Q, "kernel_size": window.kernel, "stride": window.stride, "padding": (k, window.pad_w),
+                "groups": 8, "activation": activation,
+            },
+            {"x": ((2, 8, 11, width), x)},
+            out,
+            features={"bias": k == 1},
+        )
+        for k, width, x, out, activation in (
+            (0, 13, "4W4C", "4C1W", "none"), (1, 12, "4C1W", "4W4C", "relu"), (2, 19, "4C", "4C", "none"),
+        )
+    ]  # fmt: skip
+    for case in rows:
+        bound = bind(case)
+        assert bound.call.steps()[-1].launch.variant == window.name
+        compare_calls(executor, [bound], count)
     check(count)
 
 
