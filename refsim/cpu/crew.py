@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from refsim.cpu.job import Job, entry, shared_words, table
+from refsim.cpu.job import FIRST, LAST, Job, entry, shared_words, table
 
 _ALIGN = 64
 
@@ -57,7 +57,8 @@ class Program:
         """One thread's share of a run."""
         scratch = self._scratch[thread].ctypes.data
         shared = None if alone else -(-self._shared.ctypes.data // _ALIGN) * _ALIGN
-        entry()(self._table.ctypes.data, len(self.jobs), shared, -(-scratch // _ALIGN) * _ALIGN)
+        end = LAST if thread % 2 else FIRST
+        entry()(self._table.ctypes.data, len(self.jobs), shared, -(-scratch // _ALIGN) * _ALIGN, end)
 
 
 class Crew:

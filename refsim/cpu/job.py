@@ -81,15 +81,22 @@ _JOB_WORDS = 3
 #: Words of one job among those that threads share: tasks claimed, tasks done; on cache lines of their own.
 _SHARED_WORDS = 16
 _SPINS = 2000
+#: What a thread adds to the word of tasks claimed, to take one from either end.
+FIRST, LAST = 1, 1 << 32
 
 
 def runner(module: Module, name: str) -> None:
     """Write the function that every thread runs: all jobs in order, tasks claimed one at a time, a wait after each.
 
-    Parameters: job table, jobs, shared words (zeroed; null for a single thread), scratch of this thread.
+    Some threads claim from the first task upwards, others from the last downwards: what a thread wrote it mostly reads
+    in the next job too, out of its own caches. The word of tasks claimed counts the former in its low half, the
+    latter in its high half.
+
+    Parameters: job table, jobs, shared words (zeroed; null for a single thread), scratch of this thread, what it
+    adds to claim a task (`FIRST` or `LAST`).
     """
-    with module.function(name, (PTR, I64, PTR, PTR)) as fn:
-        table, count, shared, scratch = fn.params
+    with module.function(name, (PTR, I64, PTR, PTR, I64)) as fn:
+        table, count, shared, scratch, step = fn.params
         looks = fn.emit(PTR, "alloca i64, align 8")
 
         def job(j: Value) -> None:
@@ -104,14 +111,17 @@ def runner(module: Module, name: str) -> None:
                 done = claimed + 4 * _SHARED_WORDS
 
                 def claim() -> Value:
-                    task = _atomic_add(fn, claimed)
+                    before = _atomic_add(fn, claimed, step)
+                    low, high = before & (LAST - 1), before >> 32
+                    left = low + high < tasks
 
                     def work() -> None:
+                        task = (step < LAST).select(low, tasks - high - 1)
                         fn.call_pointer(kernel, block, task, task + 1, scratch)
-                        _atomic_add(fn, done)
+                        _atomic_add(fn, done, fn.i64(1))
 
-                    fn.when(task < tasks, work)
-                    return task < tasks
+                    fn.when(left, work)
+                    return left
 
                 fn.repeat(claim)
                 _wait(fn, done, tasks, looks)
@@ -121,8 +131,8 @@ def runner(module: Module, name: str) -> None:
         fn.loop(count, job)
 
 
-def _atomic_add(fn: Function, at: Value) -> Value:
-    return fn.emit(I64, f"atomicrmw add {at}, i64 1 seq_cst, align 8")
+def _atomic_add(fn: Function, at: Value, amount: Value) -> Value:
+    return fn.emit(I64, f"atomicrmw add {at}, {amount} seq_cst, align 8")
 
 
 def _wait(fn: Function, at: Value, target: Value, looks: Value) -> None:
@@ -153,7 +163,9 @@ def table(jobs: Sequence[Job]) -> np.ndarray:
 
 
 @cache
-def entry() -> Callable[[int, int, int | None, int], None]:
+def entry() -> Callable[[int, int, int | None, int, int], None]:
     """The runner; called through ctypes it runs without the interpreter's lock."""
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+    kind = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    )
     return kind(native.address(runner))
