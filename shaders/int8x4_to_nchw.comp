@@ -12,7 +12,6 @@ INPUT(0, x);
 OUTPUT(1, result);
 OUTPUT4(1, result4);
 
-const bool FETCH4 = false;
 int source[4];
 
 void fetch(int t, int i, ivec4 p) {
@@ -29,8 +28,6 @@ void fetch(int t, int i, ivec4 p) {
     }
     source[t] = gathered;
 }
-
-void fetch4(int i, ivec4 p) {}
 
 int word(int t, ivec4 p, int lanes) {
     return lanes > 0 ? source[t] : 0;

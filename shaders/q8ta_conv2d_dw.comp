@@ -124,7 +124,7 @@ void main() {
                 [[unroll]] for (int part = 0; part < PARTS; ++part) {
                     int j = t * STRIDE_W + 4 * part, shift = j % 4 * 8;
                     ivec4 window = source[j / 4];
-                    // a short row begins one column later as well if the taps do, not the columns
+                    // a row of up to three taps leaves a byte free: one column later, the taps move instead of the columns
                     bool later = KERNEL_W < 4 && shift == 8;
                     if (shift > 0 && !later) window = ivec4(uvec4(window) >> shift) | source[j / 4 + 1] << 32 - shift;
                     [[unroll]] for (int r = 0; r < ROWS; ++r) {

@@ -94,18 +94,11 @@ def tile_word(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
     rows = (meta[at + 1] + TILE - 1) // TILE * TILE
     h, n = z % rows, z // rows
     tall = block_extent(hashed, H)
-    w, c = y, x
-    if block_numel(hashed) > 1:
-        if inner_dim(hashed) == C:
-            c = 4 * x
-        else:
-            w = 4 * y
-    else:
-        if h >= meta[at + 1]:
-            return -1, w, h, c, n
-        return buf_idx(meta, at, hashed, w, h, c, n), w, h, c, n
     if h >= (meta[at + 1] + tall - 1) // tall * tall:
-        return -1, w, h, c, n
+        return -1, y, h, x, n
+    if block_numel(hashed) == 1:
+        return buf_idx(meta, at, hashed, y, h, x, n), y, h, x, n
+    w, c = (y, 4 * x) if inner_dim(hashed) == C else (4 * y, x)
     return word_idx(meta, at, hashed, w, h, c, n), w, h, c, n
 
 

@@ -2,7 +2,6 @@
 // return early: they would stay loops, and the arrays in memory. A kernel defines, before it includes this:
 //   OUT, OUT_HASH           the output's push words and layout; TENSOR result (OUTPUT) and result4 (OUTPUT4)
 //   void fetch(int t, int i, ivec4 p)    read what output word i, at coordinate p, needs into slot t
-//   FETCH4, void fetch4(int i, ivec4 p)  the same for four words at once, where FETCH4 holds for all invocations
 //   int word(int t, ivec4 p, int lanes)  the output word from slot t; `lanes` of its lanes hold elements
 #ifndef REFSIM_ELEMENTWISE_GLSL
 #define REFSIM_ELEMENTWISE_GLSL
@@ -31,13 +30,11 @@ void main() {
     if (first >= plane.words || i >= total) return;
     ivec4 p = word_coord(OUT, OUT_HASH, plane, first);
     if ((plane.words & 3) == 0) {
-        bool together = FETCH4;
-        if (together) fetch4(i, p);
         ivec4 four, at = p;
         [[unroll]] for (int t = 0; t < 4; ++t) {
             if (words_per_block(OUT_HASH) == 4) at = moved(p, outer_dim(OUT_HASH), t);  // one block: no wrap
             int lanes = lanes_inside(OUT, OUT_HASH, at);
-            if (!together && lanes > 0) fetch(t, i + t, at);
+            if (lanes > 0) fetch(t, i + t, at);
             four[t] = word(t, at, lanes);
             if (words_per_block(OUT_HASH) != 4) at = next_word(at);
         }

@@ -9,10 +9,7 @@ layout(constant_id = 6) const uint OUT_HASH = 0;
 OUTPUT(0, result);
 OUTPUT4(0, result4);
 
-const bool FETCH4 = false;
 void fetch(int t, int i, ivec4 p) {}
-void fetch4(int i, ivec4 p) {}
-
 int word(int t, ivec4 p, int lanes) {
     return p.x * push[RADIX] + p.y * push[RADIX + 1] + p.z * push[RADIX + 2] + p.w * push[RADIX + 3] +
            lanes * push[RADIX + 4];
