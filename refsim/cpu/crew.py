@@ -30,6 +30,9 @@ class Program:
         size = max((job.scratch for job in jobs), default=0)
         self._slots = [slot for job in self.jobs for slot in job.slots]
         self._scratch = [np.empty(size + _ALIGN, np.uint8) for _ in range(self.threads)]
+        # an array's address takes a microsecond to ask for
+        self._table_at, self._shared_at = self._table.ctypes.data, _aligned(self._shared)
+        self._scratch_at = [_aligned(block) for block in self._scratch]
         if buffers is not None:
             self.bind(buffers)
 
@@ -55,10 +58,14 @@ class Program:
 
     def work(self, thread: int, alone: bool = False) -> None:
         """One thread's share of a run."""
-        scratch = self._scratch[thread].ctypes.data
-        shared = None if alone else -(-self._shared.ctypes.data // _ALIGN) * _ALIGN
+        shared = None if alone else self._shared_at
         end = LAST if thread % 2 else FIRST
-        entry()(self._table.ctypes.data, len(self.jobs), shared, -(-scratch // _ALIGN) * _ALIGN, end)
+        entry()(self._table_at, len(self.jobs), shared, self._scratch_at[thread], end)
+
+
+def _aligned(block: np.ndarray) -> int:
+    """The first address in a block that begins a line of memory."""
+    return -(-int(block.ctypes.data) // _ALIGN) * _ALIGN
 
 
 class Crew:
