@@ -17,6 +17,7 @@ import pytest
 from wide import check, wide
 
 from refsim import upstream
+from refsim.buffer import PackedBuffer
 from refsim.case import bind
 from refsim.cpu import FastExecutor, ModelExecutor
 from refsim.draw import Draw
@@ -126,3 +127,29 @@ def test_forced_routes(route: str) -> None:
             case = replace(case, params={**case.params, **window})
             taken[check(case, executor)] += 1
     assert taken[route] > RANDOM, taken
+
+
+@pytest.mark.parametrize(("channels", "route"), [(112, "winograd4"), (116, "model")])
+@pytest.mark.parametrize("zp", [127, -128])
+def test_winograd_at_the_bound_of_its_sums(channels: int, route: str, zp: int) -> None:
+    """The largest sums that the check at prepack lets through, and the first ones that it does not."""
+    window = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    params = {**window, "in_scale": 0.02, "in_zp": zp, "out_scale": 0.5, "out_zp": -4}
+    x = {"x": ((1, channels, 9, 9), "4C")}
+    bound = bind(Case("q8ta_conv2d_im2col", params, x, "4C", features={"out_channels": 20}))
+    weight, scales = bound.call.consts["weight"], bound.call.consts["weight_scales"]
+    assert weight is not None and scales is not None
+    weight = np.where(weight != 0, -128, 0).astype(np.int8)
+    sums = weight.sum(1, dtype=np.int32)
+    largest = int(np.abs(sums.astype(np.int64)).max()) * 255 * 0.02 * scales
+    scales = np.where(scales > 0, scales * (50 / largest.max()), 0).astype(np.float32)
+    consts = {**bound.call.consts, "weight": weight, "weight_sums": sums, "weight_scales": scales}
+    prepared = Prepared(replace(bound.call, consts=consts))
+    executor = FastExecutor(1, {"*": "winograd4"})
+    assert executor.choose(prepared).route == route
+    desc = bound.call.descs["x"]
+    for value in (-128, 127):
+        inputs = {"x": PackedBuffer.pack(np.full(desc.shape, value, np.int8), desc.layout)}
+        expected, actual = (e.run_prepared(prepared, inputs).raw for e in (MODEL, executor))
+        assert np.array_equal(actual, expected)
+        assert value == zp or len(np.unique(expected)) > 2, "else sums that wrap would not be seen"

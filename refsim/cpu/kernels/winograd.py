@@ -2,9 +2,9 @@
 
 F(m x m, 3 x 3), m = 4 or 2: of each (m+2) x (m+2) tile of the input an integer transform is taken (it fits 16 bits),
 each of its elements is multiplied by transformed weights and summed over the channels, and an integer transform
-gives m x m outputs, multiplied by a known constant: a power of two times an odd number, which the odd number's
-inverse modulo 2**32 and an arithmetic shift take out exactly, as long as the true sum times the power of two fits
-32 bits.
+gives m x m outputs, multiplied by a known constant: a power of two times an odd number. The odd number's inverse modulo
+2**32 takes it out exactly, as long as the true sum times the power of two fits 32 bits; the power of two stays and is
+taken out of the scale, which changes no rounding.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from refsim.cpu.kernels.epilogue import CONST_ROWS, Requant
 from refsim.cpu.kernels.gemm import product
 
 #: Tasks: images x blocks of tiles x parts. `tile_*`: rows and columns of tiles in all and of a block. `row_bytes`: of
-#: packed pixels; `v_pitch`: of the transformed channels of a tile.
+#: packed pixels; `v_pitch`: of the transformed channels of a tile. `direct` tells that full panels of blocks that no
+#: edge cuts go straight to `out` at `out_*` strides.
 WINOGRAD = Fields(
-    "pack", "pack_args", "unpack", "unpack_args", "weight", "consts",
+    "pack", "pack_args", "unpack", "unpack_args", "weight", "consts", "out",
     "row_blocks", "column_blocks", "parts", "panels", "panel_bytes",
     "out_h", "out_w", "tile_rows", "tile_columns", "block_rows", "block_columns", "pad_h", "pad_w",
-    "in_words", "pixel_bytes", "pitch", "v_pitch", "units", "out_words",
+    "in_words", "pixel_bytes", "pitch", "v_pitch", "units",
+    "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_pixels", "at_v", "at_m", "at_bytes",
     "inv", "low", "high", "zp",
 )  # fmt: skip
@@ -62,18 +64,15 @@ class Transform:
 
 
 def _inputs4(d: Sequence[Value]) -> list[Value]:
-    a, b = d[4] - (d[2] << 2), d[3] - (d[1] << 2)
     c, e = d[4] - d[2], d[3] - d[1]
+    a, b = d[4] - (d[2] << 2), d[3] - (d[1] << 2)
     e2 = e << 1
-    return [(d[0] << 2) + (a - d[2]), a + b, a - b, c + e2, c - e2, (d[5] - d[3]) - (e << 2)]
+    return [((d[0] - d[2]) << 2) + c, a + b, a - b, c + e2, c - e2, (d[5] - d[3]) - (e2 << 1)]
 
 
 def _outputs4(m: Sequence[Value]) -> list[Value]:
-    s, d, t, u = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
-    d4 = d << 2
-    first = (m[0] << 2) + (m[0] << 1) + (t - (s << 2))
-    last = (m[5] << 4) + (m[5] << 3) + ((u << 3) - d4)
-    return [first, (u << 1) - d4, (t - s) << 2, last]
+    s, d, t, u = m[1] + m[2], m[1] - m[2], m[3] + m[4], (m[3] - m[4]) << 1
+    return [(m[0] + s) + t, d + u, s + (t << 2), d + ((m[5] + u) << 2)]
 
 
 def _inputs2(d: Sequence[Value]) -> list[Value]:
@@ -81,18 +80,19 @@ def _inputs2(d: Sequence[Value]) -> list[Value]:
 
 
 def _outputs2(m: Sequence[Value]) -> list[Value]:
-    return [(m[0] << 1) + (m[1] + m[2]), (m[1] - m[2]) - (m[3] << 1)]
+    return [m[0] + (m[1] + m[2]), (m[1] - m[2]) + m[3]]
 
 
+#: Of the weights' multiples that give the same scale these leave the outputs the fewest operations; all fit 16 bits.
 TRANSFORMS = {
     4: Transform(
         4,
-        ((1, 0, 0), (1, 1, 1), (1, -1, 1), (1, 2, 4), (1, -2, 4), (0, 0, 1)),
+        ((6, 0, 0), (-4, -4, -4), (-4, 4, -4), (1, 2, 4), (1, -2, 4), (0, 0, 6)),
         _inputs4,
         _outputs4,
         24,
     ),
-    2: Transform(2, ((1, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, 1)), _inputs2, _outputs2, 2),
+    2: Transform(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, -2)), _inputs2, _outputs2, 2),
 }
 
 
@@ -108,6 +108,7 @@ def winograd(
 ) -> None:
     """Write the kernel for register tiles of `rows` tiles by `vectors` vectors of output channels."""
     transform, panel = TRANSFORMS[m], lanes * vectors
+    tile_bytes = 4 * panel * transform.size**2  # sums of products of a tile
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = WINOGRAD.read(fn, block)
@@ -142,7 +143,6 @@ def winograd(
                 )
 
             fn.loop(height, lambda r: fn.loop(width, lambda c: tile_in(r, c)))
-            m_plane = count.max(rows) * (4 * panel)
 
             def each_panel(j: Value) -> None:
                 weight = a.pointer("weight") + j * a.panel_bytes
@@ -159,19 +159,30 @@ def winograd(
                             [[zero] * vectors] * rows,
                         )[0]  # fmt: skip
                         for k in range(rows):
-                            to = m_at + (x * m_plane + (first + k) * (4 * panel))
+                            to = m_at + ((first + k) * tile_bytes + x * (4 * panel))
                             for v in range(vectors):
                                 fn.store(sums[k][v], to + 4 * lanes * v)
 
                     fn.loop((count + (rows - 1)) // rows, group)
 
                 fn.loop(fn.i64(transform.size**2), element)
-                line = width * (m * panel)
+                word0 = j * (panel // 4)
+                direct = a.direct.eq(1)
+                for end_of, limit in (
+                    ((row0 + height) * m, a.out_h),
+                    ((column0 + width) * m, a.out_w),
+                    (word0 + panel // 4, a.out_words),
+                ):
+                    direct = direct.select(end_of <= limit, 0)
+                corner = image * a.out_image + row0 * m * a.out_row + column0 * m * a.out_pixel + word0 * 4
+                outs = direct.select(a.pointer("out") + corner, bytes_at)
+                line = direct.select(a.out_row, width * (m * panel))
+                pixel = direct.select(a.out_pixel, panel)
 
                 def tile_out(r: Value, c: Value, v: Value) -> None:
-                    at = m_at + ((r * width + c) * (4 * panel) + v * 4)
-                    to = bytes_at + (r * m * line + c * (m * panel) + v)
-                    _transform_out(fn, transform, requant, at, m_plane, consts + v * 4, panel, to, line)
+                    at = m_at + ((r * width + c) * tile_bytes + v * 4)
+                    to = outs + (r * m * line + c * m * pixel + v)
+                    _transform_out(fn, transform, requant, at, consts + v * 4, 4 * panel, to, line, pixel)
 
                 fn.loop(
                     height,
@@ -179,13 +190,16 @@ def winograd(
                         width, lambda c: fn.loop(fn.i64(panel), lambda v: tile_out(r, c, v), step=lanes)
                     ),
                 )
-                word0 = j * (panel // 4)
-                fn.call_pointer(
-                    a.pointer("unpack"), a.pointer("unpack_args"), image,
-                    row0 * m, (height * m).min(a.out_h - row0 * m),
-                    column0 * m, (width * m).min(a.out_w - column0 * m),
-                    word0, (a.out_words - word0).min(panel // 4), bytes_at, fn.i64(panel), line,
-                )  # fmt: skip
+
+                def spill() -> None:
+                    fn.call_pointer(
+                        a.pointer("unpack"), a.pointer("unpack_args"), image,
+                        row0 * m, (height * m).min(a.out_h - row0 * m),
+                        column0 * m, (width * m).min(a.out_w - column0 * m),
+                        word0, (a.out_words - word0).min(panel // 4), bytes_at, fn.i64(panel), line,
+                    )  # fmt: skip
+
+                fn.when(direct, lambda: None, spill)
 
             fn.loop(a.panels * (part + 1) // a.parts, each_panel, start=a.panels * part // a.parts)
 
@@ -214,22 +228,24 @@ def _transform_out(
     transform: Transform,
     requant: Requant,
     at: Value,
-    plane: Value,
     consts: Value,
-    panel: int,
+    row_bytes: int,
     to: Value,
     line: Value,
+    pixel: Value,
 ) -> None:
     """One tile of one vector of output channels: sums in, bytes out."""
     size, m = transform.size, transform.m
     columns = []
     for j in range(size):
-        column = [fn.load(at + plane * (i * size + j), vec(I32, requant.lanes)) for i in range(size)]
+        places = [at + row_bytes * (i * size + j) for i in range(size)]
+        column = [fn.load(place, vec(I32, requant.lanes)) for place in places]
+        if j == 1:  # element (1, 1) adds to every output
+            column[1] = column[1] + requant.first(consts, 0)
         columns.append(transform.outputs(column))
-    first, terms = requant.first(consts, 0), requant.terms(consts, 4 * panel, 0)
+    terms = requant.terms(consts, row_bytes, 0)
     for i in range(m):
-        for j, value in enumerate(transform.outputs([columns[k][i] for k in range(size)])):
+        for j, total in enumerate(transform.outputs([columns[k][i] for k in range(size)])):
             if transform.inverse != 1:
-                value = value * transform.inverse
-            total = (value >> transform.shift) + first
-            fn.store(requant.apply(total, terms), to + line * i + j * panel)
+                total = total * transform.inverse
+            fn.store(requant.apply(total, terms), to + line * i + pixel * j)

@@ -7,6 +7,7 @@ convolution over rows, a transposed one slides flipped weights over a spread ima
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -55,10 +56,23 @@ class Window:
         h, w = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
         return (h, w)
 
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        """Per output channel: bound of the absolute value of a sum of products."""
+        return 128 * np.abs(self.weight.astype(np.int64)).sum((2, 3, 4)).reshape(-1)
+
     @property
     def largest_sum(self) -> int:
-        """Bound of the absolute value of a sum of products."""
-        return 128 * int(np.abs(self.weight.astype(np.int64)).sum((2, 3, 4)).max())
+        return int(self._bounds.max())
+
+    @property
+    def _totals(self) -> np.ndarray:
+        """The same for sums whose zero point is taken out, and for every sum on the way there."""
+        return self._bounds + np.abs(self.in_zp * self.sums.astype(np.int64))
+
+    @property
+    def largest_total(self) -> int:
+        return int(self._totals.max())
 
     @property
     def zp_is_exact(self) -> bool:
@@ -73,12 +87,8 @@ class Window:
     @property
     def clamp(self) -> str:
         """The clamp that the outputs need, from bounds of the sums."""
-        weight = self.weight.astype(np.int64)
-        sums = 128 * np.abs(weight).sum((2, 3, 4)).reshape(-1) + np.abs(
-            self.in_zp * self.sums.astype(np.int64)
-        )
         bias = 0.0 if self.bias is None else np.abs(self.bias.astype(np.float64))
-        bound = float(((sums * self.scales.astype(np.float64) + bias) * float(self.inv)).max())
+        bound = float(((self._totals * self.scales.astype(np.float64) + bias) * float(self.inv)).max())
         return clamp_for(bound, self.out_zp, self.relu)
 
     def shared_fields(self) -> dict[str, float | np.floating | int]:

@@ -13,6 +13,7 @@ from refsim.cpu.kernels.winograd import TRANSFORMS, Transform, transformed_weigh
 from refsim.cpu.lower.gemm import Tile, pack_block, tile_for, unpack_block
 from refsim.cpu.lower.window import Window, constant_rows, in_panels
 from refsim.cpu.target import Isa
+from refsim.cpu.view import ROWS
 
 #: Transformed input of a block of tiles: about this much.
 BLOCK_BYTES = 160 * 1024
@@ -34,9 +35,12 @@ def refuses(w: Window, m: int) -> str | None:
         return "not a 3x3 window of stride and dilation 1"
     if w.groups != 1:
         return "grouped"
-    limit = 1 << (31 - TRANSFORMS[m].shift)
-    if w.largest_sum >= limit:
-        return f"sum of |w| * 128 is {w.largest_sum}, not below {limit}"
+    shift = TRANSFORMS[m].shift
+    limit = 1 << (31 - shift)
+    if w.largest_total >= limit:
+        return f"a sum may reach {w.largest_total}, not below {limit}"
+    if (np.ldexp(np.ldexp(w.scales, -shift), shift) != w.scales).any():
+        return f"a scale is too small to be divided by {1 << shift}"
     return None
 
 
@@ -94,16 +98,19 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
     at_m = _aligned(at_v + transform.size**2 * most * v_pitch)
     at_bytes = _aligned(at_m + transform.size**2 * most * panel * 4)
     float_zp = w.float_zp and not w.zp_is_exact
+    consts = constant_rows(w, 0, float_zp, transform.scale**2)
+    for row, shift in ((1, -transform.shift), (3, transform.shift)):  # sums come multiplied by a power of two
+        consts[row] = np.ldexp(consts[row].view(np.float32), shift).view(np.int32)
     args = Arguments()
     block = args.block(
         kernel.WINOGRAD,
-        {},
+        {"out": "out"},
         pack=native.address(pack, kind=w.x.kind, element=S8, lanes=isa.lanes, fixed=0),
         pack_args=args.address(pack_block(args, w.x, w.in_zp, (1, 1))),
         unpack=native.address(unpack, kind=w.out.kind, fixed=0),
         unpack_args=args.address(unpack_block(args, w.out)),
         weight=args.address(weight),
-        consts=args.address(in_panels(constant_rows(w, 0, float_zp), 1, panel)),
+        consts=args.address(in_panels(consts, 1, panel)),
         row_blocks=row_blocks,
         column_blocks=column_blocks,
         parts=parts,
@@ -123,6 +130,10 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
         v_pitch=v_pitch,
         units=words,
         out_words=w.out.words,
+        direct=int(w.out.kind == ROWS),
+        out_image=w.out.image_stride,
+        out_row=w.out.row_stride,
+        out_pixel=w.out.pixel_stride,
         at_pixels=0,
         at_v=at_v,
         at_m=at_m,
