@@ -11,7 +11,7 @@ import numpy as np
 
 from refsim.cpu import native
 from refsim.cpu.ir import I32, I64, PTR, Function, Module, Value
-from refsim.cpu.kernels.args import Fields
+from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,12 @@ class Job:
     slots: tuple[Slot, ...]
     keep: tuple[np.ndarray, ...] = ()
     temps: tuple[tuple[str, int], ...] = ()
+    parts: tuple[Job, ...] = ()
 
     @property
     def variant(self) -> str:
-        """The kernel's name and what it is specialized for."""
-        return native.name_of(self.kernel)
+        """The kernel's name and what it is specialized for; of all parts, if there are some."""
+        return " + ".join(part.variant for part in self.parts) or native.name_of(self.kernel)
 
     def renamed(self, **names: str) -> Job:
         """The job with some of its buffers under other names."""
@@ -72,6 +73,50 @@ class Arguments:
         self.keep.append(block)
         self.slots += [Slot(block, fields.place(name), buffer) for name, buffer in buffers.items()]
         return block
+
+
+# --- several kernels as one job --------------------------------------------------------------------------
+
+_PART = Fields("kernel", "block", "tasks")
+_PARTS = Fields("count", "parts")
+
+
+def parts(module: Module, name: str) -> None:
+    """Write the kernel whose tasks are those of some jobs, one job's behind the other's."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, scratch = fn.params
+        a = _PARTS.read(fn, block)
+
+        def part(j: Value, first: Value) -> Value:
+            p = _PART.read(fn, a.pointer("parts") + j * _PART.nbytes)
+            low, high = (begin - first).max(0), (end - first).min(p.tasks)
+            fn.when(
+                low < high,
+                lambda: fn.call_pointer(p.pointer("kernel"), p.pointer("block"), low, high, scratch),
+            )
+            return first + p.tasks
+
+        fn.loop(a.count, part, [fn.i64(0)])
+
+
+def together(jobs: Sequence[Job]) -> Job:
+    """One job of several that do not wait for each other."""
+    if len(jobs) == 1:
+        return jobs[0]
+    args = Arguments()
+    rows = [_PART.pack(kernel=job.kernel, block=job.block.ctypes.data, tasks=job.tasks) for job in jobs]
+    block = args.block(_PARTS, {}, count=len(jobs), parts=args.address(np.concatenate(rows)))
+    return Job(
+        name=jobs[0].name,
+        kernel=native.address(parts),
+        block=block,
+        tasks=sum(job.tasks for job in jobs),
+        scratch=max(job.scratch for job in jobs),
+        slots=tuple(slot for job in jobs for slot in job.slots),
+        keep=(*args.keep, *(array for job in jobs for array in job.keep)),
+        temps=tuple(temp for job in jobs for temp in job.temps),
+        parts=tuple(jobs),
+    )
 
 
 # --- the runner ------------------------------------------------------------------------------------------

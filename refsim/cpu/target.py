@@ -19,6 +19,7 @@ class Isa:
     ``lanes``: 32-bit lanes of a vector. ``macs8``, ``macs16``: products that a kernel adds in a cycle, of bytes and of
     16-bit integers; measured, for estimates. ``registers``: vector registers. ``dpbusd``: four unsigned by signed byte
     products added into each lane in one instruction. ``maddubs``: pairs of them, added with saturation to 16 bits.
+    ``packs``: two vectors narrowed to one with saturation, inside pieces of 128 bits.
     ``needs``: the features that must all be present.
     """
 
@@ -30,6 +31,7 @@ class Isa:
     needs: tuple[str, ...] = ()
     dpbusd: bool = False
     maddubs: bool = False
+    packs: bool = False
 
 
 #: First row whose features are all there. Without any feature, portable code in 128-bit vectors.
@@ -42,10 +44,11 @@ ISAS = (
         54,
         ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"),
         dpbusd=True,
+        packs=True,
     ),
-    Isa("avx512", 16, 32, 27, 27, ("avx512f", "avx512bw", "avx512vl", "avx512dq")),
-    Isa("avxvnni", 8, 16, 50, 27, ("avx2", "avxvnni"), dpbusd=True),
-    Isa("avx2", 8, 16, 20, 20, ("avx2",), maddubs=True),
+    Isa("avx512", 16, 32, 27, 27, ("avx512f", "avx512bw", "avx512vl", "avx512dq"), packs=True),
+    Isa("avxvnni", 8, 16, 50, 27, ("avx2", "avxvnni"), dpbusd=True, packs=True),
+    Isa("avx2", 8, 16, 20, 20, ("avx2",), maddubs=True, packs=True),
     Isa("neon", 4, 32, 8, 8, ("neon",)),
     Isa("portable", 4, 16, 6, 6),
 )

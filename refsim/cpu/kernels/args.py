@@ -17,6 +17,11 @@ class Fields:
         self.names = names
         self._place = {name: at for at, name in enumerate(names)}
 
+    @property
+    def nbytes(self) -> int:
+        """Size of a block."""
+        return 8 * len(self.names)
+
     def pack(self, **values: float | np.floating | np.integer) -> np.ndarray:
         """The block (int64) of these values, all of which must be given."""
         if values.keys() != self._place.keys():

@@ -42,14 +42,18 @@ class Requant:
         self.inv, self.low, self.high = (a.f32(name).splat(lanes) for name in ("inv", "low", "high"))
         self.zp = (a.i32("zp") - _MAGIC_BITS).splat(lanes)
 
-    def integers(self, t: Value) -> Value:
-        """Real values to int8, one a lane of 32 bits."""
+    def wide(self, t: Value) -> Value:
+        """Real values to 32-bit integers, of which saturation to int8 makes the result."""
         y = t * self.inv
         if self.clamp != RANGE:
             y = y.max(self.low)
         if self.clamp == FULL:
             y = y.min(self.high)
-        return ((y + _MAGIC).bits(vec(I32, self.lanes)) + self.zp).max(-128).min(127)
+        return (y + _MAGIC).bits(vec(I32, self.lanes)) + self.zp
+
+    def integers(self, t: Value) -> Value:
+        """Real values to int8, one a lane of 32 bits."""
+        return self.wide(t).max(-128).min(127)
 
     def bytes(self, t: Value) -> Value:
         """Real values to bytes."""
@@ -66,13 +70,17 @@ class Requant:
             for row in range(1, CONST_ROWS)
         )
 
-    def apply(self, total: Value, terms: tuple[Value, ...]) -> Value:
-        """The bytes of one vector of channels."""
+    def real(self, total: Value, terms: tuple[Value, ...]) -> Value:
+        """Sums of one vector of channels as real values."""
         scale, bias, zp_term = terms
         t = total.to_f32()
         if self.float_zp:
             t = t + zp_term
-        return self.bytes(t * scale + bias)
+        return t * scale + bias
+
+    def apply(self, total: Value, terms: tuple[Value, ...]) -> Value:
+        """The bytes of one vector of channels."""
+        return self.bytes(self.real(total, terms))
 
 
 def shared_fields(inv: np.float32, zp: int, relu: bool) -> dict[str, float | np.floating | int]:

@@ -2,128 +2,186 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
 from refsim.cpu import native
-from refsim.cpu.job import Arguments, Job
+from refsim.cpu.job import Arguments, Job, together
 from refsim.cpu.kernels import depthwise as kernel
-from refsim.cpu.kernels.depthwise import taps_of_unit, units_for
+from refsim.cpu.kernels.depthwise import parities, pixels_together, taps_of_unit, units_for
 from refsim.cpu.kernels.dot import DPBUSD, MADDWD, Dot
-from refsim.cpu.kernels.pack import pack, unpack
+from refsim.cpu.kernels.pack import S8, pack, unpack
+from refsim.cpu.kernels.squeeze import VECTORS, order
 from refsim.cpu.lower.gemm import pack_block, unpack_block
 from refsim.cpu.lower.window import Window, constant_rows, window
 from refsim.cpu.target import Isa
 from refsim.cpu.view import ROWS
 from refsim.op import Call
 
-#: Units of a task: about this much, so that they stay in near caches.
-UNIT_BYTES = 48 * 1024
+#: A task's region of an input that has to be packed: about this much, so that it stays in near caches.
+REGION_BYTES = 48 * 1024
+#: Tasks that each thread should find.
+TASKS_PER_THREAD = 3
 #: Vectors of weights that the kernel is written out for.
 MAX_VECTORS = 64
 
 
-def _parities(w: Window) -> tuple[int, ...]:
-    return (0, 1) if w.stride[1] % 2 else (0,)
+@dataclass(frozen=True)
+class Groups:
+    """`count` groups of ``VECTORS * lanes`` channels from `first` on, none ending beyond the last channel."""
+
+    lanes: int
+    first: int
+    count: int
+
+    def channels(self, total: int) -> np.ndarray:
+        """The channel of each lane: int64 (count, vectors, lanes); beyond the last one it stands for none."""
+        size = VECTORS * self.lanes
+        starts = np.minimum(self.first + size * np.arange(self.count), max(0, total - size))
+        return np.minimum(starts[:, None, None] + order(self.lanes), total - 1)
+
+
+def groups(channels: int, isa: Isa) -> Iterator[Groups]:
+    """All channels in groups as wide as the processor's vectors; what is left in one of the narrowest that holds it."""
+    lanes = isa.lanes
+    while lanes > 4 and VECTORS * lanes > channels:
+        lanes //= 2
+    whole = channels // (VECTORS * lanes)
+    if whole:
+        yield Groups(lanes, 0, whole)
+    first = whole * VECTORS * lanes
+    if first == channels:
+        return
+    while lanes > 4 and VECTORS * lanes // 2 >= channels - first:
+        lanes //= 2
+    yield Groups(lanes, first, 1)
 
 
 def refuses(call: Call) -> str | None:
     w = window(call)
-    vectors = sum(units_for(MADDWD, w.reach[1], parity) for parity in _parities(w)) * w.kernel[0]
+    vectors = sum(units_for(MADDWD, w.reach[1], parity) for parity in parities(w.stride[1])) * w.kernel[0]
     return (
         None if vectors <= MAX_VECTORS else f"a window of {w.kernel[0]} rows that spans {w.reach[1]} columns"
     )
 
 
 def _weights(w: Window, dot: Dot) -> np.ndarray:
-    """Units of weights: parity, row, unit, channel, tap of the unit."""
+    """Units of weights, int8 or int16: parity with row and unit, channel, tap of the unit."""
     channels, kh, kw = w.weight.shape[0], *w.kernel
     taps = taps_of_unit(dot)
     rows = w.weight.reshape(channels, kh, kw)
     parts = []
-    for parity in _parities(w):
+    for parity in parities(w.stride[1]):
         count = units_for(dot, w.reach[1], parity)
         line = np.zeros((channels, kh, count * taps), np.int8)
         line[:, :, parity : parity + w.reach[1] : w.dilation[1]] = rows
         parts.append(line.reshape(channels, kh * count, taps))
-    per_channel = np.concatenate(parts, 1)  # channel, unit, tap
-    if dot is not DPBUSD:
-        per_channel = per_channel.astype(np.int16)
-    return np.ascontiguousarray(per_channel.transpose(1, 0, 2)).view(np.uint8).reshape(-1)
+    units = np.concatenate(parts, 1).transpose(1, 0, 2)
+    return units if dot is DPBUSD else units.astype(np.int16)
 
 
 def lower(call: Call, isa: Isa, threads: int) -> Job:
     """The job of a depthwise convolution."""
     w = window(call)
     dot = DPBUSD if isa.dpbusd else MADDWD
-    channels = w.out.channels
-    lanes = min(isa.lanes, 1 << (channels.bit_length() - 1))
-    words = channels // 4
-    groups = -(-channels // lanes)
-    reach = w.reach
-    # windows of outputs read whole units, the last of which may begin past the window
-    columns = (w.out.pixels - 1) * w.stride[1] + reach[1] + 2 * taps_of_unit(dot)
-    columns += columns % 2
-    pitch = columns * lanes * (dot.pixel_bytes // 4)
-    unit_pitch = columns // 2 * 4 * lanes
-    fitting = (UNIT_BYTES // unit_pitch - reach[0]) // w.stride[0] + 1
-    most = -(-w.out.rows // max(1, -(-2 * threads // (groups * w.out.images)))) if threads > 1 else w.out.rows
-    block_h = max(1, min(w.out.rows, max(2, fitting), most))
-    row_blocks = -(-w.out.rows // block_h)
-    block_h = -(-w.out.rows // row_blocks)
-    blocks = w.out.images * row_blocks
-    parts = min(groups, -(-4 * threads // blocks)) if threads > 1 else 1
-    region = (block_h - 1) * w.stride[0] + reach[0]
+    found = list(groups(w.out.channels, isa))
+    # rows are shared out where there are too few groups for the threads
+    wanted = TASKS_PER_THREAD * threads if threads > 1 else 1
+    row_blocks = -(-wanted // (w.out.images * sum(g.count for g in found)))
+    return together([_part(call.op.name, w, isa, dot, g, row_blocks) for g in found])
+
+
+def _part(name: str, w: Window, isa: Isa, dot: Dot, part: Groups, row_blocks: int) -> Job:
+    """The job of some groups of channels."""
+    lanes, channels = part.lanes, w.out.channels
+    words = min(lanes, channels // 4)
+    pixel_bytes = 4 * words
+    reach, (stride_h, stride_w) = w.reach, w.stride
+    together = pixels_together(dot, w.kernel[0], reach[1], stride_w)
+    # the last pixels that are computed together may lie beyond the row
+    last = -(-w.out.pixels // together) * together - 1
+    units = (
+        last * stride_w // 2
+        + max(units_for(dot, reach[1], p) for p in parities(stride_w)) * taps_of_unit(dot) // 2
+    )
+    columns = (w.out.pixels - 1) * stride_w + reach[1]
+    direct_in, direct_out = (side.kind == ROWS for side in (w.x, w.out))
+    block_h = -(-w.out.rows // min(w.out.rows, row_blocks))
+    if not direct_in:
+        fitting = (REGION_BYTES // (columns * pixel_bytes) - reach[0]) // stride_h + 1
+        block_h = max(1, min(block_h, fitting))
+    region = (block_h - 1) * stride_h + reach[0]
+    ring = 1 << (reach[0] - 1).bit_length()
+    unit_pitch = units * 4 * VECTORS * lanes
+    at_in = ring * unit_pitch
+    at_out = at_in + (0 if direct_in else -(-(region * columns * pixel_bytes + 64) // 64) * 64)
+    at_none = at_out + (0 if direct_out else block_h * w.out.pixels * pixel_bytes)
     float_zp = w.float_zp and not w.zp_is_exact
-    at_units = -(-(region * pitch + 64) // 64) * 64
-    at_bytes = at_units + region * unit_pitch + 64
+    lane = part.channels(channels)
+    weight = _weights(w, dot)[:, lane].transpose(1, 0, 2, 3, 4)
+    consts = constant_rows(w, dot.offset, float_zp)[:, lane].transpose(1, 0, 2, 3)
     args = Arguments()
     block = args.block(
         kernel.DEPTHWISE,
-        {"out": "out"},
-        pack=native.address(pack, kind=w.x.kind, element=dot.element, lanes=isa.lanes, fixed=lanes // 4),
-        pack_args=args.address(pack_block(args, w.x, w.in_zp, (1, 1))),
-        unpack=native.address(unpack, kind=w.out.kind, fixed=lanes // 4),
-        unpack_args=args.address(unpack_block(args, w.out)),
-        weight=args.address(_weights(w, dot)),
-        consts=args.address(constant_rows(w, dot.offset, float_zp).reshape(-1)),
-        row_blocks=row_blocks,
-        parts=parts,
-        groups=groups,
-        words=words,
+        {"x": "x", "out": "out"},
+        x_image=w.x.image_stride,
+        x_row=w.x.row_stride,
+        x_pixel=w.x.pixel_stride,
+        height=w.x.rows,
+        width=w.x.pixels,
+        out_image=w.out.image_stride,
+        out_row=w.out.row_stride,
+        out_pixel=w.out.pixel_stride,
         out_h=w.out.rows,
         out_w=w.out.pixels,
+        pack=native.address(pack, kind=w.x.kind, element=S8, lanes=isa.lanes, fixed=words),
+        pack_args=args.address(pack_block(args, w.x, w.in_zp, (1, 1))),
+        unpack=native.address(unpack, kind=w.out.kind, fixed=words),
+        unpack_args=args.address(unpack_block(args, w.out)),
+        direct_in=int(direct_in),
+        direct_out=int(direct_out),
+        group_words=words,
+        columns=columns,
+        weight=args.address(np.ascontiguousarray(weight)),
+        consts=args.address(np.ascontiguousarray(consts)),
+        border=args.address(np.full(4 * lanes, w.in_zp, np.int8)),
+        row_blocks=-(-w.out.rows // block_h),
         block_h=block_h,
-        stride_h=w.stride[0],
+        groups=part.count,
+        first=part.first,
+        last_channel=max(0, channels - 4 * lanes),
+        stride_h=stride_h,
         pad_h=w.padding[0],
         pad_w=w.padding[1],
         reach_h=reach[0],
         dilation_h=w.dilation[0],
-        columns=columns,
-        pitch=pitch,
+        units=units,
+        ring=ring - 1,
         unit_pitch=unit_pitch,
-        direct=int(w.out.kind == ROWS),
-        out_image=w.out.image_stride,
-        out_row=w.out.row_stride,
-        out_pixel=w.out.pixel_stride,
-        at_units=at_units,
-        at_bytes=at_bytes,
+        at_in=at_in,
+        at_out=at_out,
+        at_none=at_none,
         **w.shared_fields(),
     )
     return Job(
-        name=call.op.name,
+        name=name,
         kernel=native.address(
             kernel.depthwise,
             dot=dot.name,
             lanes=lanes,
+            words=words,
             taps_h=w.kernel[0],
             reach_w=reach[1],
-            stride_w=w.stride[1],
+            stride_w=stride_w,
             clamp=w.clamp,
             float_zp=float_zp,
+            packs=isa.packs,
         ),
         block=block,
-        tasks=blocks * parts,
-        scratch=at_bytes + block_h * w.out.pixels * lanes + 64,
+        tasks=w.out.images * -(-w.out.rows // block_h) * part.count,
+        scratch=at_none + 64,
         slots=tuple(args.slots),
         keep=tuple(args.keep),
     )
