@@ -37,6 +37,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (_EPILOGUE, "    if not bound <= _LIMIT:\n        return FULL\n", "    return FULL\n")),
     native("N5-bound", "N5", GENERAL, "relu bound", (_EPILOGUE, "0.0 if relu else -128.0 - zp", "0.0 - zp if relu else -128.0 - zp")),
     native("N7-add", "N7", "q8ta_add", "alpha ignored", (_ELEMENTS, "if op == ADD_SCALED:", "if op == \"\":")),
-    native("S2-run", "S2", PW, "reduction too short", (_BLOCKS, "run_units=words *", "run_units=-1 + words *")),
+    native("S2-run", "S2", PW, "reduction too short", (_BLOCKS, "run_units=by_unit", "run_units=-1 + by_unit")),
 )
 # fmt: on

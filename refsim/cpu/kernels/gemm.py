@@ -1,8 +1,9 @@
 """Convolutions and matrix products: a block of output pixels against panels of output channels.
 
-A task packs the input of a block of pixels once (pack.py), then multiplies it by panels of weights, a register
-tile at a time, and requantizes the tile while it is in registers. Where an output's layout is not rows of words, or a
-panel is cut off by the last channel, the bytes go through scratch and `unpack`.
+A task packs the input of a block of pixels once (pack.py), or each pixel's window where that saves products, then
+multiplies it by panels of weights, a register tile at a time, and requantizes the tile while it is in registers. Where
+an output's layout is not rows of words, or a panel is cut off by the last channel, the bytes go through scratch and
+`unpack`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from refsim.cpu.kernels.epilogue import CONST_ROWS, Requant
 
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
 #: `at_*` are places in scratch; `direct` tells that full panels go straight to `out` at `out_*` strides.
+#: `tap_*`: from the first tap of an output pixel to the next one's; with `gather` these are windows on their own.
 GEMM = Fields(
-    "pack", "pack_args", "unpack", "unpack_args", "weight", "consts", "runs", "out",
+    "pack", "pack_args", "gather", "unpack", "unpack_args", "weight", "consts", "runs", "out",
     "row_blocks", "column_blocks", "parts", "parts_per_group", "panels", "panel_bytes",
     "out_h", "out_w", "block_h", "block_w",
     "stride_h", "stride_w", "pad_h", "pad_w", "reach_h", "reach_w",
-    "in_words", "pixel_bytes", "pitch", "run_count", "run_units",
+    "in_words", "pixel_bytes", "pitch", "tap_row", "tap_pixel", "run_count", "run_units",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
-    "at_outs", "at_spills", "at_bytes", "at_pixels",
+    "at_outs", "at_spills", "at_bytes", "at_pixels", "at_taps",
     "inv", "low", "high", "zp",
 )  # fmt: skip
 
@@ -37,7 +39,7 @@ def gemm(
         block, begin, end, scratch = fn.params
         a = GEMM.read(fn, block)
         requant = Requant(fn, a, lanes, clamp, float_zp)
-        pixels, spilled = scratch + a.at_pixels, scratch + a.at_bytes
+        pixels, taps, spilled = (scratch + at for at in (a.at_pixels, a.at_taps, a.at_bytes))
 
         def task(t: Value) -> None:
             part, rest = t % a.parts, t // a.parts
@@ -59,6 +61,22 @@ def gemm(
                 pixels,
                 a.pitch,
             )
+
+            def gather() -> None:
+                fn.call_pointer(
+                    a.pointer("gather"),
+                    pixels,
+                    taps,
+                    height,
+                    width,
+                    a.stride_h * a.pitch,
+                    a.stride_w * a.pixel_bytes,
+                    a.pitch,
+                    a.tap_row,
+                    a.tap_pixel,
+                )
+
+            fn.when(a.gather.eq(0), lambda: None, gather)
             count = height * width
             _tables(fn, a, scratch, panel, rows, (image, row0, column0), height, width)
             first = a.panels * share // a.parts_per_group
@@ -77,9 +95,7 @@ def gemm(
 
                 def tile(i: Value) -> None:
                     p = (i * rows).min(count - rows).max(0)
-                    totals = _sums(
-                        fn, a, DOTS[dot], requant, vectors, rows, p, scratch, pixels, weight, consts
-                    )
+                    totals = _sums(fn, a, DOTS[dot], requant, vectors, rows, p, scratch, taps, weight, consts)
                     for m in range(rows):
                         at = to + fn.load(places + (p + m) * 8, I64)
                         for v, total in enumerate(totals[m]):
@@ -119,12 +135,12 @@ def _sums(
     rows: int,
     p: Value,
     scratch: Value,
-    pixels: Value,
+    taps: Value,
     weight: Value,
     consts: Value,
 ) -> list[list[Value]]:
     """The sums of a register tile: per pixel, per vector of channels."""
-    base = [pixels + fn.load(scratch + (p + m) * 8, I64) for m in range(rows)]
+    base = [taps + fn.load(scratch + (p + m) * 8, I64) for m in range(rows)]
     start = [requant.first(consts, v) for v in range(vectors)]
 
     def run(r: Value, w: Value, *totals: Value) -> list[Value]:
@@ -186,7 +202,7 @@ def _tables(
     corner = image * a.out_image + row0 * a.out_row + column0 * a.out_pixel
 
     def pixel(p: Value, r: Value, c: Value, n: Value) -> None:
-        fn.store(r * a.stride_h * a.pitch + c * a.stride_w * a.pixel_bytes, scratch + p * 8)
+        fn.store(r * a.tap_row + c * a.tap_pixel, scratch + p * 8)
         fn.store(corner + r * a.out_row + c * a.out_pixel, scratch + a.at_outs + p * 8)
         fn.store(n * panel, scratch + a.at_spills + p * 8)
 

@@ -1,8 +1,9 @@
 """Between a tensor's layout and *pixel rows*: scratch where the channel words of a pixel are neighbours.
 
 `pack` copies a rectangle of pixels into pixel rows, a frame of the zero point where it leaves the image, and widens or
-shifts the elements to what a dot product wants; `unpack` copies pixel rows of bytes out to a layout. Four pixels by
-four channel words move as one 4x4 shuffle of words.
+shifts the elements to what a dot product wants; `gather` copies windows out of pixel rows, each to a place of its own
+without the channels' padding; `unpack` copies pixel rows of bytes out to a layout. Four pixels by four channel words
+move as one 4x4 shuffle of words.
 """
 
 from __future__ import annotations
@@ -225,6 +226,39 @@ class _Quads:
 
         source, place = fn.loop(self.words // 4, step(4, four), [at, to])
         fn.loop(self.words & 3, step(1, one), [source, place])
+
+
+#: Pixel rows, destination, rows and columns of windows; bytes from one window row and column to the next, from pixel
+#: row to pixel row, and from one row and column of the destination to the next.
+GATHER_PARAMS = (PTR, PTR, I64, I64, I64, I64, I64, I64, I64)
+
+
+def gather(
+    module: Module, name: str, *, element: str, lines: int, taps: int, words: int, channels: int
+) -> None:
+    """Write a function of `GATHER_PARAMS` for windows of `lines` rows of `taps` pixels (`S8`).
+
+    A row of a window is one vector, loaded and stored whole: what is written behind it the next one overwrites.
+    """
+    given, wanted = taps * 4 * words, taps * channels
+    order = [i // channels * 4 * words + i % channels for i in range(wanted)]
+    order += [0] * (_vector(wanted) - wanted)
+    with module.function(name, GATHER_PARAMS) as fn:
+        source, to, rows, columns, from_row, from_column, pitch, to_row, to_column = fn.params
+
+        def window(r: Value, c: Value) -> None:
+            at, place = source + (r * from_row + c * from_column), to + (r * to_row + c * to_column)
+            for i in range(lines):
+                line = fn.load(at + pitch * i, vec(I8, _vector(given))).shuffle(order)
+                dense = convert(element, line.bits(vec(I32, len(order) // 4)))
+                fn.store(dense, place + i * wanted * (BYTES_PER_WORD[element] // 4))
+
+        fn.loop(rows, lambda r: fn.loop(columns, lambda c: window(r, c)))
+
+
+def _vector(size: int) -> int:
+    """The power of two that holds so many bytes, at least 16."""
+    return max(16, 1 << (size - 1).bit_length())
 
 
 def unpack(module: Module, name: str, *, kind: str, fixed: int) -> None:

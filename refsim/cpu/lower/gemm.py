@@ -10,7 +10,7 @@ from refsim.cpu import native
 from refsim.cpu.job import Arguments, Job
 from refsim.cpu.kernels import gemm as kernel
 from refsim.cpu.kernels.dot import Dot, lay_out
-from refsim.cpu.kernels.pack import PACK, UNPACK, pack, unpack
+from refsim.cpu.kernels.pack import BYTES_PER_WORD, PACK, S8, UNPACK, gather, pack, unpack
 from refsim.cpu.lower.window import Window, constant_rows, in_panels
 from refsim.cpu.target import Isa
 from refsim.cpu.view import ROWS, View
@@ -19,6 +19,9 @@ from refsim.cpu.view import ROWS, View
 BLOCK_BYTES = 96 * 1024
 BLOCK_PIXELS = 256
 MAX_ROWS = 12
+#: Copying a row of a window costs about as much as so many products of vectors; it reads and writes so far beyond.
+GATHER_PRODUCTS = 2
+SLACK = 128
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,23 @@ def _block(w: Window, pixel_bytes: int) -> tuple[int, int]:
     return (max(1, min(w.out.rows, target // width)), width)
 
 
+def gathers(w: Window, isa: Isa) -> bool:
+    """Whether windows are multiplied without the padding of their channels, which copying each of them costs."""
+    groups, channels, kh, kw, inputs = w.weight.shape
+    words = -(-inputs // 4)
+    if groups > 1 or w.dilation != (1, 1) or kw * words > isa.lanes:
+        return False
+    saved = kh * kw * words - -(-kh * kw * inputs // 4)
+    return saved * -(-channels // isa.lanes) >= GATHER_PRODUCTS * kh
+
+
 def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | None = None) -> Job:
     """The job that computes a window."""
-    groups, channels, kh, kw, _ = w.weight.shape
-    words = -(-w.weight.shape[4] // 4)
-    pixel_bytes = words * dot.pixel_bytes
+    groups, channels, kh, kw, inputs = w.weight.shape
+    words = -(-inputs // 4)
+    gathered = gathers(w, isa)
+    element = S8 if gathered else dot.element
+    pixel_bytes = words * BYTES_PER_WORD[element]
     block_h, block_w = _block(w, pixel_bytes)
     pixels = block_h * block_w
     tile = tile or tile_for(isa, dot, channels, pixels)
@@ -75,11 +90,13 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
     pitch = columns * pixel_bytes
     region = ((block_h - 1) * w.stride[0] + reach[0]) * pitch
 
-    units = np.zeros((groups, channels, kh, kw, words * 4), np.int8)
-    units[..., : w.weight.shape[4]] = w.weight
-    by_unit = units.reshape(groups, channels, kh * kw * words, 4)
+    taps = w.weight.reshape(groups, channels, 1, -1) if gathered else w.weight
+    taps = np.pad(taps, [(0, 0)] * (taps.ndim - 1) + [(0, -taps.shape[-1] % 4)])
+    by_unit = taps.reshape(groups, channels, -1, 4)
     weight = np.concatenate([lay_out(dot, part, isa.lanes, tile.vectors) for part in by_unit])
-    if w.dilation[1] == 1:  # the taps of a row are neighbours
+    if gathered:
+        runs = [0]
+    elif w.dilation[1] == 1:  # the taps of a row are neighbours
         runs = [i * w.dilation[0] * pitch for i in range(kh)]
     else:
         runs = [
@@ -95,12 +112,19 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
     total = max(pixels, tile.rows)
     at_outs, at_spills, at_bytes = 8 * total, 16 * total, 24 * total
     at_pixels = -(-(at_bytes + total * panel) // 64) * 64
+    at_taps, tap_row, tap_pixel = at_pixels, w.stride[0] * pitch, w.stride[1] * pixel_bytes
+    if gathered:
+        at_taps, tap_pixel = at_pixels + region + SLACK, by_unit.shape[2] * dot.pixel_bytes
+        tap_row = block_w * tap_pixel
     args = Arguments()
     block = args.block(
         kernel.GEMM,
         {"out": "out"},
-        pack=native.address(pack, kind=w.x.kind, element=dot.element, lanes=isa.lanes, fixed=0),
+        pack=native.address(pack, kind=w.x.kind, element=element, lanes=isa.lanes, fixed=0),
         pack_args=args.address(pack_block(args, w.x, w.in_zp, w.up)),
+        gather=native.address(gather, element=dot.element, lines=kh, taps=kw, words=words, channels=inputs)
+        if gathered
+        else 0,
         unpack=native.address(unpack, kind=w.out.kind, fixed=0),
         unpack_args=args.address(unpack_block(args, w.out)),
         weight=args.address(weight),
@@ -125,8 +149,10 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
         in_words=words,
         pixel_bytes=pixel_bytes,
         pitch=pitch,
+        tap_row=tap_row,
+        tap_pixel=tap_pixel,
         run_count=len(runs),
-        run_units=words * (kw if w.dilation[1] == 1 else 1),
+        run_units=by_unit.shape[2] // len(runs),
         out_words=-(-channels // 4),
         direct=int(w.out.kind == ROWS),
         out_image=w.out.image_stride,
@@ -136,6 +162,7 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
         at_spills=at_spills,
         at_bytes=at_bytes,
         at_pixels=at_pixels,
+        at_taps=at_taps,
         **w.shared_fields(),
     )
     return Job(
@@ -151,7 +178,7 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
         ),
         block=block,
         tasks=blocks * groups * per_group,
-        scratch=at_pixels + region,
+        scratch=at_taps + block_h * tap_row + SLACK if gathered else at_pixels + region,
         slots=tuple(args.slots),
         keep=tuple(args.keep),
     )
