@@ -21,7 +21,7 @@ from refsim.cpu import arena
 from refsim.cpu.arena import Span
 from refsim.cpu.crew import Program
 from refsim.cpu.job import Job
-from refsim.cpu.lower import elementwise, pool
+from refsim.cpu.lower import elementwise, pool, tables
 from refsim.cpu.routes import MODEL, Choice, choose
 from refsim.cpu.target import cpu
 from refsim.errors import ShapeError
@@ -361,13 +361,12 @@ def _join(chain: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
 
 def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
     """The route of an operation on elements, and its jobs; none if there is no kernel."""
-    for route, refuses, make in (
-        ("flat", elementwise.flat_refuses, elementwise.flat),
-        ("rows", elementwise.rows_refuses, elementwise.rows),
-    ):
-        if refuses(e) is None:
-            return route, (make(e, cpu().isa),)
-    return MODEL, ()
+    if elementwise.refuses(e):
+        return MODEL, ()
+    found, isa = tables.find(e, cpu().isa), cpu().isa
+    if not isinstance(found, str):
+        return "tables", (elementwise.lower(found, isa),)
+    return "rows" if elementwise.flat_refuses(e) else "flat", (elementwise.lower(e, isa),)
 
 
 def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:

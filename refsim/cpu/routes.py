@@ -12,7 +12,7 @@ from functools import cached_property
 
 from refsim.cpu.job import Job
 from refsim.cpu.kernels.dot import DPBUSD, MADDWD, MADDWD8
-from refsim.cpu.lower import depthwise, elementwise, gemm, quantize, repack, winograd
+from refsim.cpu.lower import depthwise, elementwise, gemm, quantize, repack, tables, winograd
 from refsim.cpu.lower.elementwise import Elementwise
 from refsim.cpu.lower.window import WINDOW_OPS, Window, window
 from refsim.cpu.target import Isa, cpu
@@ -40,6 +40,10 @@ class Facts:
     @cached_property
     def elementwise(self) -> Elementwise:
         return elementwise.describe(self.call)
+
+    @cached_property
+    def tables(self) -> Elementwise | str:
+        return elementwise.refuses(self.elementwise) or tables.find(self.elementwise, self.isa)
 
     @property
     def out_pixels(self) -> int:
@@ -97,6 +101,11 @@ def _winograd(m: int) -> tuple[Callable[[Facts], str | None], Callable[[Facts], 
     return refuses, lambda f: (winograd.lower(f.call.op.name, f.window, f.isa, f.threads, m),)
 
 
+def _by_tables(facts: Facts) -> tuple[Job, ...]:
+    assert not isinstance(facts.tables, str)
+    return (elementwise.lower(facts.tables, facts.isa),)
+
+
 def _always(facts: Facts) -> str | None:
     return None
 
@@ -115,6 +124,12 @@ RULES: tuple[Rule, ...] = (
     Rule("winograd2", WINDOW_OPS, *_winograd(2)),
     Rule("gemv", WINDOW_OPS, lambda f: None if f.out_pixels == 1 else "more than one output pixel", _gemv),
     Rule("gemm", WINDOW_OPS, _always, _gemm),
+    Rule(
+        "tables",
+        frozenset({"q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"}),
+        lambda facts: facts.tables if isinstance(facts.tables, str) else None,
+        _by_tables,
+    ),
     Rule(
         "flat",
         _PER_ELEMENT,

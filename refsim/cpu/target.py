@@ -19,8 +19,8 @@ class Isa:
     ``lanes``: 32-bit lanes of a vector. ``macs8``, ``macs16``: products that a kernel adds in a cycle, of bytes and of
     16-bit integers; measured, for estimates. ``registers``: vector registers. ``dpbusd``: four unsigned by signed byte
     products added into each lane in one instruction. ``maddubs``: pairs of them, added with saturation to 16 bits.
-    ``packs``: two vectors narrowed to one with saturation, inside pieces of 128 bits.
-    ``needs``: the features that must all be present.
+    ``packs``: two vectors narrowed to one with saturation, inside pieces of 128 bits. ``lookup``: 64 bytes looked up
+    among 128 in one instruction. ``needs``: the features that must all be present.
     """
 
     name: str
@@ -32,21 +32,26 @@ class Isa:
     dpbusd: bool = False
     maddubs: bool = False
     packs: bool = False
+    lookup: bool = False
 
+
+_AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
 
 #: First row whose features are all there. Without any feature, portable code in 128-bit vectors.
 ISAS = (
     Isa(
-        "avx512vnni",
+        "avx512vbmi",
         16,
         32,
         96,
         54,
-        ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"),
+        (*_AVX512, "avx512vnni", "avx512vbmi"),
         dpbusd=True,
         packs=True,
+        lookup=True,
     ),
-    Isa("avx512", 16, 32, 27, 27, ("avx512f", "avx512bw", "avx512vl", "avx512dq"), packs=True),
+    Isa("avx512vnni", 16, 32, 96, 54, (*_AVX512, "avx512vnni"), dpbusd=True, packs=True),
+    Isa("avx512", 16, 32, 27, 27, _AVX512, packs=True),
     Isa("avxvnni", 8, 16, 50, 27, ("avx2", "avxvnni"), dpbusd=True, packs=True),
     Isa("avx2", 8, 16, 20, 20, ("avx2",), maddubs=True, packs=True),
     Isa("neon", 4, 32, 8, 8, ("neon",)),
@@ -82,11 +87,13 @@ def _cpu(name: str, features: str) -> Cpu:
 
 
 _AVX2 = frozenset({"avx", "avx2"})
-_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
 
 #: Features of processors that NUMBA_CPU_NAME may name without listing them.
 _IMPLIED = {
     **dict.fromkeys(("haswell", "broadwell", "skylake", "znver1", "znver2", "znver3", "x86-64-v3"), _AVX2),
-    **dict.fromkeys(("skylake-avx512", "x86-64-v4"), _AVX512),
-    **dict.fromkeys(("cascadelake", "icelake-server", "sapphirerapids", "znver4"), _AVX512 | {"avx512vnni"}),
+    **dict.fromkeys(("skylake-avx512", "x86-64-v4"), _AVX2.union(_AVX512)),
+    "cascadelake": _AVX2.union(_AVX512, {"avx512vnni"}),
+    **dict.fromkeys(
+        ("icelake-server", "sapphirerapids", "znver4"), _AVX2.union(_AVX512, {"avx512vnni", "avx512vbmi"})
+    ),
 }

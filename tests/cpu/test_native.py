@@ -75,6 +75,8 @@ def test_several_processes_may_compile_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "features", "isa"),
     [
+        ("icelake-server", "", "avx512vbmi"),
+        ("znver4", "-avx512vbmi", "avx512vnni"),
         ("cascadelake", "", "avx512vnni"),
         ("skylake-avx512", "", "avx512"),
         ("znver3", "", "avx2"),

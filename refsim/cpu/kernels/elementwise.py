@@ -13,13 +13,16 @@ from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
 from refsim.cpu.kernels.cells import TRANSPOSE4
 from refsim.cpu.kernels.epilogue import Requant
 from refsim.cpu.kernels.pack import for_words
+from refsim.cpu.kernels.tables import PAIRS, TABLE, VECTOR_BYTES, lookup
 
 #: What is done with the elements of the inputs. `ADD_SCALED` multiplies the second one by alpha, `BOUNDED` clamps
-#: real values to [least, most] between the two quantizations.
+#: real values to [least, most] between the two quantizations; `TABLE` and `PAIRS` look the result up (tables.py).
 ADD, ADD_SCALED, RESCALE, BOUNDED, COPY = "add", "add_scaled", "rescale", "bounded", "copy"
-INPUTS = {ADD: 2, ADD_SCALED: 2, RESCALE: 1, BOUNDED: 1, COPY: 1}
+INPUTS = {ADD: 2, ADD_SCALED: 2, RESCALE: 1, BOUNDED: 1, COPY: 1, TABLE: 1, **dict.fromkeys(PAIRS, 2)}
 
-_VALUES = ("a_scale", "a_zp", "b_scale", "b_zp", "alpha", "least", "most", "inv", "low", "high", "zp")
+_VALUES = (
+    "a_scale", "a_zp", "b_scale", "b_zp", "alpha", "least", "most", "inv", "low", "high", "zp", "tables",
+)  # fmt: skip
 FLAT = Fields("a", "b", "out", "words", "words_per_task", *_VALUES)
 #: `rows_per_task` rows of an image make a task; `mask` is for the last channel word, `at_b` a place in scratch.
 #: Sizes are those of the (first) input; `out_words` is of the output.
@@ -37,6 +40,8 @@ def real(a: Loaded, which: str, q: Value) -> Value:
 
 def operation(fn: Function, a: Loaded, op: str, clamp: str) -> Callable[..., Value] | None:
     """A function of one or two vectors of bytes; None if they stay as they are."""
+    if op == TABLE or op in PAIRS:
+        return lookup(fn, a, op)
 
     def compute(first: Value, second: Value | None = None) -> Value:
         t = real(a, "a", first)
@@ -60,14 +65,16 @@ def _over(
     to: Value,
     first: Value | int,
     last: Value,
+    op: str,
     lanes: int,
 ) -> None:
     """Compute the words from first to last (excluded)."""
+    # a vector of 32-bit lanes takes `lanes` bytes: a quarter as many words
+    at_once = VECTOR_BYTES if op == TABLE or op in PAIRS else lanes
 
     def move(i: Value, width: int) -> None:
         at = i * 4
-        # a vector of 32-bit lanes takes `lanes` bytes: a quarter as many words
-        step = min(lanes, 4 * width)
+        step = min(at_once, 4 * width)
         for part in range(0, 4 * width, step):
             read = [fn.load(source + at + part, vec(I8, step)) for source in inputs]
             fn.store(compute(*read), to + at + part)
@@ -92,7 +99,7 @@ def flat(module: Module, name: str, *, op: str, lanes: int, clamp: str) -> None:
             return
         compute = operation(fn, a, op, clamp)
         assert compute is not None
-        _over(fn, compute, inputs, a.pointer("out"), first, last, lanes)
+        _over(fn, compute, inputs, a.pointer("out"), first, last, op, lanes)
 
 
 def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, shuffle: bool) -> None:
@@ -115,7 +122,7 @@ def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, shuffle:
                     image, row0, height, zero, a.width, zero, a.words, buffer, a.width * a.words * 4,
                 )  # fmt: skip
             if compute is not None:
-                _over(fn, compute, buffers, scratch, 0, pixels * a.words, lanes)
+                _over(fn, compute, buffers, scratch, 0, pixels * a.words, op, lanes)
 
             def write(first: Value, count: Value, width: Value, source: Value) -> None:
                 _mask_last_word(fn, a, source, count * width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -31,7 +31,7 @@ Fields = dict[str, float | np.floating | int]
 class Elementwise:
     """What is done with each element: kernel operation, clamp, parameters; descriptions by buffer name.
 
-    ``shuffle``: channels become 2x2 pixels. ``copied``: padding moves along.
+    ``shuffle``: channels become 2x2 pixels. ``copied``: padding moves along. ``tables``: for operations that have them.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Elementwise:
     values: Fields
     shuffle: bool = False
     copied: bool = False
+    tables: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
 
     @property
     def has_padding(self) -> bool:
@@ -95,6 +96,16 @@ def bounded(x: Call, bounds: tuple[float, float] | None, out: Call) -> Elementwi
     return Elementwise(name, x.descs, out.out, op, clamp, own)
 
 
+def refuses(e: Elementwise) -> str | None:
+    """Why an operation has no kernel."""
+    return flat_refuses(e) and rows_refuses(e)
+
+
+def lower(e: Elementwise, isa: Isa) -> Job:
+    """One job, over whole buffers if that can be."""
+    return rows(e, isa) if flat_refuses(e) else flat(e, isa)
+
+
 def flat_refuses(e: Elementwise) -> str | None:
     """Why an operation cannot run over its buffers from end to end."""
     layouts = {d.layout for d in e.inputs.values()} | {e.out.layout}
@@ -117,6 +128,7 @@ def flat(e: Elementwise, isa: Isa) -> Job:
         words=words,
         words_per_task=WORDS_PER_TASK,
         **({} if "b" in buffers else {"b": 0}),
+        tables=args.address(e.tables),
         **e.values,
     )
     return Job(
@@ -172,6 +184,7 @@ def rows(e: Elementwise, isa: Isa) -> Job:
         mask=(1 << (8 * (4 - spare))) - 1 if spare else -1,
         at_b=size,
         at_out=2 * size,
+        tables=args.address(e.tables),
         **e.values,
     )
     return Job(
