@@ -119,6 +119,18 @@ def together(jobs: Sequence[Job]) -> Job:
     )
 
 
+def ends(costs: Sequence[float], threads: int) -> float:
+    """When the last of some threads ends that claim tasks of these costs as `runner` lets them."""
+    free = [0.0] * threads
+    low, high = 0, len(costs)
+    while low < high:
+        thread = free.index(min(free))
+        from_end = thread % 2
+        high, low = high - from_end, low + 1 - from_end
+        free[thread] += costs[high if from_end else low - 1]
+    return max(free)
+
+
 # --- the runner ------------------------------------------------------------------------------------------
 
 #: Words of one job in the runner's table: kernel, argument block, tasks.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.cpu import native
-from refsim.cpu.job import Arguments, Job, together
+from refsim.cpu.job import Arguments, Job, ends, together
 from refsim.cpu.kernels import depthwise as kernel
 from refsim.cpu.kernels.depthwise import parities, pixels_together, taps_of_unit, units_for
 from refsim.cpu.kernels.dot import DPBUSD, MADDWD, Dot
@@ -22,8 +22,8 @@ from refsim.op import Call
 
 #: A task's region of an input that has to be packed: about this much, so that it stays in near caches.
 REGION_BYTES = 48 * 1024
-#: Tasks that each thread should find.
-TASKS_PER_THREAD = 3
+#: Cycles, for estimates: of a vector besides its products, of making a unit of four vectors, of a task.
+VECTOR, UNIT, TASK = 3.0, 14.0, 800.0
 #: Vectors of weights that the kernel is written out for.
 MAX_VECTORS = 64
 
@@ -87,28 +87,42 @@ def lower(call: Call, isa: Isa, threads: int) -> Job:
     w = window(call)
     dot = DPBUSD if isa.dpbusd else MADDWD
     found = list(groups(w.out.channels, isa))
-    # rows are shared out where there are too few groups for the threads
-    wanted = TASKS_PER_THREAD * threads if threads > 1 else 1
-    row_blocks = -(-wanted // (w.out.images * sum(g.count for g in found)))
-    return together([_part(call.op.name, w, isa, dot, g, row_blocks) for g in found])
+    rows = _rows(w, isa, dot, found, threads)
+    return together([_part(call.op.name, w, isa, dot, g, rows) for g in found])
 
 
-def _part(name: str, w: Window, isa: Isa, dot: Dot, part: Groups, row_blocks: int) -> Job:
+def _rows(w: Window, isa: Isa, dot: Dot, found: list[Groups], threads: int) -> int:
+    """Output rows of a task, so that threads end soonest; tasks make the units of rows that they share again."""
+    if threads == 1:
+        return w.out.rows
+    products = w.kernel[0] * units_for(dot, w.reach[1], 0)
+
+    def cycles(rows: int) -> float:
+        made = (rows - 1) * w.stride[0] + w.reach[0]
+        whole = rows * w.out.pixels * VECTORS * (products + VECTOR) + made * w.x.pixels / 2 * UNIT
+        blocks = w.out.images * -(-w.out.rows // rows)
+        # half as wide takes half as long; a quarter as wide does not take less
+        each = [(TASK + whole * max(0.5, g.lanes / isa.lanes), g.count * blocks) for g in found]
+        return ends([cost for cost, count in each for _ in range(count)], threads)
+
+    return min((-(-w.out.rows // n) for n in range(1, min(w.out.rows, 8 * threads) + 1)), key=cycles)
+
+
+def _part(name: str, w: Window, isa: Isa, dot: Dot, part: Groups, block_h: int) -> Job:
     """The job of some groups of channels."""
     lanes, channels = part.lanes, w.out.channels
     words = min(lanes, channels // 4)
     pixel_bytes = 4 * words
     reach, (stride_h, stride_w) = w.reach, w.stride
-    together = pixels_together(dot, w.kernel[0], reach[1], stride_w)
+    at_once = pixels_together(dot, w.kernel[0], reach[1], stride_w)
     # the last pixels that are computed together may lie beyond the row
-    last = -(-w.out.pixels // together) * together - 1
+    last = -(-w.out.pixels // at_once) * at_once - 1
     units = (
         last * stride_w // 2
         + max(units_for(dot, reach[1], p) for p in parities(stride_w)) * taps_of_unit(dot) // 2
     )
     columns = (w.out.pixels - 1) * stride_w + reach[1]
     direct_in, direct_out = (side.kind == ROWS for side in (w.x, w.out))
-    block_h = -(-w.out.rows // min(w.out.rows, row_blocks))
     if not direct_in:
         fitting = (REGION_BYTES // (columns * pixel_bytes) - reach[0]) // stride_h + 1
         block_h = max(1, min(block_h, fitting))

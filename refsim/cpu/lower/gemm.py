@@ -73,6 +73,37 @@ def gathers(w: Window, isa: Isa) -> bool:
     return saved * -(-channels // isa.lanes) >= GATHER_PRODUCTS * kh
 
 
+#: Cycles, for estimates: to pack a channel word of a pixel, and besides of a pixel, a panel and a task.
+PACK_WORD, PIXEL, PANEL, TASK = 0.3, 6.0, 60.0, 400.0
+
+
+def _shares(w: Window, tile: Tile, panels: int, block: tuple[int, int], threads: int) -> tuple[int, int]:
+    """Rows of a block, and parts that a group's panels are in, so that several threads end soonest.
+
+    Every part packs the block's input again; smaller blocks repeat the rows that windows share.
+    """
+    high, width = block
+    if threads == 1:
+        return high, 1
+    groups, _, kh, kw, _ = w.weight.shape
+    words = -(-w.weight.shape[4] // 4)
+    column_blocks = -(-w.out.pixels // width)
+    columns = (width - 1) * w.stride[1] + w.reach[1]
+
+    def cycles(rows: int, parts: int) -> float:
+        tasks = w.out.images * column_blocks * -(-w.out.rows // rows) * groups * parts
+        packed = ((rows - 1) * w.stride[0] + w.reach[0]) * columns * words
+        tiles = -(-rows * width // tile.rows)
+        steps = tiles * max(tile.rows * tile.vectors, 5) * kh * kw * words
+        each = TASK + rows * width * PIXEL + packed * PACK_WORD + -(-panels // parts) * (PANEL + steps)
+        return -(-tasks // threads) * each
+
+    choices = [
+        (rows, parts) for rows in range(high, 0, -1) for parts in range(1, min(panels, 4 * threads) + 1)
+    ]
+    return min(choices, key=lambda choice: cycles(*choice))
+
+
 def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | None = None) -> Job:
     """The job that computes a window."""
     groups, channels, kh, kw, inputs = w.weight.shape
@@ -81,10 +112,11 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
     element = S8 if gathered else dot.element
     pixel_bytes = words * BYTES_PER_WORD[element]
     block_h, block_w = _block(w, pixel_bytes)
-    pixels = block_h * block_w
-    tile = tile or tile_for(isa, dot, channels, pixels)
+    tile = tile or tile_for(isa, dot, channels, block_h * block_w)
     panel = isa.lanes * tile.vectors
     panels = -(-channels // panel)
+    block_h, per_group = _shares(w, tile, panels, (block_h, block_w), threads)
+    pixels = block_h * block_w
     reach = w.reach
     columns = (block_w - 1) * w.stride[1] + reach[1]
     pitch = columns * pixel_bytes
@@ -106,8 +138,6 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
 
     row_blocks, column_blocks = -(-w.out.rows // block_h), -(-w.out.pixels // block_w)
     blocks = w.out.images * row_blocks * column_blocks
-    wanted = -(-3 * threads // (blocks * groups)) if threads > 1 and blocks * groups < 3 * threads else 1
-    per_group = max(1, min(panels, wanted))
 
     total = max(pixels, tile.rows)
     at_outs, at_spills, at_bytes = 8 * total, 16 * total, 24 * total

@@ -1,0 +1,105 @@
+"""Pieces that several kernels share: narrowing, jobs of several kernels, shares of several threads."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refsim.cpu import native
+from refsim.cpu.crew import Program
+from refsim.cpu.ir import I32, PTR, Module, Value, vec
+from refsim.cpu.job import Arguments, Job, ends, together
+from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields
+from refsim.cpu.kernels.squeeze import VECTORS, order, squeeze
+from refsim.cpu.lower.depthwise import groups
+from refsim.cpu.target import ISAS, cpu
+
+WIDEST = cpu().isa
+
+
+def narrow(module: Module, name: str, *, lanes: int, packs: bool) -> None:
+    """Four vectors of integers to bytes."""
+    with module.function(name, (PTR, PTR)) as fn:
+        source, to = fn.params
+        vectors = [fn.load(source + 4 * lanes * v, vec(I32, lanes)) for v in range(VECTORS)]
+        fn.store(squeeze(fn, vectors, packs), to)
+
+
+@pytest.mark.parametrize("packs", [False, True] if WIDEST.packs else [False])
+@pytest.mark.parametrize("lanes", [n for n in (4, 8, 16) if n <= WIDEST.lanes])
+def test_narrowing_saturates_and_puts_every_lane_in_its_place(lanes: int, packs: bool) -> None:
+    rng = np.random.default_rng(lanes)
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+        native.address(narrow, lanes=lanes, packs=packs)
+    )
+    edges = [-(2**31), -40000, -32769, -129, -128, 0, 127, 128, 32768, 40000, 2**31 - 1]
+    for source in (rng.integers(-300, 300, (VECTORS, lanes)), rng.choice(edges, (VECTORS, lanes))):
+        given_, made = source.astype(np.int32), np.zeros(VECTORS * lanes, np.int8)
+        run(given_.ctypes.data, made.ctypes.data)
+        want = np.zeros_like(made)
+        want[order(lanes)] = np.clip(source, -128, 127)
+        assert np.array_equal(made, want)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@given(st.integers(1, 300).map(lambda words: 4 * words))
+def test_groups_cover_all_channels_and_end_at_the_last(isa, channels: int) -> None:  # type: ignore[no-untyped-def]
+    found = [(g, g.channels(channels)) for g in groups(channels, isa)]
+    covered = np.concatenate([lanes.reshape(-1) for _, lanes in found])
+    assert set(covered.tolist()) == set(range(channels))
+    assert all(g.lanes in (4, 8, 16) and g.lanes <= isa.lanes for g, _ in found)
+    # each group's channels are neighbours: but for tensors smaller than the narrowest group
+    for g, lanes in found:
+        for group in lanes:
+            first = int(group.min())
+            size = min(VECTORS * g.lanes, channels)
+            assert np.array_equal(np.unique(group), np.arange(first, first + size))
+
+
+_MARK = Fields("at", "number")
+
+
+def mark(module: Module, name: str) -> None:
+    """Each task adds the job's number to a word of its own."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _ = fn.params
+        a = _MARK.read(fn, block)
+
+        def task(t: Value) -> None:
+            place = a.pointer("at") + t * 4
+            fn.store(fn.load(place, I32) + a.i32("number"), place)
+
+        fn.loop(end, task, start=begin)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("counts", [(1,), (3, 1), (1, 7, 2), (0, 5)])
+def test_parts_of_a_job_run_each_task_once(counts: Sequence[int], threads: int) -> None:
+    memory = [np.zeros(count + 1, np.int32) for count in counts]
+    jobs = []
+    for number, (count, words) in enumerate(zip(counts, memory, strict=True), 1):
+        args = Arguments()
+        block = args.block(_MARK, {}, at=words.ctypes.data, number=number)
+        jobs.append(Job("mark", native.address(mark), block, count, 8 * number, (), tuple(args.keep)))
+    joined = together(jobs)
+    assert joined.tasks == sum(counts)
+    assert joined.scratch == 8 * len(counts)
+    assert joined.variant == " + ".join(["mark"] * len(counts))
+    Program([joined], threads).run()
+    for number, (count, words) in enumerate(zip(counts, memory, strict=True), 1):
+        assert words.tolist() == [number] * count + [0]
+
+
+def test_a_share_ends_with_its_last_thread() -> None:
+    assert ends([5.0], 4) == 5.0
+    assert ends([1.0] * 8, 2) == 4.0
+    assert ends([1.0] * 7, 2) == 4.0
+    # the second thread begins with the last task
+    assert ends([2.0, 2.0, 3.0], 2) == 4.0
+    assert ends([3.0, 1.0, 1.0, 1.0], 2) == 3.0
+    assert ends([], 2) == 0.0
