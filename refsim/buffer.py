@@ -14,6 +14,7 @@ from refsim.layout import C, H, Layout, N, W
 from refsim.tensor import TensorDesc
 
 GUARD_WORDS = 16
+ALIGN = 64  # a line of memory, and as many bytes as the guard words
 GUARD = np.int32(0x5A3C_C3A5)
 
 
@@ -85,14 +86,17 @@ def byte_kinds(desc: TensorDesc) -> np.ndarray:
 class PackedBuffer:
     """A buffer of 32-bit words that holds one tensor.
 
-    ``words`` (int32) is the buffer itself; ``raw`` (uint8) and ``data`` (int8 or float32) view the same
-    memory. `GUARD_WORDS` words stand before and behind it (``memory`` is all of it), and `check_guards` tells
-    whether they still do.
+    ``words`` (int32) is the buffer itself, at a multiple of `ALIGN` bytes; ``raw`` (uint8) and ``data`` (int8 or
+    float32) view the same memory. `GUARD_WORDS` words stand before and behind it (``memory`` is all of it), and
+    `check_guards` tells whether they still do.
     """
 
     def __init__(self, desc: TensorDesc) -> None:
         self.desc = desc
-        self.memory = np.zeros(desc.words + 2 * GUARD_WORDS, np.int32)
+        count = desc.words + 2 * GUARD_WORDS
+        block = np.zeros(count + ALIGN // 4, np.int32)
+        first = -block.ctypes.data % ALIGN // 4
+        self.memory = block[first : first + count]
         self.memory[:GUARD_WORDS] = GUARD
         self.memory[-GUARD_WORDS:] = GUARD
         self.words = self.memory[GUARD_WORDS:-GUARD_WORDS]

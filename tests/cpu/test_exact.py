@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wide import check, wide
+from wide import check, repacks, wide
 
 from refsim import upstream
 from refsim.buffer import PackedBuffer
@@ -42,6 +42,11 @@ FAST = (
     "q8ta_conv2d", "q8ta_conv2d_pw", "q8ta_linear", "q8ta_linear_gemv", "q8ta_conv2d_transposed",
     "q8ta_add", "q8ta_relu", "q8ta_clone", "q8ta_conv2d_dw",
 )  # fmt: skip
+#: Shapes of whole tiles of 64 columns or channels, of narrower ones, and of what is left beside them
+REPACKED = [
+    (2, 64, 8, 64), (1, 67, 5, 113), (1, 128, 3, 80), (1, 3, 9, 72), (1, 48, 12, 40), (1, 33, 1, 21), (2, 4, 30, 7),
+    (1, 132, 4, 16),
+]  # fmt: skip
 RECORDINGS = sorted((ROOT / "golden" / "upstream").glob("*.zip"))
 
 
@@ -76,6 +81,12 @@ def test_random(name: str, threads: int) -> None:
         check(wide(name, seed) if number % 4 == 0 else OPS[name].sample(Draw(seed)), EXECUTORS[threads])
 
 
+@pytest.mark.parametrize("shape", REPACKED, ids=str)
+def test_repacks(shape: tuple[int, ...]) -> None:
+    for number, case in enumerate(repacks(shape)):
+        check(case, EXECUTORS[1 + number % 3])
+
+
 def test_other_profiles_take_the_model() -> None:
     for profile in ("nvidia", "lavapipe"):
         prepared = Prepared(bind(OPS["q8ta_conv2d_pw"].sample(Draw(1)), Target(PROFILES[profile])).call)
@@ -87,10 +98,11 @@ def test_other_processors(cpu: str) -> None:
     """Code for a lesser processor than the host's writes the same bytes (in a process of its own)."""
     code = (
         "import sys; sys.path.insert(0, 'tests/cpu')\n"
-        "from wide import check, wide, OPS, Draw; from refsim.cpu import FastExecutor\n"
+        "from wide import check, repacks, wide, OPS, Draw; from refsim.cpu import FastExecutor\n"
         "executor = FastExecutor(2)\n"
         f"for name in OPS:\n  for seed in range({max(3, RANDOM // 5)}):\n"
         "    check(wide(name, seed), executor); check(OPS[name].sample(Draw(seed)), executor)\n"
+        f"for shape in {REPACKED[:4]}:\n  for case in repacks(shape): check(case, executor)\n"
     )
     env = {**os.environ, "NUMBA_CPU_NAME": cpu, "PYTHONPATH": str(ROOT)}
     env.pop("NUMBA_CPU_FEATURES", None)

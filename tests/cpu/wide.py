@@ -6,7 +6,9 @@ python tests/cpu/wide.py OP SEED [THREADS]   checks one of them.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from refsim.case import bind
 from refsim.cpu import FastExecutor, ModelExecutor
 from refsim.draw import Draw
 from refsim.executor import Prepared
+from refsim.layout import INT8_LAYOUTS
 from refsim.op import OPS, Case, Target
 from refsim.qmath import CANONICAL
 
@@ -61,6 +64,15 @@ def grown(name: str, case: Case, shape: tuple[int, ...], draw: Draw) -> tuple[in
         return (shape[0], draw.integer(1, 12) * r * r, draw.integer(1, 20), draw.integer(1, 40))
     limits = ([1] * 4 + [2, 40, 20, 40])[-len(shape) :]
     return tuple(draw.integer(1, limit) for limit in limits)
+
+
+def repacks(shape: tuple[int, ...]) -> Iterator[Case]:
+    """Every int8 layout from and to every other one, and NCHW bytes."""
+    layouts = [str(layout) for layout in INT8_LAYOUTS]
+    for a in layouts:
+        yield Case("nchw_to_int8x4", {"shape": shape}, {"x": ((prod(shape),), "4W")}, a)
+        yield Case("int8x4_to_nchw", {}, {"x": (shape, a)}, "4W")
+        yield from (Case("q8ta_clone", {}, {"x": (shape, a)}, b) for b in layouts if b != a)
 
 
 def check(case: Case, executor: FastExecutor, target: Target | None = None, poison: int = 1) -> str:

@@ -83,16 +83,10 @@ def store(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word:
         fn.store(piece, a)
 
 
-def store_inside(
-    fn: Function, side: Side, cells: Value, row: Value, quad: Value, word: Value, pad: Value | None
-) -> None:
-    """Only the words inside the tensor; in blocks, `pad` (a word) for pixels beyond the width, None leaves those."""
+def store_inside(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word: Value) -> None:
+    """Only the words inside the tensor."""
     at = _addresses(side, row, quad, word)
     pixels, words = side.width - quad * 4, side.words - word
-    if side.kind == BLOCKS and pad is not None:
-        inside = fn.vector([k % 4 for k in range(16)], I32) < pixels.min(4).trunc(I32).splat(16)
-        cells = inside.select(cells, pad.splat(16))
-        pixels = fn.i64(4)
     ordered = cells.shuffle(TRANSPOSE4) if side.kind == ROWS else cells
     across, along = (pixels, words) if side.kind == ROWS else (words, pixels)
     for j, piece in enumerate(quarters(ordered)):

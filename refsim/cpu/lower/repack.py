@@ -8,11 +8,16 @@ import numpy as np
 
 from refsim.cpu import native
 from refsim.cpu.job import Arguments, Job
-from refsim.cpu.kernels import repack as kernel
-from refsim.cpu.view import ROWS, View, view
+from refsim.cpu.kernels import cross as kernel
+from refsim.cpu.kernels import repack
+from refsim.cpu.target import cpu
+from refsim.cpu.view import BLOCKS, PLANES, ROWS, View, view
 from refsim.layout import C, W
 from refsim.op import Call
 from refsim.tensor import TensorDesc
+
+#: Units of a task of `cross`.
+TASK_UNITS = 64
 
 
 @dataclass(frozen=True)
@@ -45,37 +50,66 @@ def cross(
     call_name: str, packed: TensorDesc, other: Columns, source: str, to_columns: bool, fill: int = 0
 ) -> Job:
     """The job between a tensor that packs channels and the other side; ``source`` is the input buffer's name."""
-    side = view(packed)
     assert packed.layout.inner == C
+    side = view(packed)
+    kind, height, width = side.kind, side.rows, side.pixels
+    if side.words == 1 and (kind == ROWS or width % 4 == 0):
+        kind = PLANES  # the same bytes
+    if (
+        not other.blocked
+        and other.row == other.row_bytes == width
+        and 4 * side.row_stride == width * side.quad_stride
+    ):
+        height, width = 1, height * width  # rows follow each other on both sides
+    rows, columns = kernel.UNIT[other.blocked]
+    groups, units = -(-height // rows), -(-width // columns)
+    task_groups, task_units = max(1, TASK_UNITS // units), min(units, TASK_UNITS)
     args = Arguments()
-    rows = 4 if other.blocked else 1
     c_buffer, w_buffer = (source, "out") if to_columns else ("out", source)
     block = args.block(
         kernel.CROSS,
         {"c_side": c_buffer, "w_side": w_buffer},
         c_image=side.image_stride,
-        c_row=side.row_stride,
-        c_quad=side.quad_stride,
+        c_group=side.row_stride * rows,
+        c_unit=side.quad_stride * columns // 4,
+        c_quad=side.row_stride if other.blocked else side.quad_stride,
         c_pixel=side.pixel_stride,
         c_word=side.word_stride,
         w_image=other.image,
         w_channel=other.channel,
-        w_row=other.row,
-        w_quad=other.quad,
-        height=side.rows,
-        width=side.pixels,
+        w_group=other.row,
+        height=height,
+        width=width,
         channels=side.channels,
         words=side.words,
-        row_bytes=other.row_bytes,
+        row_bytes=other.row_bytes * side.rows if height < side.rows else other.row_bytes,
         fill=(fill & 255) * 0x01010101,
         fills=args.address(np.full(64, fill, np.int8)),
+        groups=groups,
+        units=units,
+        task_groups=task_groups,
+        task_units=task_units,
     )
+    sizes = (4, 2, 1)
+    together = next((n for n in sizes if n * columns <= width), 1)
+    parts = next((n for n in sizes if 4 * n <= side.words), 1) if kind == ROWS and not to_columns else 1
+    lanes = together if kind == PLANES else min(together, cpu().isa.lanes // 4)
+    if kind == BLOCKS:
+        lanes = next(n for n in sizes if n <= min(lanes, side.words))
     return Job(
         name=call_name,
-        kernel=native.address(kernel.cross, kind=side.kind, to_columns=to_columns, blocked=other.blocked),
+        kernel=native.address(
+            kernel.cross,
+            kind=kind,
+            to_columns=to_columns,
+            blocked=other.blocked,
+            units=together,
+            lanes=lanes,
+            parts=parts,
+        ),
         block=block,
-        tasks=side.images * -(-side.rows // (rows * kernel.CROSS_ROWS)),
-        scratch=64,
+        tasks=side.images * -(-groups // task_groups) * -(-units // task_units),
+        scratch=kernel.SCRATCH,
         slots=tuple(args.slots),
         keep=tuple(args.keep),
     )
@@ -138,7 +172,7 @@ def same(call: Call) -> Job:
         }
     spare = 4 * x.words - x.channels
     block = args.block(
-        kernel.REPACK,
+        repack.REPACK,
         {"x": "x", "out": "out"},
         **sides,
         height=x.rows,
@@ -148,7 +182,7 @@ def same(call: Call) -> Job:
     )
     return Job(
         name=call.op.name,
-        kernel=native.address(kernel.repack, source=x.kind, to=out.kind),
+        kernel=native.address(repack.repack, source=x.kind, to=out.kind),
         block=block,
         tasks=x.images * x.rows,
         scratch=0,
