@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from refsim.cpu.job import Job
-from refsim.cpu.kernels.dot import DPBUSD, MADDWD, MADDWD8
+from refsim.cpu.kernels.dot import DPBUSD, MADDUBS, MADDWD, MADDWD8
 from refsim.cpu.lower import depthwise, elementwise, gemm, quantize, repack, tables, winograd
 from refsim.cpu.lower.elementwise import Elementwise
 from refsim.cpu.lower.window import WINDOW_OPS, Window, window
@@ -91,6 +91,18 @@ def _gemm(facts: Facts) -> tuple[Job, ...]:
     return (gemm.lower(facts.call.op.name, facts.window, facts.isa, dot, facts.threads),)
 
 
+def _bytes_refused(facts: Facts) -> str | None:
+    if not facts.isa.maddubs:
+        return f"{facts.isa.name} has no such products"
+    if facts.forced:
+        return None
+    return f"{facts.isa.name} has better ones" if facts.isa.dpbusd else gemm.slower(facts.window, facts.isa)
+
+
+def _gemm_bytes(facts: Facts) -> tuple[Job, ...]:
+    return (gemm.lower(facts.call.op.name, facts.window, facts.isa, MADDUBS, facts.threads),)
+
+
 def _winograd(m: int) -> tuple[Callable[[Facts], str | None], Callable[[Facts], tuple[Job, ...]]]:
     def refuses(facts: Facts) -> str | None:
         window = facts.window
@@ -123,6 +135,7 @@ RULES: tuple[Rule, ...] = (
     Rule("winograd4", WINDOW_OPS, *_winograd(4)),
     Rule("winograd2", WINDOW_OPS, *_winograd(2)),
     Rule("gemv", WINDOW_OPS, lambda f: None if f.out_pixels == 1 else "more than one output pixel", _gemv),
+    Rule("gemm8", WINDOW_OPS, _bytes_refused, _gemm_bytes),
     Rule("gemm", WINDOW_OPS, _always, _gemm),
     Rule(
         "tables",

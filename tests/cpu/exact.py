@@ -23,6 +23,7 @@ from refsim import upstream
 from refsim.buffer import PackedBuffer
 from refsim.case import bind
 from refsim.cpu import FastExecutor, ModelExecutor, native
+from refsim.cpu.lower.window import WINDOW_OPS
 from refsim.cpu.target import cpu
 from refsim.draw import Draw
 from refsim.errors import RefsimError
@@ -82,6 +83,15 @@ def window3(op: str, number: int) -> tuple[Call, Inputs]:
     return bound.call, dict(bound.inputs)
 
 
+#: Routes that a rule takes only where they are faster, asked for: configurations, and operators that have them.
+SQUARE = frozenset({"q8ta_conv2d_general", "q8ta_conv2d_im2col"})
+FORCED = {
+    "winograd4": (window3, SQUARE),
+    "winograd2": (window3, SQUARE),
+    "gemm8": (random, WINDOW_OPS),
+}
+
+
 def compare(
     call: Call, inputs: Inputs, executors: dict[int, FastExecutor], number: int
 ) -> tuple[str, list[str]]:
@@ -126,14 +136,9 @@ def main() -> int:
     }
     counts = [int(count) for count in options.threads.split(",")]
     executors = {count: FastExecutor(count) for count in counts}
-    forced = {
-        route: {count: FastExecutor(count, {"*": route}) for count in counts}
-        for route in ("winograd4", "winograd2")
-    }
-    for route in forced:
-        sources[route] = Source(
-            lambda op: options.random if op in ("q8ta_conv2d_general", "q8ta_conv2d_im2col") else 0, window3
-        )
+    forced = {route: {count: FastExecutor(count, {"*": route}) for count in counts} for route in FORCED}
+    for route, (config, ops) in FORCED.items():
+        sources[route] = Source(lambda op, ops=ops: options.random if op in ops else 0, config)
     # the digest is of all sources that make the machine code, and of the processor
     code = f"{native.directory().name} {cpu().isa.name} threads {options.threads}"
     options.state.parent.mkdir(parents=True, exist_ok=True)

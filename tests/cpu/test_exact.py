@@ -20,6 +20,7 @@ from refsim import upstream
 from refsim.buffer import PackedBuffer
 from refsim.case import bind
 from refsim.cpu import FastExecutor, ModelExecutor
+from refsim.cpu.target import cpu
 from refsim.draw import Draw
 from refsim.errors import RefsimError
 from refsim.executor import Prepared
@@ -127,7 +128,18 @@ def test_fast_routes_are_taken() -> None:
     assert routes["model"] == 0, routes
 
 
-@pytest.mark.parametrize("route", ["winograd4", "winograd2", "gemm"])
+@pytest.mark.parametrize(
+    "route",
+    [
+        "winograd4",
+        "winograd2",
+        "gemm",
+        pytest.param(
+            "gemm8",
+            marks=pytest.mark.skipif(not cpu().isa.maddubs, reason=f"{cpu().isa.name} has no vpmaddubsw"),
+        ),
+    ],
+)
 def test_forced_routes(route: str) -> None:
     """Routes that a rule would prefer to another are exact wherever they apply."""
     executor = FastExecutor(2, {"*": route})

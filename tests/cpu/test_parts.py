@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from refsim.cpu import native
+from refsim.buffer import PackedBuffer
+from refsim.case import bind
+from refsim.cpu import FastExecutor, ModelExecutor, native
 from refsim.cpu.crew import Program
 from refsim.cpu.ir import I32, PTR, Module, Value, vec
 from refsim.cpu.job import Arguments, Job, ends, together
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields
+from refsim.cpu.kernels.dot import safe
 from refsim.cpu.kernels.squeeze import VECTORS, order, squeeze
 from refsim.cpu.lower.depthwise import groups
 from refsim.cpu.target import ISAS, cpu
+from refsim.executor import Prepared
+from refsim.op import Case
 
 WIDEST = cpu().isa
 
@@ -59,6 +66,42 @@ def test_groups_cover_all_channels_and_end_at_the_last(isa, channels: int) -> No
             first = int(group.min())
             size = min(VECTORS * g.lanes, channels)
             assert np.array_equal(np.unique(group), np.arange(first, first + size))
+
+
+@given(hnp.arrays(np.int8, st.tuples(st.integers(1, 5), st.just(4)), elements=st.integers(-128, 127)))
+def test_safe_weights_add_up_and_cannot_saturate(weight: np.ndarray) -> None:
+    first, second = safe(weight)
+    assert np.array_equal(first.astype(int) + second, weight)
+    for part in (first, second):
+        pairs = part.reshape(-1, 2).astype(int)
+        # the least and the most that unsigned bytes can make of a pair
+        assert (255 * np.minimum(pairs, 0).sum(1) >= -(2**15)).all()
+        assert (255 * np.maximum(pairs, 0).sum(1) < 2**15).all()
+    pairs = weight.reshape(-1, 2).astype(int)
+    kept = (np.maximum(pairs, 0).sum(1) <= 128) & (np.minimum(pairs, 0).sum(1) >= -128)
+    assert not second.reshape(-1, 2)[kept].any(), "weights that cannot saturate are not split"
+
+
+@pytest.mark.skipif(not WIDEST.maddubs, reason=f"{WIDEST.name} has no saturating byte products")
+@pytest.mark.parametrize("fill", [127, -128])
+def test_byte_products_at_their_limits(fill: int) -> None:
+    """All weights and all inputs at either end: every pair would saturate."""
+    params = {"in_scale": 0.01, "in_zp": 3, "out_scale": 60.0, "out_zp": -4}
+    case = Case("q8ta_linear", params, {"x": ((9, 64), "4H4W")}, "4H4W", features={"out_channels": 40})
+    bound = bind(case)
+    weight = bound.call.consts["weight"]
+    assert weight is not None
+    ends_ = np.where(np.arange(weight.size).reshape(weight.shape) % 3 == 0, -128, 127).astype(np.int8)
+    for chosen in (ends_, np.full_like(weight, fill)):
+        sums = chosen.reshape(len(chosen), -1).sum(1, dtype=np.int32)
+        consts = {**bound.call.consts, "weight": chosen, "weight_sums": sums}
+        prepared = Prepared(replace(bound.call, consts=consts))
+        for value in (127, -128):
+            x = PackedBuffer.pack(np.full((9, 64), value, np.int8), bound.call.descs["x"].layout)
+            wanted = ModelExecutor().run_prepared(prepared, {"x": x})
+            executor = FastExecutor(force={"*": "gemm8"})
+            assert executor.choose(prepared).route == "gemm8"
+            assert np.array_equal(executor.run_prepared(prepared, {"x": x}).raw, wanted.raw)
 
 
 _MARK = Fields("at", "number")

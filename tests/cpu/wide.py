@@ -55,7 +55,7 @@ def grown(name: str, case: Case, shape: tuple[int, ...], draw: Draw) -> tuple[in
         n, channels, h, w = shape
         groups = case.params.get("groups", 1)
         if name == "q8ta_conv2d_dw":
-            channels = 4 * draw.integer(1, 24)
+            channels = 4 * draw.integer(1, 40)
         elif groups == 1:
             channels = 4 * draw.integer(1, 20) if channels % 4 == 0 else draw.integer(1, 80)
         return (n, channels, h + draw.integer(0, 24), w + draw.integer(0, 40))

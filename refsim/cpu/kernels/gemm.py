@@ -12,18 +12,20 @@ from collections.abc import Sequence
 
 from refsim.cpu.ir import I64, Function, Module, Value
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
-from refsim.cpu.kernels.dot import DOTS, STEP_BYTES, Dot, accumulate, halves, weights_at
+from refsim.cpu.kernels.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
 from refsim.cpu.kernels.epilogue import CONST_ROWS, Requant
 
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
 #: `at_*` are places in scratch; `direct` tells that full panels go straight to `out` at `out_*` strides.
 #: `tap_*`: from the first tap of an output pixel to the next one's; with `gather` these are windows on their own.
+#: `again`: for every vector of channels, the first of the units that it multiplies again; where these lie; by what.
 GEMM = Fields(
     "pack", "pack_args", "gather", "unpack", "unpack_args", "weight", "consts", "runs", "out",
     "row_blocks", "column_blocks", "parts", "parts_per_group", "panels", "panel_bytes",
     "out_h", "out_w", "block_h", "block_w",
     "stride_h", "stride_w", "pad_h", "pad_w", "reach_h", "reach_w",
     "in_words", "pixel_bytes", "pitch", "tap_row", "tap_pixel", "run_count", "run_units",
+    "again", "again_units", "again_weight",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_outs", "at_spills", "at_bytes", "at_pixels", "at_taps",
     "inv", "low", "high", "zp",
@@ -95,7 +97,9 @@ def gemm(
 
                 def tile(i: Value) -> None:
                     p = (i * rows).min(count - rows).max(0)
-                    totals = _sums(fn, a, DOTS[dot], requant, vectors, rows, p, scratch, taps, weight, consts)
+                    totals = _sums(
+                        fn, a, DOTS[dot], requant, vectors, rows, p, scratch, taps, weight, consts, number
+                    )
                     for m in range(rows):
                         at = to + fn.load(places + (p + m) * 8, I64)
                         for v, total in enumerate(totals[m]):
@@ -138,8 +142,9 @@ def _sums(
     taps: Value,
     weight: Value,
     consts: Value,
+    number: Value,
 ) -> list[list[Value]]:
-    """The sums of a register tile: per pixel, per vector of channels."""
+    """The sums of a register tile: per pixel, per vector of channels of a panel."""
     base = [taps + fn.load(scratch + (p + m) * 8, I64) for m in range(rows)]
     start = [requant.first(consts, v) for v in range(vectors)]
 
@@ -150,7 +155,28 @@ def _sums(
         return [w, *(total for row in sums for total in row)]
 
     _, *totals = fn.loop(a.run_count, run, [weight, *(start * rows)])
-    return [totals[m * vectors : (m + 1) * vectors] for m in range(rows)]
+    sums = [list(totals[m * vectors : (m + 1) * vectors]) for m in range(rows)]
+    if dot is MADDUBS:
+        _again(fn, a, dot, base, number * vectors, sums)
+    return sums
+
+
+def _again(
+    fn: Function, a: Loaded, dot: Dot, base: Sequence[Value], column: Value, sums: list[list[Value]]
+) -> None:
+    """Add the second parts of weights to the sums of a panel, whose first vector of channels has that number."""
+    for v in range(len(sums[0])):
+        place = a.pointer("again") + (column + v) * 8
+
+        def step(i: Value, *totals: Value) -> list[Value]:
+            offset = fn.load(a.pointer("again_units") + i * 8, I64)
+            at = a.pointer("again_weight") + i * (dot.weight_bytes * totals[0].type.lanes)
+            made, _ = product(fn, dot, base, at, offset, fn.i64(1), [[total] for total in totals])
+            return [total for row in made for total in row]
+
+        done = fn.loop(fn.load(place + 8, I64), step, [row[v] for row in sums], start=fn.load(place, I64))
+        for row, total in zip(sums, done, strict=True):
+            row[v] = total
 
 
 def product(
@@ -168,7 +194,7 @@ def product(
     moved on.
     """
     vectors, lanes = len(start[0]), start[0][0].type.lanes
-    step_bytes = dot.weight_bytes // halves(dot) * lanes * vectors
+    step_bytes = dot.weight_bytes // dot.steps * lanes * vectors
 
     # one step of a unit at a time: two would need more registers than there are
     def step(k: Value, w: Value, *totals: Value) -> list[Value]:

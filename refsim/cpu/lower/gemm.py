@@ -9,7 +9,7 @@ import numpy as np
 from refsim.cpu import native
 from refsim.cpu.job import Arguments, Job
 from refsim.cpu.kernels import gemm as kernel
-from refsim.cpu.kernels.dot import Dot, lay_out
+from refsim.cpu.kernels.dot import MADDUBS, MADDWD, Dot, lay_out, safe
 from refsim.cpu.kernels.pack import BYTES_PER_WORD, PACK, S8, UNPACK, gather, pack, unpack
 from refsim.cpu.lower.window import Window, constant_rows, in_panels
 from refsim.cpu.target import Isa
@@ -22,6 +22,8 @@ MAX_ROWS = 12
 #: Copying a row of a window costs about as much as so many products of vectors; it reads and writes so far beyond.
 GATHER_PRODUCTS = 2
 SLACK = 128
+#: Products of bytes have to take at most so much of the instructions of 16-bit ones.
+WORTH_IT = 1.15
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,10 @@ class Tile:
 
 def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int) -> Tile:
     """The tile with the least estimated work, counting what it computes beyond the last pixel and channel."""
-    spare = 1 if dot.offset else 2  # the repeated pixel, and a product that is not yet added
 
     def cost(tile: Tile) -> float:
         steps = tile.rows * tile.vectors
-        slots = 2 if dot.offset else 3
-        cycles = max(steps / 2, 5, (steps * slots / 2 + tile.rows + tile.vectors) / 4)
+        cycles = max(steps / 2, 5, (steps * dot.slots + tile.rows + tile.vectors) / 4)
         panels = -(-channels // (isa.lanes * tile.vectors))
         return cycles * panels * -(-pixels // tile.rows)
 
@@ -47,7 +47,7 @@ def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int) -> Tile:
         Tile(rows, vectors)
         for vectors in (4, 3, 2, 1)
         for rows in range(1, MAX_ROWS + 1)
-        if rows * vectors + vectors + spare <= isa.registers
+        if rows * vectors + vectors + dot.spare <= isa.registers
     ]
     return min(fitting, key=cost)
 
@@ -104,6 +104,53 @@ def _shares(w: Window, tile: Tile, panels: int, block: tuple[int, int], threads:
     return min(choices, key=lambda choice: cycles(*choice))
 
 
+def _by_unit(w: Window, gathered: bool) -> np.ndarray:
+    """Weights by four: int8 (groups, channels, units, 4)."""
+    groups, channels, *_ = w.weight.shape
+    taps = w.weight.reshape(groups, channels, 1, -1) if gathered else w.weight
+    taps = np.pad(taps, [(0, 0)] * (taps.ndim - 1) + [(0, -taps.shape[-1] % 4)])
+    return taps.reshape(groups, channels, -1, 4)
+
+
+@dataclass(frozen=True)
+class Again:
+    """Units that vectors of channels multiply a second time, by what is left of the weights.
+
+    ``first``: of each vector, and behind the last, its first number in the others; ``units``; ``weight``: (units,
+    lanes, 4).
+    """
+
+    first: np.ndarray
+    units: np.ndarray
+    weight: np.ndarray
+
+
+def _split(by_unit: np.ndarray, dot: Dot, lanes: int, vectors: int) -> tuple[np.ndarray, Again]:
+    """Weights as a kernel takes them, and the rest that it has to take once more."""
+    if dot is not MADDUBS:
+        none = np.zeros(0, np.int64)
+        return by_unit, Again(none, none, none)
+    _, channels, units, _ = by_unit.shape
+    spare = -channels % (lanes * vectors)
+    first, rest = safe(by_unit)
+    rest = np.pad(rest, [(0, 0), (0, spare), (0, 0), (0, 0)]).reshape(-1, lanes, units, 4).swapaxes(1, 2)
+    needed = rest.any((2, 3))
+    starts = np.concatenate([[0], needed.sum(1).cumsum()])
+    return first, Again(starts, needed.nonzero()[1], np.ascontiguousarray(rest[needed]))
+
+
+def slower(w: Window, isa: Isa) -> str | None:
+    """Why products of bytes in 16 bits would not be faster than of 16-bit values, or None."""
+    tile = tile_for(isa, MADDUBS, w.weight.shape[1], BLOCK_PIXELS)
+    by_unit = _by_unit(w, gathers(w, isa))
+    again = _split(by_unit, MADDUBS, isa.lanes, tile.vectors)[1]
+    once = (len(again.first) - 1) * by_unit.shape[2]
+    instructions = once * MADDUBS.slots + len(again.units) * (MADDUBS.slots + 1)
+    if instructions < WORTH_IT * once * MADDWD.slots * MADDWD.steps:
+        return None
+    return f"{len(again.units) / once:.0%} of the units would be multiplied twice"
+
+
 def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | None = None) -> Job:
     """The job that computes a window."""
     groups, channels, kh, kw, inputs = w.weight.shape
@@ -122,10 +169,9 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
     pitch = columns * pixel_bytes
     region = ((block_h - 1) * w.stride[0] + reach[0]) * pitch
 
-    taps = w.weight.reshape(groups, channels, 1, -1) if gathered else w.weight
-    taps = np.pad(taps, [(0, 0)] * (taps.ndim - 1) + [(0, -taps.shape[-1] % 4)])
-    by_unit = taps.reshape(groups, channels, -1, 4)
-    weight = np.concatenate([lay_out(dot, part, isa.lanes, tile.vectors) for part in by_unit])
+    by_unit = _by_unit(w, gathered)
+    taps, again = _split(by_unit, dot, isa.lanes, tile.vectors)
+    weight = np.concatenate([lay_out(dot, part, isa.lanes, tile.vectors) for part in taps])
     if gathered:
         runs = [0]
     elif w.dilation[1] == 1:  # the taps of a row are neighbours
@@ -134,6 +180,8 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
         runs = [
             i * w.dilation[0] * pitch + j * w.dilation[1] * pixel_bytes for i in range(kh) for j in range(kw)
         ]
+    run_units = by_unit.shape[2] // len(runs)
+    unit_at = np.add.outer(runs, np.arange(run_units) * dot.pixel_bytes).reshape(-1)
     float_zp = w.float_zp and not w.zp_is_exact
 
     row_blocks, column_blocks = -(-w.out.rows // block_h), -(-w.out.pixels // block_w)
@@ -182,7 +230,10 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
         tap_row=tap_row,
         tap_pixel=tap_pixel,
         run_count=len(runs),
-        run_units=by_unit.shape[2] // len(runs),
+        run_units=run_units,
+        again=args.address(again.first),
+        again_units=args.address(unit_at[again.units]),
+        again_weight=args.address(again.weight),
         out_words=-(-channels // 4),
         direct=int(w.out.kind == ROWS),
         out_image=w.out.image_stride,
