@@ -13,19 +13,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from refsim.cpu.ir import I8, I32, Function, Module, Value, vec
+from refsim.cpu.ir import I8, I16, I32, I64, Function, Module, Value, vec
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
 from refsim.cpu.view import BLOCKS, PLANES, ROWS
 
-#: `c_*` is the side that packs channels: strides of an image, of a group (a row, or four), of a unit, of a quad of a
-#: unit, of a pixel and of a word. `w_*` is the other: strides of an image, a channel and a group. `row_bytes`: bytes of
-#: one of its rows that are written. `fill` is a word for padding, `fills` points at 64 such bytes. A task has
-#: `task_groups` groups and `task_units` units of each.
+#: `c_*` is the side that packs channels: strides of an image, of a group (a row, or four), of a quad of columns, from
+#: quad to quad of a unit, of a pixel and of a word. `w_*` is the other: strides of an image, a channel and a group.
+#: `row_bytes`: bytes of one of its rows that are written. `fill` is a word for padding, `fills` points at 64 bytes. A
+#: task has `task_groups` groups and `task_quads` quads of each.
 CROSS = Fields(
-    "c_side", "c_image", "c_group", "c_unit", "c_quad", "c_pixel", "c_word",
+    "c_side", "c_image", "c_group", "c_quad", "c_next", "c_pixel", "c_word",
     "w_side", "w_image", "w_channel", "w_group",
     "height", "width", "channels", "words", "row_bytes", "fill", "fills",
-    "groups", "units", "task_groups", "task_units",
+    "groups", "quads", "task_groups", "task_quads",
 )  # fmt: skip
 
 #: Channel words that are finished before the next ones: a line of memory of `ROWS`.
@@ -54,58 +54,51 @@ def cross(
 ) -> None:
     """Write the kernel for one kind of channel-packing layout; ``blocked``: the other side is blocks of 4 rows.
 
-    Tasks: images x blocks of groups x blocks of units. ``units`` that lie wholly inside are done together, ``lanes`` of
-    them at once; the last ones of a row may begin within those before. What is left is done unit by unit. To `ROWS`,
-    so many ``parts`` of 16 channels are written at once.
+    Tasks: images x blocks of groups x blocks of quads. ``units`` that lie wholly inside are done together, ``lanes`` of
+    them at once; to `ROWS`, so many ``parts`` of 16 channels are written at once. The last tile of a row or of the
+    channels may begin within the one before. What is left is done in parts of a unit by four words.
     """
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = CROSS.read(fn, block)
         rows, columns = UNIT[blocked]
         group_blocks = (a.groups + (a.task_groups - 1)) // a.task_groups
-        unit_blocks = (a.units + (a.task_units - 1)) // a.task_units
+        quad_blocks = (a.quads + (a.task_quads - 1)) // a.task_quads
+        unit, tile = columns // 4, units * columns // 4  # quads
+        step = {ROWS: 4 * parts, BLOCKS: lanes, PLANES: 1}[kind]
+        whole_words = a.words if kind == PLANES else a.channels // 4
 
         def task(t: Value) -> None:
-            image, at = t // (group_blocks * unit_blocks), t % (group_blocks * unit_blocks)
-            group0, unit0 = at // unit_blocks * a.task_groups, at % unit_blocks * a.task_units
-            group1, unit1 = (group0 + a.task_groups).min(a.groups), (unit0 + a.task_units).min(a.units)
+            image, at = t // (group_blocks * quad_blocks), t % (group_blocks * quad_blocks)
+            group0, quad0 = at // quad_blocks * a.task_groups, at % quad_blocks * a.task_quads
+            group1, quad1 = (group0 + a.task_groups).min(a.groups), (quad0 + a.task_quads).min(a.quads)
             c_side, w_side = (a.pointer(f"{s}_side") + image * getattr(a, f"{s}_image") for s in "cw")
 
             def line(word0: Value, group: Value) -> None:
                 """A line's words of one group."""
                 c_group, w_group = c_side + group * a.c_group, w_side + group * a.w_group
-                tiles = _Tiles(fn, a, kind, blocked, to_columns, c_group, w_group, scratch)
+                tiles = _Tiles(
+                    fn, a, kind, blocked, to_columns, units, lanes, parts, c_group, w_group, scratch
+                )
                 word1 = (word0 + LINE_WORDS).min(a.words)
-                inside = (group * rows + rows <= a.height).select(a.width // columns, 0).min(unit1)
-                wide1 = (inside >= unit0 + units).select(inside, unit0)
-                step = {ROWS: 4 * parts, BLOCKS: lanes, PLANES: 1}[kind]
-                whole = a.words if kind == PLANES else a.channels // 4
-                whole1 = (word1.min(whole) - word0).max(0) // step * step + word0
+                inside = (group * rows + rows <= a.height).select((a.width // 4).min(quad1), 0)
+                whole_end = (inside >= quad0 + tile).select(inside, quad0)
+                words_end = (whole_words >= step).select(word1.min(whole_words), word0)
 
-                def narrow(unit: Value, word: Value) -> None:
-                    def exactly() -> None:
-                        for k in range(0, 4, 4 if kind == ROWS else 1):
-                            tiles.whole(1, 1, 1, unit, word + k)
+                def whole(quad: Value) -> None:
+                    quad = quad.min(whole_end - tile)
 
-                    fits = (word * 4 + 16 <= a.channels).select(unit < inside, 0)
-                    fn.when(fits, exactly, lambda: tiles.part(unit, word, group))
+                    def words(word: Value) -> None:
+                        tiles.whole(quad, word.min(whole_words - step))
 
-                def wide(unit: Value) -> None:
-                    unit = unit.min(wide1 - units)
+                    fn.loop(words_end, words, start=word0, step=step)
+                    fn.loop(quad + tile, lambda q: part(q, words_end.max(word0)), start=quad, step=unit)
 
-                    fn.loop(
-                        whole1,
-                        lambda word: tiles.whole(units, lanes, parts, unit, word),
-                        start=word0,
-                        step=step,
-                    )
-                    fn.loop(unit + units, lambda u: words(u, whole1), start=unit)
+                def part(quad: Value, word: Value) -> None:
+                    fn.loop(word1, lambda word: tiles.part(quad, word, group), start=word, step=4)
 
-                def words(unit: Value, start: Value) -> None:
-                    fn.loop(word1, lambda word: narrow(unit, word), start=start, step=4)
-
-                fn.loop(wide1, wide, start=unit0, step=units)
-                fn.loop(unit1, lambda unit: words(unit, word0), start=wide1)
+                fn.loop(whole_end, whole, start=quad0, step=tile)
+                fn.loop(quad1, lambda quad: part(quad, word0), start=whole_end, step=unit)
 
             def lines(word0: Value) -> None:
                 fn.loop(group1, partial(line, word0), start=group0)
@@ -136,7 +129,7 @@ def _interleaved(a: Value, b: Value, size: int, half: int) -> Value:
     )
 
 
-def _channels(quads: list[Value]) -> list[Value]:
+def _to_channels(quads: list[Value]) -> list[Value]:
     """Four quads of a channel word to its four channels of a unit."""
     turned = [16 * (k // 16) + 4 * (k % 4) + k % 16 // 4 for k in range(quads[0].type.lanes)]
     return _zip([quad.shuffle(turned) for quad in quads], 2, size=4)
@@ -161,14 +154,17 @@ class _Tiles:
     kind: str
     blocked: bool
     to_columns: bool
+    units: int
+    lanes: int
+    parts: int
     c_group: Value
     w_group: Value
     scratch: Value
 
-    def whole(self, units: int, lanes: int, parts: int, unit: Value, word: Value) -> None:
+    def whole(self, quad: Value, word: Value) -> None:
         """Copy a tile; all of it is inside, but for channels of the last word where pixels are `PLANES`."""
         if self.kind == ROWS and not self.to_columns:
-            self._columns_to_rows(units, lanes, parts, unit, word)
+            self._columns_to_rows(quad, word)
             return
         step = {
             (ROWS, True): self._rows_to_columns,
@@ -177,19 +173,29 @@ class _Tiles:
             (PLANES, True): self._planes_to_columns,
             (PLANES, False): self._columns_to_planes,
         }[self.kind, self.to_columns]
-        self.fn.loop(unit + units, lambda u: step(lanes, u, word), start=unit, step=lanes)
+        unit = UNIT[self.blocked][1] // 4
+        self.fn.loop(quad + self.units * unit, lambda q: step(q, word), start=quad, step=self.lanes * unit)
 
     # --- places --------------------------------------------------------------------------------------------
 
-    def _quad(self, unit: Value, quad: Value | int, word: Value) -> Value:
+    def _later(self, quad: Value, units: int | Value) -> Value:
+        """The first quad of a unit so many units later."""
+        return quad + (units if self.blocked else self.fn.i64(4) * units)
+
+    def _quads(self, quad: Value, word: Value) -> list[Value]:
+        """The four quads of a unit."""
         a = self.a
-        return self.c_group + (unit * a.c_unit + a.c_quad * quad + word * a.c_word)
+        at = [self.c_group + (quad * a.c_quad + word * a.c_word)]
+        for _ in range(3):
+            at.append(at[-1] + a.c_next)
+        return at
 
-    def _pixels(self, unit: Value, word: Value) -> list[Value]:
-        return [self._quad(unit, j, word) + self.a.c_pixel * i for j in range(4) for i in range(4)]
+    def _pixels(self, quad: Value, word: Value) -> list[Value]:
+        return [at + self.a.c_pixel * i for at in self._quads(quad, word) for i in range(4)]
 
-    def _channels(self, channel: Value, unit: Value, count: int) -> list[Value]:
-        at = [self.w_group + (channel * self.a.w_channel + unit * 16)]
+    def _channels(self, quad: Value, channel: Value, count: int) -> list[Value]:
+        """A unit of so many channels."""
+        at = [self.w_group + (channel * self.a.w_channel + quad * (16 if self.blocked else 4))]
         for _ in range(count - 1):
             at.append(at[-1] + self.a.w_channel)
         return at
@@ -204,147 +210,153 @@ class _Tiles:
             parts = [a.concat(b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
 
-    def _load_channels(
-        self, lanes: int, unit: Value, channel: Value, count: int, guarded: bool = False
-    ) -> list[Value]:
-        """Padding for channels that do not exist."""
-        places = self._channels(channel, unit, count)
-        if lanes > 1:
-            for at in places:
-                self.fn.prefetch(at + AHEAD, level=2)
-        if guarded:
-            fills = self.a.pointer("fills")
-            places = [(channel + k < self.a.channels).select(at, fills) for k, at in enumerate(places)]
-        return [self._load(at, lanes) for at in places]
+    def _load_channels(self, quad: Value, channel: Value, count: int) -> list[Value]:
+        places = self._channels(quad, channel, count)
+        for at in places:
+            self.fn.prefetch(at + AHEAD, level=2)
+        return [self._load(at, self.lanes) for at in self._or_fills(places, channel)]
 
-    def _store_channels(self, found: list[Value], unit: Value, channel: Value) -> None:
-        for vector, at in zip(found, self._channels(channel, unit, len(found)), strict=True):
-            self.fn.store(vector, at)
+    def _or_fills(self, places: list[Value], channel: Value) -> list[Value]:
+        """Padding in place of channels that do not exist."""
+        if self.kind != PLANES:
+            return places
+        fills = self.a.pointer("fills")
+        return [(channel + k < self.a.channels).select(at, fills) for k, at in enumerate(places)]
+
+    def _store_channels(self, found: list[Value], quad: Value, channel: Value) -> None:
+        """Those that exist."""
+        places = self._channels(quad, channel, len(found))
+        for k, (vector, at) in enumerate(zip(found, places, strict=True)):
+            if self.kind == PLANES:
+                self.fn.when(channel + k < self.a.channels, partial(self.fn.store, vector, at))
+            else:
+                self.fn.store(vector, at)
 
     # --- tiles that are inside -----------------------------------------------------------------------------
 
-    def _rows_to_columns(self, lanes: int, unit: Value, word: Value) -> None:
-        if lanes > 1:  # a line of a pixel has four tiles: each asks for one of the next units
-            ahead = unit + lanes + word // 4 % lanes
-            for at in self._pixels(ahead, word // LINE_WORDS * LINE_WORDS):
-                self.fn.prefetch(at, level=1)
-        units = [self._pixels(unit + k, word) for k in range(lanes)]
-        self._store_channels(
-            _zip([self._join(places) for places in zip(*units, strict=True)], 4), unit, word * 4
-        )
+    def _rows_to_columns(self, quad: Value, word: Value) -> None:
+        # a line of a pixel is read by four tiles: each asks for a unit of the next ones
+        ahead = self._later(quad, word // 4 % self.lanes + self.lanes)
+        for at in self._pixels(ahead, word // LINE_WORDS * LINE_WORDS):
+            self.fn.prefetch(at, level=1)
+        units = [self._pixels(self._later(quad, k), word) for k in range(self.lanes)]
+        pixels = [self._join(places) for places in zip(*units, strict=True)]
+        self._store_channels(_zip(pixels, 4), quad, word * 4)
 
-    def _columns_to_rows(self, units: int, lanes: int, parts: int, unit: Value, word: Value) -> None:
+    def _columns_to_rows(self, quad: Value, word: Value) -> None:
         """By way of scratch, since 64 channels do not fit the registers: pixels of 16 channels, then whole ones."""
-        fn = self.fn
+        fn, units, lanes = self.fn, self.units, self.lanes
 
         def load(part: Value) -> None:
             def some(u: Value) -> None:
-                place = self.scratch + (part * units + u) * 256
-                found = self._load_channels(lanes, unit + u, word * 4 + part * 16, 16)
-                for k, vector in enumerate(_zip(found, 4)):
-                    fn.store(vector, place + 16 * lanes * k)
+                found = _zip(self._load_channels(self._later(quad, u), word * 4 + part * 16, 16), 4)
+                for k, vector in enumerate(found):
+                    fn.store(vector, self.scratch + ((part * units + u) * 256 + 16 * lanes * k))
 
             fn.loop(units, some, step=lanes)
 
         def store(u: Value) -> None:
-            place = self.scratch + (u // lanes * (256 * lanes) + u % lanes * 16)
-            for k, at in enumerate(self._pixels(unit + u, word)):
-                pieces = (place + (256 * units * part + 16 * lanes * k) for part in range(parts))
+            first = self.scratch + (u // lanes * (256 * lanes) + u % lanes * 16)
+            for k, at in enumerate(self._pixels(self._later(quad, u), word)):
+                pieces = (first + (256 * units * part + 16 * lanes * k) for part in range(self.parts))
                 fn.store(self._join(pieces), at)
 
-        fn.loop(parts, load)
+        fn.loop(self.parts, load)
         fn.loop(units, store)
 
-    def _blocks_to_columns(self, lanes: int, unit: Value, word: Value) -> None:
-        quads = []
-        for j in range(4):
-            if lanes > 1:
-                for k in range(lanes):
-                    self.fn.prefetch(self._quad(unit + (lanes + k), j, word), level=1)
-            found = [self._load(self._quad(unit + k, j, word), lanes) for k in range(lanes)]
-            quads.append(_across(found, STAGES[lanes]))
-        for w, of_word in enumerate(zip(*quads, strict=True)):
-            self._store_channels(_channels(list(of_word)), unit, (word + w) * 4)
+    def _blocks_to_columns(self, quad: Value, word: Value) -> None:
+        lanes = self.lanes
+        units = [self._quads(self._later(quad, k), word) for k in range(2 * lanes)]
+        for places in units[lanes:]:
+            for at in places:
+                self.fn.prefetch(at, level=1)
+        found = [[self._load(at, lanes) for at in places] for places in zip(*units[:lanes], strict=True)]
+        words = zip(*(_across(quads, STAGES[lanes]) for quads in found), strict=True)
+        for w, quads in enumerate(words):
+            self._store_channels(_to_channels(list(quads)), quad, (word + w) * 4)
 
-    def _columns_to_blocks(self, lanes: int, unit: Value, word: Value) -> None:
-        words = [_zip(self._load_channels(lanes, unit, (word + w) * 4, 4), 2) for w in range(lanes)]
-        for j, quads in enumerate(zip(*words, strict=True)):
-            for k, vector in enumerate(_across(list(quads), STAGES[lanes])):
-                self.fn.store(vector, self._quad(unit + k, j, word))
+    def _columns_to_blocks(self, quad: Value, word: Value) -> None:
+        lanes = self.lanes
+        words = [_zip(self._load_channels(quad, (word + w) * 4, 4), 2) for w in range(lanes)]
+        units = [self._quads(self._later(quad, k), word) for k in range(lanes)]
+        for quads, places in zip(zip(*words, strict=True), zip(*units, strict=True), strict=True):
+            for vector, at in zip(_across(list(quads), STAGES[lanes]), places, strict=True):
+                self.fn.store(vector, at)
 
-    def _plane(self, lanes: int, unit: Value, word: Value) -> list[Value]:
+    def _plane(self, quad: Value, word: Value) -> list[Value]:
         """Four vectors' places: four quads of the units, or the units one after the other."""
-        if self.blocked:
-            return [self._quad(unit, j, word) for j in range(4)]
-        return [self._quad(unit, 0, word) + 16 * lanes * k for k in range(4)]
+        places = self._quads(quad, word)
+        return places if self.blocked else [places[0] + 16 * self.lanes * k for k in range(4)]
 
-    def _planes_to_columns(self, lanes: int, unit: Value, word: Value) -> None:
-        quads = [self._load(at, lanes) for at in self._plane(lanes, unit, word)]
-        if lanes > 1 and not self.blocked:
+    def _planes_to_columns(self, quad: Value, word: Value) -> None:
+        quads = [self._load(at, self.lanes) for at in self._plane(quad, word)]
+        if self.lanes > 1 and not self.blocked:
             quads = _across(quads, 2)
-        for k, (vector, at) in enumerate(
-            zip(_channels(quads), self._channels(word * 4, unit, 4), strict=True)
-        ):
-            self.fn.when(word * 4 + k < self.a.channels, partial(self.fn.store, vector, at))
+        self._store_channels(_to_channels(quads), quad, word * 4)
 
-    def _columns_to_planes(self, lanes: int, unit: Value, word: Value) -> None:
-        quads = _zip(self._load_channels(lanes, unit, word * 4, 4, guarded=True), 2)
+    def _columns_to_planes(self, quad: Value, word: Value) -> None:
+        quads = _zip(self._load_channels(quad, word * 4, 4), 2)
         if not self.blocked:
-            quads = _across(quads, STAGES[lanes])
-        for vector, at in zip(quads, self._plane(lanes, unit, word), strict=True):
+            quads = _across(quads, STAGES[self.lanes])
+        for vector, at in zip(quads, self._plane(quad, word), strict=True):
             self.fn.store(vector, at)
 
     # --- a unit by four words, of which some may lie outside ----------------------------------------------
 
-    def part(self, unit: Value, word: Value, group: Value) -> None:
+    def part(self, quad: Value, word: Value, group: Value) -> None:
         """Copy what there is of it, and write the padding that goes with it."""
         a, (rows, columns) = self.a, UNIT[self.blocked]
         height = (a.height - group * rows).min(rows)
-        width = (a.width - unit * columns).min(columns)
+        width = (a.width - quad * 4).min(columns)
         if self.to_columns:
-            self._part_to_columns(unit, word, height, width)
+            self._part_to_columns(quad, word, height, width)
         else:
-            self._part_to_channels(unit, word, height, width)
+            self._part_to_channels(quad, word, height, width)
 
-    def _part_to_columns(self, unit: Value, word: Value, height: Value, width: Value) -> None:
+    def _part_to_columns(self, quad: Value, word: Value, height: Value, width: Value) -> None:
         fn, a = self.fn, self.a
-        place = self._quad(unit, 0, word)
+        columns = UNIT[self.blocked][1]
+        first = self._quads(quad, word)[0]
+        # what is read for pixels and words outside are other ones
         if self.kind == ROWS:
-            # what is read for a pixel outside is another one
+            last_row, last_column = height - 1, width - 1
             steps = [
-                (height - 1).min(k // 4) * a.c_quad + (width - 1).min(k % 4) * a.c_pixel
-                if self.blocked
-                else (width - 1).min(k) * a.c_pixel
+                last_row.min(k // columns) * a.c_next + last_column.min(k % columns) * a.c_pixel
                 for k in range(16)
             ]
-            found = _zip([self._load(place + step) for step in steps], 4)
+            found = _zip([self._load(first + step) for step in steps], 4)
         else:
-            found = []
-            quads = [((height if self.blocked else (width + 3) // 4) - 1).min(j) * a.c_quad for j in range(4)]
-            for w in range(4):
-                at = place + (a.words - 1 - word).min(w) * a.c_word
-                found += _channels([self._load(at + quad) for quad in quads])
-        columns = UNIT[self.blocked][1]
-        inside = fn.vector([k % columns for k in range(16)], I8) < width.trunc(I8).splat(16)
-        inside = inside & (fn.vector([k // columns for k in range(16)], I8) < height.trunc(I8).splat(16))
-        count = fn.i64(16) if self.blocked else (a.row_bytes - unit * 16).min(16)
+            last_quad, last_word = (height if self.blocked else (width + 3) // 4) - 1, a.words - 1 - word
+            steps = [last_quad.min(j) * a.c_next for j in range(4)]
+            words = [first + last_word.min(w) * a.c_word for w in range(4)]
+            found = [c for at in words for c in _to_channels([self._load(at + step) for step in steps])]
+        exists = fn.vector([k % columns for k in range(16)], I8) < width.trunc(I8).splat(16)
+        exists = exists & (fn.vector([k // columns for k in range(16)], I8) < height.trunc(I8).splat(16))
         fill = a.fill.trunc(I8).splat(16)
+        count = fn.i64(16) if self.blocked else (a.row_bytes - quad * 4).min(16)
 
-        def put(vector: Value, at: Value) -> None:
+        def put(vector: Value, to: Value) -> None:
             def exactly() -> None:
                 fn.store(vector, self.scratch)
-                fn.loop(count, lambda i: fn.store(fn.load(self.scratch + i, I8), at + i))
+                for size in (I64, I32, I16, I8):  # as the bits of count say
+                    at = count & -2 * size.nbytes
+                    copy = partial(
+                        lambda size, at: fn.store(fn.load(self.scratch + at, size), to + at), size, at
+                    )
+                    fn.when((count & size.nbytes) > 0, copy)
 
-            fn.when(count.eq(16), lambda: fn.store(vector, at), exactly)
+            fn.when(count.eq(16), lambda: fn.store(vector, to), exactly)
 
-        for k, (piece, at) in enumerate(zip(found, self._channels(word * 4, unit, 16), strict=True)):
-            fn.when(word * 4 + k < a.channels, partial(put, inside.select(piece, fill), at))
+        for k, (piece, at) in enumerate(zip(found, self._channels(quad, word * 4, 16), strict=True)):
+            fn.when(word * 4 + k < a.channels, partial(put, exists.select(piece, fill), at))
 
-    def _part_to_channels(self, unit: Value, word: Value, height: Value, width: Value) -> None:
+    def _part_to_channels(self, quad: Value, word: Value, height: Value, width: Value) -> None:
         fn, a = self.fn, self.a
-        pieces = self._load_channels(1, unit, word * 4, 16, guarded=True)
+        fills = a.pointer("fills")
+        places = enumerate(self._channels(quad, word * 4, 16))
+        pieces = [self._load((word * 4 + k < a.channels).select(at, fills)) for k, at in places]
 
-        def put(vector: Value, at: Value, inside: Value, words: Value) -> None:
+        def put(vector: Value, at: Value, exists: Value, words: Value) -> None:
             """As many words of a piece as there are."""
             vector = vector.bits(vec(I32, 4))
 
@@ -352,19 +364,20 @@ class _Tiles:
                 for k in range(4):
                     fn.when(words > k, partial(fn.store, vector.shuffle([k]), at + 4 * k))
 
-            fn.when(inside, lambda: fn.when(words >= 4, lambda: fn.store(vector, at), singly))
+            fn.when(exists, lambda: fn.when(words >= 4, lambda: fn.store(vector, at), singly))
 
         if self.kind == ROWS:
-            for k, (vector, at) in enumerate(zip(_zip(pieces, 4), self._pixels(unit, word), strict=True)):
-                inside = (height > k // 4).select(width > k % 4, 0) if self.blocked else width > k
-                put(vector, at, inside, a.words - word)
+            for k, (vector, at) in enumerate(zip(_zip(pieces, 4), self._pixels(quad, word), strict=True)):
+                exists = (height > k // 4).select(width > k % 4, 0) if self.blocked else width > k
+                put(vector, at, exists, a.words - word)
             return
         for w in range(4):
-            for j, vector in enumerate(_zip(pieces[4 * w : 4 * w + 4], 2)):
+            quads = zip(_zip(pieces[4 * w : 4 * w + 4], 2), self._quads(quad, word + w), strict=True)
+            for j, (vector, at) in enumerate(quads):
                 pixels = width if self.blocked else width - 4 * j
-                inside = (word + w < a.words).select(height > j if self.blocked else pixels > 0, 0)
+                exists = (word + w < a.words).select(height > j if self.blocked else pixels > 0, 0)
                 if self.kind == BLOCKS:  # all four pixels are written
-                    exists = fn.vector(range(4), I32) < pixels.trunc(I32).splat(4)
-                    vector = exists.select(vector.bits(vec(I32, 4)), a.i32("fill").splat(4))
+                    keep = fn.vector(range(4), I32) < pixels.trunc(I32).splat(4)
+                    vector = keep.select(vector.bits(vec(I32, 4)), a.i32("fill").splat(4))
                     pixels = fn.i64(4)
-                put(vector, self._quad(unit, j, word + w), inside, pixels)
+                put(vector, at, exists, pixels)

@@ -62,8 +62,9 @@ def cross(
     ):
         height, width = 1, height * width  # rows follow each other on both sides
     rows, columns = kernel.UNIT[other.blocked]
-    groups, units = -(-height // rows), -(-width // columns)
-    task_groups, task_units = max(1, TASK_UNITS // units), min(units, TASK_UNITS)
+    groups, quads = -(-height // rows), -(-width // 4)
+    task_quads = min(quads, TASK_UNITS * columns // 4)
+    task_groups = max(1, TASK_UNITS * columns // 4 // quads)
     args = Arguments()
     c_buffer, w_buffer = (source, "out") if to_columns else ("out", source)
     block = args.block(
@@ -71,8 +72,8 @@ def cross(
         {"c_side": c_buffer, "w_side": w_buffer},
         c_image=side.image_stride,
         c_group=side.row_stride * rows,
-        c_unit=side.quad_stride * columns // 4,
-        c_quad=side.row_stride if other.blocked else side.quad_stride,
+        c_quad=side.quad_stride,
+        c_next=side.row_stride if other.blocked else side.quad_stride,
         c_pixel=side.pixel_stride,
         c_word=side.word_stride,
         w_image=other.image,
@@ -86,9 +87,9 @@ def cross(
         fill=(fill & 255) * 0x01010101,
         fills=args.address(np.full(64, fill, np.int8)),
         groups=groups,
-        units=units,
+        quads=quads,
         task_groups=task_groups,
-        task_units=task_units,
+        task_quads=task_quads,
     )
     sizes = (4, 2, 1)
     together = next((n for n in sizes if n * columns <= width), 1)
@@ -108,7 +109,7 @@ def cross(
             parts=parts,
         ),
         block=block,
-        tasks=side.images * -(-groups // task_groups) * -(-units // task_units),
+        tasks=side.images * -(-groups // task_groups) * -(-quads // task_quads),
         scratch=kernel.SCRATCH,
         slots=tuple(args.slots),
         keep=tuple(args.keep),
