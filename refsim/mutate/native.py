@@ -42,6 +42,6 @@ MUTANTS: tuple[Mutant, ...] = (
     native("N7-add", "N7", "q8ta_add", "alpha ignored",
         (_ELEMENTS, "if op == ADD_SCALED:", "if op == \"\":"),
         (_TABLES, "v[\"alpha\"] * real(\"b\")", "real(\"b\")")),
-    native("S2-run", "S2", PW, "reduction too short", (_BLOCKS, "run_units=by_unit", "run_units=-1 + by_unit")),
+    native("S2-run", "S2", PW, "reduction too short", (_BLOCKS, "run_units=run_units,", "run_units=run_units - 1,")),
 )
 # fmt: on
