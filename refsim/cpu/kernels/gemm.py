@@ -31,6 +31,9 @@ GEMM = Fields(
     "inv", "low", "high", "zp",
 )  # fmt: skip
 
+#: Bytes of a line of the caches.
+LINE = 64
+
 
 def gemm(
     module: Module, name: str, *, dot: str, lanes: int, rows: int, vectors: int, clamp: str, float_zp: bool
@@ -187,17 +190,20 @@ def product(
     offset: Value,
     units: Value,
     start: Sequence[Sequence[Value]],
+    ahead: Value | None = None,
 ) -> tuple[list[list[Value]], Value]:
     """Add to the sums of some pixels (rows of vectors) the products of neighbouring units.
 
     The units of every pixel begin `offset` bytes behind its pointer, the weights at `weight`, which is returned too,
-    moved on.
+    moved on. From `ahead` on a line a step is asked for, for later.
     """
     vectors, lanes = len(start[0]), start[0][0].type.lanes
     step_bytes = dot.weight_bytes // dot.steps * lanes * vectors
 
     # one step of a unit at a time: two would need more registers than there are
     def step(k: Value, w: Value, *totals: Value) -> list[Value]:
+        if ahead is not None:
+            fn.prefetch(ahead + k * (LINE // STEP_BYTES), level=2)
         weights = weights_at(fn, dot, w, lanes, vectors)
         sums: list[Value] = []
         for m, pixel in enumerate(pixels):

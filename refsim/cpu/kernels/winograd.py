@@ -18,7 +18,7 @@ from refsim.cpu.ir import I8, I16, I32, Function, Module, Value, vec
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
 from refsim.cpu.kernels.dot import MADDWD
 from refsim.cpu.kernels.epilogue import CONST_ROWS, Requant
-from refsim.cpu.kernels.gemm import product
+from refsim.cpu.kernels.gemm import LINE, product
 
 #: Tasks: images x blocks of tiles x parts. `tile_*`: rows and columns of tiles in all and of a block. `row_bytes`: of
 #: packed pixels; `v_pitch`: of the transformed channels of a tile. `direct` tells that full panels of blocks that no
@@ -131,7 +131,7 @@ def winograd(
                 column0 * m - a.pad_w, width * m + 2, fn.i64(0), a.in_words, pixels, a.pitch,
             )  # fmt: skip
             count = height * width
-            plane = count.max(rows) * a.v_pitch  # one element of all tiles
+            plane = count.max(rows) * a.v_pitch + LINE  # one element of all tiles
 
             def tile_in(r: Value, c: Value) -> None:
                 corner = pixels + (r * m * a.pitch + c * m * a.pixel_bytes)
@@ -150,14 +150,17 @@ def winograd(
                 element_bytes = a.units * (MADDWD.weight_bytes * panel)
 
                 def element(x: Value) -> None:
+                    here = weight + x * element_bytes
+
                     def group(i: Value) -> None:
                         first = (i * rows).min(count - rows).max(0)
                         bases = [v_at + (x * plane + (first + k) * a.v_pitch) for k in range(rows)]
                         zero = fn.const(0, vec(I32, lanes))
+                        # each group asks for its share of the next element's weights: a line a step
+                        ahead = here + (element_bytes + i * (a.units * (2 * LINE)))
                         sums = product(
-                            fn, MADDWD, bases, weight + x * element_bytes, fn.i64(0), a.units,
-                            [[zero] * vectors] * rows,
-                        )[0]  # fmt: skip
+                            fn, MADDWD, bases, here, fn.i64(0), a.units, [[zero] * vectors] * rows, ahead
+                        )[0]
                         for k in range(rows):
                             to = m_at + ((first + k) * tile_bytes + x * (4 * panel))
                             for v in range(vectors):

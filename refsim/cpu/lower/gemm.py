@@ -34,8 +34,11 @@ class Tile:
     vectors: int
 
 
-def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int) -> Tile:
-    """The tile with the least estimated work, counting what it computes beyond the last pixel and channel."""
+def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int, vectors: int = 4) -> Tile:
+    """The tile of at most so many vectors with the least estimated work.
+
+    What it computes beyond the last pixel and channel counts.
+    """
 
     def cost(tile: Tile) -> float:
         steps = tile.rows * tile.vectors
@@ -45,7 +48,7 @@ def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int) -> Tile:
 
     fitting = [
         Tile(rows, vectors)
-        for vectors in (4, 3, 2, 1)
+        for vectors in range(min(4, vectors), 0, -1)
         for rows in range(1, MAX_ROWS + 1)
         if rows * vectors + vectors + dot.spare <= isa.registers
     ]

@@ -8,6 +8,7 @@ from refsim.cpu import native
 from refsim.cpu.job import Arguments, Job
 from refsim.cpu.kernels import winograd as kernel
 from refsim.cpu.kernels.dot import MADDWD, lay_out
+from refsim.cpu.kernels.gemm import LINE
 from refsim.cpu.kernels.pack import S8, pack, unpack
 from refsim.cpu.kernels.winograd import TRANSFORMS, Transform, transformed_weights
 from refsim.cpu.lower.gemm import Tile, pack_block, tile_for, unpack_block
@@ -15,18 +16,20 @@ from refsim.cpu.lower.window import Window, constant_rows, in_panels
 from refsim.cpu.target import Isa
 from refsim.cpu.view import ROWS
 
-#: Transformed input of a block of tiles: about this much.
+#: Transformed input of a block of tiles: about this much, but enough tiles to share the weights that are read for them.
 BLOCK_BYTES = 160 * 1024
-MAX_TILES = 48
-#: Tasks that a thread should have at least, so that none waits long for the others at the end.
+MIN_TILES, MAX_TILES = 16, 48
+#: Weights of a panel and one element: at most this much, so that all groups of tiles read them from the nearest cache.
+ELEMENT_BYTES = 8 * 1024
+#: Blocks that a thread should have at least, so that none waits long for the others at the end.
 TASKS = 4
 
 #: For the estimate: cycles to transform a tile of one vector of input or output channels, by m; transformed weights
 #: beyond NEAR bytes come from a far cache at FAR_BYTES a cycle.
-IN_CYCLES = {4: 120, 2: 40}
-OUT_CYCLES = {4: 184, 2: 48}
+IN_CYCLES = {4: 100, 2: 35}
+OUT_CYCLES = {4: 80, 2: 25}
 NEAR = 512 * 1024
-FAR_BYTES = 5.0
+FAR_BYTES = 20.0
 
 
 def refuses(w: Window, m: int) -> str | None:
@@ -50,23 +53,28 @@ def slower(w: Window, isa: Isa, m: int) -> str | None:
     size = TRANSFORMS[m].size ** 2
     tiles = w.out.images * -(-w.out.rows // m) * -(-w.out.pixels // m)
     turned = -(-channels // (2 * isa.lanes)) * IN_CYCLES[m] + -(-out // isa.lanes) * OUT_CYCLES[m]
-    stored = size * channels * out * 2
-    streamed = stored / FAR_BYTES if stored > NEAR else 0.0
+    streamed = _far(w, size) / FAR_BYTES
     ours = tiles * (size * channels * out / isa.macs16 + turned) + streamed
     direct = w.out.images * w.out.rows * w.out.pixels * 9 * channels * out / isa.macs8
     return None if ours < direct else f"{ours / direct:.2f} of the direct product's estimated time"
+
+
+def _far(w: Window, elements: int) -> int:
+    """Bytes of transformed weights, if they are too many to stay near."""
+    stored = elements * w.weight.shape[4] * w.weight.shape[1] * 2
+    return stored if stored > NEAR else 0
 
 
 def blocks(w: Window, transform: Transform, isa: Isa, threads: int = 1) -> tuple[int, int]:
     """Rows and columns of tiles in a block: many to a block where the channels alone make enough tasks."""
     tile_rows, tile_columns = (-(-size // transform.m) for size in (w.out.rows, w.out.pixels))
     per_tile = transform.size**2 * 2 * max(w.x.words * 4, 2 * isa.lanes)
-    most = max(4, min(MAX_TILES, BLOCK_BYTES // per_tile))
-    columns = min(tile_columns, most)
-    columns = -(-tile_columns // -(-tile_columns // columns))
-    rows = max(1, min(tile_rows, most // columns))
+    most = max(MIN_TILES, min(MAX_TILES, BLOCK_BYTES // per_tile))
+    columns = _even(tile_columns, most)
+    rows = _even(tile_rows, max(1, most // columns))
     if threads > 1 and w.out.channels < 8 * isa.lanes * threads:
-        rows = max(1, min(rows, w.out.images * tile_rows // (TASKS * threads)))
+        least = MIN_TILES // columns if _far(w, transform.size**2) else 1
+        rows = min(rows, max(1, least, w.out.images * tile_rows // (TASKS * threads)))
     return rows, columns
 
 
@@ -77,7 +85,8 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
     tile_rows, tile_columns = (-(-size // m) for size in (w.out.rows, w.out.pixels))
     block_rows, block_columns = blocks(w, transform, isa, threads)
     tiles = block_rows * block_columns
-    tile = tile or tile_for(isa, MADDWD, channels, tiles)
+    near = max(2, ELEMENT_BYTES // (words * MADDWD.weight_bytes * isa.lanes))
+    tile = tile or tile_for(isa, MADDWD, channels, tiles, near)
     panel = isa.lanes * tile.vectors
     panels = -(-channels // panel)
     padded = np.zeros((channels, 3, 3, words * 4), np.int8)
@@ -89,13 +98,13 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
     weight = np.ascontiguousarray(np.stack(by_element, 1))  # panel, element, units
     row_blocks, column_blocks = -(-tile_rows // block_rows), -(-tile_columns // block_columns)
     count = w.out.images * row_blocks * column_blocks
-    parts = min(panels, -(-TASKS * threads // count)) if threads > 1 else 1
+    parts = min(panels, -(-threads // count))
     pixel_bytes = words * 4
     pitch = (block_columns * m + 2) * pixel_bytes
     v_pitch = -(-pixel_bytes // (2 * isa.lanes)) * 4 * isa.lanes
     most = max(tiles, tile.rows)
     at_v = _aligned((block_rows * m + 2) * pitch + 4 * isa.lanes)
-    at_m = _aligned(at_v + transform.size**2 * most * v_pitch)
+    at_m = _aligned(at_v + transform.size**2 * (most * v_pitch + LINE))
     at_bytes = _aligned(at_m + transform.size**2 * most * panel * 4)
     float_zp = w.float_zp and not w.zp_is_exact
     consts = constant_rows(w, 0, float_zp, transform.scale**2)
@@ -157,6 +166,11 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
         slots=tuple(args.slots),
         keep=tuple(args.keep),
     )
+
+
+def _even(size: int, most: int) -> int:
+    """The size of parts of at most `most`, as equal as they can be."""
+    return -(-size // -(-size // most))
 
 
 def _aligned(place: int) -> int:
