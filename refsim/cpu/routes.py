@@ -12,7 +12,7 @@ from functools import cached_property
 
 from refsim.cpu.job import Job
 from refsim.cpu.kernels.dot import DPBUSD, MADDUBS, MADDWD, MADDWD8
-from refsim.cpu.lower import depthwise, elementwise, gemm, quantize, repack, tables, winograd
+from refsim.cpu.lower import depthwise, elementwise, fused, gemm, quantize, repack, tables, winograd
 from refsim.cpu.lower.elementwise import Elementwise
 from refsim.cpu.lower.window import WINDOW_OPS, Window, window
 from refsim.cpu.target import Isa, cpu
@@ -44,6 +44,10 @@ class Facts:
     @cached_property
     def tables(self) -> Elementwise | str:
         return elementwise.refuses(self.elementwise) or tables.find(self.elementwise, self.isa)
+
+    @cached_property
+    def fused(self) -> Elementwise | str:
+        return elementwise.refuses(self.elementwise) or fused.find(self.elementwise, self.isa)
 
     @property
     def out_pixels(self) -> int:
@@ -113,9 +117,21 @@ def _winograd(m: int) -> tuple[Callable[[Facts], str | None], Callable[[Facts], 
     return refuses, lambda f: (winograd.lower(f.call.op.name, f.window, f.isa, f.threads, m),)
 
 
-def _by_tables(facts: Facts) -> tuple[Job, ...]:
-    assert not isinstance(facts.tables, str)
-    return (elementwise.lower(facts.tables, facts.isa),)
+def _found(
+    find: Callable[[Facts], Elementwise | str],
+) -> tuple[Callable[[Facts], str | None], Callable[[Facts], tuple[Job, ...]]]:
+    """A faster way that has been found for an operation on elements, or has not."""
+
+    def refuses(facts: Facts) -> str | None:
+        found = find(facts)
+        return found if isinstance(found, str) else None
+
+    def lower(facts: Facts) -> tuple[Job, ...]:
+        found = find(facts)
+        assert not isinstance(found, str)
+        return (elementwise.lower(found, facts.isa),)
+
+    return refuses, lower
 
 
 def _always(facts: Facts) -> str | None:
@@ -140,9 +156,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tables",
         frozenset({"q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"}),
-        lambda facts: facts.tables if isinstance(facts.tables, str) else None,
-        _by_tables,
+        *_found(lambda facts: facts.tables),
     ),
+    Rule("fused", frozenset({"q8ta_add"}), *_found(lambda facts: facts.fused)),
     Rule(
         "flat",
         _PER_ELEMENT,

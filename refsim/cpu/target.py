@@ -20,7 +20,8 @@ class Isa:
     16-bit integers; measured, for estimates. ``registers``: vector registers. ``dpbusd``: four unsigned by signed byte
     products added into each lane in one instruction. ``maddubs``: pairs of them, added with saturation to 16 bits.
     ``packs``: two vectors narrowed to one with saturation, inside pieces of 128 bits. ``lookup``: 64 bytes looked up
-    among 128 in one instruction. ``needs``: the features that must all be present.
+    among 128 in one instruction. ``fma``: floats multiplied and added with one rounding. ``needs``: the features that
+    must all be present.
     """
 
     name: str
@@ -33,28 +34,21 @@ class Isa:
     maddubs: bool = False
     packs: bool = False
     lookup: bool = False
+    fma: bool = False
 
 
+_X86 = {"maddubs": True, "packs": True, "fma": True}
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
 
 #: First row whose features are all there. Without any feature, portable code in 128-bit vectors.
 ISAS = (
     Isa(
-        "avx512vbmi",
-        16,
-        32,
-        96,
-        54,
-        (*_AVX512, "avx512vnni", "avx512vbmi"),
-        dpbusd=True,
-        maddubs=True,
-        packs=True,
-        lookup=True,
+        "avx512vbmi", 16, 32, 96, 54, (*_AVX512, "avx512vnni", "avx512vbmi"), **_X86, dpbusd=True, lookup=True
     ),
-    Isa("avx512vnni", 16, 32, 96, 54, (*_AVX512, "avx512vnni"), dpbusd=True, maddubs=True, packs=True),
-    Isa("avx512", 16, 32, 27, 27, _AVX512, maddubs=True, packs=True),
-    Isa("avxvnni", 8, 16, 50, 27, ("avx2", "avxvnni"), dpbusd=True, maddubs=True, packs=True),
-    Isa("avx2", 8, 16, 20, 20, ("avx2",), maddubs=True, packs=True),
+    Isa("avx512vnni", 16, 32, 96, 54, (*_AVX512, "avx512vnni"), **_X86, dpbusd=True),
+    Isa("avx512", 16, 32, 27, 27, _AVX512, **_X86),
+    Isa("avxvnni", 8, 16, 50, 27, ("avx2", "fma", "avxvnni"), **_X86, dpbusd=True),
+    Isa("avx2", 8, 16, 20, 20, ("avx2", "fma"), **_X86),
     Isa("neon", 4, 32, 8, 8, ("neon",)),
     Isa("portable", 4, 16, 6, 6),
 )
@@ -87,7 +81,7 @@ def _cpu(name: str, features: str) -> Cpu:
     return Cpu(name, features, next(row for row in ISAS if on.issuperset(row.needs)))
 
 
-_AVX2 = frozenset({"avx", "avx2"})
+_AVX2 = frozenset({"avx", "avx2", "fma"})
 
 #: Features of processors that NUMBA_CPU_NAME may name without listing them.
 _IMPLIED = {

@@ -12,7 +12,7 @@ _ELEMENTS, _GEMM, _CELLS, _EPILOGUE = (
     _KERNELS + f"{name}.py" for name in ("elementwise", "gemm", "cells", "epilogue")
 )
 _QUANTIZE, _WINDOW, _BLOCKS = _KERNELS + "quantize.py", _LOWER + "window.py", _LOWER + "gemm.py"
-_TABLES = _LOWER + "tables.py"
+_PROOF = _LOWER + "proof.py"
 
 
 def native(id: str, bug: str, op: str, cause: str, *edits: tuple[str, str, str]) -> Mutant:
@@ -25,7 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     native("P4-quantize", "P4", "q8ta_quantize", "byte order", (_QUANTIZE, "part = (q & 255) << (8 * k)", "part = (q & 255) << (24 - 8 * k)")),
     native("P5-add", "P5", "q8ta_add", "unsigned lanes",
         (_ELEMENTS, "(q.sext(I32) - a.i32", "((q.sext(I32) & 255) - a.i32"),
-        (_TABLES, "q = BYTES.astype(np.int32)", "q = BYTES.astype(np.int32) % 256")),
+        (_PROOF, "q = BYTES.astype(np.int32)", "q = BYTES.astype(np.int32) % 256")),
     native("P6-mask", "P6", "q8ta_add", "padding leaked", (_ELEMENTS, "fn.load(word, I32) & a.i32(\"mask\")", "fn.load(word, I32)")),
     native("P7-pack", "P7", PW, "batch ignored", (_GEMM, "image,\n                row0 * a.stride_h", "image * 0,\n                row0 * a.stride_h")),
     native("I1-rows", "I1", GENERAL, "last tile missing",
@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
     native("N5-bound", "N5", GENERAL, "relu bound", (_EPILOGUE, "0.0 if relu else -128.0 - zp", "0.0 - zp if relu else -128.0 - zp")),
     native("N7-add", "N7", "q8ta_add", "alpha ignored",
         (_ELEMENTS, "if op == ADD_SCALED:", "if op == \"\":"),
-        (_TABLES, "v[\"alpha\"] * real(\"b\")", "real(\"b\")")),
+        (_PROOF, "v[\"alpha\"] * real(\"b\")", "real(\"b\")")),
     native("S2-run", "S2", PW, "reduction too short", (_BLOCKS, "run_units=run_units,", "run_units=run_units - 1,")),
 )
 # fmt: on

@@ -82,8 +82,9 @@ def test_several_processes_may_compile_at_once(tmp_path: Path) -> None:
         ("znver3", "", "avx2"),
         ("haswell", "", "avx2"),
         ("generic", "", "portable"),
-        ("generic", "+avx2,+avxvnni", "avxvnni"),
+        ("generic", "+avx2,+fma,+avxvnni", "avxvnni"),
         ("haswell", "-avx2", "portable"),
+        ("haswell", "-fma", "portable"),
     ],
 )
 def test_instructions_follow_the_processor(name: str, features: str, isa: str) -> None:

@@ -7,18 +7,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
 
 from refsim.cpu.ir import I1, I8, I32, VOID, Function, Module, Value, vec
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
 from refsim.cpu.kernels.cells import TRANSPOSE4
-from refsim.cpu.kernels.epilogue import Requant
+from refsim.cpu.kernels.epilogue import RANGE, Requant
 from refsim.cpu.kernels.pack import for_words
+from refsim.cpu.kernels.squeeze import VECTORS, in_line
 from refsim.cpu.kernels.tables import PAIRS, TABLE, VECTOR_BYTES, lookup
 
 #: What is done with the elements of the inputs. `ADD_SCALED` multiplies the second one by alpha, `BOUNDED` clamps
 #: real values to [least, most] between the two quantizations; `TABLE` and `PAIRS` look the result up (tables.py).
 ADD, ADD_SCALED, RESCALE, BOUNDED, COPY = "add", "add_scaled", "rescale", "bounded", "copy"
-INPUTS = {ADD: 2, ADD_SCALED: 2, RESCALE: 1, BOUNDED: 1, COPY: 1, TABLE: 1, **dict.fromkeys(PAIRS, 2)}
+FUSED = "fused"
+INPUTS = {
+    ADD: 2,
+    ADD_SCALED: 2,
+    RESCALE: 1,
+    BOUNDED: 1,
+    COPY: 1,
+    FUSED: 2,
+    TABLE: 1,
+    **dict.fromkeys(PAIRS, 2),
+}
 
 _VALUES = (
     "a_scale", "a_zp", "b_scale", "b_zp", "alpha", "least", "most", "inv", "low", "high", "zp", "tables",
@@ -38,12 +51,35 @@ def real(a: Loaded, which: str, q: Value) -> Value:
     return (q.sext(I32) - a.i32(f"{which}_zp").splat(lanes)).to_f32() * a.f32(f"{which}_scale").splat(lanes)
 
 
-def operation(fn: Function, a: Loaded, op: str, clamp: str) -> Callable[..., Value] | None:
-    """A function of one or two vectors of bytes; None if they stay as they are."""
-    if op == TABLE or op in PAIRS:
-        return lookup(fn, a, op)
+@dataclass(frozen=True)
+class Operation:
+    """What is done with vectors of bytes, one of each input; they have `lanes` bytes or fewer."""
 
-    def compute(first: Value, second: Value | None = None) -> Value:
+    lanes: int
+    compute: Callable[..., Value]
+
+
+def operation(fn: Function, a: Loaded, op: str, lanes: int, clamp: str, packs: bool) -> Operation:
+    """Any but a copy. Where ``packs``, four vectors of 32-bit lanes become one of bytes, else each by itself."""
+    if op == TABLE or op in PAIRS:
+        return Operation(VECTOR_BYTES, lookup(fn, a, op))
+    wide = _fused(fn, a) if op == FUSED else _formula(fn, a, op, clamp)
+
+    def compute(*inputs: Value) -> Value:
+        count = inputs[0].type.lanes
+        each = min(lanes, count)
+        parts = [wide(*(q.shuffle(range(k, k + each)) for q in inputs)) for k in range(0, count, each)]
+        if len(parts) == VECTORS:
+            return in_line(fn, parts)
+        return reduce(Value.concat, (part.max(-128).min(127).trunc(I8) for part in parts))
+
+    return Operation(VECTORS * lanes if packs else lanes, compute)
+
+
+def _formula(fn: Function, a: Loaded, op: str, clamp: str) -> Callable[..., Value]:
+    """Rounding after rounding, as the operators are defined."""
+
+    def wide(first: Value, second: Value | None = None) -> Value:
         t = real(a, "a", first)
         if second is not None:
             addend = real(a, "b", second)
@@ -53,36 +89,43 @@ def operation(fn: Function, a: Loaded, op: str, clamp: str) -> Callable[..., Val
         if op == BOUNDED:
             least, most = (a.f32(name).splat(first.type.lanes) for name in ("least", "most"))
             t = t.max(least).min(most)
-        return Requant(fn, a, first.type.lanes, clamp).bytes(t)
+        return Requant(fn, a, first.type.lanes, clamp).wide(t)
 
-    return None if op == COPY else compute
+    return wide
+
+
+def _fused(fn: Function, a: Loaded) -> Callable[..., Value]:
+    """a_scale * a + (b_scale * b + alpha), each rounded once."""
+
+    def wide(first: Value, second: Value) -> Value:
+        lanes = first.type.lanes
+        x, y = (q.sext(I32).to_f32() for q in (first, second))
+        scale_a, scale_b, offset = (a.f32(name).splat(lanes) for name in ("a_scale", "b_scale", "alpha"))
+
+        def fma(q: Value, scale: Value, addend: Value) -> Value:
+            return fn.call(f"llvm.fma.v{lanes}f32", q.type, q, scale, addend)
+
+        return Requant(fn, a, lanes, RANGE).rounded(fma(x, scale_a, fma(y, scale_b, offset)))
+
+    return wide
 
 
 def _over(
-    fn: Function,
-    compute: Callable[..., Value],
-    inputs: list[Value],
-    to: Value,
-    first: Value | int,
-    last: Value,
-    op: str,
-    lanes: int,
+    fn: Function, done: Operation, inputs: list[Value], to: Value, first: Value | int, last: Value
 ) -> None:
     """Compute the words from first to last (excluded)."""
-    # a vector of 32-bit lanes takes `lanes` bytes: a quarter as many words
-    at_once = VECTOR_BYTES if op == TABLE or op in PAIRS else lanes
 
     def move(i: Value, width: int) -> None:
         at = i * 4
-        step = min(at_once, 4 * width)
+        step = min(done.lanes, 4 * width)
         for part in range(0, 4 * width, step):
             read = [fn.load(source + at + part, vec(I8, step)) for source in inputs]
-            fn.store(compute(*read), to + at + part)
+            fn.store(done.compute(*read), to + at + part)
 
-    for_words(fn, last, lanes, move, start=first)
+    for_words(fn, last, done.lanes // 4, move, start=first)
 
 
-def flat(module: Module, name: str, *, op: str, lanes: int, clamp: str) -> None:
+def flat(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
     """Write the kernel for equal layouts without padding."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
@@ -97,17 +140,16 @@ def flat(module: Module, name: str, *, op: str, lanes: int, clamp: str) -> None:
                 "llvm.memcpy.p0.p0.i64", VOID, a.pointer("out") + at, inputs[0] + at, size, fn.const(0, I1)
             )
             return
-        compute = operation(fn, a, op, clamp)
-        assert compute is not None
-        _over(fn, compute, inputs, a.pointer("out"), first, last, op, lanes)
+        done = operation(fn, a, op, lanes, clamp, packs)
+        _over(fn, done, inputs, a.pointer("out"), first, last)
 
 
-def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, shuffle: bool) -> None:
+def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool, shuffle: bool) -> None:
     """Write the kernel for any layouts; with `shuffle`, channels become 2x2 pixels at the end."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = ROWS_OF.read(fn, block)
-        compute = operation(fn, a, op, clamp)
+        done = None if op == COPY else operation(fn, a, op, lanes, clamp, packs)
         buffers = [scratch, scratch + a.at_b][: INPUTS[op]]
 
         def task(t: Value) -> None:
@@ -121,8 +163,8 @@ def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, shuffle:
                     a.pointer(f"pack_{which}"), a.pointer(f"pack_{which}_args"),
                     image, row0, height, zero, a.width, zero, a.words, buffer, a.width * a.words * 4,
                 )  # fmt: skip
-            if compute is not None:
-                _over(fn, compute, buffers, scratch, 0, pixels * a.words, op, lanes)
+            if done is not None:
+                _over(fn, done, buffers, scratch, 0, pixels * a.words)
 
             def write(first: Value, count: Value, width: Value, source: Value) -> None:
                 _mask_last_word(fn, a, source, count * width)

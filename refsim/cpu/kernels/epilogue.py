@@ -49,6 +49,10 @@ class Requant:
             y = y.max(self.low)
         if self.clamp == FULL:
             y = y.min(self.high)
+        return self.rounded(y)
+
+    def rounded(self, y: Value) -> Value:
+        """Numbers of steps to integers, the zero point added."""
         return (y + _MAGIC).bits(vec(I32, self.lanes)) + self.zp
 
     def integers(self, t: Value) -> Value:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refsim.cpu.ir import I8, I16, Function, Type, Value, vec
+from refsim.cpu.ir import I8, I16, I32, Function, Type, Value, vec
 
 #: Vectors that become one vector of bytes.
 VECTORS = 4
@@ -33,6 +33,16 @@ def squeeze(fn: Function, vectors: list[Value], packs: bool) -> Value:
     """Four vectors of 32-bit integers as one of bytes, saturated; ``packs``: by instructions of x86."""
     low, high = (_halved(fn, "packssdw", I16, pair, packs) for pair in (vectors[:2], vectors[2:]))
     return _halved(fn, "packsswb", I8, [low, high], packs)
+
+
+def in_line(fn: Function, vectors: list[Value]) -> Value:
+    """Four vectors whose lanes follow each other as one of bytes, saturated, by instructions of x86."""
+    pieces = vectors[0].type.lanes // 4
+    done = squeeze(fn, vectors, packs=True)
+    words = done.bits(vec(I32, 4 * pieces)).shuffle(
+        [4 * n + v for v in range(VECTORS) for n in range(pieces)]
+    )
+    return words.bits(done.type)
 
 
 def _halved(fn: Function, name: str, element: Type, pair: list[Value], packs: bool) -> Value:

@@ -133,7 +133,7 @@ def flat(e: Elementwise, isa: Isa) -> Job:
     )
     return Job(
         name=e.name,
-        kernel=native.address(kernel.flat, op=e.op, lanes=isa.lanes, clamp=e.clamp),
+        kernel=native.address(kernel.flat, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs),
         block=block,
         tasks=-(-words // WORDS_PER_TASK),
         scratch=0,
@@ -189,7 +189,9 @@ def rows(e: Elementwise, isa: Isa) -> Job:
     )
     return Job(
         name=e.name,
-        kernel=native.address(kernel.rows, op=e.op, lanes=isa.lanes, clamp=e.clamp, shuffle=e.shuffle),
+        kernel=native.address(
+            kernel.rows, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs, shuffle=e.shuffle
+        ),
         block=block,
         tasks=x.images * -(-x.rows // per_task),
         scratch=2 * size + 4 * per_task * x.pixels * out.words * 4 + 64,

@@ -12,24 +12,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from refsim.cpu.crew import Program
-from refsim.cpu.kernels.elementwise import BOUNDED, COPY, INPUTS
+from refsim.cpu.kernels.elementwise import COPY
 from refsim.cpu.kernels.epilogue import RANGE
 from refsim.cpu.kernels.tables import PAIRS, TABLE
-from refsim.cpu.lower import elementwise
+from refsim.cpu.lower import proof
 from refsim.cpu.lower.elementwise import Elementwise
 from refsim.cpu.target import Isa
-from refsim.layout import PACKED_4W
-from refsim.tensor import TensorDesc
 
-#: Every byte, in the order of tables.
-BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
-_PAIRS = TensorDesc((BYTES.size**2,), PACKED_4W)
 #: How far a whole number reaches with one table and with a rest in another; a carry comes on top of a's.
 NARROW, WIDE = (-128, 127), (-256, 254)
 #: What may be added to the whole numbers of a and taken from b's.
 SHIFTS = np.arange(-1024, 1024, dtype=np.int16)
-_FAR = 4096  # beyond, every sum saturates whatever it is
 
 
 def find(e: Elementwise, isa: Isa) -> Elementwise | str:
@@ -38,31 +31,13 @@ def find(e: Elementwise, isa: Isa) -> Elementwise | str:
         return "bytes stay as they are"
     if not isa.lookup:
         return f"{isa.name} looks up no bytes"
-    n, zp = _integers(e), int(e.values["zp"])
-    low, high = int(e.values["low"]), int(e.values["high"])
-    expected = (np.clip(n, low, high) + zp).astype(np.int8)
+    n = proof.integers(e)
+    expected = proof.saturated(e, n)
     if n.ndim == 1:
         return replace(e, op=TABLE, clamp=RANGE, tables=expected)
-    made = _pairs(e, n + zp)
-    exact = made is not None and np.array_equal(_all_pairs(made, isa), expected)
+    made = _pairs(e, n + int(e.values["zp"]))
+    exact = made is not None and np.array_equal(proof.computed(made, isa), expected)
     return made if made is not None and exact else "no tables give every pair its byte"
-
-
-def _integers(e: Elementwise) -> np.ndarray:
-    """What the formula rounds to before the zero point is added, for every byte or pair [a, b]."""
-    v = e.values
-
-    def real(which: str) -> np.ndarray:
-        q = BYTES.astype(np.int32) - v[f"{which}_zp"]
-        return q.astype(np.float32) * v[f"{which}_scale"]
-
-    t = real("a")
-    if INPUTS[e.op] == 2:
-        t = t[:, None] + v["alpha"] * real("b")
-    if e.op == BOUNDED:
-        t = np.minimum(np.maximum(t, v["least"]), v["most"])
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.rint(t * v["inv"]).clip(-_FAR, _FAR).astype(np.int16)
 
 
 def _pairs(e: Elementwise, n: np.ndarray) -> Elementwise | None:
@@ -91,13 +66,3 @@ def _fits(x: np.ndarray, y: np.ndarray, shift: np.ndarray, reach: tuple[int, int
     return ((x.min() + shift >= low) | (y.max() - shift + 1 <= -128 - low)) & (
         (x.max() + shift <= high) | (y.min() - shift >= 127 - high)
     )
-
-
-def _all_pairs(e: Elementwise, isa: Isa) -> np.ndarray:
-    """What the kernel makes of every pair [a, b]."""
-    inputs = {"a": np.repeat(BYTES, BYTES.size), "b": np.tile(BYTES, BYTES.size)}
-    out = np.empty((BYTES.size, BYTES.size), np.int8)
-    job = elementwise.flat(replace(e, inputs=dict.fromkeys(inputs, _PAIRS), out=_PAIRS), isa)
-    addresses = {name: array.ctypes.data for name, array in (inputs | {"out": out}).items()}
-    Program([job], 1, addresses).run()
-    return out

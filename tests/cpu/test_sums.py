@@ -1,4 +1,4 @@
-"""Sums and functions of bytes by tables: the bytes of the formula wherever tables are found, the formula elsewhere."""
+"""Sums and functions of bytes by tables or in fused arithmetic: the formula's bytes, and the formula elsewhere."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from wide import check
 from refsim.case import bind
 from refsim.cpu import FastExecutor
 from refsim.cpu.kernels.tables import PAIRS
-from refsim.cpu.lower import elementwise, tables
+from refsim.cpu.lower import elementwise, fused, proof, tables
 from refsim.cpu.lower.elementwise import Elementwise
+from refsim.cpu.routes import RULES
 from refsim.cpu.target import ISAS, cpu
 from refsim.draw import Draw
 from refsim.executor import Prepared
@@ -23,9 +24,11 @@ from refsim.qmath import CANONICAL
 ADD, TARGET = OPS["q8ta_add"], Target(CANONICAL)
 #: Looks bytes up, whatever this processor does.
 ISA = next(isa for isa in ISAS if isa.lookup)
-A, B = np.repeat(tables.BYTES, 256), np.tile(tables.BYTES, 256)
+A, B = np.repeat(proof.BYTES, 256), np.tile(proof.BYTES, 256)
 MODERATE = dict(a_scale=0.0213, a_zp=3, b_scale=0.0517, b_zp=-7, out_scale=0.0611, out_zp=5)
 TIES = {**MODERATE, "a_scale": 0.5, "b_scale": 0.25, "out_scale": 1.0}
+#: A third and five sixths of a step: every sixth pair is a tie that roundings decide.
+THIRDS = {**MODERATE, "a_scale": 0.02, "b_scale": 0.05, "out_scale": 0.06}
 FAR = {**MODERATE, "a_scale": 0.5, "b_scale": 0.4}
 #: One for each kernel.
 EACH = {
@@ -61,7 +64,7 @@ def evaluated(e: Elementwise, isa: object = None) -> np.ndarray:
 
 def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the native kernel: the definition's bytes for all pairs, for every shape that tables have."""
-    monkeypatch.setattr(tables, "_all_pairs", evaluated)
+    monkeypatch.setattr(proof, "computed", evaluated)
     found = Counter()
     draw = Draw(1)
     for number in range(60):
@@ -76,11 +79,11 @@ def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.keys() == PAIRS.keys() and found.total() > 40, found
 
 
-@pytest.mark.parametrize("params", [TIES, FAR], ids=["ties", "far"])
+@pytest.mark.parametrize("params", [TIES, THIRDS, FAR], ids=["ties", "thirds", "far"])
 def test_no_tables_where_none_give_every_byte(
     params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_all_pairs", evaluated)
+    monkeypatch.setattr(proof, "computed", evaluated)
     assert tables.find(described(params), ISA) == "no tables give every pair its byte"
 
 
@@ -106,22 +109,30 @@ def test_every_kernel_of_sums(op: str, layouts: tuple[str, ...]) -> None:
             assert check(case(EACH[op], shape, *layouts), executor) == "tables"
 
 
-@native
-@pytest.mark.parametrize("route", ["tables", "flat", "rows"])
+@pytest.mark.parametrize("route", ["tables", "fused", "flat", "rows"])
 @pytest.mark.parametrize("name", ["q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"])
 def test_each_route_gives_the_same_bytes(name: str, route: str) -> None:
     executor, taken = FastExecutor(2, {"*": route}), Counter()
     for seed in range(40):
         taken[check(OPS[name].sample(Draw(seed)), executor)] += 1
-    assert taken[route] or (name, route) == ("q8ta_pixel_shuffle", "flat"), taken
+    rule = next(rule for rule in RULES if rule.route == route)
+    able = {"tables": cpu().isa.lookup, "fused": cpu().isa.fma}.get(route, True)
+    assert bool(taken[route]) == (able and name in rule.ops), taken
 
 
 @native
 @pytest.mark.parametrize("params", [TIES, FAR], ids=["ties", "far"])
-def test_the_formula_where_there_are_no_tables(params: dict[str, Any]) -> None:
-    assert check(case(params, (1, 8, 9, 12)), FastExecutor()) == "flat"
+def test_fused_where_there_are_no_tables(params: dict[str, Any]) -> None:
+    assert check(case(params, (1, 8, 9, 12)), FastExecutor()) == "fused"
     choice = FastExecutor().choose(Prepared(bind(case(params)).call))
     assert dict(choice.passed)["tables"] == "no tables give every pair its byte"
+
+
+def test_the_formula_where_nothing_else_gives_every_byte() -> None:
+    assert check(case(THIRDS, (1, 8, 9, 12)), FastExecutor()) == "flat"
+    passed = dict(FastExecutor().choose(Prepared(bind(case(THIRDS)).call)).passed)
+    if cpu().isa.fma:
+        assert passed["fused"] == "no constants give every pair its byte"
 
 
 @native
@@ -136,11 +147,46 @@ def test_a_wrong_table_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     monkeypatch.setattr(tables, "_pairs", damaged)
-    assert check(case(MODERATE, (1, 8, 9, 12)), FastExecutor()) == "flat"
+    assert check(case(MODERATE, (1, 8, 9, 12)), FastExecutor()) == "fused"
 
 
 @native
 def test_the_plan_tells_the_kernel() -> None:
     choice = FastExecutor().choose(Prepared(bind(case(EACH["pairs_b"], (1, 8, 4, 4))).call))
     (job,) = choice.jobs() or ()
-    assert choice.route == "tables" and job.variant == "flat_oppairs_b_lanes16_clamprange"
+    assert choice.route == "tables" and job.variant == "flat_oppairs_b_lanes16_clamprange_packsTrue"
+
+
+# --- fused arithmetic --------------------------------------------------------------------------------------
+
+fma = pytest.mark.skipif(
+    not cpu().isa.fma, reason=f"{cpu().isa.name}: floats are not multiplied and added in one"
+)
+
+
+@fma
+def test_fused_constants_are_found_for_nearly_all() -> None:
+    executor, draw, taken = FastExecutor(2, {"*": "fused"}), Draw(2), Counter()
+    for number in range(40):
+        params = {f"{name}_scale": draw.scale_moderate() for name in ("a", "b", "out")}
+        params |= {f"{name}_zp": draw.zero_point() for name in ("a", "b", "out")}
+        params["alpha"] = (1.0, 0.3, -2.0)[number % 3]
+        layouts = ("4W4C",) * 3 if number % 2 else ("4W4C", "4C", "4C1W")
+        taken[check(case(params, (1, 5, 3, 1 + number), *layouts), executor)] += 1
+    assert taken["fused"] > 35, taken
+
+
+@fma
+def test_wrong_constants_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against bytes that no sum has."""
+    monkeypatch.setattr(fused, "TRIES", 1)
+    assert not isinstance(fused.find(described(MODERATE), cpu().isa), str)
+    saturated = proof.saturated
+    monkeypatch.setattr(proof, "saturated", lambda e, n: saturated(e, n) ^ (n == 7))
+    assert fused.find(described(MODERATE), cpu().isa) == "no constants give every pair its byte"
+
+
+def test_fused_only_where_it_can_be() -> None:
+    assert fused.find(described(MODERATE), ISAS[-1]) == "portable fuses nothing"
+    relu = next(case for case in OPS["q8ta_relu"].cases if isinstance(case, Case))
+    assert fused.find(elementwise.describe(bind(relu).call), ISA) == "one input"
