@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refsim.cpu.ir import I64, Function, Module, Value
+from refsim.cpu.ir import I1, I64, Function, Module, Value
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
 from refsim.cpu.kernels.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
 from refsim.cpu.kernels.epilogue import CONST_ROWS, Requant
@@ -97,18 +97,36 @@ def gemm(
                 weight = a.pointer("weight") + number * a.panel_bytes
                 consts = a.pointer("consts") + number * (CONST_ROWS * 4 * panel)
                 terms = [requant.terms(consts, 4 * panel, v) for v in range(vectors)]
+                tiles = (count + (rows - 1)) // rows
+
+                def ahead(i: Value) -> Value:
+                    """Tiles take turns in asking for the next panel; too few for all lines would only slow down."""
+                    enough = (tiles >= vectors) if rows > 1 else fn.const(1, I1)
+                    return enough.select(a.panel_bytes + i % vectors * LINE, 0)
 
                 def tile(i: Value) -> None:
                     p = (i * rows).min(count - rows).max(0)
                     totals = _sums(
-                        fn, a, DOTS[dot], requant, vectors, rows, p, scratch, taps, weight, consts, number
+                        fn,
+                        a,
+                        DOTS[dot],
+                        requant,
+                        vectors,
+                        rows,
+                        p,
+                        scratch,
+                        taps,
+                        weight,
+                        consts,
+                        number,
+                        ahead(i),
                     )
                     for m in range(rows):
                         at = to + fn.load(places + (p + m) * 8, I64)
                         for v, total in enumerate(totals[m]):
                             fn.store(requant.apply(total, terms[v]), at + v * lanes)
 
-                fn.loop((count + (rows - 1)) // rows, tile)
+                fn.loop(tiles, tile)
 
                 def spill() -> None:
                     fn.call_pointer(
@@ -146,6 +164,7 @@ def _sums(
     weight: Value,
     consts: Value,
     number: Value,
+    ahead: Value,
 ) -> list[list[Value]]:
     """The sums of a register tile: per pixel, per vector of channels of a panel."""
     base = [taps + fn.load(scratch + (p + m) * 8, I64) for m in range(rows)]
@@ -154,7 +173,7 @@ def _sums(
     def run(r: Value, w: Value, *totals: Value) -> list[Value]:
         offset = fn.load(a.pointer("runs") + r * 8, I64)
         before = [list(totals[m * vectors : (m + 1) * vectors]) for m in range(rows)]
-        sums, w = product(fn, dot, base, w, offset, a.run_units, before)
+        sums, w = product(fn, dot, base, w, offset, a.run_units, before, ahead)
         return [w, *(total for row in sums for total in row)]
 
     _, *totals = fn.loop(a.run_count, run, [weight, *(start * rows)])
@@ -195,7 +214,7 @@ def product(
     """Add to the sums of some pixels (rows of vectors) the products of neighbouring units.
 
     The units of every pixel begin `offset` bytes behind its pointer, the weights at `weight`, which is returned too,
-    moved on. From `ahead` on a line a step is asked for, for later.
+    moved on. A line that lies `ahead` of each step's is asked for, for later.
     """
     vectors, lanes = len(start[0]), start[0][0].type.lanes
     step_bytes = dot.weight_bytes // dot.steps * lanes * vectors
@@ -203,7 +222,7 @@ def product(
     # one step of a unit at a time: two would need more registers than there are
     def step(k: Value, w: Value, *totals: Value) -> list[Value]:
         if ahead is not None:
-            fn.prefetch(ahead + k * (LINE // STEP_BYTES), level=2)
+            fn.prefetch(w + ahead, level=2)
         weights = weights_at(fn, dot, w, lanes, vectors)
         sums: list[Value] = []
         for m, pixel in enumerate(pixels):

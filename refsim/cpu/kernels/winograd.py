@@ -156,8 +156,7 @@ def winograd(
                         first = (i * rows).min(count - rows).max(0)
                         bases = [v_at + (x * plane + (first + k) * a.v_pitch) for k in range(rows)]
                         zero = fn.const(0, vec(I32, lanes))
-                        # each group asks for its share of the next element's weights: a line a step
-                        ahead = here + (element_bytes + i * (a.units * (2 * LINE)))
+                        ahead = element_bytes + i % vectors * LINE  # each group asks for a share
                         sums = product(
                             fn, MADDWD, bases, here, fn.i64(0), a.units, [[zero] * vectors] * rows, ahead
                         )[0]
