@@ -28,8 +28,10 @@ class Side:
 
 
 def join(parts: list[Value]) -> Value:
-    """Four vectors behind each other."""
-    return parts[0].concat(parts[1]).concat(parts[2].concat(parts[3]))
+    """Vectors behind each other, two to the power of something."""
+    while len(parts) > 1:
+        parts = [a.concat(b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 def quarters(vector: Value) -> list[Value]:
@@ -38,18 +40,40 @@ def quarters(vector: Value) -> list[Value]:
     return [vector.shuffle(range(size * k, size * k + size)) for k in range(4)]
 
 
-def _addresses(side: Side, row: Value, quad: Value, word: Value) -> list[Value]:
-    """Where the four pieces of 16 bytes lie: pixels of a layout of rows, else channel words."""
-    if side.kind == ROWS:
-        return [row + ((quad * 4 + j) * side.pixel_stride + word * 4) for j in range(4)]
-    if side.kind == BLOCKS:
-        return [row + (quad * side.quad_stride + (word + j) * 16) for j in range(4)]
-    return [row + (quad * 16 + (word + j) * side.word_stride) for j in range(4)]
+def zipped(vectors: list[Value], stages: int, size: int) -> list[Value]:
+    """In each stage vectors k and n/2 + k are interleaved within their 16 bytes, which gives vectors 2k and 2k + 1.
+
+    Elements have ``size`` bytes; vectors are of bytes. As many stages as transpose a square of elements do that.
+    """
+    n = len(vectors) // 2
+    for _ in range(stages):
+        pairs = zip(vectors[:n], vectors[n:], strict=True)
+        vectors = [_interleaved(a, b, size, half) for a, b in pairs for half in (0, 8)]
+    return vectors
+
+
+def _interleaved(a: Value, b: Value, size: int, half: int) -> Value:
+    starts = [first + half + k for first in range(0, a.type.lanes, 16) for k in range(0, 8, size)]
+    order = [at + k for start in starts for at in (start, start + a.type.lanes) for k in range(size)]
+    return a.shuffle(order, b)
+
+
+def pieces(side: Side, row: Value, quad: Value, word: Value, *, alone: bool = False) -> list[Value]:
+    """Where the four pieces of 16 bytes lie: pixels of a layout of rows, else channel words.
+
+    ``alone``: a loop over words has no other rows, so that the registers hold where its four pixels begin.
+    """
+    step = side.pixel_stride if side.kind == ROWS else side.word_stride
+    apart = alone and side.kind == ROWS
+    at = [row + (quad * side.quad_stride if apart else quad * side.quad_stride + word * side.word_stride)]
+    for _ in range(3):
+        at.append(at[-1] + step)
+    return [place + word * 4 for place in at] if apart else at
 
 
 def load(fn: Function, side: Side, row: Value, quad: Value, word: Value) -> Value:
     """Cells that lie wholly inside the tensor."""
-    at = _addresses(side, row, quad, word)
+    at = pieces(side, row, quad, word, alone=True)
     if side.kind == BLOCKS:
         return fn.load(at[0], vec(I32, 16))
     found = join([fn.load(a, vec(I32, 4)) for a in at])
@@ -74,7 +98,7 @@ def load_clamped(fn: Function, side: Side, row: Value, quad: Value, word: Value)
 
 def store(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word: Value) -> None:
     """Cells that lie wholly inside the tensor."""
-    at = _addresses(side, row, quad, word)
+    at = pieces(side, row, quad, word, alone=True)
     if side.kind == BLOCKS:
         fn.store(cells, at[0])
         return
@@ -85,7 +109,7 @@ def store(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word:
 
 def store_inside(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word: Value) -> None:
     """Only the words inside the tensor."""
-    at = _addresses(side, row, quad, word)
+    at = pieces(side, row, quad, word, alone=True)
     pixels, words = side.width - quad * 4, side.words - word
     ordered = cells.shuffle(TRANSPOSE4) if side.kind == ROWS else cells
     across, along = (pixels, words) if side.kind == ROWS else (words, pixels)

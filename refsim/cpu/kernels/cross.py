@@ -4,7 +4,8 @@ Where columns are packed, a *unit* is the 16 pixels whose bytes of one channel l
 where blocks hold four rows, one quad of each. Units of a channel lie side by side, too. Where channels are packed, 16
 bytes are a pixel of 16 channels (`ROWS`) or a quad of one channel word. Vectors have such a piece of 16 bytes in each
 lane, are read and written where the pieces are contiguous, a line of memory if it can be, and are transposed within
-and across lanes.
+and across lanes. Of bytes, two stages of `zipped` take four channels of a unit to its four quads of a channel word, and
+four stages take 16 channels to 16 pixels and back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 
 from refsim.cpu.ir import I8, I16, I32, I64, Function, Module, Value, vec
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.cpu.kernels.cells import join, zipped
 from refsim.cpu.view import BLOCKS, PLANES, ROWS
 
 #: `c_*` is the side that packs channels: strides of an image, of a group (a row, or four), of a quad of columns, from
@@ -109,30 +111,10 @@ def cross(
         fn.loop(end, task, start=begin)
 
 
-def _zip(vectors: list[Value], stages: int, size: int = 1) -> list[Value]:
-    """In each stage vectors k and n/2 + k are interleaved within lanes, which gives vectors 2k and 2k + 1.
-
-    Of bytes, two stages take four channels of a unit to its four quads of a channel word, and four stages take 16
-    channels to 16 pixels and back.
-    """
-    n = len(vectors) // 2
-    for _ in range(stages):
-        pairs = zip(vectors[:n], vectors[n:], strict=True)
-        vectors = [_interleaved(a, b, size, half) for a, b in pairs for half in (0, 8)]
-    return vectors
-
-
-def _interleaved(a: Value, b: Value, size: int, half: int) -> Value:
-    starts = [lane + half + k for lane in range(0, a.type.lanes, 16) for k in range(0, 8, size)]
-    return a.shuffle(
-        [at + k for start in starts for at in (start, start + a.type.lanes) for k in range(size)], b
-    )
-
-
 def _to_channels(quads: list[Value]) -> list[Value]:
     """Four quads of a channel word to its four channels of a unit."""
     turned = [16 * (k // 16) + 4 * (k % 4) + k % 16 // 4 for k in range(quads[0].type.lanes)]
-    return _zip([quad.shuffle(turned) for quad in quads], 2, size=4)
+    return zipped([quad.shuffle(turned) for quad in quads], 2, size=4)
 
 
 def _across(vectors: list[Value], stages: int) -> list[Value]:
@@ -205,10 +187,7 @@ class _Tiles:
 
     def _join(self, places: Iterable[Value]) -> Value:
         """The pieces at these places, one in each lane."""
-        parts = [self._load(at) for at in places]
-        while len(parts) > 1:
-            parts = [a.concat(b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
+        return join([self._load(at) for at in places])
 
     def _load_channels(self, quad: Value, channel: Value, count: int) -> list[Value]:
         places = self._channels(quad, channel, count)
@@ -241,7 +220,7 @@ class _Tiles:
             self.fn.prefetch(at, level=1)
         units = [self._pixels(self._later(quad, k), word) for k in range(self.lanes)]
         pixels = [self._join(places) for places in zip(*units, strict=True)]
-        self._store_channels(_zip(pixels, 4), quad, word * 4)
+        self._store_channels(zipped(pixels, 4, size=1), quad, word * 4)
 
     def _columns_to_rows(self, quad: Value, word: Value) -> None:
         """By way of scratch, since 64 channels do not fit the registers: pixels of 16 channels, then whole ones."""
@@ -249,7 +228,7 @@ class _Tiles:
 
         def load(part: Value) -> None:
             def some(u: Value) -> None:
-                found = _zip(self._load_channels(self._later(quad, u), word * 4 + part * 16, 16), 4)
+                found = zipped(self._load_channels(self._later(quad, u), word * 4 + part * 16, 16), 4, size=1)
                 for k, vector in enumerate(found):
                     fn.store(vector, self.scratch + ((part * units + u) * 256 + 16 * lanes * k))
 
@@ -277,7 +256,7 @@ class _Tiles:
 
     def _columns_to_blocks(self, quad: Value, word: Value) -> None:
         lanes = self.lanes
-        words = [_zip(self._load_channels(quad, (word + w) * 4, 4), 2) for w in range(lanes)]
+        words = [zipped(self._load_channels(quad, (word + w) * 4, 4), 2, size=1) for w in range(lanes)]
         units = [self._quads(self._later(quad, k), word) for k in range(lanes)]
         for quads, places in zip(zip(*words, strict=True), zip(*units, strict=True), strict=True):
             for vector, at in zip(_across(list(quads), STAGES[lanes]), places, strict=True):
@@ -295,7 +274,7 @@ class _Tiles:
         self._store_channels(_to_channels(quads), quad, word * 4)
 
     def _columns_to_planes(self, quad: Value, word: Value) -> None:
-        quads = _zip(self._load_channels(quad, word * 4, 4), 2)
+        quads = zipped(self._load_channels(quad, word * 4, 4), 2, size=1)
         if not self.blocked:
             quads = _across(quads, STAGES[self.lanes])
         for vector, at in zip(quads, self._plane(quad, word), strict=True):
@@ -324,7 +303,7 @@ class _Tiles:
                 last_row.min(k // columns) * a.c_next + last_column.min(k % columns) * a.c_pixel
                 for k in range(16)
             ]
-            found = _zip([self._load(first + step) for step in steps], 4)
+            found = zipped([self._load(first + step) for step in steps], 4, size=1)
         else:
             last_quad, last_word = (height if self.blocked else (width + 3) // 4) - 1, a.words - 1 - word
             steps = [last_quad.min(j) * a.c_next for j in range(4)]
@@ -367,12 +346,16 @@ class _Tiles:
             fn.when(exists, lambda: fn.when(words >= 4, lambda: fn.store(vector, at), singly))
 
         if self.kind == ROWS:
-            for k, (vector, at) in enumerate(zip(_zip(pieces, 4), self._pixels(quad, word), strict=True)):
+            for k, (vector, at) in enumerate(
+                zip(zipped(pieces, 4, size=1), self._pixels(quad, word), strict=True)
+            ):
                 exists = (height > k // 4).select(width > k % 4, 0) if self.blocked else width > k
                 put(vector, at, exists, a.words - word)
             return
         for w in range(4):
-            quads = zip(_zip(pieces[4 * w : 4 * w + 4], 2), self._quads(quad, word + w), strict=True)
+            quads = zip(
+                zipped(pieces[4 * w : 4 * w + 4], 2, size=1), self._quads(quad, word + w), strict=True
+            )
             for j, (vector, at) in enumerate(quads):
                 pixels = width if self.blocked else width - 4 * j
                 exists = (word + w < a.words).select(height > j if self.blocked else pixels > 0, 0)

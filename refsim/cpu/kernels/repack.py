@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from refsim.cpu.ir import I32, Module, Value
+from refsim.cpu.ir import I8, I32, Module, Value, vec
 from refsim.cpu.kernels import cells
 from refsim.cpu.kernels.args import KERNEL_PARAMS, Fields
-from refsim.cpu.kernels.cells import Side
+from refsim.cpu.kernels.cells import Side, join, pieces, zipped
+from refsim.cpu.view import BLOCKS, PLANES, ROWS
 
 #: Strides as in `View`. `mask` keeps the lanes of the last channel word that are channels.
 REPACK = Fields(
@@ -15,15 +16,23 @@ REPACK = Fields(
 )  # fmt: skip
 
 
-def repack(module: Module, name: str, *, source: str, to: str) -> None:
-    """Write the kernel for two kinds of layout; tasks are rows."""
+def repack(module: Module, name: str, *, source: str, to: str, at_once: int) -> None:
+    """Write the kernel for two kinds of layout; tasks are rows.
+
+    So many cells are done at once as lie side by side in the output, in pixels or words. The last ones of a row or of
+    the channels may begin within those before; what is left is done in parts of cells.
+    """
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
         a = REPACK.read(fn, block)
         x = Side(source, a.x_quad, a.x_pixel, a.x_word, a.width, a.words)
         out = Side(to, a.out_quad, a.out_pixel, a.out_word, a.width, a.words)
         whole_quads = a.width // 4
-        whole_words = (a.words - a.mask.eq(-1).select(fn.i64(0), 1)) & -4
+        whole_words = a.words - a.mask.eq(-1).select(fn.i64(0), 1)
+        quads = at_once if to == PLANES else 1
+        words = 4 * at_once if to == ROWS else 4
+        quads_end = (whole_quads >= quads).select(whole_quads, 0)
+        words_end = (whole_words >= words).select(whole_words, 0)
         position = fn.vector([k // 4 for k in range(16)], I32)
 
         def task(t: Value) -> None:
@@ -32,7 +41,21 @@ def repack(module: Module, name: str, *, source: str, to: str) -> None:
             place = a.pointer("out") + (image * a.out_image + row * a.out_row)
 
             def whole(quad: Value, word: Value) -> None:
-                cells.store(fn, out, cells.load(fn, x, at, quad, word), place, quad, word)
+                if to == BLOCKS:
+                    cells.store(fn, out, cells.load(fn, x, at, quad, word), place, quad, word)
+                    return
+                if source == to:
+                    lines = [fn.load(piece, vec(I8, 4 * words)) for piece in pieces(x, at, quad, word)]
+                else:
+                    steps = [
+                        (quad + k, word) if to == PLANES else (quad, word + 4 * k) for k in range(at_once)
+                    ]
+                    places = zip(*(pieces(x, at, *step) for step in steps), strict=True)
+                    lines = [join([fn.load(piece, vec(I8, 16)) for piece in four]) for four in places]
+                    if ROWS in (source, to):
+                        lines = zipped(lines, 2, size=4)
+                for line, to_place in zip(lines, pieces(out, place, quad, word), strict=True):
+                    fn.store(line, to_place)
 
             def part(quad: Value, word: Value) -> None:
                 found = cells.load_clamped(fn, x, at, quad, word)
@@ -40,16 +63,19 @@ def repack(module: Module, name: str, *, source: str, to: str) -> None:
                 found = last.select(found & a.i32("mask").splat(16), found)
                 cells.store_inside(fn, out, found, place, quad, word)
 
-            def quad_row(quad: Value) -> None:
-                fn.loop(whole_words, lambda word: whole(quad, word), step=4)
-                fn.loop(a.words, lambda word: part(quad, word), start=whole_words, step=4)
+            def several(quad: Value) -> None:
+                quad = quad.min(whole_quads - quads)
+                if to == BLOCKS:  # whose loop is so short that the smaller of two words would cost 5 %
+                    fn.loop(words_end // words * words, lambda word: whole(quad, word), step=words)
+                    fn.when(words_end % words > 0, lambda: whole(quad, words_end - words))
+                else:
+                    fn.loop(words_end, lambda word: whole(quad, word.min(words_end - words)), step=words)
+                fn.loop(quad + quads, lambda q: parts(q, words_end), start=quad)
 
-            fn.loop(whole_quads, quad_row)
-            last_quads = (a.width + 3) // 4
-            fn.loop(
-                last_quads,
-                lambda quad: fn.loop(a.words, lambda word: part(quad, word), step=4),
-                start=whole_quads,
-            )
+            def parts(quad: Value, word: Value) -> None:
+                fn.loop(a.words, lambda word: part(quad, word), start=word, step=4)
+
+            fn.loop(quads_end, several, step=quads)
+            fn.loop((a.width + 3) // 4, lambda quad: parts(quad, fn.i64(0)), start=quads_end)
 
         fn.loop(end, task, start=begin)

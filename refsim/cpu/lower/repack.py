@@ -16,6 +16,8 @@ from refsim.layout import C, W
 from refsim.op import Call
 from refsim.tensor import TensorDesc
 
+#: Lanes of vectors, and what is done together.
+SIZES = (4, 2, 1)
 #: Units of a task of `cross`.
 TASK_UNITS = 64
 
@@ -91,12 +93,11 @@ def cross(
         task_groups=task_groups,
         task_quads=task_quads,
     )
-    sizes = (4, 2, 1)
-    together = next((n for n in sizes if n * columns <= width), 1)
-    parts = next((n for n in sizes if 4 * n <= side.words), 1) if kind == ROWS and not to_columns else 1
+    together = next((n for n in SIZES if n * columns <= width), 1)
+    parts = next((n for n in SIZES if 4 * n <= side.words), 1) if kind == ROWS and not to_columns else 1
     lanes = together if kind == PLANES else min(together, cpu().isa.lanes // 4)
     if kind == BLOCKS:
-        lanes = next(n for n in sizes if n <= min(lanes, side.words))
+        lanes = next(n for n in SIZES if n <= min(lanes, side.words))
     return Job(
         name=call_name,
         kernel=native.address(
@@ -158,9 +159,23 @@ def _sides(call: Call) -> tuple[View, View]:
     return view(call.descs["x"]), view(call.out)
 
 
+def _quarters(side: View) -> View:
+    """Pixels that follow each other without padding, as four long ones."""
+    longer = side.pixels // 4
+    return replace(
+        side,
+        pixels=4,
+        channels=side.channels * longer,
+        pixel_stride=side.pixel_stride * longer,
+        quad_stride=side.quad_stride * longer,
+    )
+
+
 def same(call: Call) -> Job:
     """The job of a clone between two layouts that pack the same dim, or between columns and plain NCHW bytes."""
     x, out = _sides(call)
+    if x.kind == out.kind and x.pixel_stride == out.pixel_stride == x.channels and x.pixels % 4 == 0:
+        x, out = _quarters(x), _quarters(out)  # the same bytes: long rows
     args = Arguments()
     sides: dict[str, int] = {}
     for name, side in (("x", x), ("out", out)):
@@ -181,9 +196,11 @@ def same(call: Call) -> Job:
         words=x.words,
         mask=(1 << 8 * (4 - spare)) - 1 if spare else -1,
     )
+    cells = {ROWS: x.words // 4, PLANES: x.pixels // 4}.get(out.kind, 1)
+    at_once = next((n for n in SIZES if n <= cells), 1)
     return Job(
         name=call.op.name,
-        kernel=native.address(repack.repack, source=x.kind, to=out.kind),
+        kernel=native.address(repack.repack, source=x.kind, to=out.kind, at_once=at_once),
         block=block,
         tasks=x.images * x.rows,
         scratch=0,
