@@ -8,8 +8,8 @@ from refsim.mutate.kernels import GENERAL, IM2COL, PW
 from refsim.mutate.mutant import Mutant, edit
 
 _KERNELS, _LOWER = "refsim/cpu/kernels/", "refsim/cpu/lower/"
-_ELEMENTS, _GEMM, _CELLS, _EPILOGUE = (
-    _KERNELS + f"{name}.py" for name in ("elementwise", "gemm", "cells", "epilogue")
+_ELEMENTS, _GEMM, _CELLS, _REPACK, _EPILOGUE = (
+    _KERNELS + f"{name}.py" for name in ("elementwise", "gemm", "cells", "repack", "epilogue")
 )
 _QUANTIZE, _WINDOW, _BLOCKS = _KERNELS + "quantize.py", _LOWER + "window.py", _LOWER + "gemm.py"
 _PROOF = _LOWER + "proof.py"
@@ -21,7 +21,9 @@ def native(id: str, bug: str, op: str, cause: str, *edits: tuple[str, str, str])
 
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
-    native("P3-cells", "P3", "q8ta_clone", "block transposed", (_CELLS, "tuple(4 * (k % 4) + k // 4 for k in range(16))", "tuple(range(16))")),
+    native("P3-cells", "P3", "q8ta_clone", "block transposed",
+        (_CELLS, "tuple(4 * (k % 4) + k // 4 for k in range(16))", "tuple(range(16))"),
+        (_REPACK, "lines = zipped(lines, 2, size=4)", "lines = zipped(lines, 0, size=4)")),
     native("P4-quantize", "P4", "q8ta_quantize", "byte order", (_QUANTIZE, "part = (q & 255) << (8 * k)", "part = (q & 255) << (24 - 8 * k)")),
     native("P5-add", "P5", "q8ta_add", "unsigned lanes",
         (_ELEMENTS, "(q.sext(I32) - a.i32", "((q.sext(I32) & 255) - a.i32"),
