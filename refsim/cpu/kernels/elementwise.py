@@ -51,24 +51,28 @@ def real(a: Loaded, which: str, q: Value) -> Value:
     return (q.sext(I32) - a.i32(f"{which}_zp").splat(lanes)).to_f32() * a.f32(f"{which}_scale").splat(lanes)
 
 
+#: Vectors of bytes, one of each input: so many from a place on.
+Read = Callable[[int, int], list[Value]]
+
+
 @dataclass(frozen=True)
 class Operation:
-    """What is done with vectors of bytes, one of each input; they have `lanes` bytes or fewer."""
+    """What is done with bytes: ``compute`` gives as many as it is told, `lanes` or fewer."""
 
     lanes: int
-    compute: Callable[..., Value]
+    compute: Callable[[Read, int], Value]
 
 
 def operation(fn: Function, a: Loaded, op: str, lanes: int, clamp: str, packs: bool) -> Operation:
     """Any but a copy. Where ``packs``, four vectors of 32-bit lanes become one of bytes, else each by itself."""
     if op == TABLE or op in PAIRS:
-        return Operation(VECTOR_BYTES, lookup(fn, a, op))
+        look = lookup(fn, a, op)
+        return Operation(VECTOR_BYTES, lambda read, count: look(*read(0, count)))
     wide = _fused(fn, a) if op == FUSED else _formula(fn, a, op, clamp)
 
-    def compute(*inputs: Value) -> Value:
-        count = inputs[0].type.lanes
+    def compute(read: Read, count: int) -> Value:
         each = min(lanes, count)
-        parts = [wide(*(q.shuffle(range(k, k + each)) for q in inputs)) for k in range(0, count, each)]
+        parts = [wide(*read(k, each)) for k in range(0, count, each)]
         if len(parts) == VECTORS:
             return in_line(fn, parts)
         return reduce(Value.concat, (part.max(-128).min(127).trunc(I8) for part in parts))
@@ -117,10 +121,11 @@ def _over(
 
     def move(i: Value, width: int) -> None:
         at = i * 4
-        step = min(done.lanes, 4 * width)
-        for part in range(0, 4 * width, step):
-            read = [fn.load(source + at + part, vec(I8, step)) for source in inputs]
-            fn.store(done.compute(*read), to + at + part)
+
+        def read(k: int, count: int) -> list[Value]:
+            return [fn.load(source + at + k, vec(I8, count)) for source in inputs]
+
+        fn.store(done.compute(read, 4 * width), to + at)
 
     for_words(fn, last, done.lanes // 4, move, start=first)
 
