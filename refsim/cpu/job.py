@@ -78,34 +78,47 @@ class Arguments:
 # --- several kernels as one job --------------------------------------------------------------------------
 
 _PART = Fields("kernel", "block", "tasks")
-_PARTS = Fields("count", "parts")
+_PARTS = Fields("count", "parts", "round_tasks")
 
 
 def parts(module: Module, name: str) -> None:
-    """Write the kernel whose tasks are those of some jobs, one job's behind the other's."""
+    """Write the kernel whose tasks are those of some jobs, in rounds: some tasks of each job, then the next ones."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = _PARTS.read(fn, block)
 
-        def part(j: Value, first: Value) -> Value:
-            p = _PART.read(fn, a.pointer("parts") + j * _PART.nbytes)
-            low, high = (begin - first).max(0), (end - first).min(p.tasks)
-            fn.when(
-                low < high,
-                lambda: fn.call_pointer(p.pointer("kernel"), p.pointer("block"), low, high, scratch),
-            )
-            return first + p.tasks
+        def task(t: Value) -> None:
+            turn, number = t // a.round_tasks, t % a.round_tasks
 
-        fn.loop(a.count, part, [fn.i64(0)])
+            def part(j: Value, first: Value) -> Value:
+                p = _PART.read(fn, a.pointer("parts") + j * _PART.nbytes)
+                own = number - first
+                at = turn * p.tasks + own
+
+                def run() -> None:
+                    fn.call_pointer(p.pointer("kernel"), p.pointer("block"), at, at + 1, scratch)
+
+                fn.when(own.compare("ult", p.tasks), run)
+                return first + p.tasks
+
+            fn.loop(a.count, part, [fn.i64(0)])
+
+        fn.loop(end, task, start=begin)
 
 
-def together(jobs: Sequence[Job]) -> Job:
-    """One job of several that do not wait for each other."""
+def together(jobs: Sequence[Job], rounds: int = 1) -> Job:
+    """One job of several that do not wait for each other, each with as many tasks in every one of the rounds."""
     if len(jobs) == 1:
         return jobs[0]
     args = Arguments()
-    rows = [_PART.pack(kernel=job.kernel, block=job.block.ctypes.data, tasks=job.tasks) for job in jobs]
-    block = args.block(_PARTS, {}, count=len(jobs), parts=args.address(np.concatenate(rows)))
+    shares = [job.tasks // rounds for job in jobs]
+    assert all(share * rounds == job.tasks for share, job in zip(shares, jobs, strict=True))
+    rows = [
+        _PART.pack(kernel=job.kernel, block=job.block.ctypes.data, tasks=share)
+        for share, job in zip(shares, jobs, strict=True)
+    ]
+    table = args.address(np.concatenate(rows))
+    block = args.block(_PARTS, {}, count=len(jobs), parts=table, round_tasks=max(1, sum(shares)))
     return Job(
         name=jobs[0].name,
         kernel=native.address(parts),

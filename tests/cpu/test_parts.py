@@ -121,21 +121,22 @@ def mark(module: Module, name: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("counts", [(1,), (3, 1), (1, 7, 2), (0, 5)])
-def test_parts_of_a_job_run_each_task_once(counts: Sequence[int], threads: int) -> None:
-    memory = [np.zeros(count + 1, np.int32) for count in counts]
+@pytest.mark.parametrize(("shares", "rounds"), [((1,), 1), ((3, 1), 1), ((1, 7, 2), 3), ((0, 5), 2)])
+def test_parts_of_a_job_run_each_task_once(shares: Sequence[int], rounds: int, threads: int) -> None:
+    memory = [np.zeros(share * rounds + 1, np.int32) for share in shares]
     jobs = []
-    for number, (count, words) in enumerate(zip(counts, memory, strict=True), 1):
+    for number, (share, words) in enumerate(zip(shares, memory, strict=True), 1):
         args = Arguments()
         block = args.block(_MARK, {}, at=words.ctypes.data, number=number)
-        jobs.append(Job("mark", native.address(mark), block, count, 8 * number, (), tuple(args.keep)))
-    joined = together(jobs)
-    assert joined.tasks == sum(counts)
-    assert joined.scratch == 8 * len(counts)
-    assert joined.variant == " + ".join(["mark"] * len(counts))
+        tasks = share * rounds
+        jobs.append(Job("mark", native.address(mark), block, tasks, 8 * number, (), tuple(args.keep)))
+    joined = together(jobs, rounds)
+    assert joined.tasks == sum(shares) * rounds
+    assert joined.scratch == 8 * len(shares)
+    assert joined.variant == " + ".join(["mark"] * len(shares))
     Program([joined], threads).run()
-    for number, (count, words) in enumerate(zip(counts, memory, strict=True), 1):
-        assert words.tolist() == [number] * count + [0]
+    for number, words in enumerate(memory, 1):
+        assert words.tolist() == [number] * (len(words) - 1) + [0]
 
 
 def test_a_share_ends_with_its_last_thread() -> None:

@@ -88,13 +88,21 @@ def lower(call: Call, isa: Isa, threads: int) -> Job:
     dot = DPBUSD if isa.dpbusd else MADDWD
     found = list(groups(w.out.channels, isa))
     rows = _rows(w, isa, dot, found, threads)
-    return together([_part(call.op.name, w, isa, dot, g, rows) for g in found])
+    # all channels of some rows, then of the next ones: each thread has rows of its own, as in the steps around
+    return together(
+        [_part(call.op.name, w, isa, dot, g, rows) for g in found], w.out.images * -(-w.out.rows // rows)
+    )
 
 
 def _rows(w: Window, isa: Isa, dot: Dot, found: list[Groups], threads: int) -> int:
     """Output rows of a task, so that threads end soonest; tasks make the units of rows that they share again."""
+    least_blocks = 1
+    if w.x.kind != ROWS:
+        row_bytes = 4 * max(g.lanes for g in found) * (w.x.pixels + 2 * w.padding[1])
+        fitting = (REGION_BYTES // row_bytes - w.reach[0]) // w.stride[0] + 1
+        least_blocks = -(-w.out.rows // max(1, min(w.out.rows, fitting)))
     if threads == 1:
-        return w.out.rows
+        return -(-w.out.rows // least_blocks)
     products = w.kernel[0] * units_for(dot, w.reach[1], 0)
 
     def cycles(rows: int) -> float:
@@ -102,10 +110,12 @@ def _rows(w: Window, isa: Isa, dot: Dot, found: list[Groups], threads: int) -> i
         whole = rows * w.out.pixels * VECTORS * (products + VECTOR) + made * w.x.pixels / 2 * UNIT
         blocks = w.out.images * -(-w.out.rows // rows)
         # half as wide takes half as long; a quarter as wide does not take less
-        each = [(TASK + whole * max(0.5, g.lanes / isa.lanes), g.count * blocks) for g in found]
-        return ends([cost for cost, count in each for _ in range(count)], threads)
+        each = [TASK + whole * max(0.5, g.lanes / isa.lanes) for g in found for _ in range(g.count)]
+        return ends(each * blocks, threads)
 
-    return min((-(-w.out.rows // n) for n in range(1, min(w.out.rows, 8 * threads) + 1)), key=cycles)
+    first = min(w.out.rows, max(least_blocks, threads))
+    last = min(w.out.rows, max(least_blocks, 8 * threads))
+    return min((-(-w.out.rows // n) for n in range(first, last + 1)), key=cycles)
 
 
 def _part(name: str, w: Window, isa: Isa, dot: Dot, part: Groups, block_h: int) -> Job:
@@ -123,9 +133,6 @@ def _part(name: str, w: Window, isa: Isa, dot: Dot, part: Groups, block_h: int) 
     )
     columns = (w.out.pixels - 1) * stride_w + reach[1]
     direct_in, direct_out = (side.kind == ROWS for side in (w.x, w.out))
-    if not direct_in:
-        fitting = (REGION_BYTES // (columns * pixel_bytes) - reach[0]) // stride_h + 1
-        block_h = max(1, min(block_h, fitting))
     region = (block_h - 1) * stride_h + reach[0]
     ring = 1 << (reach[0] - 1).bit_length()
     unit_pitch = units * 4 * VECTORS * lanes
