@@ -1,4 +1,4 @@
-"""What one core can do at most: loops of nothing but dot products in registers, and copies; for fractions of limits."""
+"""What one core can do at most: loops of dot products in registers, of loads, and copies; for fractions of limits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from refsim.cpu.kernels.dot import dpbusd, madd_pairs
 from refsim.cpu.target import cpu
 
 CHAINS = 12  # sums that do not wait for each other
+READS = 8  # vectors that are loaded together
 ROUNDS = 1 << 20
 
 
@@ -72,12 +73,48 @@ def copy_per_second(nbytes: int, samples: int = 9) -> float:
     return nbytes / best
 
 
+def read_loop(module: Module, name: str, *, lanes: int) -> None:
+    """out = all vectors of some memory, combined: nothing but loads, as many at a time as there are chains."""
+    with module.function(name, (PTR, I64, I64, PTR)) as fn:
+        source, nbytes, times, out = fn.params
+        step = 4 * lanes * READS
+
+        def block(at: Value, *held: Value) -> list[Value]:
+            return [h | fn.load(source + at + 4 * lanes * k, vec(I32, lanes)) for k, h in enumerate(held)]
+
+        def once(_: Value, *held: Value) -> tuple[Value, ...]:
+            return fn.loop(nbytes, block, held, step=step)
+
+        totals = fn.loop(times, once, [fn.const(0, vec(I32, lanes))] * READS)
+        for number, total in enumerate(totals):
+            fn.store(total, out + 4 * lanes * number)
+
+
+def read_per_second(nbytes: int, samples: int = 9) -> float:
+    """Bytes that one core loads in a second from memory of that size, a multiple of `READS` vectors."""
+    lanes = cpu().isa.lanes
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+        native.address(read_loop, lanes=lanes)
+    )
+    source, out = np.ones(nbytes, np.uint8), np.zeros(READS * lanes, np.int32)
+    times = max(1, (32 << 20) // nbytes)
+    best = float("inf")
+    for _ in range(samples):
+        begin = time.perf_counter()
+        run(source.ctypes.data, nbytes, times, out.ctypes.data)
+        best = min(best, (time.perf_counter() - begin) / times)
+    return nbytes / best
+
+
 def limits() -> dict[str, float]:
-    """GMAC/s of each kind that this processor has, GB/s copied inside the second-level cache, the third, and beyond."""
+    """GMAC/s of each kind that this processor has; GB/s copied and read in both larger caches and beyond."""
     kinds = [kind for kind in MACS if kind != "int8" or cpu().isa.dpbusd]
     found = {f"{kind} GMAC/s": macs_per_second(kind) / 1e9 for kind in kinds}
     sizes = {"L2": 256 << 10, "L3": 4 << 20, "DRAM": 128 << 20}
-    return found | {f"copy {name} GB/s": copy_per_second(size) / 1e9 for name, size in sizes.items()}
+    for name, size in sizes.items():
+        found[f"copy {name} GB/s"] = copy_per_second(size) / 1e9
+        found[f"read {name} GB/s"] = read_per_second(size) / 1e9
+    return found
 
 
 if __name__ == "__main__":

@@ -54,11 +54,14 @@ def assembly(build: Builder, **variant: Variant) -> str:
 
 
 def _link(name: str, build: Builder, variant: dict[str, Variant]) -> int:
+    # the cache's name is of this package's sources: kernels from elsewhere may have changed
+    kept = build.__module__.startswith(__package__)
     path = directory() / f"{name}.o"
-    code = _read(path)
+    code = _read(path) if kept else None
     if code is None:
         code = _machine().emit_object(_optimized(name, build, variant))
-        _write(path, code)
+        if kept:
+            _write(path, code)
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

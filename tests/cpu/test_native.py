@@ -130,6 +130,12 @@ def test_notation_computes() -> None:
     assert native.name_of(native.address(arithmetic)) == "arithmetic"
 
 
+def test_kernels_from_elsewhere_are_compiled_in_every_process() -> None:
+    """The cache is named by the package's sources alone: another version of this kernel would be found there."""
+    native.address(arithmetic)
+    assert not (native.directory() / "arithmetic.o").exists()
+
+
 def test_helpers_keep_off_the_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     team = crew.Crew(2)
     program = SimpleNamespace(work=lambda number: None)
