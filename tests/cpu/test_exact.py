@@ -46,7 +46,7 @@ FAST = (
 #: Shapes of whole tiles of 64 columns or channels, of narrower ones, and of what is left beside them
 REPACKED = [
     (2, 64, 8, 64), (1, 67, 5, 113), (1, 128, 3, 80), (1, 3, 9, 72), (1, 48, 12, 40), (1, 33, 1, 21), (2, 4, 30, 7),
-    (1, 132, 4, 16),
+    (1, 132, 4, 16), (1, 96, 5, 148),
 ]  # fmt: skip
 RECORDINGS = sorted((ROOT / "golden" / "upstream").glob("*.zip"))
 

@@ -39,8 +39,8 @@ UNIT = {False: (1, 16), True: (4, 4)}
 AHEAD = 128
 #: Stages of `_across` that transpose as many vectors as they have lanes.
 STAGES = {1: 0, 2: 1, 4: 2}
-#: What a thread needs: 64 pixels of 64 channels.
-SCRATCH = 4096
+#: What a thread needs: 128 pixels of 64 channels.
+SCRATCH = 8192
 
 
 def cross(
@@ -215,7 +215,7 @@ class _Tiles:
 
     def _rows_to_columns(self, quad: Value, word: Value) -> None:
         # a line of a pixel is read by four tiles: each asks for a unit of the next ones
-        ahead = self._later(quad, word // 4 % self.lanes + self.lanes)
+        ahead = self._later(quad, word // 4 % self.lanes + self.units)
         for at in self._pixels(ahead, word // LINE_WORDS * LINE_WORDS):
             self.fn.prefetch(at, level=1)
         units = [self._pixels(self._later(quad, k), word) for k in range(self.lanes)]
@@ -245,11 +245,11 @@ class _Tiles:
 
     def _blocks_to_columns(self, quad: Value, word: Value) -> None:
         lanes = self.lanes
-        units = [self._quads(self._later(quad, k), word) for k in range(2 * lanes)]
-        for places in units[lanes:]:
-            for at in places:
+        units = [self._quads(self._later(quad, k), word) for k in range(lanes)]
+        for k in range(lanes):
+            for at in self._quads(self._later(quad, self.units + k), word):
                 self.fn.prefetch(at, level=1)
-        found = [[self._load(at, lanes) for at in places] for places in zip(*units[:lanes], strict=True)]
+        found = [[self._load(at, lanes) for at in places] for places in zip(*units, strict=True)]
         words = zip(*(_across(quads, STAGES[lanes]) for quads in found), strict=True)
         for w, quads in enumerate(words):
             self._store_channels(_to_channels(list(quads)), quad, (word + w) * 4)
