@@ -22,6 +22,7 @@ from refsim.cpu.arena import Span
 from refsim.cpu.crew import Program
 from refsim.cpu.job import Job
 from refsim.cpu.lower import elementwise, pool, tables
+from refsim.cpu.lower.elementwise import UNBOUNDED
 from refsim.cpu.routes import MODEL, Choice, choose
 from refsim.cpu.target import cpu
 from refsim.errors import ShapeError
@@ -317,11 +318,11 @@ VIEW = "aten.view_copy.default"
 def _chain(
     graph: Graph, node: Node, readers: Counter[int], reader_of: dict[int, Node]
 ) -> tuple[Node, ...] | None:
-    """A dequantize, up to two float operators, and a quantize, if nothing else reads what is between them."""
+    """A dequantize, up to three float operators, and a quantize, if nothing else reads what is between them."""
     if node.call is None or node.call.op.name != "q8ta_dequantize":
         return None
     chain = [node]
-    while len(chain) < 4:
+    while len(chain) < 5:
         value, *others = chain[-1].outputs
         if any(readers[other] for other in others):
             return None
@@ -345,12 +346,15 @@ def _join(chain: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
         return None
     x = replace(first.call, descs={"x": descs[value]})
     out = replace(last.call, out=descs[result])
+    bounds = UNBOUNDED
+    if between and between[0].name in CLAMPS:
+        clamp, *between = between
+        bounds = CLAMPS[clamp.name](clamp.args[1:])
     names = [node.name for node in between]
     if names and names[0] in POOLS and names[1:] in ([], [VIEW]):
-        found = POOLS[names[0]](x, between[0].args[1:], out, cpu().isa)
+        found = POOLS[names[0]](x, bounds, between[0].args[1:], out, cpu().isa)
         route, jobs = "pool", () if isinstance(found, str) else found
-    elif not names or (len(names) == 1 and names[0] in CLAMPS):
-        bounds = CLAMPS[names[0]](between[0].args[1:]) if names else None
+    elif not names:
         route, jobs = _bounded(elementwise.bounded(x, bounds, out))
     else:
         return None

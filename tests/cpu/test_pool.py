@@ -22,6 +22,9 @@ MAXPOOL, MEAN, VIEW = (
     "aten.mean.dim",
     "aten.view_copy.default",
 )
+CLAMP = "aten.hardtanh.default"
+#: Usual ones, none, and such as move every value.
+CLAMPS = (None, (0.0, 6.0), (-1.0, 1.0), (0.0, float("inf")), (5.0, 900.0), (-9e6, -1e4))
 F32, INT8 = np.dtype(np.float32), np.dtype(np.int8)
 Quantization = tuple[float, int]
 
@@ -61,10 +64,13 @@ class Builder:
 def pooled(
     name: str, shape: tuple[int, ...], args: tuple[Any, ...], out: tuple[int, ...], before: Quantization,
     after: Quantization, layout: Layout = PACKED_4C, view: bool = False, seen: bool = False,
+    clamp: tuple[float, float] | None = None,
 ) -> Graph:  # fmt: skip
     b = Builder()
     x = b.convert("q8ta_quantize", b.tensor(shape, F32, WIDTH_PACKED), before, layout)
     x = real = b.convert("q8ta_dequantize", x, before, WIDTH_PACKED)
+    if clamp is not None:
+        x = b.float(CLAMP, (Ref(x), *clamp), shape)
     x = b.float(name, (Ref(x), *args), *([out, out] if name == MAXPOOL else [out]))
     if view:
         x = b.float(VIEW, (Ref(x), list(out[:2])), out[:2])
@@ -101,7 +107,8 @@ def test_max_pool(seed: int) -> None:
     out = max_pool2d_with_indices(np.zeros((n, c, h, w), np.float32), *args)[0].shape
     before = quantization(draw)
     after = before if seed % 4 else quantization(draw)
-    check(pooled(MAXPOOL, (n, c, h, w), args, out, before, after), seed)
+    clamp = CLAMPS[seed % len(CLAMPS)]
+    check(pooled(MAXPOOL, (n, c, h, w), args, out, before, after, clamp=clamp), seed)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -111,7 +118,26 @@ def test_mean(seed: int) -> None:
     view = seed % 3 > 0
     args = ([-1, -2] if seed % 2 else [2, 3], True)
     before, after = quantization(draw), quantization(draw)
-    check(pooled(MEAN, (n, c, h, w), args, (n, c, 1, 1), before, after, view=view), seed)
+    clamp = CLAMPS[seed % len(CLAMPS)]
+    check(pooled(MEAN, (n, c, h, w), args, (n, c, 1, 1), before, after, view=view, clamp=clamp), seed)
+
+
+@pytest.mark.parametrize("clamp", CLAMPS[1:])
+def test_clamps_alone(clamp: tuple[float, float]) -> None:
+    b = Builder()
+    before, after = (0.05, 3), (0.0007, -5)
+    x = b.convert("q8ta_quantize", b.tensor((1, 8, 5, 6), F32, WIDTH_PACKED), before, PACKED_4C)
+    x = b.convert("q8ta_dequantize", x, before, WIDTH_PACKED)
+    x = b.float(CLAMP, (Ref(x), *clamp), (1, 8, 5, 6))
+    x = b.convert("q8ta_quantize", x, after, PACKED_4C)
+    graph = b.graph((b.convert("q8ta_dequantize", x, after, WIDTH_PACKED),))
+    given = Draw(1).uniform(-6.0, 6.0, (1, 8, 5, 6)).astype(np.float32)
+    executor = FastExecutor()
+    assert (
+        run_graph(graph, [given], executor)[0].tobytes()
+        == run_graph(graph, [given], ModelExecutor())[0].tobytes()
+    )
+    assert len(executor.session(graph).steps) == 3
 
 
 def test_what_is_not_joined() -> None:

@@ -22,7 +22,7 @@ MAXPOOL = Fields(
 #: Tasks: images. `count` of pixels, as binary32.
 MEAN = Fields(
     "x", "out", "bytes", "height", "width", "x_image", "x_row", "x_pixel", "out_image",
-    "count", "a_scale", "a_zp", "inv", "low", "high", "zp",
+    "count", "a_scale", "a_zp", "least", "most", "inv", "low", "high", "zp",
 )  # fmt: skip
 
 
@@ -76,13 +76,13 @@ def maxpool(module: Module, name: str, *, size: int) -> None:
         fn.loop(end, task, start=begin)
 
 
-def mean(module: Module, name: str, *, lanes: int, clamp: str) -> None:
-    """Write the kernel for `lanes` channels at once."""
+def mean(module: Module, name: str, *, lanes: int, bounded: bool, clamp: str) -> None:
+    """Write the kernel for `lanes` channels at once; ``bounded``: real values are clamped to [least, most] first."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
         a = MEAN.read(fn, block)
         requant = Requant(fn, a, lanes, clamp)
-        count = a.f32("count").splat(lanes)
+        count, least, most = (a.f32(name).splat(lanes) for name in ("count", "least", "most"))
 
         def task(image: Value) -> None:
             source = a.pointer("x") + image * a.x_image
@@ -93,7 +93,8 @@ def mean(module: Module, name: str, *, lanes: int, clamp: str) -> None:
                     line = source + (r * a.x_row + k)
 
                     def pixel(c: Value, total: Value) -> Value:
-                        return total + real(a, "a", fn.load(line + c * a.x_pixel, vec(I8, lanes)))
+                        value = real(a, "a", fn.load(line + c * a.x_pixel, vec(I8, lanes)))
+                        return total + (value.max(least).min(most) if bounded else value)
 
                     return fn.loop(a.width, pixel, [total])
 

@@ -83,16 +83,25 @@ def describe(call: Call) -> Elementwise:
     return Elementwise(name, call.descs, call.out, op, clamp, _UNUSED | own, shuffle, copied)
 
 
-def bounded(x: Call, bounds: tuple[float, float] | None, out: Call) -> Elementwise:
-    """A dequantize, a clamp of the real values or none, and a quantize, as one."""
+#: What clamps to nothing.
+UNBOUNDED = (float("-inf"), float("inf"))
+
+
+def largest(steps: float, scale: float, bounds: tuple[float, float]) -> float:
+    """The magnitude that real values of at most so many steps have at most, once they are clamped to bounds."""
+    least, most = bounds
+    return max(steps * scale, least, -most)
+
+
+def bounded(x: Call, bounds: tuple[float, float], out: Call) -> Elementwise:
+    """A dequantize, a clamp of the real values, and a quantize, as one."""
     p, q = x.params, out.params
     inv = inv_scale(q.scale)
     own = _UNUSED | {"a_scale": np.float32(p.scale), "a_zp": p.zp, **shared_fields(inv, q.zp, relu=False)}
-    if bounds is not None:
-        own |= {"least": np.float32(bounds[0]), "most": np.float32(bounds[1])}
-    clamp = clamp_for(255.0 * p.scale * float(inv), q.zp, relu=False)
-    name = "dequantize, quantize" if bounds is None else "dequantize, clamp, quantize"
-    op = RESCALE if bounds is None else BOUNDED
+    own |= {"least": np.float32(bounds[0]), "most": np.float32(bounds[1])}
+    clamp = clamp_for(largest(255.0, p.scale, bounds) * float(inv), q.zp, relu=False)
+    name = "dequantize, quantize" if bounds == UNBOUNDED else "dequantize, clamp, quantize"
+    op = RESCALE if bounds == UNBOUNDED else BOUNDED
     return Elementwise(name, x.descs, out.out, op, clamp, own)
 
 

@@ -14,6 +14,7 @@ from refsim.cpu.job import Arguments, Job
 from refsim.cpu.kernels import pool as kernel
 from refsim.cpu.kernels.epilogue import clamp_for, shared_fields
 from refsim.cpu.lower import elementwise
+from refsim.cpu.lower.elementwise import UNBOUNDED, largest
 from refsim.cpu.target import Isa
 from refsim.cpu.view import ROWS, view
 from refsim.op import Call
@@ -36,8 +37,11 @@ def _at_once(nbytes: int, most: int) -> int:
     return min(most, 1 << (nbytes.bit_length() - 1))
 
 
-def maxpool(x: Call, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
-    """The jobs of dequantize, max_pool2d and quantize, or why there are none."""
+Bounds = tuple[float, float]
+
+
+def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
+    """The jobs of dequantize, clamp, max_pool2d and quantize, or why there are none; clamping keeps the order too."""
     source, target = x.descs["x"], out.out
     if (reason := _refuses(source, target)) is not None:
         return reason
@@ -53,7 +57,7 @@ def maxpool(x: Call, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...
     )
     side, made = view(source), view(target)
     nbytes = _pixel_bytes(source)
-    same = _map_is_identity(x, out)
+    same = bounds == UNBOUNDED and _map_is_identity(x, out)
     arguments = Arguments()
     block = arguments.block(
         kernel.MAXPOOL,
@@ -83,7 +87,7 @@ def maxpool(x: Call, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...
     )
     if same:
         return (job,)
-    after = elementwise.bounded(replace(x, descs={"x": target}), None, out)
+    after = elementwise.bounded(replace(x, descs={"x": target}), bounds, out)
     return job, elementwise.flat(replace(after, copied=True), isa).renamed(x="pooled")
 
 
@@ -102,8 +106,8 @@ def _map_is_identity(x: Call, out: Call) -> bool:
     return bool(np.array_equal(out.op.define(out.params, out.target, real), every))
 
 
-def mean(x: Call, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
-    """The job of dequantize, mean over all pixels and quantize, or why there is none."""
+def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
+    """The job of dequantize, clamp, mean over all pixels and quantize, or why there is none."""
     source, target = x.descs["x"], out.out
     if (reason := _refuses(source, target)) is not None:
         return reason
@@ -129,13 +133,20 @@ def mean(x: Call, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] |
         count=np.float32(side.rows * side.pixels),
         a_scale=np.float32(p.scale),
         a_zp=p.zp,
+        least=np.float32(bounds[0]),
+        most=np.float32(bounds[1]),
         **shared_fields(inv, q.zp, relu=False),
     )
-    clamp = clamp_for(256.0 * p.scale * float(inv), q.zp, relu=False)
+    clamp = clamp_for(largest(256.0, p.scale, bounds) * float(inv), q.zp, relu=False)
     return (
         Job(
             name="dequantize, mean, quantize",
-            kernel=native.address(kernel.mean, lanes=_at_once(nbytes, isa.lanes), clamp=clamp),
+            kernel=native.address(
+                kernel.mean,
+                lanes=_at_once(nbytes, isa.lanes),
+                bounded=bounds != UNBOUNDED,
+                clamp=clamp,
+            ),
             block=block,
             tasks=side.images,
             scratch=0,
