@@ -13,6 +13,8 @@ from bench.peers.net import U8S8, XNN
 
 REFSIM, MODEL, S8S8, FP32 = "refsim", "refsim model", "ONNX Runtime S8S8", "torch fp32"
 Run = Callable[[], np.ndarray]
+#: A work that is a row of layers has at most so many different ones.
+LAYERS_IN_A_ROW = 2
 
 
 def refsim(folder: Path, threads: int) -> Run:
@@ -20,8 +22,15 @@ def refsim(folder: Path, threads: int) -> Run:
     from refsim.model import load
 
     model, x = load(folder / "refsim.pte"), np.load(folder / "x.npy")
+    shapes = {
+        t.shape
+        for g in model.graphs.values()
+        for t in g.tensors.values()
+        if t.data is not None and t.data.ndim > 1
+    }
     # a row of equal layers is no network: let each have the memory that it would have alone in one
-    executor = FastExecutor(threads, memory_limit=math.inf)
+    alone = {"memory_limit": math.inf} if len(shapes) <= LAYERS_IN_A_ROW else {}
+    executor = FastExecutor(threads, **alone)
     return lambda: model.run([x], executor)[0]
 
 
