@@ -56,9 +56,9 @@ def cross(
 ) -> None:
     """Write the kernel for one kind of channel-packing layout; ``blocked``: the other side is blocks of 4 rows.
 
-    Tasks: images x blocks of groups x blocks of quads. ``units`` that lie wholly inside are done together, ``lanes`` of
-    them at once; to `ROWS`, so many ``parts`` of 16 channels are written at once. The last tile of a row or of the
-    channels may begin within the one before. What is left is done in parts of a unit by four words.
+    Tasks: images x blocks of groups x blocks of quads. ``lanes`` units that lie wholly inside are done at once, up to
+    ``units`` together; to `ROWS`, so many ``parts`` of 16 channels are written at once. The last tile of a row or of
+    the channels may begin within the one before. What is left is done in parts of a unit by four words.
     """
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
@@ -66,7 +66,7 @@ def cross(
         rows, columns = UNIT[blocked]
         group_blocks = (a.groups + (a.task_groups - 1)) // a.task_groups
         quad_blocks = (a.quads + (a.task_quads - 1)) // a.task_quads
-        unit, tile = columns // 4, units * columns // 4  # quads
+        unit, least, most = (n * columns // 4 for n in (1, lanes, units))  # quads
         step = {ROWS: 4 * parts, BLOCKS: lanes, PLANES: 1}[kind]
         whole_words = a.words if kind == PLANES else a.channels // 4
 
@@ -84,22 +84,29 @@ def cross(
                 )
                 word1 = (word0 + LINE_WORDS).min(a.words)
                 inside = (group * rows + rows <= a.height).select((a.width // 4).min(quad1), 0)
-                whole_end = (inside >= quad0 + tile).select(inside, quad0)
+                whole_end = (inside >= quad0 + least).select(inside, quad0)
                 words_end = (whole_words >= step).select(word1.min(whole_words), word0)
 
-                def whole(quad: Value) -> None:
-                    quad = quad.min(whole_end - tile)
-
+                def whole(units: int, quad: Value) -> None:
                     def words(word: Value) -> None:
-                        tiles.whole(quad, word.min(whole_words - step))
+                        tiles.whole(quad, units, word.min(whole_words - step))
 
                     fn.loop(words_end, words, start=word0, step=step)
-                    fn.loop(quad + tile, lambda q: part(q, words_end.max(word0)), start=quad, step=unit)
+
+                def last(quad: Value) -> None:
+                    whole(lanes, quad.min(whole_end - least))
 
                 def part(quad: Value, word: Value) -> None:
                     fn.loop(word1, lambda word: tiles.part(quad, word, group), start=word, step=4)
 
-                fn.loop(whole_end, whole, start=quad0, step=tile)
+                wide_end = quad0
+                if units > lanes:
+                    wide_end = quad0 + (whole_end - quad0) // most * most
+                    fn.loop(wide_end, partial(whole, units), start=quad0, step=most)
+                fn.loop(whole_end, last, start=wide_end, step=least)
+                rest = words_end.max(word0)
+                rest_end = (rest < word1).select(whole_end, quad0)
+                fn.loop(rest_end, lambda q: part(q.min(whole_end - unit), rest), start=quad0, step=unit)
                 fn.loop(quad1, lambda quad: part(quad, word0), start=whole_end, step=unit)
 
             def lines(word0: Value) -> None:
@@ -143,10 +150,10 @@ class _Tiles:
     w_group: Value
     scratch: Value
 
-    def whole(self, quad: Value, word: Value) -> None:
-        """Copy a tile; all of it is inside, but for channels of the last word where pixels are `PLANES`."""
+    def whole(self, quad: Value, units: int, word: Value) -> None:
+        """Copy a tile of so many units. All is inside, but for channels of the last word where pixels are `PLANES`."""
         if self.kind == ROWS and not self.to_columns:
-            self._columns_to_rows(quad, word)
+            self._columns_to_rows(quad, units, word)
             return
         step = {
             (ROWS, True): self._rows_to_columns,
@@ -155,8 +162,11 @@ class _Tiles:
             (PLANES, True): self._planes_to_columns,
             (PLANES, False): self._columns_to_planes,
         }[self.kind, self.to_columns]
-        unit = UNIT[self.blocked][1] // 4
-        self.fn.loop(quad + self.units * unit, lambda q: step(q, word), start=quad, step=self.lanes * unit)
+        if units == self.lanes:
+            step(quad, word)
+        else:
+            each = UNIT[self.blocked][1] // 4
+            self.fn.loop(quad + units * each, lambda q: step(q, word), start=quad, step=self.lanes * each)
 
     # --- places --------------------------------------------------------------------------------------------
 
@@ -222,9 +232,9 @@ class _Tiles:
         pixels = [self._join(places) for places in zip(*units, strict=True)]
         self._store_channels(zipped(pixels, 4, size=1), quad, word * 4)
 
-    def _columns_to_rows(self, quad: Value, word: Value) -> None:
+    def _columns_to_rows(self, quad: Value, units: int, word: Value) -> None:
         """By way of scratch, since 64 channels do not fit the registers: pixels of 16 channels, then whole ones."""
-        fn, units, lanes = self.fn, self.units, self.lanes
+        fn, lanes = self.fn, self.lanes
 
         def load(part: Value) -> None:
             def some(u: Value) -> None:

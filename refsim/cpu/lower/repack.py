@@ -93,15 +93,14 @@ def cross(
         task_groups=task_groups,
         task_quads=task_quads,
     )
-    # two lines of each channel before the next channels; one where that would push pixels out of the first cache, or
-    # where four rows are written as well
-    most = 8 if side.words <= 24 and not other.blocked else 4
+    # two lines of each channel before the next channels; one where that would push pixels out of the first cache
+    most = 8 if side.words <= 24 else 4
     together = next((n for n in (most, *SIZES) if n * columns <= width), 1)
+    lanes = min(together, 4 if kind == PLANES else cpu().isa.lanes // 4)
     parts = 1
     if kind == ROWS and not to_columns:  # whole lines, rather half ones without a rest
         fitting = [n for n in SIZES if 4 * n <= side.words] or [1]
         parts = max(fitting, key=lambda n: (n > 1 and side.words % (4 * n) == 0, n))
-    lanes = min(together, 4 if kind == PLANES else cpu().isa.lanes // 4)
     if kind == BLOCKS:
         lanes = next(n for n in SIZES if n <= min(lanes, side.words))
     return Job(
