@@ -75,8 +75,11 @@ def native(op: str, x: TensorDesc, out_layout: str, params: dict[str, object]) -
     assert jobs, f"{call} has no native kernel"
     buffers = {"x": PackedBuffer(x).words, "out": PackedBuffer(call.out).words}
     program = Program(jobs, 1, {name: words.ctypes.data for name, words in buffers.items()})
-    source = np.zeros(max(x.nbytes, call.out.nbytes), np.uint8)
-    return Native(program, buffers, source, np.zeros_like(source))
+    larger = max(x, call.out, key=lambda desc: desc.nbytes)
+    source, target = PackedBuffer(larger).raw, PackedBuffer(larger).raw
+    for read in (buffers["x"], source):
+        read[:] = 1  # pages that nobody has written are all the same page of zeros
+    return Native(program, buffers, source, target)
 
 
 def repack(data: Native) -> None:
