@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,7 +113,9 @@ class Plan:
         }
         addresses = {name: block.ctypes.data for name, block in self._bytes.items()}
         self._parts = [
-            Program([job for step in part for job in step.jobs], executor.threads, addresses)
+            Program(
+                [job for step in part for job in step.jobs], _threads(part, self.descs, executor), addresses
+            )
             if part[0].is_native
             else part[0]
             for part in _parts(self.steps)
@@ -386,6 +389,27 @@ def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield [step]
     if run:
         yield run
+
+
+#: What waking threads and waiting for them takes, and an element's reading or writing, in cycles: estimates.
+WAKING, ELEMENT = 300_000, 0.1
+
+
+def _threads(part: Sequence[Step], descs: dict[int, TensorDesc], executor: FastExecutor) -> int:
+    """As many as the executor has, if the steps take longer than waking them would."""
+    return executor.threads if sum(_cycles(step, descs) for step in part) > WAKING else 1
+
+
+def _cycles(step: Step, descs: dict[int, TensorDesc]) -> float:
+    """About how long one thread takes."""
+    values = [descs[value] for value in (*step.reads, *step.writes) if value in descs]
+    moved = sum(prod(desc.shape) for desc in values) * ELEMENT
+    weight = step.choice.facts.call.consts.get("weight") if step.choice else None
+    if weight is None:
+        return moved
+    out = values[-1].shape
+    # each weight meets every output that is not of another channel
+    return moved + weight.size * prod(out) / out[1 if len(out) == 4 else -1] / cpu().isa.macs8
 
 
 # --- memory ------------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refsim.cpu import FastExecutor, ModelExecutor, arena
+from refsim.cpu import FastExecutor, ModelExecutor, arena, plan
 from refsim.cpu.arena import Place, Span
+from refsim.cpu.crew import Program
 from refsim.draw import Draw
 from refsim.errors import GraphError, ShapeError
 from refsim.model import load
@@ -85,6 +86,18 @@ def test_chains_are_joined_only_where_nobody_reads_between() -> None:
         names = [n.call.op.name if n.call else n.name for n in step.nodes]
         assert names == ["q8ta_dequantize", "aten.hardtanh.default", "q8ta_quantize"]
     assert sorted(n.number for step in steps for n in step.nodes) == [n.number for n in graph.nodes]
+
+
+def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def threads(name: str) -> set[int]:
+        (graph, *_) = load(MODELS[0].with_name(f"{name}.pte")).graphs.values()
+        return {part.threads for part in FastExecutor(2).session(graph)._parts if isinstance(part, Program)}
+
+    monkeypatch.setattr(plan, "WAKING", 300_000)
+    assert threads("linear_head") == {1}
+    assert threads("refine_seg") == {2}
+    monkeypatch.setattr(plan, "WAKING", 0)
+    assert threads("linear_head") == {2}
 
 
 def test_wrong_inputs_are_refused() -> None:
