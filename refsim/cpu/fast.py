@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class FastExecutor(Executor):
     """Runs whole calls natively, prepacked at the first use; bytes equal to the model's, padding included.
 
-    ``threads`` may be any number from 1 and changes no byte; of a whole graph, short runs of steps take one. ``force`` names routes by operator, see
-    `routes.choose`. ``own_layouts``: whole graphs may hold what nobody looks at in layouts that suit the kernels.
+    ``threads`` may be any number from 1 and changes no byte; of a whole graph, short runs of steps take one. ``force``
+    names routes by operator, see `routes.choose`. ``own_layouts``: whole graphs may hold what nobody looks at in
+    layouts that suit the kernels.
     ``memory_limit``: a whole graph holds at most so many times its weights and largest live set, if giving up routes
     with larger constants can do that. Single launches go to the model kernel.
     """

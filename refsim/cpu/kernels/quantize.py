@@ -168,8 +168,12 @@ def _store_words(
             for q in range(lanes // 4):
                 fn.store(words.shuffle(range(4 * q, 4 * q + 4)), to + (w.shr(2) + q) * a.quad_stride)
         else:
-            for k in range(lanes):
-                fn.store(words.lane(k), to + (w + k) * a.pixel_stride)
+
+            def apart() -> None:
+                for k in range(lanes):
+                    fn.store(words.lane(k), to + (w + k) * a.pixel_stride)
+
+            fn.when(a.pixel_stride.eq(4), lambda: fn.store(words, to + w * 4), apart)
 
     fn.when(w + lanes <= a.columns, whole, singly)
 
