@@ -391,8 +391,8 @@ def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield run
 
 
-#: What waking threads and waiting for them takes, and an element's reading or writing, in cycles: estimates.
-WAKING, ELEMENT = 300_000, 0.1
+#: What waking threads and waiting for them takes, and to read or write an element or a weight, in cycles: estimates.
+WAKING, ELEMENT, WEIGHT = 300_000, 0.1, 0.07
 
 
 def _threads(part: Sequence[Step], descs: dict[int, TensorDesc], executor: FastExecutor) -> int:
@@ -409,7 +409,8 @@ def _cycles(step: Step, descs: dict[int, TensorDesc]) -> float:
         return moved
     out = values[-1].shape
     # each weight meets every output that is not of another channel
-    return moved + weight.size * prod(out) / out[1 if len(out) == 4 else -1] / cpu().isa.macs8
+    products = weight.size * prod(out) / out[1 if len(out) == 4 else -1]
+    return moved + weight.size * WEIGHT + products / cpu().isa.macs8
 
 
 # --- memory ------------------------------------------------------------------------------------------------
