@@ -12,6 +12,7 @@ import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,8 @@ def main() -> int:
         "--out", type=Path, default=OUT, help="folder for the JSON file and the networks (out/bench)"
     )
     options = parser.parse_args()
+    if find_spec("torch") is None:
+        parser.error("networks are built with torch, which is not installed (pip install 'refsim[peers]')")
     chosen = [w for w in works() if re.search(options.only, w.name)]
     names = {name for work in chosen for name in work.less}
     chosen = [w for w in works() if w.name in names and w not in chosen] + chosen

@@ -21,10 +21,9 @@ from refsim.buffer import PackedBuffer
 from refsim.cpu import arena
 from refsim.cpu.arena import Span
 from refsim.cpu.crew import Program
-from refsim.cpu.job import Job
-from refsim.cpu.lower import elementwise, pool, tables
-from refsim.cpu.lower.elementwise import UNBOUNDED
-from refsim.cpu.routes import MODEL, Choice, choose
+from refsim.cpu.join import chain, join
+from refsim.cpu.routes import MODEL, choose
+from refsim.cpu.step import Step, value_name
 from refsim.cpu.target import cpu
 from refsim.errors import ShapeError
 from refsim.graph import Graph, Node, Ref
@@ -34,22 +33,6 @@ from refsim.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from refsim.cpu.fast import FastExecutor
-
-
-@dataclass(frozen=True)
-class Step:
-    """One operator, or several joined: how it is computed, what it reads and writes (value ids)."""
-
-    nodes: tuple[Node, ...]
-    route: str
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    jobs: tuple[Job, ...] = ()
-    choice: Choice | None = None
-
-    @property
-    def is_native(self) -> bool:
-        return bool(self.jobs)
 
 
 @dataclass(frozen=True)
@@ -178,7 +161,7 @@ class Plan:
         if desc is None:
             held[value] = np.ascontiguousarray(array, tensor.dtype)
             return
-        place = self._bytes.get(_name(value))
+        place = self._bytes.get(value_name(value))
         if place is None:  # nobody reads it
             return
         if desc.layout is WIDTH_PACKED:
@@ -191,7 +174,7 @@ class Plan:
         desc = self.descs.get(value)
         if value in held or desc is None:
             return logical(self.graph, held, value)
-        place, shape = self._bytes[_name(value)], self.graph.tensors[value].shape
+        place, shape = self._bytes[value_name(value)], self.graph.tensors[value].shape
         if desc.layout is WIDTH_PACKED:
             return place.view(np.float32).reshape(shape)
         return PackedBuffer.from_raw(place, desc.shape, desc.layout).unpack().reshape(shape)
@@ -247,8 +230,8 @@ def _steps(graph: Graph, descs: dict[int, TensorDesc], executor: FastExecutor) -
     for node in graph.nodes:
         if node.number in joined:
             continue
-        chain = _chain(graph, node, readers, reader_of)
-        step = _join(chain, descs) if chain else None
+        found = chain(graph, node, readers, reader_of)
+        step = join(found, descs) if found else None
         if step is not None:
             joined |= {member.number for member in step.nodes}
             yield step
@@ -294,86 +277,12 @@ def _single(
     )
     choice = choose(here, executor.threads, executor.force, avoid)
     jobs = choice.jobs() or ()
-    names = {name: _name(value) for name, value in node.inputs.items()} | {"out": _name(node.outputs[0])}
+    names = {name: value_name(value) for name, value in node.inputs.items()} | {
+        "out": value_name(node.outputs[0])
+    }
     temps = {name: f"{node.number}.{name}" for job in jobs for name, _ in job.temps}
     jobs = tuple(job.renamed(**names, **temps) for job in jobs)
     return Step((node,), choice.route if jobs else MODEL, reads, node.outputs, jobs, choice)
-
-
-# --- chains ------------------------------------------------------------------------------------------------
-
-#: Float operators between a dequantize and a quantize that clamp, and the bounds that their arguments mean.
-CLAMPS: dict[str, Callable[[Sequence[Any]], tuple[float, float]]] = {
-    "aten.hardtanh.default": lambda args: (args[0] if args else -1.0, args[1] if len(args) > 1 else 1.0),
-    "aten.relu.default": lambda args: (0.0, float("inf")),
-}
-
-
-#: Poolings between a dequantize and a quantize: the jobs of all three, or why there are none.
-POOLS: dict[str, Callable[..., tuple[Job, ...] | str]] = {
-    "aten.max_pool2d_with_indices.default": pool.maxpool,
-    "aten.mean.dim": pool.mean,
-}
-#: Moves no byte if the sizes of what a pooling gives are all in one dim.
-VIEW = "aten.view_copy.default"
-
-
-def _chain(
-    graph: Graph, node: Node, readers: Counter[int], reader_of: dict[int, Node]
-) -> tuple[Node, ...] | None:
-    """A dequantize, up to three float operators, and a quantize, if nothing else reads what is between them."""
-    if node.call is None or node.call.op.name != "q8ta_dequantize":
-        return None
-    chain = [node]
-    while len(chain) < 5:
-        value, *others = chain[-1].outputs
-        if any(readers[other] for other in others):
-            return None
-        if readers[value] != 1 or value in graph.outputs or value not in reader_of:
-            return None
-        following = reader_of[value]
-        chain.append(following)
-        if following.call is not None:
-            return tuple(chain) if following.call.op.name == "q8ta_quantize" else None
-        if following.args[0] != Ref(value) or graph.tensors[following.outputs[0]].dtype != np.float32:
-            return None
-    return None
-
-
-def _join(chain: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
-    """The chain as one step, if there are kernels for it."""
-    first, *between, last = chain
-    value, result = first.inputs["x"], last.outputs[0]
-    assert first.call is not None and last.call is not None
-    if first.call.target.profile.flags or len(descs[value].shape) > 4:
-        return None
-    x = replace(first.call, descs={"x": descs[value]})
-    out = replace(last.call, out=descs[result])
-    bounds = UNBOUNDED
-    if between and between[0].name in CLAMPS:
-        clamp, *between = between
-        bounds = CLAMPS[clamp.name](clamp.args[1:])
-    names = [node.name for node in between]
-    if names and names[0] in POOLS and names[1:] in ([], [VIEW]):
-        found = POOLS[names[0]](x, bounds, between[0].args[1:], out, cpu().isa)
-        route, jobs = "pool", () if isinstance(found, str) else found
-    elif not names:
-        route, jobs = _bounded(elementwise.bounded(x, bounds, out))
-    else:
-        return None
-    temps = {name: f"{first.number}.{name}" for job in jobs for name, _ in job.temps}
-    jobs = tuple(job.renamed(x=_name(value), out=_name(result), **temps) for job in jobs)
-    return Step(chain, route, (value,), (result,), jobs) if jobs else None
-
-
-def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
-    """The route of an operation on elements, and its jobs; none if there is no kernel."""
-    if elementwise.refuses(e):
-        return MODEL, ()
-    found, isa = tables.find(e, cpu().isa), cpu().isa
-    if not isinstance(found, str):
-        return "tables", (elementwise.lower(found, isa),)
-    return "rows" if elementwise.flat_refuses(e) else "flat", (elementwise.lower(e, isa),)
 
 
 def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -416,10 +325,6 @@ def _cycles(step: Step, descs: dict[int, TensorDesc]) -> float:
 # --- memory ------------------------------------------------------------------------------------------------
 
 
-def _name(value: int) -> str:
-    return f"value {value}"
-
-
 def _spans(graph: Graph, steps: Sequence[Step], descs: dict[int, TensorDesc]) -> Iterator[Span]:
     """When each value is needed: inputs from the start, outputs to the end."""
     begin = dict.fromkeys(graph.inputs, -1)
@@ -435,7 +340,7 @@ def _spans(graph: Graph, steps: Sequence[Step], descs: dict[int, TensorDesc]) ->
     end |= dict.fromkeys(graph.outputs, len(steps))
     for value, first in begin.items():
         if value in descs:
-            yield Span(_name(value), descs[value].nbytes, first, max(first, end.get(value, first)))
+            yield Span(value_name(value), descs[value].nbytes, first, max(first, end.get(value, first)))
 
 
 def _row(graph: Graph, descs: dict[int, TensorDesc], step: Step) -> dict[str, Any]:

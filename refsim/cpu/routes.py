@@ -6,7 +6,7 @@ printed (`refsim inspect --plan`), tested and overruled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from refsim.cpu.lower.elementwise import Elementwise
 from refsim.cpu.lower.window import WINDOW_OPS, Window, window
 from refsim.cpu.target import Isa, cpu
 from refsim.errors import ParameterError
-from refsim.op import Call
+from refsim.op import OPS, Call
 from refsim.qmath import CANONICAL
 
 
@@ -212,13 +212,14 @@ def choose(
 ) -> Choice:
     """The first rule that applies. ``force`` maps an operator, or ``*``, to the only route it may take.
 
-    A forced route that does not apply leaves the model kernel. ParameterError for a route that no rule has.
-    ``avoid`` maps routes that are not wanted to the reason.
+    A forced route that does not apply leaves the model kernel. ParameterError for an operator that there is not, or a
+    route that it never takes. ``avoid`` maps routes that are not wanted to the reason.
     """
+    asked = call.op.name
     if call.op.name == "q8ta_conv2d":  # a composite of one part: the kernel that upstream would pick
         assert call.op.expand is not None
         call = call.op.expand(call)[0].call
-    wanted = _forced(call.op.name, force or {})
+    wanted = _forced((call.op.name, asked, ANY), force or {})
     facts = Facts(call, cpu().isa, threads, wanted is not None)
     passed: list[tuple[str, str]] = []
     for rule in RULES:
@@ -238,9 +239,20 @@ def _refusal(rule: Rule, facts: Facts) -> str | None:
     return rule.refuses(facts)
 
 
-def _forced(op: str, force: Mapping[str, str]) -> str | None:
-    known = {rule.route for rule in RULES} | {MODEL}
+#: Stands for every operator where routes are asked for.
+ANY = "*"
+
+
+def _forced(names: Sequence[str], force: Mapping[str, str]) -> str | None:
+    """The route asked for under the first of these names that has one."""
     for name, route in force.items():
+        if name not in OPS and name != ANY:
+            raise ParameterError(
+                f"route {route}", "of an unknown operator", got=name, need=f"{', '.join(OPS)} or {ANY}"
+            )
+        # a composite takes the routes of the kernels that it may become
+        every = name == ANY or OPS[name].expand is not None
+        known = {rule.route for rule in RULES if every or name in rule.ops} | {MODEL}
         if route not in known:
             raise ParameterError(f"route of {name}", "unknown", got=route, need=", ".join(sorted(known)))
-    return force.get(op, force.get("*"))
+    return next((force[name] for name in names if name in force), None)

@@ -14,7 +14,7 @@ from refsim.cpu import FastExecutor, ModelExecutor, arena, plan
 from refsim.cpu.arena import Place, Span
 from refsim.cpu.crew import Program
 from refsim.draw import Draw
-from refsim.errors import GraphError, ShapeError
+from refsim.errors import GraphError, ParameterError, ShapeError
 from refsim.model import load
 
 MODELS = sorted((Path(__file__).parents[1] / "data" / "models").glob("*.pte"))
@@ -107,6 +107,38 @@ def test_wrong_inputs_are_refused() -> None:
         plan.run([])
     with pytest.raises(ShapeError, match="wrong shape"):
         plan.run([np.zeros((1, 2), np.float32)])
+
+
+def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
+    (graph, *_) = load(MODELS[0].with_name("mixed_ops.pte")).graphs.values()
+
+    def routes(force: dict[str, str]) -> dict[str, str]:
+        rows = FastExecutor(force=force).session(graph).rows()
+        return {row["operator"]: row["route"] for row in rows}
+
+    assert routes({})["q8ta_conv2d"] == "gemm"
+    # the kernel that the composite becomes has the last word, any operator the first
+    assert routes({"q8ta_conv2d": "model", "*": "gemm"})["q8ta_conv2d"] == "model"
+    assert (
+        routes({"q8ta_conv2d_general": "gemm", "q8ta_conv2d_im2col": "gemm", "q8ta_conv2d": "model"})[
+            "q8ta_conv2d"
+        ]
+        == "gemm"
+    )
+
+
+@pytest.mark.parametrize(
+    ("force", "problem"),
+    [
+        ({"q8ta_ad": "flat"}, "got q8ta_ad, need .*q8ta_add"),
+        ({"q8ta_add": "gemm"}, "route of q8ta_add: unknown; got gemm, need flat, fused, model, rows, tables"),
+        ({"*": "fast"}, "got fast, need .*gemm8.*winograd4"),
+    ],
+)
+def test_routes_that_there_are_not_are_refused(force: dict[str, str], problem: str) -> None:
+    (graph, *_) = load(MODELS[0].with_name("mixed_ops.pte")).graphs.values()
+    with pytest.raises(ParameterError, match=problem):
+        FastExecutor(force=force).session(graph)
 
 
 def test_rows_tell_routes_and_reasons() -> None:

@@ -40,9 +40,7 @@ class Dot:
 MADDWD = Dot("maddwd", S16, 8, 0, 2, 1.5, 2)  # pairs of 16-bit products, portable
 MADDWD8 = Dot("maddwd8", S16, 4, 0, 2, 1.5, 2)  # the same, weights widened as they are read: half the bytes
 DPBUSD = Dot("dpbusd", U8, 4, 128, 1, 1, 1)  # four byte products at once
-MADDUBS = Dot(
-    "maddubs", U8, 4, 128, 1, 3, 2
-)  # pairs of byte products in 16 bits, saturated: for `safe` weights
+MADDUBS = Dot("maddubs", U8, 4, 128, 1, 3, 2)  # pairs of them in 16 bits, saturated: for `safe` weights
 DOTS = {dot.name: dot for dot in (MADDWD, MADDWD8, DPBUSD, MADDUBS)}
 
 
