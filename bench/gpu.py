@@ -20,11 +20,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from refsim.buffer import PackedBuffer
-from refsim.draw import Draw
-from refsim.op import OPS, Call, Kind
-from refsim.ops import _gemm
-from refsim.tensor import TensorDesc
+from refsim.core.buffer import PackedBuffer
+from refsim.core.rng import Draw
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base import gemm
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, Kind
 from refsim_gpu import spirv
 from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory, take_output
 
@@ -327,7 +328,7 @@ def measure(
     moved = sum(b.desc.nbytes for b in inputs.values()) + call.out.nbytes
     exact = None
     if check:
-        from refsim.cpu import ModelExecutor
+        from refsim.exec.cpu import ModelExecutor
 
         exact = ModelExecutor().run_call(call, inputs) == out
     tmacs, gb_s = row.macs / us / 1e6, moved / us / 1e3
@@ -349,8 +350,8 @@ def main(device: int, repeats: int, only: str, cut: int, check: bool, path: Path
     """Time every row on one device."""
     console = Console(width=150)
     if cut >= 0:
-        _gemm.CUTS = (_gemm.CUTS[cut],)
-        console.print(f"cut {_gemm.CUTS[0].name}")
+        gemm.CUTS = (gemm.CUTS[cut],)
+        console.print(f"cut {gemm.CUTS[0].name}")
     with KomputeExecutor(device) as executor:
         dot, copy = peaks(executor, repeats)
         info = executor.device.info

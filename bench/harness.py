@@ -20,8 +20,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from refsim import atomic
 from refsim.cli._output import print_table
+from refsim.core import atomic_write
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "out" / "bench"
@@ -174,10 +174,10 @@ def report(title: str, outcomes: Sequence[Outcome], out: Path = OUT) -> Path:
     rates = [key for key in ("GB/s", "GMAC/s") if any(_rates(o)[key] is not None for o in outcomes)]
     columns = ["benchmark", "ms", "spread", *rates, *(f"{peer} ratio" for peer in peers)]
     print_table(columns, [_row(outcome, rates, peers) for outcome in outcomes], title=title)
-    folder = atomic.make_folder(out)
+    folder = atomic_write.make_folder(out)
     path = folder / f"{title}.json"
     content = {"schema": 1, "suite": title, "machine": machine(), "results": [o.as_json() for o in outcomes]}
-    atomic.write(path, (json.dumps(content, indent=1) + "\n").encode())
+    atomic_write.write(path, (json.dumps(content, indent=1) + "\n").encode())
     return path
 
 

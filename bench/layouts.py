@@ -17,14 +17,14 @@ from math import prod
 import numpy as np
 
 from bench.harness import Bench, main
-from refsim.buffer import PackedBuffer
-from refsim.cpu.crew import Program
-from refsim.cpu.routes import choose
-from refsim.draw import Draw
-from refsim.layout import INT8_LAYOUTS, Layout
-from refsim.layout import layout as layout_named
-from refsim.op import OPS
-from refsim.tensor import TensorDesc
+from refsim.core.buffer import PackedBuffer
+from refsim.core.layout import INT8_LAYOUTS, Layout
+from refsim.core.layout import layout as layout_named
+from refsim.core.rng import Draw
+from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu.routes import choose
+from refsim.exec.cpu.thread_pool import Program
+from refsim.ops.base.registry import OPS
 
 #: Sizes as in the middle of a network; and the same with nothing a multiple of 4.
 SHAPES = {"1x64x112x112": (1, 64, 112, 112), "1x67x111x113": (1, 67, 111, 113)}

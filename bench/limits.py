@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 
-from refsim.cpu import native
-from refsim.cpu.ir import F32, I16, I32, I64, PTR, Module, Value, vec
-from refsim.cpu.kernels.dot import dpbusd, madd_pairs
-from refsim.cpu.target import cpu
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.dot import dpbusd, madd_pairs
+from refsim.exec.cpu.ir import F32, I16, I32, I64, PTR, Module, Value, vec
+from refsim.exec.cpu.isa import cpu
 
 CHAINS = 12  # sums that do not wait for each other
 READS = 8  # vectors that are loaded together
@@ -48,7 +48,7 @@ def macs_per_second(kind: str, samples: int = 7) -> float:
     """Products added in a second by one core: of bytes, of 16-bit integers, or of binary32."""
     lanes = cpu().isa.lanes
     run = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(
-        native.address(dot_loop, kind=kind, lanes=lanes)
+        compiled.address(dot_loop, kind=kind, lanes=lanes)
     )
     memory = np.zeros(lanes * (3 + CHAINS), np.int32)
     aligned = -(-memory.ctypes.data // 64) * 64
@@ -94,7 +94,7 @@ def read_per_second(nbytes: int, samples: int = 9) -> float:
     """Bytes that one core loads in a second from memory of that size, a multiple of `READS` vectors."""
     lanes = cpu().isa.lanes
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
-        native.address(read_loop, lanes=lanes)
+        compiled.address(read_loop, lanes=lanes)
     )
     source, out = np.ones(nbytes, np.uint8), np.zeros(READS * lanes, np.int32)
     times = max(1, (32 << 20) // nbytes)

@@ -11,9 +11,10 @@ from math import prod
 from typing import Any
 
 from bench.harness import Bench, main
-from refsim.case import Bound, bind
-from refsim.executor import Prepared, executor_named
-from refsim.op import Case
+from refsim.exec.factory import executor_named
+from refsim.ops.base.binding import Bound, bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.spec import Prepared
 
 _Q = dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4)
 _3X3 = {**_Q, "kernel_size": (3, 3), "padding": (1, 1)}

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 from bench.harness import OUT, ROOT, Timing, machine
-from refsim import atomic
 from refsim.cli._output import print_table
+from refsim.core import atomic_write
 
 MODELS = ROOT / "tests" / "data" / "models"
 NUMPY = (sys.executable, "-c", "import numpy")
@@ -82,8 +82,8 @@ def main() -> int:
         "model": options.model,
         "seconds": {name: vars(timing) for name, timing in timings.items()},
     }
-    path = atomic.make_folder(options.out) / "startup.json"
-    atomic.write(path, (json.dumps(content, indent=1) + "\n").encode())
+    path = atomic_write.make_folder(options.out) / "startup.json"
+    atomic_write.write(path, (json.dumps(content, indent=1) + "\n").encode())
     print(f"process time, user and system; written to {path}\n")
     return 0
 

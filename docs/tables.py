@@ -15,14 +15,16 @@ from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
-from refsim.buffer import ByteKind, byte_kinds
-from refsim.case import bind
-from refsim.draw import Draw
-from refsim.errors import LayoutError, RefsimError
-from refsim.op import OPS, Call, Case, Kind, Target
-from refsim.qmath import LAVAPIPE
-from refsim.tensor import TensorDesc
-from refsim.upstream import Differences, Recording, read
+from refsim.core.buffer import ByteKind, byte_kinds
+from refsim.core.errors import LayoutError, RefsimError
+from refsim.core.qmath import LAVAPIPE
+from refsim.core.rng import Draw
+from refsim.core.tensor import TensorDesc
+from refsim.formats.recordings import Differences, Recording, read
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, Kind, Target
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "numerics.md"

@@ -19,7 +19,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from refsim.errors import DeviceError, MissingDependencyError, RefsimError
+from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
 from refsim_gpu import system, vulkan
 
 HERE = Path(__file__).resolve().parent

@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from refsim.errors import FormatError, MissingDependencyError, RefsimError
-from refsim.ops._gemm import CUTS
+from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
+from refsim.ops.base.gemm import CUTS
 from refsim.ops.q8ta_conv2d_dw import WINDOWS
 from refsim_gpu import spirv
 

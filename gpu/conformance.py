@@ -17,15 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from refsim import upstream
-from refsim.buffer import PackedBuffer
-from refsim.case import Bound, bind
-from refsim.cpu.model import ModelExecutor
-from refsim.draw import Draw
-from refsim.errors import RefsimError
-from refsim.executor import Executor
-from refsim.model import Event, load
-from refsim.op import OPS, ErrorCase
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import RefsimError
+from refsim.core.rng import Draw
+from refsim.exec.emulated import ModelExecutor
+from refsim.exec.executor import Executor
+from refsim.exec.model import load
+from refsim.formats import recordings
+from refsim.graph.interpreter import Event
+from refsim.ops.base.binding import Bound, bind
+from refsim.ops.base.case import ErrorCase
+from refsim.ops.base.registry import OPS
 from refsim_gpu.executor import KomputeExecutor
 
 
@@ -70,7 +72,7 @@ def compare_recordings(executor: Executor, folder: Path, count: Count, every: in
     ``every`` n takes every n-th of a file.
     """
     for path in sorted(folder.glob("*.zip")):
-        for recording in islice(upstream.read(path), 0, None, every):
+        for recording in islice(recordings.read(path), 0, None, every):
             try:
                 call = recording.call()
             except RefsimError:
@@ -98,7 +100,7 @@ def compare_model(executor: Executor, path: Path, inputs: list[np.ndarray], coun
         count.add(f"{path.stem}: delegate {key[0]} value {key[1]}", bool(good))
 
 
-def run(executor: Executor, random: int, recordings: Path | None, models: Path | None) -> list[Count]:
+def run(executor: Executor, random: int, recorded: Path | None, models: Path | None) -> list[Count]:
     """All of it; one count per operator, one for the recordings, one per model."""
     counts = []
 
@@ -110,9 +112,9 @@ def run(executor: Executor, random: int, recordings: Path | None, models: Path |
         count = timed(name)
         compare_calls(executor, cases(name, random), count)
         count.seconds = time.perf_counter() - count.seconds
-    if recordings is not None:
+    if recorded is not None:
         count = timed("recordings")
-        compare_recordings(executor, recordings, count)
+        compare_recordings(executor, recorded, count)
         count.seconds = time.perf_counter() - count.seconds
     for path in sorted(models.glob("*.pte")) if models is not None else ():
         count = timed(path.stem)

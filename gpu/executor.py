@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refsim.buffer import GUARD_WORDS, PackedBuffer
-from refsim.errors import DeviceError
-from refsim.executor import Executor
-from refsim.launch import MAX_PUSH_WORDS, Launch
+from refsim.core.buffer import GUARD_WORDS, PackedBuffer
+from refsim.core.errors import DeviceError
+from refsim.core.launch import MAX_PUSH_WORDS, Launch
+from refsim.exec.executor import Executor
 from refsim_gpu import spirv
 from refsim_gpu.kompute import Device
 
 if TYPE_CHECKING:
-    from refsim.graph import Graph
+    from refsim.graph.graph import Graph
     from refsim_gpu.session import GraphSession
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.errors import DeviceError, LimitError, MissingDependencyError, ParameterError, RawBufferError
+from refsim.core.errors import DeviceError, LimitError, MissingDependencyError, ParameterError, RawBufferError
 from refsim_gpu import spirv, vulkan
 
 BUILD_COMMAND = "python -m refsim_gpu.build_kp"

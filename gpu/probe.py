@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refsim.errors import RefsimError
+from refsim.core.errors import RefsimError
 from refsim_gpu.kompute import Device
 
 if TYPE_CHECKING:
-    from refsim.qmath import Profile
+    from refsim.core.qmath import Profile
 
 SHADER = "probe/numerics"
 LOCAL = 64
@@ -88,7 +88,7 @@ class Findings:
 
     def to_profile(self) -> Profile | None:
         """The known profile that these findings are, else one named after the device; None if there are `remarks`."""
-        from refsim.qmath import PROFILES, Profile  # not above: probing alone needs no Numba
+        from refsim.core.qmath import PROFILES, Profile
 
         if self.remarks():
             return None
@@ -299,9 +299,9 @@ def main(arguments: list[str] | None = None) -> int:
         findings = run(options.index)
         print("\n".join(text(findings)))
         if options.json:
-            from refsim import profile_io
+            from refsim.formats import profiles
 
-            profile_io.write(options.json, findings.to_profile(), measured=findings.as_json())
+            profiles.write(options.json, findings.to_profile(), measured=findings.as_json())
     except RefsimError as error:
         print(f"refsim_gpu.probe: {error}", file=sys.stderr)
         return error.exit_status

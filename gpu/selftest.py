@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.errors import DeviceError, RefsimError
+from refsim.core.errors import DeviceError, RefsimError
 from refsim_gpu.kompute import TENSOR_DTYPES, Device
 from refsim_gpu.vulkan import DeviceInfo
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from refsim.buffer import PackedBuffer
-from refsim.errors import ShapeError
-from refsim.graph import Graph, Node
-from refsim.model import Event, Observer, logical, run_node, stored
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import ShapeError
+from refsim.graph.graph import Graph, Node
+from refsim.graph.interpreter import Event, Observer, logical, run_node, stored
 from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory, take_output
 
 Values = dict[int, PackedBuffer | np.ndarray]

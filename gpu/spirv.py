@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from refsim.errors import FormatError, MissingDependencyError
+from refsim.core.errors import FormatError, MissingDependencyError
 
 MAGIC = 0x07230203
 HEADER_BYTES = 20

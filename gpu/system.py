@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from refsim.errors import MissingDependencyError, RefsimError
+from refsim.core.errors import MissingDependencyError, RefsimError
 from refsim_gpu import vulkan
 
 LIST = Path(__file__).resolve().parent / "apt.txt"

@@ -10,7 +10,7 @@ import ctypes
 import struct
 from dataclasses import dataclass
 
-from refsim.errors import DeviceError, MissingDependencyError
+from refsim.core.errors import DeviceError, MissingDependencyError
 
 LOADER = "libvulkan.so.1"
 API_VERSION = (1 << 22) | (1 << 12)  # 1.1, what Kompute asks for: the same devices in the same order

@@ -18,12 +18,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from refsim.buffer import PackedBuffer
-from refsim.errors import DeviceError, RefsimError
-from refsim.executor import Executor, Prepared
-from refsim.graph import Graph
-from refsim.launch import Launch
-from refsim.model import Event, Observer
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import DeviceError, RefsimError
+from refsim.core.launch import Launch
+from refsim.exec.executor import Executor
+from refsim.graph.graph import Graph
+from refsim.graph.interpreter import Event, Observer
+from refsim.ops.base.spec import Prepared
 
 TIMEOUT_S = 300.0
 _LENGTH = struct.Struct("<Q")

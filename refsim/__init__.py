@@ -6,35 +6,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refsim.buffer import PackedBuffer
     from refsim.bytediff import Report, diff
-    from refsim.errors import RefsimError
-    from refsim.executor import Executor, ExecutorInfo, executors
-    from refsim.layout import LAYOUTS, Layout
-    from refsim.model import Model, load
-    from refsim.op import OPS
-    from refsim.qmath import PROFILES, Profile
-    from refsim.tensor import TensorDesc
+    from refsim.core.buffer import PackedBuffer
+    from refsim.core.errors import RefsimError
+    from refsim.core.layout import LAYOUTS, Layout
+    from refsim.core.qmath import PROFILES, Profile
+    from refsim.core.tensor import TensorDesc
+    from refsim.exec.executor import Executor
+    from refsim.exec.factory import ExecutorInfo, executors
+    from refsim.exec.model import Model, load
+    from refsim.ops.base.registry import OPS
 
 __version__ = "0.1.0"
 
 #: Public name -> the module that has it, imported when first asked for: importing all takes longer than most commands.
 _HOME = {
-    "LAYOUTS": "layout",
-    "OPS": "op",
-    "PROFILES": "qmath",
-    "Executor": "executor",
-    "ExecutorInfo": "executor",
-    "Layout": "layout",
-    "Model": "model",
-    "PackedBuffer": "buffer",
-    "Profile": "qmath",
-    "RefsimError": "errors",
+    "LAYOUTS": "core.layout",
+    "OPS": "ops.base.registry",
+    "PROFILES": "core.qmath",
+    "Executor": "exec.executor",
+    "ExecutorInfo": "exec.factory",
+    "Layout": "core.layout",
+    "Model": "exec.model",
+    "PackedBuffer": "core.buffer",
+    "Profile": "core.qmath",
+    "RefsimError": "core.errors",
     "Report": "bytediff",
-    "TensorDesc": "tensor",
+    "TensorDesc": "core.tensor",
     "diff": "bytediff",
-    "executors": "executor",
-    "load": "model",
+    "executors": "exec.factory",
+    "load": "exec.model",
 }
 
 __all__ = [

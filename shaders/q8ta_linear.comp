@@ -5,7 +5,7 @@
 #include "include/lanes.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/_linear.py. A position is a row; leading dims are folded into the rows.
+// Push words as in refsim/ops/base/linear.py. A position is a row; leading dims are folded into the rows.
 const int X = 0, OUT = 8, K4 = 16, QUANT = 17;
 layout(constant_id = 6) const uint X_HASH = 0;
 layout(constant_id = 7) const uint OUT_HASH = 0;

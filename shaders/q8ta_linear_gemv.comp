@@ -5,7 +5,7 @@
 #include "include/lanes.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/_linear.py. y is a word of outputs; the invocations along z share its K between
+// Push words as in refsim/ops/base/linear.py. y is a word of outputs; the invocations along z share its K between
 // them. Integer sums may be added in any order.
 const int X = 0, OUT = 8, K4 = 16, QUANT = 17;
 INPUT(0, x);

@@ -78,7 +78,7 @@ def test_exports_are_there_and_no_others() -> None:
 def test_executors_are_named_as_they_are_opened() -> None:
     found = {info.name: info for info in refsim.executors()}
     assert found["cpu"].available
-    from refsim.executor import executor_named
+    from refsim.exec.factory import executor_named
 
     for name, info in found.items():
         assert info.detail

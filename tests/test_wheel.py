@@ -71,5 +71,5 @@ def test_metadata_and_nothing_else(site: Path) -> None:
     assert "Requires-Python: <3.14,>=3.10" in metadata or "Requires-Python: >=3.10,<3.14" in metadata
     assert "kp" not in [line.split()[1] for line in metadata.splitlines() if line.startswith("Requires-Dist")]
     entries = (info / "entry_points.txt").read_text()
-    assert "refsim = refsim.cli:main" in entries and "refsim = refsim.pytest_plugin" in entries
+    assert "refsim = refsim.cli:main" in entries and "refsim = refsim.golden.pytest_plugin" in entries
     assert {p.name for p in site.iterdir()} == {"refsim", "refsim_gpu", info.name}

@@ -23,8 +23,8 @@ from bench.limits import limits
 from bench.peers.engines import FILES, FP32, MODEL, REFSIM, S8S8
 from bench.peers.net import U8S8, XNN, Net, Work, works
 from bench.peers.worker import Worker
-from refsim import atomic
 from refsim.cli._output import print_table
+from refsim.core import atomic_write
 
 PEERS = (XNN, U8S8, S8S8, FP32)
 
@@ -222,8 +222,8 @@ def main() -> int:
         results["works"] = run(chosen, contenders, folder, options.rounds)
         for count in threads:
             table(results["works"], str(count))
-    path = atomic.make_folder(options.out) / f"{options.name}{'-exact' if options.exact else ''}.json"
-    atomic.write(path, (json.dumps(results, indent=1) + "\n").encode())
+    path = atomic_write.make_folder(options.out) / f"{options.name}{'-exact' if options.exact else ''}.json"
+    atomic_write.write(path, (json.dumps(results, indent=1) + "\n").encode())
     print(f"written to {path}")
     return 0
 

@@ -18,8 +18,8 @@ LAYERS_IN_A_ROW = 2
 
 
 def refsim(folder: Path, threads: int) -> Run:
-    from refsim.cpu import FastExecutor
-    from refsim.model import load
+    from refsim.exec.cpu import FastExecutor
+    from refsim.exec.model import load
 
     model, x = load(folder / "refsim.pte"), np.load(folder / "x.npy")
     shapes = {
@@ -36,7 +36,7 @@ def refsim(folder: Path, threads: int) -> Run:
 
 def model(folder: Path, threads: int) -> Run:
     """The model kernels: what the bytes are held against."""
-    from refsim.model import load
+    from refsim.exec.model import load
 
     loaded, x = load(folder / "refsim.pte"), np.load(folder / "x.npy")
     return lambda: loaded.run([x], "cpu:model")[0]

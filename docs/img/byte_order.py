@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from refsim.buffer import ByteKind
-from refsim.layout import layout
-from refsim.locate import Place, at_byte
-from refsim.tensor import TensorDesc
+from refsim.core.buffer import ByteKind
+from refsim.core.layout import layout
+from refsim.core.locate import Place, at_byte
+from refsim.core.tensor import TensorDesc
 
 PATH = Path(__file__).with_suffix(".svg")
 DESC = TensorDesc((1, 6, 2, 6), layout("4W4C"))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.table import TABLE
-from refsim.errors import GraphError, UnknownOperatorError
+from refsim.core.errors import GraphError, UnknownOperatorError
 
 _NAME = re.compile(r"^(?P<space>\w+)(?:\.|::)(?P<base>\w+)(?:\.(?P<overload>\w+))?$")
 

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from refsim.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
-from refsim.case import Bound
-from refsim.launch import Launch
-from refsim.tensor import TensorDesc
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
+from refsim.core.launch import Launch
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.binding import Bound
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from refsim.buffer import ByteKind
-from refsim.bytediff.place import coordinates, domain_points
+from refsim.bytediff.invocations import coordinates, domain_points
 from refsim.bytediff.report import Report
 from refsim.bytediff.text import COLUMNS, verdict
 from refsim.bytediff.text import cells as table_cells
-from refsim.errors import MissingDependencyError
+from refsim.core.buffer import ByteKind
+from refsim.core.errors import MissingDependencyError
 
 #: At most so many cells are drawn in each map; of a larger buffer, the stretch around the first difference.
 MOST_CELLS = 12_000

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.buffer import ByteKind
 from refsim.bytediff.evidence import Evidence, Hypothesis, Prediction
 from refsim.bytediff.hypotheses import ALL
+from refsim.core.buffer import ByteKind
 
 #: A cause is reported if it explains at least this share of what differs, net of what it contradicts.
 LEAST_SCORE = 0.25

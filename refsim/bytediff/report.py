@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from refsim.buffer import ByteKind, PackedBuffer
 from refsim.bytediff.evidence import Evidence, cells
-from refsim.bytediff.place import Writer, writer
+from refsim.bytediff.invocations import Writer, writer
+from refsim.bytediff.pattern import summary
 from refsim.bytediff.rank import Cause, causes
-from refsim.bytediff.shape import summary
-from refsim.case import Bound
-from refsim.errors import ParameterError, RawBufferError, ShapeError
-from refsim.layout import Layout, layout
-from refsim.locate import Place, at_byte
-from refsim.qmath import PROFILES, Profile
-from refsim.tensor import TensorDesc
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.errors import ParameterError, RawBufferError, ShapeError
+from refsim.core.layout import Layout, layout
+from refsim.core.locate import Place, at_byte
+from refsim.core.qmath import PROFILES, Profile
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.binding import Bound
 
 Raw = bytes | np.ndarray | PackedBuffer
 KIND_NAMES = {ByteKind.VALUE: "value", ByteKind.LANE: "lane padding", ByteKind.WORD: "word padding"}

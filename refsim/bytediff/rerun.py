@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from refsim.buffer import PackedBuffer
 from refsim.bytediff.evidence import Evidence
-from refsim.errors import RefsimError
-from refsim.ops import _conv as conv
-from refsim.ops import _epilogue as epilogue
-from refsim.qmath import Profile
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import RefsimError
+from refsim.core.qmath import Profile
+from refsim.ops.base import conv, epilogue
 
 FLOAT_EPILOGUE = ("q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_transposed")
 

@@ -8,15 +8,16 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
-from refsim import arrays, atomic
 from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json
-from refsim.draw import Draw
-from refsim.model import Model
-from refsim.vkgraph.pte import read_file
+from refsim.core import atomic_write
+from refsim.core.rng import Draw
+from refsim.exec.model import Model
+from refsim.formats import npz
+from refsim.formats.pte.pte import read_file
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +71,7 @@ def html_option(function: F) -> F:
 def write_html(path: str | None, report: Report | None) -> None:
     """The page, if one is asked for and there is something to show."""
     if path is not None and report is not None:
-        atomic.write(path, render(report).encode())
+        atomic_write.write(path, render(report).encode())
 
 
 def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:
@@ -79,7 +80,7 @@ def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.nd
         raise click.UsageError("give the inputs either with -i FILE or with --random SEED")
     wanted = model.input_shapes()
     if path is not None:
-        return arrays.read_arrays(path, ("in",), wanted)
+        return npz.read_arrays(path, ("in",), wanted)
     assert seed is not None
     draw = Draw(seed)
     return [draw.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from refsim.errors import DeviceError, MissingDependencyError
+from refsim.core.errors import DeviceError, MissingDependencyError
 
 
 def devices() -> list[Any]:
@@ -22,7 +22,7 @@ def probe(index: int) -> Any:
 
 def _ask(question: str, *arguments: object) -> Any:
     try:
-        from refsim_gpu.question import ask
+        from refsim_gpu.query import ask
 
         return ask(question, *arguments)
     except ImportError as error:

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from refsim import aten, dump
-from refsim.buffer import ByteKind, PackedBuffer, byte_kinds
-from refsim.errors import ParameterError
-from refsim.executor import executor_named
-from refsim.graph import Node
-from refsim.locate import at_byte
-from refsim.model import Event, Model
+from refsim import aten
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.errors import ParameterError
+from refsim.core.locate import at_byte
+from refsim.exec.factory import executor_named
+from refsim.exec.model import Model
+from refsim.formats import dumps
+from refsim.graph.graph import Node
+from refsim.graph.interpreter import Event
 
 COLUMNS = ("delegate", "node", "operator", "kernels", "output", "shape", "layout", "bytes")
 
@@ -86,7 +88,7 @@ def execute(
     inputs: Sequence[np.ndarray],
     executors: Sequence[str],
     *,
-    recorded: dump.Recorded | None = None,
+    recorded: dumps.Recorded | None = None,
     dump_regex: str | None = None,
     dump_folder: str | None = None,
     repeat: int = 1,
@@ -107,13 +109,15 @@ def execute(
 
         def observe(event: Event, name: str = name, first: bool = number == 0) -> None:
             for at, (value, held) in enumerate(event.outputs.items()):
-                row = rows.setdefault(dump.value_name(event.delegate, value), _row(event, value, held))
+                row = rows.setdefault(dumps.value_name(event.delegate, value), _row(event, value, held))
                 seconds = event.seconds if at == 0 else 0.0  # one time per node, whatever it puts out
                 row.ms[name] = min(seconds * 1e3, row.ms.get(name, math.inf))
                 if recorded is not None and row.value in recorded and isinstance(held, PackedBuffer):
                     row.checks[name] = check(event.node, held, recorded.raw(row.value, held.desc))
                 if first and pattern and dump_folder and pattern.search(f"{row.value} {event.node.name}"):
-                    dump.write(dump_folder, dump.sidecar(row.value, held, event.node), held)
+                    params = event.node.call.params if event.node.call else None
+                    info = dumps.sidecar(row.value, held, event.node.name, event.node.number, params)
+                    dumps.write(dump_folder, info, held)
                     if row.value not in result.dumped:
                         result.dumped.append(row.value)
 
@@ -157,7 +161,7 @@ def _row(event: Event, value: int, held: PackedBuffer | np.ndarray) -> Row:
         node=event.node.number,
         operator=operator_name(event.node),
         kernels=kernels(event.node),
-        value=dump.value_name(event.delegate, value),
+        value=dumps.value_name(event.delegate, value),
         shape=packed.desc.shape if packed else array.shape,
         layout=str(packed.desc.layout) if packed else None,
         dtype=str(array.dtype),

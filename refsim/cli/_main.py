@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 import refsim
-from refsim.errors import RefsimError
+from refsim.core.errors import RefsimError
 
 SAME, DIFFERENT, BAD_INPUT, NO_DEVICE = range(4)  # as cmp, and one for devices
 INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell reports for the signals

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from refsim.layout import Layout, layout
+from refsim.core.layout import Layout, layout
 
 F = TypeVar("F", bound=Callable[..., Any])
 

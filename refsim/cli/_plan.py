@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from refsim.cli._output import print_json, print_table
-from refsim.cpu import FastExecutor
-from refsim.cpu.target import cpu
-from refsim.model import Model
+from refsim.exec.cpu import FastExecutor
+from refsim.exec.cpu.isa import cpu
+from refsim.exec.model import Model
 
 COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import click
 
-from refsim.buffer import PackedBuffer
 from refsim.bytediff import Report, diff
 from refsim.bytediff.text import styled
-from refsim.case import Bound
 from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
@@ -25,11 +23,13 @@ from refsim.cli._execute import operator_name
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
-from refsim.dump import Recorded
-from refsim.errors import FormatError
-from refsim.executor import executor_named
-from refsim.model import load
-from refsim.trace import Traced, bound_of, trace
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError
+from refsim.exec.factory import executor_named
+from refsim.exec.model import load
+from refsim.exec.trace import Traced, bound_of, trace
+from refsim.formats.dumps import Recorded
+from refsim.ops.base.binding import Bound
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
 SAME_TEXT, NOT_DUMPED, UNKNOWN = "same", "not dumped", "-"

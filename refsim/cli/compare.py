@@ -8,10 +8,8 @@ from typing import Any
 import click
 import numpy as np
 
-from refsim.buffer import PackedBuffer
 from refsim.bytediff import Report, diff
 from refsim.bytediff.text import styled
-from refsim.case import Bound
 from refsim.cli._buffers import (
     html_option,
     inputs_options,
@@ -24,9 +22,11 @@ from refsim.cli._execute import operator_name
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
-from refsim.executor import executor_named
-from refsim.model import load
-from refsim.trace import Traced, trace
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.factory import executor_named
+from refsim.exec.model import load
+from refsim.exec.trace import Traced, trace
+from refsim.ops.base.binding import Bound
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "different")
 

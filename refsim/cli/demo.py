@@ -8,14 +8,14 @@ import click
 import numpy as np
 
 import refsim
-from refsim import arrays
 from refsim.cli._execute import execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table
 from refsim.cli.run import EXPECTED_NAMES, output_verdicts, print_result, verdict_text
-from refsim.dump import Recorded
-from refsim.errors import FormatError
+from refsim.core.errors import FormatError
+from refsim.formats import npz
+from refsim.formats.dumps import Recorded
 
 PACKAGE = Path(refsim.__file__).parent
 #: Where the models are: beside the modules of an installed refsim, or with the tests of a checkout.
@@ -48,10 +48,10 @@ def command(name: str, executors: str, as_json: bool) -> int:
         recorded = Recorded(path.with_name(f"{model_name}.dump.zip"))
         io_path = path.with_name(f"{model_name}.io.npz")
         model = refsim.load(path)
-        inputs = arrays.read_arrays(io_path, ("in",), model.input_shapes())
+        inputs = npz.read_arrays(io_path, ("in",), model.input_shapes())
         result = execute(model, inputs, executors.split(","), recorded=recorded, repeat=2)
         outputs = next(iter(result.outputs.values()))
-        wanted = arrays.read_arrays(io_path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
+        wanted = npz.read_arrays(io_path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
         verdicts = output_verdicts(result, wanted)
         checks = [check for row in result.rows for check in row.checks.values()]
         summaries.append(

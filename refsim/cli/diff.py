@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from refsim import dump
 from refsim.bytediff import diff
 from refsim.cli._buffers import (
     html_option,
@@ -19,8 +18,9 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._options import json_option, layout_option, shape_option
+from refsim.core.layout import Layout
+from refsim.formats import dumps
 from refsim.golden.named import open_case
-from refsim.layout import Layout
 
 
 @click.command("diff")
@@ -63,7 +63,7 @@ def command(
     for name in (expected, actual):
         beside = Path(name).with_suffix(".json")
         if (layout is None or shape is None) and os.path.isfile(beside):
-            entry = dump.read_sidecar(beside)
+            entry = dumps.read_sidecar(beside)
             layout, shape = layout or entry.layout, shape or entry.shape
     if layout is None or shape is None:
         raise click.UsageError("give --layout and --shape, --case, or a .json beside one of the buffers")

@@ -16,8 +16,8 @@ import refsim
 from refsim.cli._main import BAD_INPUT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
-from refsim.errors import RefsimError
-from refsim.executor import ExecutorInfo, executors
+from refsim.core.errors import RefsimError
+from refsim.exec.factory import ExecutorInfo, executors
 
 #: Distribution, whether refsim needs it, what for, and the command that installs it.
 PACKAGES = (
@@ -87,8 +87,8 @@ def packages() -> list[Finding]:
 
 def cache() -> Finding:
     """The directories of compiled kernels."""
-    from refsim.cpu.native import directory
-    from refsim.jit import ready
+    from refsim.core.jit import ready
+    from refsim.exec.cpu.compiled import directory
 
     found = []
     for path in (directory(), Path(ready().config.CACHE_DIR)):

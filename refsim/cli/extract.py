@@ -10,11 +10,11 @@ from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json
-from refsim.errors import GraphError
-from refsim.executor import executor_named
-from refsim.golden.casefile import contents, write_folder
-from refsim.model import load
-from refsim.trace import Traced, find_node, trace
+from refsim.core.errors import GraphError
+from refsim.exec.factory import executor_named
+from refsim.exec.model import load
+from refsim.exec.trace import Traced, find_node, trace
+from refsim.formats.cases import contents, write_folder
 
 
 class _Found(Exception):

@@ -13,7 +13,7 @@ import click
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, progress
-from refsim.errors import ParameterError
+from refsim.core.errors import ParameterError
 from refsim.golden import verify as checks
 from refsim.golden.check import SAME as SAME_BYTES
 from refsim.golden.check import Result

@@ -13,10 +13,10 @@ from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
 from refsim.cli._output import print_json, print_table, shape_text
 from refsim.cli._plan import show_plan
-from refsim.dump import value_name
-from refsim.graph import Graph, Node, Ref, Tensor
-from refsim.model import Model, load
-from refsim.vkgraph import program
+from refsim.exec.model import Model, load
+from refsim.formats.dumps import value_name
+from refsim.formats.pte import program
+from refsim.graph.graph import Graph, Node, Ref, Tensor
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
 

@@ -7,9 +7,9 @@ import click
 from refsim.cli._main import SAME
 from refsim.cli._options import Numbers, json_option, layout_option, shape_option
 from refsim.cli._output import print_json
-from refsim.layout import Layout
-from refsim.locate import at_byte, at_index
-from refsim.tensor import TensorDesc
+from refsim.core.layout import Layout
+from refsim.core.locate import at_byte, at_index
+from refsim.core.tensor import TensorDesc
 
 
 @click.command("locate")

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from refsim import atomic
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
-from refsim.model import LOWERED
+from refsim.core import atomic_write
+from refsim.exec.model import LOWERED
 from refsim.partition.load import load
 
 FUSED = ("delegate", "node", "operator", "made of")
@@ -63,9 +63,9 @@ def command(
             for number, delegate in enumerate(lowered.delegates)
         }
         files |= {REPORT: json.dumps(content, indent=1).encode(), LOWERED: write(lowered)}
-        folder = atomic.make_folder(output)
+        folder = atomic_write.make_folder(output)
         for name, data in files.items():
-            atomic.write(folder / name, data)
+            atomic_write.write(folder / name, data)
     content["written"] = {name: len(data) for name, data in files.items()}
     if as_json:
         print_json("lower", content)

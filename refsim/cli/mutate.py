@@ -10,7 +10,7 @@ import click
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, progress
-from refsim.errors import MissingDependencyError, ParameterError
+from refsim.core.errors import MissingDependencyError, ParameterError
 from refsim.mutate.bugs import BUGS, PLACES
 
 COLUMNS = ("mutant", "bug", "place", "subject", "verdict", "case", "rank", "cause")

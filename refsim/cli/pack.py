@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 import numpy as np
 
-from refsim import arrays, atomic, dump
-from refsim.buffer import PackedBuffer
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option
 from refsim.cli._output import print_json, shape_text
-from refsim.errors import RawBufferError
-from refsim.layout import Layout
+from refsim.core import atomic_write
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import RawBufferError
+from refsim.core.layout import Layout
+from refsim.formats import dumps, npz
 
 _BYTE = click.IntRange(-128, 127)
 
@@ -33,16 +34,16 @@ def command(
     file: str, layout: Layout, output: str, lane: int, word: int, sidecar: bool, as_json: bool
 ) -> int:
     """Write FILE (.npy; int8 for a packed layout, float32 for W, H and C) as a raw buffer."""
-    array = arrays.read_npy(file)
+    array = npz.read_npy(file)
     need = np.int8 if layout.packed_int8 else np.float32
     if array.dtype != need:
         raise RawBufferError(file, f"wrong dtype for {layout}", got=array.dtype, need=np.dtype(need))
     buffer = PackedBuffer.pack(array, layout, lane=lane, word=word)
-    atomic.write(output, buffer.raw.tobytes())
+    atomic_write.write(output, buffer.raw.tobytes())
     if sidecar:
         path = Path(output)
-        info = dump.sidecar(path.stem, buffer)
-        atomic.write(path.with_suffix(".json"), (json.dumps(info, indent=2) + "\n").encode())
+        info = dumps.sidecar(path.stem, buffer)
+        atomic_write.write(path.with_suffix(".json"), (json.dumps(info, indent=2) + "\n").encode())
     facts = {
         "file": output,
         "layout": layout.name,

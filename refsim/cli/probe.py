@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from refsim import profile_io
 from refsim.cli._device import probe
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table
+from refsim.formats import profiles
 
 
 @click.command("probe")
@@ -20,9 +20,9 @@ def command(device: int, output: str | None, as_json: bool) -> int:
     denormals, division, conversion and packed dot products. Status 3 if there is no such device."""
     findings = probe(device)
     profile = findings.to_profile()
-    content = profile_io.as_json(profile, measured=findings.as_json())
+    content = profiles.as_json(profile, measured=findings.as_json())
     if output:
-        profile_io.write(output, profile, measured=findings.as_json())
+        profiles.write(output, profile, measured=findings.as_json())
     if as_json:
         print_json("probe", {key: value for key, value in content.items() if key != "schema"})
         return SAME

@@ -19,7 +19,7 @@ from refsim.cli._buffers import (
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json
-from refsim.executor import executor_named
+from refsim.exec.factory import executor_named
 from refsim.golden.named import open_case
 
 

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from refsim import arrays, atomic
 from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._execute import COLUMNS, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option, output_option, threads_option
 from refsim.cli._output import print_json, print_table, shape_text
-from refsim.dump import Recorded
-from refsim.errors import GraphError
-from refsim.model import Model, load
+from refsim.core import atomic_write
+from refsim.core.errors import GraphError
+from refsim.exec.model import Model, load
+from refsim.formats import npz
+from refsim.formats.dumps import Recorded
 
 if TYPE_CHECKING:
-    from refsim.cpu.plan import Memory
+    from refsim.exec.cpu.plan import Memory
 
 EXPECTED_NAMES = ("out", "upstream_out")
 
@@ -71,7 +72,7 @@ def command(
     given = model_inputs(model, inputs, seed)
     recorded = Recorded(golden) if golden else None
     if dump:
-        atomic.make_folder(dump[1])
+        atomic_write.make_folder(dump[1])
     result = execute(
         model,
         given,
@@ -86,7 +87,7 @@ def command(
     wanted = _expected(outputs, expect) if expect else None
     verdicts = output_verdicts(result, wanted)
     if output:
-        arrays.write_npz(output, {f"out{i}": array for i, array in enumerate(outputs)})
+        npz.write_npz(output, {f"out{i}": array for i, array in enumerate(outputs)})
     held = memory_of(model, threads) if memory else {}
     same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
     if as_json:
@@ -117,7 +118,7 @@ def command(
 
 def memory_of(model: Model, threads: int) -> dict[int, Memory]:
     """What the cpu executor holds for a whole run, by delegate."""
-    from refsim.cpu import FastExecutor
+    from refsim.exec.cpu import FastExecutor
 
     executor = FastExecutor(threads)
     return {number: executor.session(graph).memory for number, graph in model.graphs.items()}
@@ -177,4 +178,4 @@ def verdict_text(verdict: dict[str, Any], expect: str | None) -> str:
 def _expected(outputs: Sequence[np.ndarray], path: str) -> list[np.ndarray]:
     if not outputs:
         raise GraphError(path, "the model has no outputs to compare")
-    return arrays.read_arrays(path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
+    return npz.read_arrays(path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from refsim import arrays, dump
-from refsim.buffer import PackedBuffer
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
 from refsim.cli._output import print_json, shape_text
-from refsim.layout import Layout
-from refsim.tensor import TensorDesc
-from refsim.vkgraph.pte import read_file
+from refsim.core.buffer import PackedBuffer
+from refsim.core.layout import Layout
+from refsim.core.tensor import TensorDesc
+from refsim.formats import dumps, npz
+from refsim.formats.pte.pte import read_file
 
 
 @click.command("unpack")
@@ -29,14 +29,14 @@ def command(
     """Write the elements of the raw buffer FILE as .npy. Layout and shape may come from the .json beside it."""
     beside = Path(file).with_suffix(".json")
     if (layout is None or shape is None) and os.path.isfile(beside):
-        entry = dump.read_sidecar(beside)
+        entry = dumps.read_sidecar(beside)
         layout, shape = layout or entry.layout, shape or entry.shape
     if layout is None or shape is None:
         raise click.UsageError(f"give --layout and --shape, or put {beside.name} beside the buffer")
     desc = TensorDesc(shape, layout)
     buffer = PackedBuffer.from_raw(bytes(read_file(file)), desc.shape, desc.layout)
     array = buffer.unpack()
-    arrays.write_npy(output, array)
+    npz.write_npy(output, array)
     facts = {
         "file": output,
         "layout": desc.layout.name,

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from refsim.buffer import PackedBuffer
 from refsim.bytediff import diff
-from refsim.case import Bound, bind
-from refsim.errors import RefsimError
-from refsim.executor import Executor, executor_named
-from refsim.golden.casefile import Stored
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import RefsimError
+from refsim.exec.executor import Executor
+from refsim.exec.factory import executor_named
+from refsim.formats.cases import Stored
 from refsim.golden.store import Entry, digest
+from refsim.ops.base.binding import Bound, bind
 
 SAME, DIFFERENT, ERROR = "same", "different", "error"
 CRASHED, TIMEOUT = "crashed", "timeout"

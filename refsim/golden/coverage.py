@@ -12,10 +12,12 @@ from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Any
 
-from refsim.case import STYLES
 from refsim.golden.rules import ZERO_POINTS, layouts_of
-from refsim.op import OPS, Case, Kind, OpSpec
-from refsim.ops._conv import ConvParams
+from refsim.ops.base.binding import STYLES
+from refsim.ops.base.case import Case
+from refsim.ops.base.conv import ConvParams
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind, OpSpec
 from refsim.ops.q8ta_conv2d_dw import WINDOWS, Window
 
 PRIMES = frozenset((2, 3, 5, 7, 11, 13, 17, 19, 23))

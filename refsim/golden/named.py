@@ -5,10 +5,10 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from refsim.case import bind
-from refsim.errors import FormatError
-from refsim.golden.casefile import Files, Stored, read, read_folder
+from refsim.core.errors import FormatError
+from refsim.formats.cases import Files, Stored, read, read_folder
 from refsim.golden.store import Corpus, default_root, digest
+from refsim.ops.base.binding import bind
 
 
 def open_case(name: str) -> Stored:

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refsim import atomic
-from refsim.case import Bound, bind
-from refsim.errors import ParameterError
-from refsim.golden.casefile import add_to_zip, contents
+from refsim.core import atomic_write
+from refsim.core.errors import ParameterError
+from refsim.formats.cases import add_to_zip, contents
 from refsim.golden.rules import RULES, case, layouts_of
 from refsim.golden.store import SUMS, Corpus, Entry, digest, line, write_sums
+from refsim.ops.base.binding import Bound, bind
 
 CHANGELOG = "CHANGELOG.md"
 MAX_CASE_BYTES = 24_000
@@ -113,10 +113,10 @@ def write(root: Path, plans: Sequence[Planned], reason: str, today: datetime.dat
             "golden regen", "needs a reason", need="--reason TEXT, which goes into the changelog"
         )
     for folder in ("digests", "cases"):
-        atomic.make_folder(root / folder)
+        atomic_write.make_folder(root / folder)
     for planned in plans:
-        atomic.write(root / "digests" / f"{planned.change.op}.jsonl", planned.digests)
-        atomic.write(root / "cases" / f"{planned.change.op}.zip", planned.cases)
+        atomic_write.write(root / "digests" / f"{planned.change.op}.jsonl", planned.digests)
+        atomic_write.write(root / "cases" / f"{planned.change.op}.zip", planned.cases)
     log = root / CHANGELOG
     before = (
         log.read_text()
@@ -125,7 +125,7 @@ def write(root: Path, plans: Sequence[Planned], reason: str, today: datetime.dat
     )
     rows = "".join(f"- {row}\n" for planned in plans for row in planned.change.lines())
     head = f"\n## {today or datetime.date.today()}: {' '.join(reason.split())}\n\n"
-    atomic.write(log, (before + head + rows).encode())
+    atomic_write.write(log, (before + head + rows).encode())
     write_sums(root)
 
 

@@ -16,11 +16,13 @@ from math import prod
 from typing import Any
 from zlib import crc32
 
-from refsim.case import STYLES
-from refsim.draw import Draw
-from refsim.layout import C, Layout
-from refsim.op import OPS, Case, Kind
-from refsim.qmath import inv_scale
+from refsim.core.layout import C, Layout
+from refsim.core.qmath import inv_scale
+from refsim.core.rng import Draw
+from refsim.ops.base.binding import STYLES
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind
 
 ZERO_POINTS = (-128, -1, 0, 1, 127, 5, -37)
 STYLE_NAMES = tuple(STYLES)

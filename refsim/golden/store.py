@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refsim import atomic
-from refsim.buffer import PackedBuffer
-from refsim.errors import FormatError
-from refsim.golden.casefile import Files, Stored, read, sha256
-from refsim.op import Call, Case
+from refsim.core import atomic_write
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError
+from refsim.formats.cases import Files, Stored, read, sha256
+from refsim.ops.base.case import Case
+from refsim.ops.base.spec import Call
 
 SUMS = "SHA256SUMS"
 MAX_LINE = 1 << 16
@@ -174,4 +175,4 @@ def sums(path: Path) -> Mapping[str, str]:
 def write_sums(root: Path) -> None:
     """SHA256SUMS anew, over what lies there."""
     rows = [f"{file_sha256(path)}  {path.relative_to(root)}\n" for path in data_files(root)]
-    atomic.write(root / SUMS, "".join(rows).encode())
+    atomic_write.write(root / SUMS, "".join(rows).encode())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import refsim
-from refsim.errors import DeviceError, FormatError, RefsimError
+from refsim.core.errors import DeviceError, FormatError, RefsimError
 from refsim.golden.check import CRASHED, SAME, TIMEOUT, Result
 from refsim.golden.store import SUMS, Corpus, file_sha256
 

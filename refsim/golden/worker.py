@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from refsim.errors import RefsimError
+from refsim.core.errors import RefsimError
 from refsim.golden.check import check_entry, check_stored, open_executors
 from refsim.golden.store import Corpus, Entry
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from refsim.buffer import PackedBuffer
 from refsim.bytediff import diff
-from refsim.case import STYLES, Bound, bind
+from refsim.core.buffer import PackedBuffer
+from refsim.formats.cases import contents
 from refsim.golden import coverage, rules
-from refsim.golden.casefile import contents
 from refsim.golden.store import Entry, line
 from refsim.mutate.mutant import Mutant
 from refsim.mutate.process import build, execute
 from refsim.mutate.verdict import CRASHED, STOPPED, SURVIVED, Verdict, differs, refused
-from refsim.op import Case
+from refsim.ops.base.binding import STYLES, Bound, bind
+from refsim.ops.base.case import Case
 
 #: How many cases are tried: the first few, and the rest if those show nothing.
 COUNT, FEW = 48, 10

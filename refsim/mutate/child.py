@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.errors import RefsimError
+from refsim.core.errors import RefsimError
 
 
 def cases(folder: str, executor: str, mode: str) -> None:
@@ -20,10 +20,10 @@ def cases(folder: str, executor: str, mode: str) -> None:
     ``mode`` ``drawn`` binds the case's line instead of reading its files; ``after`` reads results once the next case
     has run too.
     """
-    from refsim.case import bind
-    from refsim.executor import executor_named
-    from refsim.golden.casefile import read_folder
+    from refsim.exec.factory import executor_named
+    from refsim.formats.cases import read_folder
     from refsim.golden.store import parse
+    from refsim.ops.base.binding import bind
 
     runner = executor_named(executor)
     held = None
@@ -58,10 +58,11 @@ def model(folder: str, executor: str, file: str) -> None:
     A value of the fast executor is read from a run that ends with it: what lies between is in memory that others use
     too. Its bytes are those of a plan, so that elements are written; other executors' raw bytes are NAME.bin.
     """
-    from refsim.buffer import PackedBuffer
-    from refsim.dump import value_name
-    from refsim.executor import executor_named
-    from refsim.model import Event, load
+    from refsim.core.buffer import PackedBuffer
+    from refsim.exec.factory import executor_named
+    from refsim.exec.model import load
+    from refsim.formats.dumps import value_name
+    from refsim.graph.interpreter import Event
 
     root = Path(folder)
     loaded, runner = load(file), executor_named(executor)
@@ -93,7 +94,7 @@ class _EachValue:
         self.kept: list[Any] = []
 
     def session(self, graph: Any) -> Any:
-        from refsim.dump import value_name
+        from refsim.formats.dumps import value_name
 
         def run(inputs: Sequence[np.ndarray], number: int = 0, observe: Any = None) -> Any:
             for node in graph.q8ta_nodes():

@@ -8,9 +8,9 @@ from refsim.mutate.mutant import MODEL, NETWORK, Mutant, edit
 
 _SESSION, _PLAN, _ARENA, _GRAPH = (
     "gpu/session.py",
-    "refsim/cpu/plan.py",
-    "refsim/cpu/arena.py",
-    "refsim/graph.py",
+    "refsim/exec/cpu/plan.py",
+    "refsim/exec/cpu/arena.py",
+    "refsim/graph/graph.py",
 )
 _PATTERNS = "refsim/partition/patterns/"
 _LINEAR, _ADD, _MATCH = _PATTERNS + "linear.py", _PATTERNS + "add.py", _PATTERNS + "_match.py"

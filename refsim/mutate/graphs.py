@@ -12,19 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from refsim.buffer import PackedBuffer, offsets
 from refsim.bytediff import diff
-from refsim.case import Bound
-from refsim.dump import value_name
-from refsim.errors import MissingDependencyError, RefsimError
-from refsim.executor import executor_named
-from refsim.graph import Graph, build
-from refsim.model import load, run_node, stored
+from refsim.core.buffer import PackedBuffer, offsets
+from refsim.core.errors import MissingDependencyError, RefsimError
+from refsim.exec.factory import executor_named
+from refsim.exec.model import load
+from refsim.exec.trace import Traced, bound_of, trace
+from refsim.formats.dumps import value_name
+from refsim.formats.vkgraph.read import read_blob
+from refsim.graph.graph import Graph, build
+from refsim.graph.interpreter import run_node, stored
 from refsim.mutate.mutant import Mutant, checkout
 from refsim.mutate.process import execute
 from refsim.mutate.verdict import CRASHED, SURVIVED, Verdict, differs, refused
-from refsim.trace import Traced, bound_of, trace
-from refsim.vkgraph.read import read_blob
+from refsim.ops.base.binding import Bound
 
 MODELS = "tests/data/models"
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from refsim.mutate.mutant import Mutant, edit
 
 _OPS = "refsim/ops/"
-_LAUNCH = "refsim/launch.py"
-_INDEX, _LANES, _QMATH = "refsim/index.py", "refsim/lanes.py", "refsim/qmath.py"
-_EPILOGUE, _CONV, _MODEL = _OPS + "_epilogue.py", _OPS + "_conv.py", "refsim/cpu/model.py"
+_LAUNCH = "refsim/core/launch.py"
+_INDEX, _LANES, _QMATH = "refsim/core/index.py", "refsim/core/lanes.py", "refsim/core/qmath.py"
+_EPILOGUE, _CONV, _MODEL = _OPS + "_epilogue.py", _OPS + "_conv.py", "refsim/exec/emulated.py"
 _GENERAL, _DW, _PW = _OPS + "q8ta_conv2d_general.py", _OPS + "q8ta_conv2d_dw.py", _OPS + "q8ta_conv2d_pw.py"
 _TRANSPOSED, _IM2COL = _OPS + "q8ta_conv2d_transposed.py", _OPS + "q8ta_im2col.py"
 _ADD, _RELU, _CLONE = _OPS + "q8ta_add.py", _OPS + "q8ta_relu.py", _OPS + "q8ta_clone.py"
@@ -162,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
              "        lane(a, 0) * (b & 255) + lane(a, 1) * (b >> 8 & 255) + lane(a, 2) * (b >> 16 & 255) + lane(a, 3) * (b >> 24 & 255)\n"),)),
     # --- order of work -----------------------------------------------------------------------------------
     Mutant("cpu-S1-scratch", "S1", IM2COL, ("stale or foreign buffer",), (
-        edit("refsim/executor.py", "            buffers[step.output] = result.words\n",
+        edit("refsim/exec/executor.py", "            buffers[step.output] = result.words\n",
              "            buffers[step.output] = result.words * 0 if step.output != \"out\" else result.words\n"),)),
     Mutant("cpu-S2-linear", "S2", "q8ta_linear", ("reduction too short",), (
         edit(_OPS + "q8ta_linear.py", "for _ in range(push[K4]):", "for _ in range(push[K4] - 1):"),)),

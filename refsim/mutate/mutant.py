@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 
-from refsim.errors import FormatError, ParameterError
+from refsim.core.errors import FormatError, ParameterError
 from refsim.mutate.bugs import CPU, GPU, LOWERING
 
 #: What is copied, from a checkout to the copy's root. Python finds gpu/ under its installed name.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from refsim.mutate.kernels import GENERAL, IM2COL, PW
 from refsim.mutate.mutant import Mutant, edit
 
-_KERNELS, _LOWER = "refsim/cpu/kernels/", "refsim/cpu/lower/"
+_KERNELS, _LOWER = "refsim/exec/cpu/", "refsim/exec/cpu/"
 _ELEMENTS, _GEMM, _CELLS, _REPACK, _EPILOGUE = (
     _KERNELS + f"{name}.py" for name in ("elementwise", "gemm", "cells", "repack", "epilogue")
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refsim import atomic
+from refsim.core import atomic_write
 from refsim.mutate import ALL
 from refsim.mutate.bugs import BUGS, CPU, GPU, LOWERING, PLACES, Bug
 from refsim.mutate.mutant import Mutant, checkout
@@ -46,8 +46,8 @@ def renew(verdicts: Iterable[Verdict]) -> None:
     """Put verdicts into the record, drop mutants that there are no more, and make the page anew."""
     rows = read() | {verdict.mutant.id: row(verdict) for verdict in verdicts}
     kept = [rows[name] for name in ALL if name in rows]
-    atomic.write(record_path(), "".join(json.dumps(each) + "\n" for each in kept).encode())
-    atomic.write(page_path(), page(kept).encode())
+    atomic_write.write(record_path(), "".join(json.dumps(each) + "\n" for each in kept).encode())
+    atomic_write.write(page_path(), page(kept).encode())
 
 
 # --- the page --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
-from refsim.errors import RefsimError
+from refsim.core.errors import RefsimError
 from refsim.mutate import cases, graphs
 from refsim.mutate.bugs import GPU, LOWERING
 from refsim.mutate.mutant import CASES, MODEL, Mutant, checkout, copy

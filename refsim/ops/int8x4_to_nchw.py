@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import LayoutError
-from refsim.jit import model_kernel
-from refsim.lanes import insert, lane
-from refsim.launch import Launch, offsets
-from refsim.layout import INT8_LAYOUTS, PACKED_4W
-from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Pad, Padding, Target
-from refsim.ops import _elementwise as elementwise
+from refsim.core import index
+from refsim.core.errors import LayoutError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import insert, lane
+from refsim.core.launch import Launch, offsets
+from refsim.core.layout import INT8_LAYOUTS, PACKED_4W
+from refsim.core.rng import Draw
+from refsim.ops.base import elementwise
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import ParameterError, ShapeError
-from refsim.jit import jitable, model_kernel
-from refsim.lanes import as_f32, insert, lane
-from refsim.launch import Launch, offsets
-from refsim.layout import INT8_LAYOUTS
-from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Target
-from refsim.ops import _elementwise as elementwise
-from refsim.qmath import check_scale, check_zero_point, f32, inv_scale, mul_add, requant
+from refsim.core import index
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import jitable, model_kernel
+from refsim.core.lanes import as_f32, insert, lane
+from refsim.core.launch import Launch, offsets
+from refsim.core.layout import INT8_LAYOUTS
+from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, mul_add, requant
+from refsim.core.rng import Draw
+from refsim.ops.base import elementwise
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.spec import Call, Kind, OpSpec, Target
 
 
 @dataclass(frozen=True)

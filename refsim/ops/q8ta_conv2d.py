@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from refsim.draw import Draw
-from refsim.layout import PACKED_4C, PACKED_4C1W, Layout
-from refsim.op import OPS, Call, Case, OpSpec, Part, Target
-from refsim.ops import _conv as conv
-from refsim.ops import _epilogue as epilogue
+from refsim.core.layout import PACKED_4C, PACKED_4C1W, Layout
+from refsim.core.rng import Draw
+from refsim.ops.base import conv, epilogue
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, OpSpec, Part, Target
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import ParameterError, ShapeError
-from refsim.jit import model_kernel
-from refsim.lanes import lane, splat
-from refsim.launch import Launch, column_local
-from refsim.layout import PACKED_4C1W
-from refsim.op import Call, Case, ErrorCase, OpSpec, Target
-from refsim.ops import _conv as conv
-from refsim.ops import _epilogue as epilogue
-from refsim.ops._conv import DILATION, IN_ZP, KERNEL, OUT, PADDING, QUANT, STRIDE, X
+from refsim.core import index
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import lane, splat
+from refsim.core.launch import Launch, column_local
+from refsim.core.layout import PACKED_4C1W
+from refsim.core.rng import Draw
+from refsim.ops.base import conv, epilogue
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.conv import DILATION, IN_ZP, KERNEL, OUT, PADDING, QUANT, STRIDE, X
+from refsim.ops.base.spec import Call, OpSpec, Target
 
 
 @dataclass(frozen=True)

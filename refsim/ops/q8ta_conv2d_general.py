@@ -12,25 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.jit import model_kernel
-from refsim.lanes import dot4, splat
-from refsim.op import Case, OpSpec, Target
-from refsim.ops import _conv as conv
-from refsim.ops import _epilogue as epilogue
-from refsim.ops._conv import (
-    DILATION,
-    IC4,
-    IN_ZP,
-    KERNEL,
-    OC4,
-    OUT,
-    PADDING,
-    QUANT,
-    STRIDE,
-    X,
-)
+from refsim.core import index
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import dot4, splat
+from refsim.core.rng import Draw
+from refsim.ops.base import conv, epilogue
+from refsim.ops.base.case import Case
+from refsim.ops.base.conv import DILATION, IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
+from refsim.ops.base.spec import OpSpec, Target
 
 
 @dataclass(frozen=True)

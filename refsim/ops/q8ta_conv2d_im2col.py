@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from refsim.draw import Draw
-from refsim.errors import ShapeError
-from refsim.op import OPS, Call, Case, ErrorCase, OpSpec, Part, Target
-from refsim.ops import _conv as conv
-from refsim.ops import _epilogue as epilogue
+from refsim.core.errors import ShapeError
+from refsim.core.rng import Draw
+from refsim.ops.base import conv, epilogue
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, OpSpec, Part, Target
 
 
 @dataclass(frozen=True)

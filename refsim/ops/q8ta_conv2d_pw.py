@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import LayoutError, ParameterError
-from refsim.jit import model_kernel
-from refsim.lanes import dot4
-from refsim.layout import PACKED_4W4C
-from refsim.op import Case, ErrorCase, OpSpec, Target
-from refsim.ops import _conv as conv
-from refsim.ops import _epilogue as epilogue
-from refsim.ops._conv import IC4, OC4, OUT, QUANT, X
+from refsim.core import index
+from refsim.core.errors import LayoutError, ParameterError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import dot4
+from refsim.core.layout import PACKED_4W4C
+from refsim.core.rng import Draw
+from refsim.ops.base import conv, epilogue
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.conv import IC4, OC4, OUT, QUANT, X
+from refsim.ops.base.spec import OpSpec, Target
 
 
 @dataclass(frozen=True)

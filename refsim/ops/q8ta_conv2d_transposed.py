@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import ParameterError, ShapeError
-from refsim.jit import model_kernel
-from refsim.lanes import dot4, splat
-from refsim.launch import Launch
-from refsim.op import Call, Case, ErrorCase, OpSpec, Target
-from refsim.ops import _conv as conv
-from refsim.ops import _epilogue as epilogue
-from refsim.ops._conv import IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
+from refsim.core import index
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import dot4, splat
+from refsim.core.launch import Launch
+from refsim.core.rng import Draw
+from refsim.ops.base import conv, epilogue
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.conv import IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
+from refsim.ops.base.spec import Call, OpSpec, Target
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import LayoutError, ParameterError
-from refsim.jit import model_kernel
-from refsim.lanes import as_f32, f32_bits, lane
-from refsim.launch import Launch, offsets
-from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
-from refsim.op import Call, Case, ErrorCase, Kind, OpSpec, Pad, Padding, Target
-from refsim.ops import _elementwise as elementwise
-from refsim.ops._quantized import QuantizedParams
-from refsim.qmath import f32
+from refsim.core import index
+from refsim.core.errors import LayoutError, ParameterError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import as_f32, f32_bits, lane
+from refsim.core.launch import Launch, offsets
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+from refsim.core.qmath import f32
+from refsim.core.rng import Draw
+from refsim.ops.base import elementwise
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.quantized import QuantizedParams
+from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
 
 
 @dataclass(frozen=True)

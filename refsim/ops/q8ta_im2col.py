@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import LayoutError, ShapeError
-from refsim.jit import model_kernel
-from refsim.lanes import splat
-from refsim.launch import Launch, words
-from refsim.layout import CHANNELS_PACKED_INT8, PACKED_4W4C
-from refsim.op import Arg, Call, Case, ErrorCase, Kind, OpSpec, Pad, Padding, Target
-from refsim.ops import _conv as conv
-from refsim.ops import _epilogue as epilogue
-from refsim.ops._conv import DILATION, IC4, IN_ZP, KERNEL, OUT, PADDING, STRIDE, X
+from refsim.core import index
+from refsim.core.errors import LayoutError, ShapeError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import splat
+from refsim.core.launch import Launch, words
+from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C
+from refsim.core.rng import Draw
+from refsim.ops.base import conv, epilogue
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.conv import DILATION, IC4, IN_ZP, KERNEL, OUT, PADDING, STRIDE, X
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import LayoutError, ParameterError, ShapeError
-from refsim.jit import model_kernel
-from refsim.lanes import dot4
-from refsim.launch import Launch
-from refsim.layout import PACKED_4H4W
-from refsim.op import Call, Case, ErrorCase, OpSpec
-from refsim.ops import _epilogue as epilogue
-from refsim.ops import _linear as linear
-from refsim.ops._gemm import cut
-from refsim.ops._linear import K4, OUT, QUANT, X
+from refsim.core import index
+from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import dot4
+from refsim.core.launch import Launch
+from refsim.core.layout import PACKED_4H4W
+from refsim.core.rng import Draw
+from refsim.ops.base import epilogue, linear
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.gemm import cut
+from refsim.ops.base.linear import K4, OUT, QUANT, X
+from refsim.ops.base.spec import Call, OpSpec
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from math import prod
 
 import numpy as np
 
-from refsim.draw import Draw
-from refsim.errors import LayoutError, ParameterError, ShapeError
-from refsim.jit import model_kernel
-from refsim.lanes import dot4
-from refsim.launch import Launch
-from refsim.layout import PACKED_4W
-from refsim.op import Call, Case, ErrorCase, OpSpec
-from refsim.ops import _epilogue as epilogue
-from refsim.ops import _linear as linear
-from refsim.ops._linear import K4, OUT, QUANT
+from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import dot4
+from refsim.core.launch import Launch
+from refsim.core.layout import PACKED_4W
+from refsim.core.rng import Draw
+from refsim.ops.base import epilogue, linear
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.linear import K4, OUT, QUANT
+from refsim.ops.base.spec import Call, OpSpec
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from refsim import index
-from refsim.draw import Draw
-from refsim.errors import ParameterError, ShapeError
-from refsim.jit import model_kernel
-from refsim.lanes import as_f32, insert, lane
-from refsim.launch import Launch, column_local, offsets, words
-from refsim.layout import CHANNELS_PACKED_INT8
-from refsim.op import Call, Case, ErrorCase, Kind, OnDevice, OpSpec, Pad, Padding, Target
-from refsim.ops import _elementwise as elementwise
-from refsim.qmath import check_scale, check_zero_point, f32, inv_scale, requant
+from refsim.core import index
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import model_kernel
+from refsim.core.lanes import as_f32, insert, lane
+from refsim.core.launch import Launch, column_local, offsets, words
+from refsim.core.layout import CHANNELS_PACKED_INT8
+from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
+from refsim.core.rng import Draw
+from refsim.ops.base import elementwise
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
 
 
 @dataclass(frozen=True)

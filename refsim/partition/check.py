@@ -17,15 +17,16 @@ import numpy as np
 import torch
 from torch import fx
 
-from refsim.buffer import PackedBuffer
-from refsim.errors import GraphError
-from refsim.executor import Executor, executor_named
-from refsim.graph import Graph, Node, build
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import GraphError
+from refsim.exec.executor import Executor
+from refsim.exec.factory import executor_named
+from refsim.formats.vkgraph.read import read_blob
+from refsim.graph.graph import Graph, Node, build
 from refsim.partition.lower import Lowered, LoweredDelegate
 from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, shape_of, target_name
 from refsim.partition.passes.fuse_patterns import Fused
 from refsim.partition.program import Program
-from refsim.vkgraph.read import read_blob
 
 #: A difference of more steps is an error.
 ALLOWED = 1

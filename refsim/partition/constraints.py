@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from refsim.layout import CHANNELS_PACKED, HEIGHT_PACKED, WIDTH_PACKED, C, H, W
+from refsim.core.layout import CHANNELS_PACKED, HEIGHT_PACKED, WIDTH_PACKED, C, H, W
 from refsim.partition.nodes import argument, shape_of
 from refsim.partition.repset import (
     ANY_TEXTURE,

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from refsim.errors import GraphError
+from refsim.core.errors import GraphError
+from refsim.formats.pte import program as pte
+from refsim.formats.pte.pte import VULKAN_ID
+from refsim.formats.vkgraph import schema
+from refsim.formats.vkgraph.write import ALIGNMENT, write_pte
 from refsim.partition.lower import Lowered
 from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
 from refsim.partition.program import Operator
 from refsim.partition.serialize import arguments_of
-from refsim.vkgraph import program as pte
-from refsim.vkgraph import schema
-from refsim.vkgraph.pte import VULKAN_ID
-from refsim.vkgraph.write import ALIGNMENT, write_pte
 
 ARENA = 1  # 0 is reserved by the format
 _TYPES = {

@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 
 from torch import fx
 
-from refsim.errors import GraphError
+from refsim.core.errors import GraphError
 from refsim.partition.program import Program
 
 

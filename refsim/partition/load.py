@@ -7,8 +7,8 @@ import warnings
 from importlib.util import find_spec
 from typing import Any
 
-from refsim.errors import FormatError, MissingDependencyError
-from refsim.vkgraph.pte import read_file
+from refsim.core.errors import FormatError, MissingDependencyError
+from refsim.formats.pte.pte import read_file
 
 ZIP_MAGIC = b"PK\x03\x04"
 

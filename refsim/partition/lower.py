@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.export import ExportedProgram
 
-from refsim import memory
+from refsim.graph import memory
 from refsim.partition.delegate import Delegate, Step, extract, schedule
 from refsim.partition.partitioner import propose
 from refsim.partition.passes import (

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from refsim.errors import ParameterError
-from refsim.graph import Graph, build
+from refsim.core.errors import ParameterError
+from refsim.formats.vkgraph.read import read_blob
+from refsim.graph.graph import Graph, build
 from refsim.partition.check import ALLOWED, Difference
 from refsim.partition.lower import Lowered, LoweredDelegate
 from refsim.partition.nodes import target_name, tensors_of
 from refsim.partition.passes.tag_layouts import Transition
 from refsim.partition.refusal import CODES, Refusal
 from refsim.partition.statistics import Statistics, statistics
-from refsim.vkgraph.read import read_blob
 
 
 def graphs(lowered: Lowered) -> list[Graph]:
-    """Each delegate as it will be executed; raises what `refsim.graph.build` raises."""
+    """Each delegate as it will be executed; raises what `refsim.graph.graph.build` raises."""
     return [
         build(read_blob(delegate.serialized.blob(lowered.where)), f"{lowered.where}: delegate {number}")
         for number, delegate in enumerate(lowered.delegates)

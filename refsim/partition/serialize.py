@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import fx
 
-from refsim.errors import GraphError
+from refsim.core.errors import GraphError
+from refsim.formats.vkgraph import schema
+from refsim.formats.vkgraph.schema import VkBytes, VkGraph
+from refsim.formats.vkgraph.write import named_constant, pack_constants, write_blob
 from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
 from refsim.partition.passes.tag_layouts import REPR
 from refsim.partition.program import Operator, Program
 from refsim.partition.repset import Storage, TensorRepr
 from refsim.partition.repset.sets import DEFAULT_REPR
-from refsim.vkgraph import schema
-from refsim.vkgraph.schema import VkBytes, VkGraph
-from refsim.vkgraph.write import named_constant, pack_constants, write_blob
 
 VERSION = "0"
 _CODES = {name.lower(): code for code, (name, _size) in schema.DATATYPES.items()}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from refsim import memory
-from refsim.graph import Graph
+from refsim.formats.vkgraph.schema import VkGraph
+from refsim.graph import memory
+from refsim.graph.graph import Graph
 from refsim.partition.nodes import CLONE
-from refsim.vkgraph.schema import VkGraph
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Statistics:
 
 
 def statistics(source: VkGraph, graph: Graph) -> Statistics:
-    """Of a serialized graph, and the same graph built (`refsim.graph.build`)."""
+    """Of a serialized graph, and the same graph built (`refsim.graph.graph.build`)."""
     int8 = [node for node in graph.nodes if node.prepared is not None]
     clones = [node for node in graph.nodes if node.name == CLONE]
     moved = [memory.nbytes(source.values[number]) for node in clones for number in node.outputs]  # type: ignore[arg-type]

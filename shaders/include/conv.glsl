@@ -1,4 +1,4 @@
-// Push words, buffers and positions of the convolutions (refsim/ops/_conv.py). Pairs are (height, width).
+// Push words, buffers and positions of the convolutions (refsim/ops/base/conv.py). Pairs are (height, width).
 #ifndef REFSIM_CONV_GLSL
 #define REFSIM_CONV_GLSL
 

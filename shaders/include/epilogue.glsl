@@ -1,4 +1,4 @@
-// What follows an integer sum (refsim/ops/_epilogue.py). A kernel defines QUANT, where the five words of
+// What follows an integer sum (refsim/ops/base/epilogue.py). A kernel defines QUANT, where the five words of
 // `quantization` begin among its push words; the buffers sums, scales and bias are read four channels at a time.
 #ifndef REFSIM_EPILOGUE_GLSL
 #define REFSIM_EPILOGUE_GLSL

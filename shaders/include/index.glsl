@@ -1,4 +1,4 @@
-// Index math of packed buffers, the formulas of refsim/index.py. A tensor is its meta words (sizes, then strides in
+// Index math of packed buffers, the formulas of refsim/core/index.py. A tensor is its meta words (sizes, then strides in
 // blocks, WHCN) among the push words, and a hashed layout that is a specialization constant, so that every
 // division below is by a constant once the pipeline is made.
 #ifndef REFSIM_INDEX_GLSL
@@ -79,7 +79,7 @@ int word_elements(uint hashed) {
     return block_numel(hashed) > 1 ? 4 : 1;
 }
 
-// --- the domain of kernels that compute each word by itself (refsim/launch.py: plane_domain) ---
+// --- the domain of kernels that compute each word by itself (refsim/core/launch.py: plane_domain) ---
 
 const int PLANE_ROW = 1 << 15;
 

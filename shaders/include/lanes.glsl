@@ -1,4 +1,4 @@
-// The four int8 lanes of a word, lowest byte first (refsim/lanes.py).
+// The four int8 lanes of a word, lowest byte first (refsim/core/lanes.py).
 #ifndef REFSIM_LANES_GLSL
 #define REFSIM_LANES_GLSL
 

@@ -1,4 +1,4 @@
-// What every kernel is given, in the words of refsim/launch.py: the workgroup, the tile, the push words, and
+// What every kernel is given, in the words of refsim/core/launch.py: the workgroup, the tile, the push words, and
 // buffers of 32-bit words between guard words.
 #ifndef REFSIM_LAUNCH_GLSL
 #define REFSIM_LAUNCH_GLSL
@@ -7,7 +7,7 @@
 
 layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
 #ifdef REFSIM_CUT_LOCAL_X
-// a variant built for one cut (refsim/ops/_gemm.py): compilers unroll loops with literal bounds more reliably
+// a variant built for one cut (refsim/ops/base/gemm.py): compilers unroll loops with literal bounds more reliably
 const uint LOCAL_X = REFSIM_CUT_LOCAL_X, LOCAL_Y = REFSIM_CUT_LOCAL_Y, LOCAL_Z = 1;
 const uint TILE_X = REFSIM_CUT_TILE_X, TILE_Y = REFSIM_CUT_TILE_Y, TILE_Z = 1;
 #else

@@ -1,4 +1,4 @@
-// The one place that rounds (refsim/qmath.py, profile `canonical`). Every product and sum is `precise`: no fused
+// The one place that rounds (refsim/core/qmath.py, profile `canonical`). Every product and sum is `precise`: no fused
 // operation, no contraction. No division. Values are clamped before they become integers.
 #ifndef REFSIM_QMATH_GLSL
 #define REFSIM_QMATH_GLSL

@@ -1,5 +1,5 @@
 // Kernels that make 4 columns x 4 rows x 4 channels an invocation, of tensors of any layout: x is a word of channels, y
-// of columns, z of rows padded to 4, of all batches (refsim/ops/_elementwise.py: launch_tiles). In between, a tile is
+// of columns, z of rows padded to 4, of all batches (refsim/ops/base/elementwise.py: launch_tiles). In between, a tile is
 // sixteen words in the order of the packed dim: where channels are packed, [row][column] words of four channels;
 // else [channel][row] words of four columns.
 #ifndef REFSIM_TILE_GLSL

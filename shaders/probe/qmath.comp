@@ -3,7 +3,7 @@
 #include "../include/launch.glsl"
 #include "../include/lanes.glsl"
 #include "../include/qmath.glsl"
-// Pins include/qmath.glsl to refsim/qmath.py: a row of what each function gives for one triple of numbers.
+// Pins include/qmath.glsl to refsim/core/qmath.py: a row of what each function gives for one triple of numbers.
 
 const int COUNT = 0, INV = 1, ZP = 2, SCALE = 3, ROW = 8;
 INPUT(0, triples);

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "../include/index.glsl"
 // Pins the walk over a buffer's words, as kernels that compute each word by itself take it (include/elementwise.glsl),
-// to refsim/index.py: every word holds a number made of its coordinate and of how many of its lanes are inside.
+// to refsim/core/index.py: every word holds a number made of its coordinate and of how many of its lanes are inside.
 
 const int OUT = 0, RADIX = 8;  // five multipliers, for w, h, c, n and the lanes
 layout(constant_id = 6) const uint OUT_HASH = 0;

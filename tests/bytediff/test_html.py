@@ -14,9 +14,9 @@ import pytest
 from wrong_kernels import CONV, conv
 
 import refsim
-from refsim.buffer import ByteKind, PackedBuffer
 from refsim.bytediff.html import MOST_CELLS, render
-from refsim.case import bind
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.ops.base.binding import bind
 
 BOUND = bind(CONV)
 GOOD = BOUND.call.expected(BOUND.inputs)

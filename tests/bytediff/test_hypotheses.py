@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from wrong_kernels import CONV, conv
 
-from refsim.buffer import ByteKind, PackedBuffer
 from refsim.bytediff import diff
 from refsim.bytediff.hypotheses import ALL
-from refsim.bytediff.place import writer
-from refsim.case import Bound, bind
-from refsim.layout import layout
-from refsim.op import OPS, Case
-from refsim.tensor import TensorDesc
+from refsim.bytediff.invocations import writer
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.layout import layout
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.binding import Bound, bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
 
 BOUND = bind(CONV)
 TIES = bind(replace(CONV, style="ties", params={**CONV.params, "activation": "none"}))
@@ -390,7 +391,7 @@ def test_every_hypothesis_is_tested_and_described() -> None:
 def test_predictions_are_whole_buffers(op: str) -> None:
     """A prediction has the buffer's size and type for every operator, and never changes the evidence."""
     from refsim.bytediff.evidence import Evidence
-    from refsim.draw import Draw
+    from refsim.core.rng import Draw
 
     bound = bind(OPS[op].sample(Draw(12)))
     expected = bound.call.expected(bound.inputs)

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import refsim
-from refsim.buffer import ByteKind, PackedBuffer
-from refsim.case import bind
-from refsim.draw import Draw
-from refsim.errors import LayoutError, ParameterError, RawBufferError, ShapeError
-from refsim.op import OPS, Case, Target
-from refsim.qmath import NVIDIA, Profile
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.errors import LayoutError, ParameterError, RawBufferError, ShapeError
+from refsim.core.qmath import NVIDIA, Profile
+from refsim.core.rng import Draw
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
 
 ADD = bind(
     Case(

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from refsim.case import Bound
-from refsim.op import Case
+from refsim.ops.base.binding import Bound
+from refsim.ops.base.case import Case
 
 F = np.float32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refsim.executor import executors
+from refsim.exec.factory import executors
 
 
 def test_lists_what_executors_name(refsim) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import PROFILES
 from refsim.golden.named import open_case
-from refsim.qmath import PROFILES
 
 SHAPE = (1, 6, 3, 5)
 

@@ -12,7 +12,7 @@ import pytest
 
 from refsim.golden import coverage, regen, rules, verify
 from refsim.golden.store import Corpus, write_sums
-from refsim.op import Case
+from refsim.ops.base.case import Case
 
 CASE = "q8ta_relu/0003"
 SMALL = ("q8ta_relu", "q8ta_linear")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refsim.buffer import ByteKind, byte_kinds, offsets
-from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
-from refsim.locate import at_byte, at_index
-from refsim.tensor import TensorDesc
+from refsim.core.buffer import ByteKind, byte_kinds, offsets
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+from refsim.core.locate import at_byte, at_index
+from refsim.core.tensor import TensorDesc
 
 SHAPES = [(3,), (6, 5), (5, 3, 6), (2, 6, 3, 5), (2, 1, 3, 5, 2, 3)]
 

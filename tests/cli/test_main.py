@@ -11,7 +11,7 @@ import click
 import pytest
 
 from refsim.cli import _main
-from refsim.errors import DeviceError
+from refsim.core.errors import DeviceError
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 VERBS = _main.root.list_commands(click.Context(_main.root))  # type: ignore[attr-defined]

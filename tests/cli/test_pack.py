@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.buffer import PackedBuffer
-from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+from refsim.core.buffer import PackedBuffer
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
 
 ARRAY = np.arange(1 * 6 * 3 * 5, dtype=np.int8).reshape(1, 6, 3, 5)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refsim import profile_io
-from refsim.executor import executors
+from refsim.exec.factory import executors
+from refsim.formats import profiles
 
 READY = importlib.util.find_spec("kp") is not None and any(
     e.name.startswith("gpu:") and e.available for e in executors()
@@ -20,7 +20,7 @@ def test_probe_saves_a_profile(refsim, tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     done = refsim("probe", "-o", path, "--json")
     assert done.status == 0
-    saved = profile_io.read(path)
+    saved = profiles.read(path)
     assert done.json["profile"]["name"] == saved.name
     assert done.json["measured"]["remarks"] == [] and done.json["measured"]["precise"] == "separate"
     text = refsim("probe", "0")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.buffer import PackedBuffer
-from refsim.cpu import ModelExecutor
-from refsim.golden.casefile import read_folder
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.cpu import ModelExecutor
+from refsim.formats.cases import read_folder
 
 RELU, ADD = "delegate0_v55", "delegate0_v66"
 
@@ -51,7 +51,7 @@ def test_extract_makes_a_case_that_replays(mixed, tmp_path: Path, refsim) -> Non
 def test_every_int8_node_can_be_extracted_and_agrees_with_the_recording(
     mixed, models, tmp_path: Path, refsim
 ) -> None:
-    from refsim.dump import Recorded
+    from refsim.formats.dumps import Recorded
 
     recorded = Recorded(models / "mixed_ops.dump.zip")
     for name in recorded.entries:
@@ -145,9 +145,9 @@ def test_a_right_run_is_the_same(mixed, dumped: Path, models, refsim) -> None:
 
 def test_the_guilty_operator_is_told_from_its_victims(mixed, dumped: Path, tmp_path: Path, refsim) -> None:
     """Relu is wrong; what follows is right on what it was handed."""
-    from refsim.executor import executor_named
-    from refsim.model import load
-    from refsim.trace import trace
+    from refsim.exec.factory import executor_named
+    from refsim.exec.model import load
+    from refsim.exec.trace import trace
 
     model = load(str(mixed[0]))
     given = [np.load(mixed[2])[f"in{i}"] for i in range(len(model.input_shapes()))]

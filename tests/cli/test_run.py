@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.dump import Recorded
+from refsim.formats.dumps import Recorded
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 MIXED = str(MODELS / "mixed_ops.pte")

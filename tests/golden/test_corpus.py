@@ -9,11 +9,11 @@ import os
 
 import pytest
 
-from refsim.errors import RefsimError
-from refsim.executor import executor_named
+from refsim.core.errors import RefsimError
+from refsim.exec.factory import executor_named
 from refsim.golden import coverage, rules, verify
 from refsim.golden.store import Corpus, default_root
-from refsim.op import OPS
+from refsim.ops.base.registry import OPS
 
 CORPUS = Corpus(default_root())
 EVERY = 1 if os.environ.get("REFSIM_GOLDEN") == "all" else 7

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refsim.errors import DeviceError, MissingDependencyError
+from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim_gpu.kompute import Device
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from refsim.errors import MissingDependencyError
+from refsim.core.errors import MissingDependencyError
 from refsim_gpu import build_kp, spirv, system
 
 

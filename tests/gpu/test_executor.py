@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.case import bind
-from refsim.errors import DeviceError
-from refsim.op import OPS, Case
-from refsim.ops import _gemm, q8ta_conv2d_dw
+from refsim.core.errors import DeviceError
+from refsim.ops import q8ta_conv2d_dw
+from refsim.ops.base import gemm
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
 from refsim.ops.q8ta_conv2d_dw import WINDOWS, Window
 from refsim_gpu.conformance import Count, cases, compare_calls, compare_model, compare_recordings
 from refsim_gpu.executor import KomputeExecutor
@@ -46,13 +48,13 @@ def test_operator_writes_the_definitions_bytes(executor: KomputeExecutor, name: 
     check(count)
 
 
-@pytest.mark.parametrize("number", range(len(_gemm.CUTS)), ids=[row.name for row in _gemm.CUTS])
+@pytest.mark.parametrize("number", range(len(gemm.CUTS)), ids=[row.name for row in gemm.CUTS])
 @pytest.mark.parametrize("name", MATRIX_LIKE)
 def test_every_cut_writes_the_definitions_bytes(
     executor: KomputeExecutor, name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small cases never choose the large tiles, so each is forced."""
-    monkeypatch.setattr(_gemm, "CUTS", (_gemm.CUTS[number],))
+    monkeypatch.setattr(gemm, "CUTS", (gemm.CUTS[number],))
     count = Count(name)
     compare_calls(executor, cases(name, RANDOM // 3), count)
     check(count)

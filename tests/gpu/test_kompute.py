@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refsim.errors import DeviceError, FormatError, LimitError, ParameterError, RawBufferError
+from refsim.core.errors import DeviceError, FormatError, LimitError, ParameterError, RawBufferError
 from refsim_gpu import selftest, spirv, vulkan
 from refsim_gpu.kompute import HEARTBEAT, Device, words
 

@@ -1,4 +1,4 @@
-"""include/index.glsl against refsim/index.py: every layout, every shape up to 5 x 5 x 5 x 2, every coordinate."""
+"""include/index.glsl against refsim/core/index.py: every layout, every shape up to 5 x 5 x 5 x 2, every coordinate."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from refsim import index
-from refsim.buffer import GUARD_WORDS, PackedBuffer
-from refsim.jit import model_kernel
-from refsim.launch import MAX_PUSH_WORDS, PLANE_ROW, Launch, plane_domain, words
-from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
-from refsim.tensor import TensorDesc
+from refsim.core import index
+from refsim.core.buffer import GUARD_WORDS, PackedBuffer
+from refsim.core.jit import model_kernel
+from refsim.core.launch import MAX_PUSH_WORDS, PLANE_ROW, Launch, plane_domain, words
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
+from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
 from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory
 from refsim_gpu.kompute import Device

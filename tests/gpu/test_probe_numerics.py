@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim import profile_io
-from refsim.errors import DeviceError
-from refsim.qmath import LAVAPIPE, NVIDIA, fused
-from refsim_gpu import probe, question
+from refsim.core.errors import DeviceError
+from refsim.core.qmath import LAVAPIPE, NVIDIA, fused
+from refsim.formats import profiles
+from refsim_gpu import probe, query
 from refsim_gpu.kompute import Device
 
 
@@ -151,7 +151,7 @@ def test_run_as_a_module(
     path = tmp_path / "probe.json"
     assert probe.main([str(device.info.index), "--json", str(path)]) == 0
     profile = findings.to_profile()
-    assert profile is not None and profile_io.read(path) == profile
+    assert profile is not None and profiles.read(path) == profile
     assert json.loads(path.read_text())["measured"] == findings.as_json()
     assert capsys.readouterr().out.endswith(f"numerics profile: {profile.name}\n")
     assert probe.main(["99"]) == 3
@@ -164,21 +164,21 @@ def test_probe_needs_neither_numba_nor_click() -> None:
 
 
 def test_a_question_is_answered_from_another_process(findings: probe.Findings, device: Device) -> None:
-    assert question.ask("probe", device.info.index) == findings
+    assert query.ask("probe", device.info.index) == findings
     with pytest.raises(DeviceError, match="no such device; got 99"):
-        question.ask("probe", 99)
+        query.ask("probe", 99)
 
 
 def test_a_crashing_or_silent_driver_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def child(code: str) -> None:
-        monkeypatch.setattr(question, "COMMAND", (sys.executable, "-c", code))
+        monkeypatch.setattr(query, "COMMAND", (sys.executable, "-c", code))
 
     child("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     with pytest.raises(DeviceError, match=r"devices: the driver ended .* got signal 11"):
-        question.ask("devices")
+        query.ask("devices")
     child("import time; time.sleep(60)")
     with pytest.raises(DeviceError, match=r"did not answer; got silence for 0\.2 s"):
-        question.ask("devices", timeout_s=0.2)
+        query.ask("devices", timeout_s=0.2)
     child("pass")
     with pytest.raises(DeviceError, match="without an answer"):
-        question.ask("devices")
+        query.ask("devices")

@@ -1,14 +1,14 @@
-"""include/qmath.glsl against refsim/qmath.py over ties, saturation, NaN, infinities, denormals and random numbers."""
+"""include/qmath.glsl against refsim/core/qmath.py: ties, saturation, NaN, infinities, denormals, random numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from refsim import qmath
-from refsim.buffer import GUARD_WORDS
-from refsim.launch import MAX_PUSH_WORDS, words
-from refsim.qmath import CANONICAL, inv_scale
+from refsim.core import qmath
+from refsim.core.buffer import GUARD_WORDS
+from refsim.core.launch import MAX_PUSH_WORDS, words
+from refsim.core.qmath import CANONICAL, inv_scale
 from refsim_gpu.executor import guarded_words
 from refsim_gpu.kompute import Device
 

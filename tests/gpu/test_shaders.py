@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from refsim.op import OPS
+from refsim.ops.base.registry import OPS
 from refsim_gpu import build_shaders, spirv
 
 BINARIES = sorted(path for path in (build_shaders.SHADERS / "spirv").glob("*.spv"))

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.case import bind
-from refsim.cpu.model import ModelExecutor
-from refsim.errors import DeviceError, ShapeError
-from refsim.model import load
-from refsim.op import OPS
+from refsim.core.errors import DeviceError, ShapeError
+from refsim.exec.emulated import ModelExecutor
+from refsim.exec.model import load
+from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
 from refsim_gpu.kompute import Device
 from refsim_gpu.worker import IsolatedExecutor
 

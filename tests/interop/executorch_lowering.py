@@ -10,10 +10,10 @@ from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPart
 from executorch.exir import to_edge_transform_and_lower
 from torch.export import ExportedProgram
 
-from refsim.layout import BY_SCHEMA_VALUE
-from refsim.vkgraph.pte import Pte, read_pte
-from refsim.vkgraph.read import Blob
-from refsim.vkgraph.schema import STORAGES, Null, ValueList, VkTensor
+from refsim.core.layout import BY_SCHEMA_VALUE
+from refsim.formats.pte.pte import Pte, read_pte
+from refsim.formats.vkgraph.read import Blob
+from refsim.formats.vkgraph.schema import STORAGES, Null, ValueList, VkTensor
 
 CLONE = "aten.clone.default"
 

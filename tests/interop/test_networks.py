@@ -13,10 +13,10 @@ from lowering.networks import NETWORKS, program
 from lowering.random_networks import random_program
 from torch.export import ExportedProgram
 
+from refsim.formats.vkgraph.read import Blob, read_blob
 from refsim.partition.check import check
 from refsim.partition.load import load
 from refsim.partition.lower import lower
-from refsim.vkgraph.read import Blob, read_blob
 
 from . import executorch_lowering as theirs
 

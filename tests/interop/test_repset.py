@@ -11,7 +11,7 @@ import torch
 from executorch.backends.vulkan.serialization.vulkan_graph_schema import VkMemoryLayout, VkStorageType
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from refsim.layout import FLOAT_LAYOUTS, LAYOUTS, PACKED_4C, Layout
+from refsim.core.layout import FLOAT_LAYOUTS, LAYOUTS, PACKED_4C, Layout
 from refsim.partition import repset as ours
 
 #: 4C is only ever a resolved layout: upstream has the name, and no packed dim for it.

@@ -13,12 +13,12 @@ import torch
 from executorch.exir._serialize._program import deserialize_pte_binary
 from lowering.networks import NETWORKS, program
 
+from refsim.formats.pte.pte import load
+from refsim.formats.vkgraph import schema as ours
+from refsim.formats.vkgraph.read import read_blob
+from refsim.formats.vkgraph.write import pack_constants, write_blob
 from refsim.partition.container import write
 from refsim.partition.lower import lower
-from refsim.vkgraph import schema as ours
-from refsim.vkgraph.pte import load
-from refsim.vkgraph.read import read_blob
-from refsim.vkgraph.write import pack_constants, write_blob
 
 MODELS = sorted((Path(__file__).parents[1] / "data" / "models").glob("*.pte"))
 LISTS = (ours.IntList, ours.DoubleList, ours.BoolList, ours.ValueList)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from refsim.errors import GraphError
+from refsim.core.errors import GraphError
 from refsim.partition.check import DRAWS, Difference, check
 from refsim.partition.lower import Lowered, lower
 from refsim.partition.nodes import target_name
@@ -145,7 +145,7 @@ def test_same_seed_same_result(lowered: Lowered) -> None:
 
 def test_a_graph_that_was_changed_afterwards(lowered: Lowered) -> None:
     """What is checked is the serialized graph, not the program that it was made from."""
-    from refsim.vkgraph.schema import Double
+    from refsim.formats.vkgraph.schema import Double
 
     (delegate,) = lowered.delegates
     graph = delegate.serialized.graph

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refsim.cli import main
-from refsim.errors import FormatError
+from refsim.core.errors import FormatError
 from refsim.partition import check as checking
 from refsim.partition.load import load
 

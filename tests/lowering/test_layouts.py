@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from refsim.layout import layout
+from refsim.core.layout import layout
 from refsim.partition.features import FEATURES
 from refsim.partition.lower import LoweredDelegate, lower
 from refsim.partition.nodes import CLONE, CLONE_DIM_ORDER, VIEW_COPY, target_name

@@ -11,11 +11,11 @@ import torch.ao.quantization.fx._decomposed
 import torch.export
 
 import refsim
-from refsim.layout import BY_SCHEMA_VALUE
+from refsim.core.layout import BY_SCHEMA_VALUE
+from refsim.formats.vkgraph.read import read_blob
+from refsim.formats.vkgraph.schema import STORAGES, VkGraph, VkTensor
 from refsim.partition.container import write
 from refsim.partition.lower import Lowered, lower
-from refsim.vkgraph.read import read_blob
-from refsim.vkgraph.schema import STORAGES, VkGraph, VkTensor
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 NAMES = sorted(path.stem for path in MODELS.glob("*.pt2"))

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import refsim
-from refsim import memory
+from refsim.formats.vkgraph.read import read_blob
+from refsim.graph import memory
 from refsim.partition.check import check
 from refsim.partition.container import write
 from refsim.partition.lower import Lowered, lower
 from refsim.partition.report import costs, graphs, report
-from refsim.vkgraph.read import read_blob
 
 from .networks import NETWORKS, program
 

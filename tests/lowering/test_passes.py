@@ -10,7 +10,7 @@ import torch
 import torch.ao.quantization.fx._decomposed
 from torch import Tensor, nn
 
-from refsim.errors import GraphError
+from refsim.core.errors import GraphError
 from refsim.partition.nodes import shape_of, target_name
 from refsim.partition.passes import (
     decompose,

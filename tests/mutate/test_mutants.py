@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from refsim.errors import FormatError
+from refsim.core.errors import FormatError
 from refsim.golden.rules import RULES
 from refsim.mutate import ALL, cases, record, verdict
 from refsim.mutate.bugs import BUGS, EXECUTORS, PLACES
@@ -14,7 +14,7 @@ from refsim.mutate.mutant import CASES, Mutant, check, checkout, copy, edit
 from refsim.mutate.run import run
 
 RELU = ALL["cpu-N5-relu"]
-MODEL = "refsim/cpu/model.py"
+MODEL = "refsim/exec/emulated.py"
 
 
 @pytest.mark.parametrize("mutant", ALL.values(), ids=list(ALL))
@@ -48,7 +48,7 @@ def test_a_copy_differs_in_the_edit_alone(tmp_path) -> None:
     changed = (tmp_path / change.file).read_text()
     assert changed == (checkout() / change.file).read_text().replace(change.anchor, change.replacement)
     assert change.replacement in changed
-    for name in ("refsim/qmath.py", "shaders/q8ta_add.comp"):
+    for name in ("refsim/core/qmath.py", "shaders/q8ta_add.comp"):
         assert (tmp_path / name).read_bytes() == (checkout() / name).read_bytes()
 
 
@@ -80,7 +80,7 @@ def test_what_changes_nothing_survives() -> None:
 def test_a_typed_error_kills_and_names_the_cause() -> None:
     found = seeded(
         "        x, y, z = launch.covered\n",
-        "        from refsim.errors import ShapeError\n        raise ShapeError('here', 'on purpose')\n",
+        "        from refsim.core.errors import ShapeError\n        raise ShapeError('here', 'on purpose')\n",
     )
     assert (
         found.how == verdict.REFUSED and found.rank == 1 and "ShapeError: here: on purpose" in found.message

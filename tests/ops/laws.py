@@ -12,13 +12,15 @@ from itertools import product
 
 import numpy as np
 
-from refsim.buffer import PackedBuffer, guarded
-from refsim.case import bind
-from refsim.cpu import ModelExecutor
-from refsim.draw import Draw
-from refsim.layout import Layout
-from refsim.op import OPS, Case, Kind, Target
-from refsim.qmath import PROFILES
+from refsim.core.buffer import PackedBuffer, guarded
+from refsim.core.layout import Layout
+from refsim.core.qmath import PROFILES
+from refsim.core.rng import Draw
+from refsim.exec.cpu import ModelExecutor
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind, Target
 
 EXECUTOR = ModelExecutor()
 Layouts = tuple[Layout, ...]
@@ -100,7 +102,7 @@ def main() -> None:
     parser.add_argument("--mali", action="store_true")
     parser.add_argument("--layouts", help="of the inputs, then the output's")
     given = parser.parse_args()
-    from refsim.layout import layout
+    from refsim.core.layout import layout
 
     rows = tuple(map(layout, given.layouts.split(","))) if given.layouts else None
     check(given.op, given.seed, given.profile, given.mali, rows)

@@ -16,15 +16,17 @@ import numpy as np
 import pytest
 from laws import EXECUTOR, sampled
 
-from refsim.buffer import PackedBuffer
-from refsim.case import bind
+from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import CANONICAL, Profile
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as corpus_case
-from refsim.op import OPS, Call, Case, Target
-from refsim.qmath import CANONICAL, Profile
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, Target
 
 F = np.float32
-#: nvidia but for its conversion out of range, which tests/test_qmath.py holds against rationals
+#: nvidia but for its conversion out of range, which tests/core/test_qmath.py holds against rationals
 FUSED = Profile("fused", contract=True, flush_denormals=True)
 Arrays = dict[str, np.ndarray]
 

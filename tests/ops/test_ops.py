@@ -15,12 +15,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from laws import EXECUTOR, Layouts, check, check_case, legal_layouts, sampled
 
-from refsim.buffer import ByteKind
-from refsim.case import bind
-from refsim.draw import Draw
-from refsim.errors import RefsimError
-from refsim.op import OPS, Case, ErrorCase, Kind, OnDevice, Target
-from refsim.qmath import CANONICAL, LAVAPIPE, NVIDIA, PROFILES, Profile
+from refsim.core.buffer import ByteKind
+from refsim.core.errors import RefsimError
+from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, PROFILES, Profile
+from refsim.core.rng import Draw
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind, OnDevice, Target
 
 DEPTHWISE = "q8ta_conv2d_dw"  # takes whole words of channels only: its constants have no padding
 EXAMPLES = int(os.environ.get("REFSIM_RANDOM", "40"))

@@ -12,14 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.buffer import ByteKind, PackedBuffer, byte_kinds
-from refsim.case import Bound
-from refsim.cpu import ModelExecutor
-from refsim.errors import RefsimError, ShapeError
-from refsim.op import OPS, Case, Target
-from refsim.qmath import LAVAPIPE, NVIDIA
-from refsim.tensor import TensorDesc
-from refsim.upstream import ELEMENT, WRITTEN, Differences, Recording, read, staged_inputs
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.errors import RefsimError, ShapeError
+from refsim.core.qmath import LAVAPIPE, NVIDIA
+from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu import ModelExecutor
+from refsim.formats.recordings import ELEMENT, WRITTEN, Differences, Recording, read, staged_inputs
+from refsim.ops.base.binding import Bound
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "upstream"
 DIFFERENCES = Differences.load(GOLDEN / "differences.json")

@@ -6,8 +6,8 @@ import operator
 
 import pytest
 
-from refsim.errors import GraphError
-from refsim.layout import layout
+from refsim.core.errors import GraphError
+from refsim.core.layout import layout
 from refsim.partition.repset import (
     ANY_BUFFER,
     ANY_STORAGE,

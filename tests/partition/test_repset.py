@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from refsim.errors import LayoutError
-from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, LAYOUTS, PACKED_CONV2D, layout
+from refsim.core.errors import LayoutError
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, LAYOUTS, PACKED_CONV2D, layout
 from refsim.partition import repset
 from refsim.partition.repset import (
     ANY_BUFFER,

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from refsim import index
-from refsim.buffer import PackedBuffer, offsets
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.rerun import (
     convolve,
@@ -22,8 +20,10 @@ from refsim.bytediff.rerun import (
     replaced,
     rerun,
 )
-from refsim.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
-from refsim.tensor import TensorDesc
+from refsim.core import index
+from refsim.core.buffer import PackedBuffer, offsets
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
+from refsim.core.tensor import TensorDesc
 
 #: The cell of every element (NCHW) under a wrong rule; cells beyond the buffer are allowed.
 Addresses = Callable[[TensorDesc], np.ndarray]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from refsim.buffer import GUARD, ByteKind, PackedBuffer
 from refsim.bytediff.evidence import Evidence, Prediction, cells, hypothesis
-from refsim.bytediff.place import domain_points
+from refsim.bytediff.invocations import domain_points
 from refsim.bytediff.rerun import chained, each_input, has_weights, quantized, rerun
-from refsim.launch import Launch
-from refsim.tensor import TensorDesc
+from refsim.core.buffer import GUARD, ByteKind, PackedBuffer
+from refsim.core.launch import Launch
+from refsim.core.tensor import TensorDesc
 
 
 @hypothesis("nothing written")

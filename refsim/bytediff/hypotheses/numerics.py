@@ -9,9 +9,9 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.rerun import profiled, rerun, wrong
-from refsim.op import OPS
-from refsim.ops._epilogue import ACTIVATIONS
-from refsim.qmath import CLAMP_FIRST, TIE_UP, TRUNCATE, Profile
+from refsim.core.qmath import CLAMP_FIRST, TIE_UP, TRUNCATE, Profile
+from refsim.ops.base.epilogue import ACTIVATIONS
+from refsim.ops.base.registry import OPS
 
 
 def _canonical(ev: Evidence) -> Profile:

@@ -12,7 +12,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses.numerics import out_zero_point
 from refsim.bytediff.rerun import each_input, finished, has_weights, is_convolution, logical_weight, rerun
-from refsim.ops import _conv as conv
+from refsim.ops.base import conv
 
 
 def _tensors(params: Any) -> dict[str, tuple[str, str]]:

@@ -7,15 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.rerun import (
-    convolve,
-    finished,
-    has_weights,
-    is_convolution,
-    logical_weight,
-    replaced,
-)
-from refsim.ops import _conv as conv
+from refsim.bytediff.rerun import convolve, finished, has_weights, is_convolution, logical_weight, replaced
+from refsim.ops.base import conv
 from refsim.ops.q8ta_im2col import windows
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from refsim.errors import GraphError
+from refsim.core.errors import GraphError
 from refsim.partition.program import Program
 
 #: Kept whole: the delegate has kernels for them, and patterns look for them.

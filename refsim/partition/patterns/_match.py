@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import fx
 
-from refsim.op import OPS, Kind
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind
 from refsim.partition.nodes import (
     CLONE,
     CLONE_DIM_ORDER,

@@ -10,22 +10,8 @@ from math import prod
 
 from torch import fx
 
-from refsim.partition.nodes import (
-    DEQUANTIZE,
-    RELU,
-    VIEW_COPY,
-    argument,
-    calls,
-    shape_of,
-    target_name,
-)
-from refsim.partition.patterns._match import (
-    Match,
-    Quantized,
-    quantized,
-    quantized_output,
-    replace,
-)
+from refsim.partition.nodes import DEQUANTIZE, RELU, VIEW_COPY, argument, calls, shape_of, target_name
+from refsim.partition.patterns._match import Match, Quantized, quantized, quantized_output, replace
 from refsim.partition.patterns._weights import (
     ALIGNMENT,
     Weight,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refsim.layout import (
+from refsim.core.layout import (
     CHANNELS_PACKED,
     FLOAT_LAYOUTS,
     HEIGHT_PACKED,

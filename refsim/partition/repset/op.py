@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refsim.errors import GraphError
+from refsim.core.errors import GraphError
 from refsim.partition.nodes import GETITEM, is_single_tensor, is_tensor_arg, target_name, tensors_of
 from refsim.partition.repset.constants import ANY_STORAGE_INCL_PACKED_INT8
 from refsim.partition.repset.sets import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
-from refsim.errors import LayoutError
-from refsim.layout import (
+from refsim.core.errors import LayoutError
+from refsim.core.layout import (
     CHANNELS_PACKED,
     HEIGHT_PACKED,
     LAYOUTS,

@@ -1,0 +1,68 @@
+"""Write files so that a killed process leaves the old one or the new one, never half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from refsim.core.errors import FormatError
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A binary file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
+
+    What is no regular file (a pipe, /dev/null) is written to, not replaced; a link leads to the file that is. Raises
+    FormatError, naming the path, where it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        try:
+            with open(target, "wb") as stream:
+                yield stream
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        return
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes it private
+        os.replace(temporary, target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a whole file at once; FormatError where that is not possible."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, made with its parents if need be; FormatError where that is not possible."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(Path(path), error) from error
+    return Path(path)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _unwritable(path: Path, error: OSError) -> FormatError:
+    return FormatError(str(path), "cannot be written", got=error.strerror or error, need="a writable path")

@@ -1,0 +1,212 @@
+"""PackedBuffer: a tensor's bytes as they lie in GPU memory, between guard words, with a kind for each byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import numpy as np
+
+from refsim.core import index
+from refsim.core.errors import RawBufferError, ShapeError
+from refsim.core.layout import C, H, Layout, N, W
+from refsim.core.tensor import TensorDesc
+
+GUARD_WORDS = 16
+ALIGN = 64  # a line of memory, and as many bytes as the guard words
+GUARD = np.int32(0x5A3C_C3A5)
+
+
+class ByteKind(IntEnum):
+    """Where a byte lies: an element, padding in a word that also holds one, or padding in a word without."""
+
+    VALUE = 0
+    LANE = 1
+    WORD = 2
+
+
+def offsets(desc: TensorDesc) -> np.ndarray:
+    """Place of every element in the buffer, in elements: int64, shaped as the sizes in NCHW, dims folded to 4."""
+    w, h, c, n = (np.arange(size, dtype=np.int64) for size in desc.sizes_whcn)
+    return index.buf_idx(
+        desc.meta,
+        0,
+        desc.hashed,
+        w[None, None, None, :],
+        h[None, None, :, None],
+        c[None, :, None, None],
+        n[:, None, None, None],
+    )
+
+
+def blocks_view(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
+    """A buffer's elements in logical order, (N, blocks of C, C in a block, H..., H..., W..., W...), without a copy.
+
+    Merging each pair of dims but the first gives the padded NCHW array. It follows from the layout's row alone, as
+    `offsets` does, and moves whole runs where `offsets` would gather.
+    """
+    layout = desc.layout
+    order = layout.dim_order
+    stored = [desc.blocks_whcn[dim] for dim in order] + [layout.outer_block, layout.inner_block]
+    grid = data.reshape(stored)
+    grid = grid[..., None]  # the dim without blocks gets a block of one element
+    within = {layout.outer: 4, layout.inner: 5}
+    return grid.transpose(
+        order.index(N), *(at for d in (C, H, W) for at in (order.index(d), within.get(d, 6)))
+    )
+
+
+def unpacked(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
+    """The logical array, in the tensor's own rank, of a buffer's elements."""
+    view = blocks_view(desc, data)
+    w, h, c, n = desc.sizes_whcn
+    whole = view.reshape(_padded(view))  # a copy, unless the buffer is in logical order already
+    found = np.ascontiguousarray(whole[:n, :c, :h, :w]).reshape(desc.shape)
+    return found.copy() if np.may_share_memory(found, data) else found
+
+
+def _padded(view: np.ndarray) -> tuple[int, int, int, int]:
+    """NCHW sizes with padding, of what `blocks_view` gives."""
+    n, c, c_block, h, h_block, w, w_block = view.shape
+    return (n, c * c_block, h * h_block, w * w_block)
+
+
+def byte_kinds(desc: TensorDesc) -> np.ndarray:
+    """ByteKind of every byte: uint8, one per byte. A float buffer has no padding: no float layout has blocks."""
+    if not desc.is_int8:
+        return np.full(desc.nbytes, ByteKind.VALUE, np.uint8)
+    kinds = np.full(desc.nbytes, ByteKind.LANE, np.uint8)
+    kinds[offsets(desc)] = ByteKind.VALUE
+    words = kinds.reshape(-1, 4)
+    words[(words != ByteKind.VALUE).all(axis=1)] = ByteKind.WORD
+    return kinds
+
+
+class PackedBuffer:
+    """A buffer of 32-bit words that holds one tensor.
+
+    ``words`` (int32) is the buffer itself, at a multiple of `ALIGN` bytes; ``raw`` (uint8) and ``data`` (int8 or
+    float32) view the same memory. `GUARD_WORDS` words stand before and behind it (``memory`` is all of it), and
+    `check_guards` tells whether they still do.
+    """
+
+    def __init__(self, desc: TensorDesc) -> None:
+        self.desc = desc
+        count = desc.words + 2 * GUARD_WORDS
+        block = np.zeros(count + ALIGN // 4, np.int32)
+        first = -block.ctypes.data % ALIGN // 4
+        self.memory = block[first : first + count]
+        self.memory[:GUARD_WORDS] = GUARD
+        self.memory[-GUARD_WORDS:] = GUARD
+        self.words = self.memory[GUARD_WORDS:-GUARD_WORDS]
+
+    @property
+    def raw(self) -> np.ndarray:
+        return self.words.view(np.uint8)
+
+    @property
+    def data(self) -> np.ndarray:
+        return self.words.view(np.int8 if self.desc.is_int8 else np.float32)
+
+    @classmethod
+    def pack(
+        cls,
+        array: np.ndarray,
+        layout: Layout | str,
+        *,
+        lane: int = 0,
+        word: int = 0,
+    ) -> PackedBuffer:
+        """Lay out a logical array (NCHW; int8 for a packed layout, else float32).
+
+        ``lane`` and ``word`` are the bytes given to the two kinds of padding. Raises ShapeError,
+        RawBufferError for another dtype.
+        """
+        desc = TensorDesc(array.shape, layout)  # type: ignore[arg-type]
+        buffer = cls(desc)
+        if array.dtype != buffer.data.dtype:
+            raise RawBufferError(f"pack to {desc}", "wrong dtype", got=array.dtype, need=buffer.data.dtype)
+        w, h, c, n = desc.sizes_whcn
+        view = blocks_view(desc, buffer.data)
+        whole = np.zeros(_padded(view), array.dtype)
+        whole[:n, :c, :h, :w] = array.reshape(n, c, h, w)
+        view[...] = whole.reshape(view.shape)
+        if (lane or word) and desc.is_int8:
+            kinds = byte_kinds(desc)
+            buffer.data[kinds == ByteKind.LANE] = lane
+            buffer.data[kinds == ByteKind.WORD] = word
+        return buffer
+
+    @classmethod
+    def from_raw(cls, raw: bytes | np.ndarray, shape: tuple[int, ...], layout: Layout | str) -> PackedBuffer:
+        """A buffer with these bytes; RawBufferError unless they are as many as it has (or that, rounded up to 16)."""
+        desc = TensorDesc(tuple(shape), layout)  # type: ignore[arg-type]
+        data = (
+            np.frombuffer(raw, np.uint8)
+            if isinstance(raw, bytes | bytearray | memoryview)
+            else raw.view(np.uint8)
+        )
+        rounded = -(-desc.nbytes // 16) * 16
+        if data.size not in (desc.nbytes, rounded):
+            raise RawBufferError(
+                f"raw buffer for {desc}",
+                "wrong size",
+                got=f"{data.size} bytes",
+                need=f"{desc.nbytes}, or {rounded} as a device allocates it",
+            )
+        buffer = cls(desc)
+        buffer.raw[:] = data.reshape(-1)[: desc.nbytes]
+        return buffer
+
+    def unpack(self) -> np.ndarray:
+        """The logical array, in the tensor's own rank."""
+        return unpacked(self.desc, self.data)
+
+    def kinds(self) -> np.ndarray:
+        """ByteKind of each byte; see `byte_kinds`."""
+        return byte_kinds(self.desc)
+
+    def poison(self, rng: np.random.Generator) -> PackedBuffer:
+        """A copy whose padding holds random bytes: no value computed from it may change."""
+        other = PackedBuffer(self.desc)
+        other.raw[:] = self.raw
+        padding = self.kinds() != ByteKind.VALUE
+        other.raw[padding] = rng.integers(0, 256, int(padding.sum()), np.uint8)
+        return other
+
+    def check_guards(self, where: str) -> None:
+        """RawBufferError if a word beside the buffer was overwritten."""
+        for name, guard, first in (
+            ("before", self.memory[:GUARD_WORDS], -GUARD_WORDS),
+            ("behind", self.memory[-GUARD_WORDS:], self.desc.words),
+        ):
+            broken = np.flatnonzero(guard != GUARD)
+            if broken.size:
+                at = first + int(broken[0])
+                raise RawBufferError(
+                    where, f"wrote {name} the buffer of {self.desc}", got=f"a write to word {at}"
+                )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PackedBuffer)
+            and self.desc == other.desc
+            and np.array_equal(self.raw, other.raw)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@contextmanager
+def guarded(where: str, *buffers: PackedBuffer) -> Iterator[None]:
+    """Check the guards of all buffers when the block ends."""
+    yield
+    for buffer in buffers:
+        buffer.check_guards(where)
+
+
+def same_shape(where: str, name: str, got: tuple[int, ...], need: tuple[int, ...]) -> None:
+    """ShapeError unless two shapes are equal."""
+    if tuple(got) != tuple(need):
+        raise ShapeError(where, f"{name} has the wrong shape", got=list(got), need=list(need))

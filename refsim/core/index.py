@@ -1,0 +1,157 @@
+"""Index math of packed buffers, in plain arithmetic: one function for Python ints, NumPy and Numba.
+
+A tensor reaches this file as *meta words*, its sizes and its strides, each in WHCN order (8 integers), and as a
+hashed layout: bits 0-15 the dim order (four 4-bit WHCN numbers, fastest first), 16-19 inner dim, 20-23
+outer dim, 24-27 inner block, 28-31 outer block. Strides count blocks. `meta` is anything that can be
+subscripted and `at` is where the eight words begin, so that kernels read push words in place. Coordinates
+may be ints or arrays that broadcast. Same formulas as `shaders/include/index.glsl`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refsim.core.jit import jitable
+
+META_WORDS = 8
+
+
+@jitable
+def inner_dim(hashed: Any) -> Any:
+    """WHCN number of the packed dim."""
+    return (hashed >> 16) & 15
+
+
+@jitable
+def outer_dim(hashed: Any) -> Any:
+    """WHCN number of the outer packed dim."""
+    return (hashed >> 20) & 15
+
+
+@jitable
+def inner_block(hashed: Any) -> Any:
+    """Elements of a block along the packed dim."""
+    return (hashed >> 24) & 15
+
+
+@jitable
+def outer_block(hashed: Any) -> Any:
+    """Elements of a block along the outer packed dim."""
+    return (hashed >> 28) & 15
+
+
+@jitable
+def block_numel(hashed: Any) -> Any:
+    """Elements of a block."""
+    return inner_block(hashed) * outer_block(hashed)
+
+
+@jitable
+def block_extent(hashed: Any, dim: Any) -> Any:
+    """Elements of a block along any WHCN dim."""
+    if dim == inner_dim(hashed):
+        return inner_block(hashed)
+    if dim == outer_dim(hashed):
+        return outer_block(hashed)
+    return 1
+
+
+@jitable
+def block_idx(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
+    """Which block holds an element (upstream: tensor4d_idx_to_block_idx)."""
+    return (
+        w // block_extent(hashed, 0) * meta[at + 4]
+        + h // block_extent(hashed, 1) * meta[at + 5]
+        + c // block_extent(hashed, 2) * meta[at + 6]
+        + n * meta[at + 7]
+    )
+
+
+@jitable
+def _along(dim: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
+    if dim == 0:
+        return w
+    if dim == 1:
+        return h
+    if dim == 2:
+        return c
+    return n
+
+
+@jitable
+def intra_block_idx(hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
+    """Place of an element within its block, inner dim fastest."""
+    inner = _along(inner_dim(hashed), w, h, c, n)
+    outer = _along(outer_dim(hashed), w, h, c, n)
+    return outer % outer_block(hashed) * inner_block(hashed) + inner % inner_block(hashed)
+
+
+@jitable
+def buf_idx(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
+    """Place of an element in the buffer, in elements: bytes if int8 (upstream: tensor4d_idx_to_buf_idx)."""
+    block = block_idx(meta, at, hashed, w, h, c, n)
+    return block * block_numel(hashed) + intra_block_idx(hashed, w, h, c, n)
+
+
+@jitable
+def word_idx(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
+    """32-bit word of a packed int8 buffer that holds an element (upstream: texel index)."""
+    return buf_idx(meta, at, hashed, w, h, c, n) // 4
+
+
+@jitable
+def coord(meta: Any, at: Any, hashed: Any, index: Any) -> Any:
+    """(w, h, c, n) of a place in the buffer, the inverse of `buf_idx`; beyond the sizes it is padding."""
+    block = index // block_numel(hashed)
+    intra = index % block_numel(hashed)
+    w, h, c, n = 0, 0, 0, 0
+    for place in range(3, -1, -1):  # slowest dim first
+        dim = (hashed >> (4 * place)) & 15
+        along = block // meta[at + 4 + dim]
+        block = block - along * meta[at + 4 + dim]
+        along = along * block_extent(hashed, dim)
+        if dim == inner_dim(hashed):
+            along = along + intra % inner_block(hashed)
+        elif dim == outer_dim(hashed):
+            along = along + intra // inner_block(hashed)
+        if dim == 0:
+            w = along
+        elif dim == 1:
+            h = along
+        elif dim == 2:
+            c = along
+        else:
+            n = along
+    return w, h, c, n
+
+
+@jitable
+def inside(meta: Any, at: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
+    """Whether a coordinate (never negative here) is an element of the tensor."""
+    return (w < meta[at]) & (h < meta[at + 1]) & (c < meta[at + 2]) & (n < meta[at + 3])
+
+
+@jitable
+def lanes_inside(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
+    """How many of the four lanes that begin at a coordinate hold elements; 0 for a word of padding."""
+    if not inside(meta, at, w, h, c, n):
+        return 0
+    dim = inner_dim(hashed)
+    return min(4, meta[at + dim] - _along(dim, w, h, c, n))
+
+
+@jitable
+def lane_coord(hashed: Any, k: Any, w: Any, h: Any, c: Any) -> Any:
+    """(w, h, c) of lane k of the word that begins at a coordinate: k further along the packed dim."""
+    dim = inner_dim(hashed)
+    if dim == 0:
+        return w + k, h, c
+    if dim == 1:
+        return w, h + k, c
+    return w, h, c + k
+
+
+@jitable
+def words_per_block(hashed: Any) -> Any:
+    """32-bit words of a packed int8 block: what a stride in blocks is worth in words."""
+    return block_numel(hashed) // 4

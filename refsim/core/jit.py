@@ -1,0 +1,139 @@
+"""How refsim meets Numba: scalar code that is also plain Python, and a cache that notices edits.
+
+Numba's own cache looks at the file of the compiled function only, so an edit to a function that it calls
+(index.py, qmath.py) would go unseen. The cache directory is therefore named after a digest of every source file
+that compiles anything (it imports this one) and of the versions of Numba and NumPy: other code, other
+directory. Numba itself keys the entries by CPU, writes them through a rename, and so tolerates several processes.
+
+Importing Numba takes longer than most runs, which need no model kernel; so it is imported when the first one is called,
+or by `ready`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What Numba is told about when it is imported: functions that kernels may call, and what stands for them there.
+_jitable: list[Callable[..., Any]] = []
+_overloads: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
+
+
+@cache
+def ready() -> Any:
+    """Import Numba and tell it of everything that kernels call; gives the module. Code of others that compiles
+    functions of refsim calls this first."""
+    import numba
+    from numba.extending import overload, register_jitable
+
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        numba.config.CACHE_DIR = str(_cache_dir(numba.__version__))  # type: ignore[attr-defined]
+    for function in _jitable:
+        register_jitable(function)
+    for function, scalar in _overloads:
+        overload(function)(scalar)
+    return numba
+
+
+def _source_digest(numba_version: str) -> str:
+    digest = hashlib.sha256(f"{numba_version} {np.__version__}".encode())
+    root = Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        source = path.read_bytes()
+        if b"refsim.core.jit" in source or path.name == "jit.py":
+            digest.update(str(path.relative_to(root)).encode() + source)
+    return digest.hexdigest()[:16]
+
+
+def _cache_dir(numba_version: str) -> Path:
+    """Directory for compiled kernels; a private temporary one where the user's cache is not writable."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = base / "refsim" / f"numba-{_source_digest(numba_version)}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="refsim-numba-"))
+
+
+def jitable(function: F) -> F:
+    """Mark plain arithmetic as callable from kernels; from Python it stays the function it was."""
+    if ready.cache_info().currsize:
+        ready()
+        from numba.extending import register_jitable
+
+        return register_jitable(function)
+    _jitable.append(function)
+    return function
+
+
+def _overload(function: Callable[..., Any]) -> Callable[[F], F]:
+    """Mark what stands for a function in kernels."""
+
+    def mark(scalar: F) -> F:
+        _overloads.append((function, scalar))
+        return scalar
+
+    return mark
+
+
+class ModelKernel:
+    """A model kernel, compiled at its first call: cached, IEEE arithmetic (no fastmath), GIL released.
+
+    ``py_func`` is the plain Python function.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.py_func = function
+        self._compiled: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self._compiled is None:
+            self._compiled = ready().njit(cache=True, nogil=True, error_model="numpy")(self.py_func)
+        return self._compiled(*args)
+
+
+def model_kernel(function: Callable[..., Any]) -> ModelKernel:
+    """Make a model kernel of a function."""
+    return ModelKernel(function)
+
+
+def select(condition: Any, if_true: Any, if_false: Any) -> Any:
+    """``if_true`` where ``condition`` holds, else ``if_false``; arrays in NumPy, scalars in kernels."""
+    return np.where(condition, if_true, if_false)
+
+
+@_overload(select)
+def _select_scalar(condition, if_true, if_false):  # type: ignore[no-untyped-def]  # Numba compares names
+    return lambda condition, if_true, if_false: if_true if condition else if_false
+
+
+def widen(value: Any) -> Any:
+    """binary64; arrays in NumPy (where np.float64 made a scalar of a single element before 2.4), scalars in kernels."""
+    return np.asarray(value, np.float64)[()]
+
+
+@_overload(widen)
+def _widen_scalar(value):  # type: ignore[no-untyped-def]
+    return lambda value: np.float64(value)
+
+
+def float64_bits(value: Any) -> Any:
+    """The bits of a binary64 number as int64; arrays in NumPy, scalars in kernels."""
+    return np.asarray(value, np.float64).view(np.int64)[()]
+
+
+@_overload(float64_bits)
+def _float64_bits_scalar(value):  # type: ignore[no-untyped-def]
+    return lambda value: np.float64(value).view(np.int64)

@@ -1,0 +1,47 @@
+"""The four int8 lanes of a 32-bit word, lowest byte first; plain arithmetic for Python, NumPy and kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from refsim.core.jit import jitable
+
+
+@jitable
+def lane(word: Any, k: Any) -> Any:
+    """Lane k of a word, sign-extended; bits above the word are ignored."""
+    return (((word >> (8 * k)) & 255) ^ 128) - 128
+
+
+@jitable
+def insert(word: Any, k: Any, q: Any) -> Any:
+    """The word with int8 value q put into lane k, which is still 0; wrap the result when it is stored."""
+    return word | (np.int64(q) & 255) << (8 * k)
+
+
+@jitable
+def splat(q: Any) -> Any:
+    """One int8 value in all four lanes."""
+    return (q & 255) * 0x01010101
+
+
+@jitable
+def dot4(a: Any, b: Any) -> Any:
+    """Sum of the lane-wise products of two words (OpSDot without saturation)."""
+    return (
+        lane(a, 0) * lane(b, 0) + lane(a, 1) * lane(b, 1) + lane(a, 2) * lane(b, 2) + lane(a, 3) * lane(b, 3)
+    )
+
+
+@jitable
+def as_f32(word: Any) -> Any:
+    """The binary32 number whose bits an int32 word holds."""
+    return np.int32(word).view(np.float32)
+
+
+@jitable
+def f32_bits(value: Any) -> Any:
+    """The bits of a binary32 number as an int32 word."""
+    return np.float32(value).view(np.int32)

@@ -1,0 +1,119 @@
+"""Launch: one dispatch, described completely, computed once, and given unchanged to every executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from refsim.core.errors import LimitError
+from refsim.core.tensor import TensorDesc
+
+MAX_PUSH_WORDS = 32  # Vulkan guarantees 128 bytes
+PLANE_ROW = 1 << 15  # planes of a domain are folded into rows of this many: grids are limited to 65535
+Triple = tuple[int, int, int]
+
+
+def words(*values: object) -> tuple[int, ...]:
+    """Flatten ints (two's complement) and binary32 numbers (their bits) to unsigned 32-bit words."""
+    flat: list[int] = []
+    for value in values:
+        if isinstance(value, np.floating | float):
+            flat.append(int(np.float32(value).view(np.uint32)))
+        elif isinstance(value, Iterable):
+            flat.extend(words(*value))
+        else:
+            flat.append(int(value) & 0xFFFFFFFF)  # type: ignore[call-overload]
+    return tuple(flat)
+
+
+def offsets(*widths: int) -> tuple[int, ...]:
+    """Where each of consecutive push fields begins."""
+    return tuple(sum(widths[:i]) for i in range(len(widths)))
+
+
+def plane_words(out: TensorDesc) -> int:
+    """Words of a buffer in which its two slowest dims stay the same; the words of a plane are contiguous."""
+    per_block = out.layout.block_numel // (4 if out.is_int8 else 1)
+    return out.strides_whcn[out.layout.dim_order[1]] * per_block
+
+
+def plane_domain(out: TensorDesc) -> Triple:
+    """The domain of a kernel that computes each word by itself: x within a plane, the plane in z and y.
+
+    The word's number is (y * PLANE_ROW + z) * plane words + x.
+    """
+    words_each = plane_words(out)
+    planes = out.words // words_each
+    return (words_each, -(-planes // PLANE_ROW), min(planes, PLANE_ROW))
+
+
+def column_local(out: TensorDesc, columns: int) -> Triple:
+    """Workgroup of a kernel whose x are words of channels and whose y are groups of so many columns: 64 invocations,
+    neighbours beside each other in the output's memory."""
+
+    def within(extent: int, most: int) -> int:
+        return min(most, 1 << (extent - 1).bit_length())
+
+    w, _, c, _ = out.sizes_whcn
+    if out.layout.block_transposed:
+        y = within(-(-w // columns), 64)
+        return (64 // y, y, 1)
+    x = within(-(-c // 4), 8)
+    return (x, 64 // x, 1)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One dispatch of one kernel.
+
+    ``domain`` is how many output words there are to compute along x, y and z; each invocation computes
+    ``tile`` of them, a workgroup has ``local`` invocations, and ``grid`` workgroups cover the domain.
+    ``spec`` are specialization words (layouts, flags), ``push`` the push words (sizes, strides, parameters). A
+    device gets ``local``, ``tile`` and ``spec`` as its specialization constants, in that order. ``variant`` names a
+    build of the shader for launches like this one: the same bytes, faster.
+    """
+
+    shader: str
+    out: TensorDesc
+    spec: tuple[int, ...]
+    push: tuple[int, ...]
+    domain: Triple
+    local: Triple = (64, 1, 1)
+    tile: Triple = (1, 1, 1)
+    grid: Triple = field(default=(0, 0, 0))
+    variant: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.push) > MAX_PUSH_WORDS:
+            raise LimitError(
+                self.shader, "too many push words", got=len(self.push), need=f"<= {MAX_PUSH_WORDS}"
+            )
+        if self.grid == (0, 0, 0):
+            x, y, z = (
+                -(-extent // (local * tile))
+                for extent, local, tile in zip(self.domain, self.local, self.tile, strict=True)
+            )
+            object.__setattr__(self, "grid", (x, y, z))
+
+    @property
+    def covered(self) -> Triple:
+        """The part of the domain that the grid reaches: all of it, unless the launch is wrong."""
+        x, y, z = (
+            min(extent, groups * local * tile)
+            for extent, groups, local, tile in zip(self.domain, self.grid, self.local, self.tile, strict=True)
+        )
+        return (x, y, z)
+
+    def invocation(self, point: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """(workgroup, invocation within it) that computes a point of the domain; arrays do too."""
+        number = [along // tile for along, tile in zip(point, self.tile, strict=True)]
+        groups = [along // local for along, local in zip(number, self.local, strict=True)]
+        return groups, [along % local for along, local in zip(number, self.local, strict=True)]
+
+    @property
+    def invocations(self) -> int:
+        return prod(self.grid) * prod(self.local)

@@ -1,0 +1,90 @@
+"""Where a byte of a buffer belongs: its coordinate, word, lane and block, and whether it is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.core import index
+from refsim.core.buffer import ByteKind
+from refsim.core.errors import ParameterError
+from refsim.core.layout import N
+from refsim.core.tensor import TensorDesc
+
+
+@dataclass(frozen=True)
+class Place:
+    """One element of a buffer, or of its padding.
+
+    ``byte`` is the element's first byte; ``word`` the 32-bit word, ``lane`` the byte in it; ``block`` the
+    block and ``intra`` the element within it. ``index`` is in the tensor's own rank; in padding it lies past
+    the tensor's sizes.
+    """
+
+    byte: int
+    word: int
+    lane: int
+    block: int
+    intra: int
+    index: tuple[int, ...]
+    kind: ByteKind
+
+
+def at_byte(desc: TensorDesc, byte: int) -> Place:
+    """The place of one byte; ParameterError if the buffer has no such byte."""
+    if not 0 <= byte < desc.nbytes:
+        raise ParameterError(f"{desc}", "no such byte", got=byte, need=f"0 to {desc.nbytes - 1}")
+    element = byte // _itemsize(desc)
+    w, h, c, n = (int(v) for v in index.coord(desc.meta, 0, desc.hashed, element))
+    if index.inside(desc.meta, 0, w, h, c, n):
+        kind = ByteKind.VALUE
+    else:
+        first = index.coord(desc.meta, 0, desc.hashed, element // 4 * 4)
+        kind = ByteKind.LANE if index.lanes_inside(desc.meta, 0, desc.hashed, *first) else ByteKind.WORD
+    return _place(desc, element, _unfolded(desc, (n, c, h, w)), kind)
+
+
+def at_index(desc: TensorDesc, where: Sequence[int]) -> Place:
+    """The place of one element; ParameterError for another rank or an index outside the tensor."""
+    if len(where) != len(desc.shape) or not all(0 <= i < s for i, s in zip(where, desc.shape, strict=True)):
+        need = f"{len(desc.shape)} numbers, each below {','.join(map(str, desc.shape))}"
+        raise ParameterError(f"{desc}", "no such element", got=",".join(map(str, where)), need=need)
+    n, c, h, w = _folded(desc, where)
+    return _place(
+        desc, int(index.buf_idx(desc.meta, 0, desc.hashed, w, h, c, n)), tuple(where), ByteKind.VALUE
+    )
+
+
+def _itemsize(desc: TensorDesc) -> int:
+    return 1 if desc.is_int8 else 4
+
+
+def _place(desc: TensorDesc, element: int, where: tuple[int, ...], kind: ByteKind) -> Place:
+    byte = element * _itemsize(desc)
+    numel = desc.layout.block_numel
+    return Place(byte, byte // 4, byte % 4, element // numel, element % numel, where, kind)
+
+
+def _folded(desc: TensorDesc, where: Sequence[int]) -> tuple[int, int, int, int]:
+    """NCHW of an index in the tensor's own rank: missing dims are 0, those beyond four fold into N."""
+    n, c, h, w = 0, 0, 0, 0
+    *outer, c, h, w = [0] * max(0, 3 - len(where)) + list(where)
+    if outer:
+        n = int(np.ravel_multi_index(outer, desc.shape[: len(outer)]))
+    return n, c, h, w
+
+
+def _unfolded(desc: TensorDesc, nchw: tuple[int, int, int, int]) -> tuple[int, ...]:
+    """The index in the tensor's own rank; dims that it lacks are kept in front where padding makes them nonzero."""
+    n, *chw = nchw
+    outer: list[int] = []
+    for size in reversed(desc.shape[:-N] if len(desc.shape) > N else ()):
+        outer.insert(0, n % size)
+        n //= size
+    if len(desc.shape) > N:
+        return (*outer, *chw)
+    kept = chw[N - len(desc.shape) :]
+    lost = chw[: N - len(desc.shape)]
+    return tuple(lost + kept) if any(lost) else tuple(kept)

@@ -1,0 +1,226 @@
+"""The one place that rounds: requantization, numerics profiles, and the checks of quantization parameters.
+
+Everything is IEEE binary32 with one rounding per operation. The arithmetic functions serve NumPy arrays (the
+definitions) and Numba scalars (the kernels) alike; `flags` is a profile's word, which a kernel finds among
+its push words. `shaders/include/qmath.glsl` says the same for the `canonical` profile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim.core.errors import ParameterError
+from refsim.core.jit import float64_bits, jitable, select, widen
+
+CONTRACT, TIE_AWAY, FLUSH = 1, 2, 4
+CONVERT_SHIFT, CONVERT_MASK = 3, 3
+CONVERT = {"clamp": 0, "int_min": 1, "saturate": 2}
+#: What no device may do and wrong kernels do; bytediff recognizes them by computing them. Bits 5 to 7 of the flags.
+TRUNCATE, TIE_UP, CLAMP_FIRST = 32, 64, 128
+
+QMIN, QMAX = -128, 127
+MAX_K = 131071
+SCALE_RANGE = (2.0**-60, 2.0**60)
+PRODUCT_RANGE = (2.0**-100, 2.0**100)
+
+_MIN_NORMAL = np.float32(2.0**-126)
+_TWO31 = np.float32(2.0**31)
+_ONE = np.float32(1.0)
+_ZERO = np.float32(0.0)
+_LOW, _HIGH = np.float32(QMIN), np.float32(QMAX)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How a device computes where the standard leaves it a choice.
+
+    ``contract``: `fma()` and chains a*b+c are fused. ``tie``: rounding of halves, ``even`` or ``away``.
+    ``flush_denormals``: denormal floats read as 0. ``convert``: float to int out of range; ``clamp`` is
+    clamped before the conversion with NaN as 0 (what refsim's own executors do), ``int_min`` gives -2**31,
+    ``saturate`` the nearest int32 with NaN as 0, both before the zero point is added.
+    """
+
+    name: str
+    contract: bool = False
+    tie: str = "even"
+    flush_denormals: bool = False
+    convert: str = "clamp"
+
+    def __post_init__(self) -> None:
+        for what, value, allowed in (
+            ("tie", self.tie, ("even", "away")),
+            ("convert", self.convert, tuple(CONVERT)),
+        ):
+            if value not in allowed:
+                raise ParameterError(
+                    f"numerics profile {self.name}",
+                    f"unknown {what}",
+                    got=repr(value),
+                    need=", ".join(allowed),
+                )
+
+    @property
+    def flags(self) -> int:
+        """The profile as one word."""
+        return (
+            CONTRACT * self.contract
+            | TIE_AWAY * (self.tie == "away")
+            | FLUSH * self.flush_denormals
+            | CONVERT[self.convert] << CONVERT_SHIFT
+        )
+
+
+CANONICAL = Profile("canonical")
+LAVAPIPE = Profile("lavapipe", convert="int_min")
+NVIDIA = Profile("nvidia", contract=True, flush_denormals=True, convert="saturate")
+PROFILES = {p.name: p for p in (CANONICAL, LAVAPIPE, NVIDIA)}
+
+
+# --- arithmetic, shared by definitions and kernels -------------------------------------------------------
+
+
+@jitable
+def f32(value: Any) -> Any:
+    """An int32 as binary32, rounded to nearest even."""
+    return np.float32(value)
+
+
+@jitable
+def wrap32(value: Any) -> Any:
+    """An integer modulo 2**32, as a device's int32 holds it."""
+    return ((value + 2**31) & 0xFFFFFFFF) - 2**31
+
+
+@jitable
+def fused(a: Any, b: Any, c: Any) -> Any:
+    """fma(a, b, c) of binary32, exactly: one rounding.
+
+    A binary64 sum alone would round twice. The product is exact in binary64; the sum is rounded to odd there
+    (its error is known from the two-sum), and rounding that to binary32 is exact, having two bits to spare.
+    """
+    product = widen(a) * widen(b)
+    addend = widen(c)
+    total = product + addend
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    bits = float64_bits(total)
+    towards = select((error > 0.0) == (total > 0.0), 1, -1)
+    step = select((error != 0.0) & (bits & 1 == 0), towards, 0)
+    return np.float32(np.int64(bits + step).view(np.float64))
+
+
+@jitable
+def mul_add(a: Any, b: Any, c: Any, flags: Any) -> Any:
+    """a * b + c: two roundings, or one under a profile that contracts."""
+    if flags & CONTRACT:
+        return fused(a, b, c)
+    return a * b + c
+
+
+@jitable
+def flush(x: Any, flags: Any) -> Any:
+    """A float read from memory: denormals become 0 under a profile that flushes them."""
+    if flags & FLUSH:
+        return select(np.abs(x) < _MIN_NORMAL, _ZERO, x)
+    return x
+
+
+@jitable
+def round_half(y: Any, flags: Any) -> Any:
+    """To the nearest integer (as binary32); ties to even, or away from 0 under such a profile."""
+    if flags & TRUNCATE:
+        return np.trunc(y)
+    if flags & TIE_UP:
+        return np.floor(y + np.float32(0.5))
+    if flags & TIE_AWAY:
+        whole = np.trunc(y)
+        tie = np.abs(y - whole) >= np.float32(0.5)
+        return select(tie, whole + np.copysign(_ONE, y), whole)
+    return np.rint(y)
+
+
+@jitable
+def to_int8(y: Any, zp: Any, flags: Any) -> Any:
+    """Quantize y, a real value already divided by the scale: round, add the zero point, clamp to [-128, 127]."""
+    rounded = select(y == y, round_half(y, flags), _ZERO)
+    convert = (flags >> CONVERT_SHIFT) & CONVERT_MASK
+    if flags & CLAMP_FIRST:
+        return np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH)) + np.int32(zp)
+    if convert == 0:
+        low, high = np.float32(-128 - zp), np.float32(127 - zp)
+        return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)
+    in_range = (rounded >= -_TWO31) & (rounded < _TWO31)
+    if convert == 1:
+        in_range = in_range & (y == y)
+        beyond = np.int64(-(2**31))
+        whole = select(in_range, np.int64(select(in_range, rounded, _ZERO)), beyond)
+    else:
+        largest = select(rounded > _ZERO, np.int64(2**31 - 1), np.int64(-(2**31)))
+        whole = select(in_range, np.int64(select(in_range, rounded, _ZERO)), largest)
+    return np.int32(np.minimum(np.maximum(wrap32(whole + zp), np.int64(-128)), np.int64(127)))
+
+
+@jitable
+def requant(y: Any, inv: Any, zp: Any, flags: Any) -> Any:
+    """int(clamp(rne(y * inv), -128 - zp, 127 - zp)) + zp, as int32; `inv` is 1 / scale, see `inv_scale`."""
+    return to_int8(y * inv, zp, flags)
+
+
+def inv_scale(scale: float) -> np.float32:
+    """f32(1 / f32(scale)), computed on the host: division on a device is not IEEE."""
+    return np.float32(1.0) / np.float32(scale)
+
+
+# --- checks ----------------------------------------------------------------------------------------------
+
+
+def check_scale(where: str, name: str, value: float) -> np.float32:
+    """A scale rounded to binary32 once; 2**-60 <= scale <= 2**60 keeps every product normal."""
+    low, high = SCALE_RANGE
+    if not isinstance(value, int | float | np.floating) or not low <= float(value) <= high:
+        raise ParameterError(where, f"{name} is out of range", got=value, need="2**-60 <= scale <= 2**60")
+    return np.float32(value)
+
+
+def check_zero_point(where: str, name: str, value: int) -> int:
+    """A zero point in [-128, 127]."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not QMIN <= value <= QMAX:
+        raise ParameterError(where, f"{name} is out of range", got=value, need="an integer in [-128, 127]")
+    return int(value)
+
+
+def check_weight_scales(where: str, in_scale: float, weight_scales: np.ndarray) -> None:
+    """Weight scales (f32, per output channel, no padding) and their products with the input's scale."""
+    low, high = SCALE_RANGE
+    _check_each(where, "weight_scales", weight_scales, low, high, "2**-60 <= scale <= 2**60")
+    products = np.float64(in_scale) * weight_scales.astype(np.float64)
+    low, high = PRODUCT_RANGE
+    _check_each(where, "in_scale * weight_scales", products, low, high, "a product in [2**-100, 2**100]")
+
+
+def check_bias(where: str, bias: np.ndarray) -> None:
+    """A bias is finite, and 0 or of magnitude in [2**-100, 2**100]."""
+    magnitude = np.where(bias == 0, 1.0, np.abs(bias).astype(np.float64))
+    low, high = PRODUCT_RANGE
+    _check_each(where, "|bias|", magnitude, low, high, "finite, 0 or in [2**-100, 2**100]")
+
+
+def check_k(where: str, k: int) -> None:
+    """The accumulator's length: taps * channels per group must not overflow int32."""
+    if k > MAX_K:
+        raise ParameterError(
+            where,
+            "too many products per output for an int32 accumulator",
+            got=f"K = {k}",
+            need=f"K <= {MAX_K}",
+        )
+
+
+def _check_each(where: str, name: str, values: np.ndarray, low: float, high: float, need: str) -> None:
+    bad = ~((values >= low) & (values <= high))
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        raise ParameterError(where, f"{name}[{at}] is out of range", got=float(values[at]), need=need)

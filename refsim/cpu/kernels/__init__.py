@@ -1,1 +1,0 @@
-"""Native kernels: each module writes functions in the notation of refsim.cpu.ir."""

@@ -1,1 +1,0 @@
-"""From calls to jobs: one module per kernel, which prepacks constants and fills argument blocks."""

@@ -1,0 +1,1 @@
+"""Executors, and the models that they run."""

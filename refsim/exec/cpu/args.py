@@ -1,0 +1,63 @@
+"""How a kernel receives its arguments: one block of 64-bit words, each with a name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refsim.exec.cpu.ir import F32, I32, I64, PTR, Function, Value
+
+#: Parameters of every kernel that runs tasks: argument block, first task, task after the last, scratch.
+KERNEL_PARAMS = (PTR, I64, I64, PTR)
+
+
+class Fields:
+    """Names of the words of an argument block, in order. Floats are stored as their binary32 bits."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self._place = {name: at for at, name in enumerate(names)}
+
+    @property
+    def nbytes(self) -> int:
+        """Size of a block."""
+        return 8 * len(self.names)
+
+    def pack(self, **values: float | np.floating | np.integer) -> np.ndarray:
+        """The block (int64) of these values, all of which must be given."""
+        if values.keys() != self._place.keys():
+            raise TypeError(f"fields differ: {sorted(values.keys() ^ self._place.keys())}")
+        return np.array([_word(values[name]) for name in self.names], np.int64)
+
+    def place(self, name: str) -> int:
+        """Number of a field's word."""
+        return self._place[name]
+
+    def read(self, fn: Function, block: Value) -> Loaded:
+        """Load every word, here."""
+        return Loaded(fn, {name: fn.load(block + 8 * at, I64) for name, at in self._place.items()})
+
+
+class Loaded:
+    """An argument block inside a kernel: an attribute is the word of that name."""
+
+    def __init__(self, fn: Function, words: dict[str, Value]) -> None:
+        self._fn, self._words = fn, words
+
+    def __getattr__(self, name: str) -> Value:
+        return self._words[name]
+
+    def pointer(self, name: str) -> Value:
+        return self._fn.pointer(self._words[name])
+
+    def i32(self, name: str) -> Value:
+        return self._words[name].trunc(I32)
+
+    def f32(self, name: str) -> Value:
+        return self._words[name].trunc(I32).bits(F32)
+
+
+def _word(value: float | np.floating | np.integer) -> int:
+    if isinstance(value, float | np.floating):
+        return int(np.float32(value).view(np.uint32))
+    word = int(value) & 0xFFFFFFFFFFFFFFFF
+    return word - (1 << 64) if word >> 63 else word

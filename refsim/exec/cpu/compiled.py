@@ -1,0 +1,142 @@
+"""Compile fast kernels, each when it is first needed, and keep the machine code on disk.
+
+An entry is named by the kernel and its variant; its directory by a digest of everything that makes the code: the
+sources of this package, LLVM's version, and the processor with its features. Other code or another processor
+means another directory. Entries are written to a temporary name and renamed, and carry a digest of their own, so
+that several processes may share the cache and a damaged entry is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from refsim.exec.cpu.ir import Module
+from refsim.exec.cpu.isa import cpu
+
+Variant = int | str | bool
+#: Builders write the function `name` into the module; the keywords are the variant.
+Builder = Callable[..., None]
+
+_lock = threading.Lock()
+_addresses: dict[str, int] = {}
+_DIGEST_BYTES = 32
+
+
+def address(build: Builder, **variant: Variant) -> int:
+    """Entry point of a kernel: from memory, from the cache on disk, or compiled now."""
+    name = "_".join([build.__name__, *(f"{key}{value}" for key, value in variant.items())])
+    found = _addresses.get(name)
+    if found is None:
+        with _lock:
+            found = _addresses.get(name)
+            if found is None:
+                found = _addresses[name] = _link(name, build, variant)
+    return found
+
+
+def name_of(entry: int) -> str:
+    """The name and variant of a kernel by its entry point."""
+    return next(name for name, found in _addresses.items() if found == entry)
+
+
+def assembly(build: Builder, **variant: Variant) -> str:
+    """The machine code as text, for looking inside."""
+    return _machine().emit_assembly(_optimized("kernel", build, variant))
+
+
+def _link(name: str, build: Builder, variant: dict[str, Variant]) -> int:
+    # the cache's name is of this package's sources: kernels from elsewhere may have changed
+    kept = build.__module__.startswith(__package__)
+    path = directory() / f"{name}.o"
+    code = _read(path) if kept else None
+    if code is None:
+        code = _machine().emit_object(_optimized(name, build, variant))
+        if kept:
+            _write(path, code)
+    engine = _engine()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return int(engine.get_function_address(name))
+
+
+def _optimized(name: str, build: Builder, variant: dict[str, Variant]) -> llvm.ModuleRef:
+    module = Module()
+    build(module, name, **variant)
+    parsed = llvm.parse_assembly(str(module))
+    parsed.triple = _machine().triple
+    parsed.data_layout = str(_machine().target_data)
+    parsed.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    # the kernels are vectors already, and unrolled where it pays
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(_machine(), tuning)
+    builder.getModulePassManager().run(parsed, builder)
+    return parsed
+
+
+@cache
+def _machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=cpu().name, features=cpu().features, opt=3, jit=True)
+
+
+@cache
+def _engine() -> llvm.ExecutionEngine:
+    empty = llvm.parse_assembly("")
+    empty.triple = _machine().triple
+    target = llvm.Target.from_default_triple()
+    own = target.create_target_machine(cpu=cpu().name, features=cpu().features, opt=3, jit=True)
+    return llvm.create_mcjit_compiler(empty, own)  # the engine takes its machine over
+
+
+# --- the cache on disk -----------------------------------------------------------------------------------
+
+
+@cache
+def directory() -> Path:
+    """Where compiled kernels are kept; a private temporary one where the user's cache is not writable."""
+    digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
+    digest.update(f"{cpu().name} {cpu().features}".encode())
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = base / "refsim" / f"native-{digest.hexdigest()[:16]}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="refsim-native-"))
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    digest, code = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == digest else None
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Best effort: without a cache the kernel is compiled again next time."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+        os.replace(temporary, path)
+    except OSError:
+        pass

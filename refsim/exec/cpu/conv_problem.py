@@ -1,0 +1,180 @@
+"""What a matrix-like operator computes, in one form: views of input and output, a window, weights by unit.
+
+Convolutions, pointwise ones, transposed ones and linear operators all become a `Window`: a linear operator is a 1x1
+convolution over rows, a transposed one slides flipped weights over a spread image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from refsim.core.qmath import inv_scale
+from refsim.exec.cpu.epilogue import CONST_ROWS, clamp_for, shared_fields
+from refsim.exec.cpu.strides import View, view
+from refsim.ops.base.conv import ConvParams, logical_weight
+from refsim.ops.base.spec import Call
+
+
+@dataclass(frozen=True)
+class Window:
+    """``weight``: int8 (groups, output channels of a group, KH, KW, input channels of a group).
+
+    Pairs are (height, width); ``up`` is how far apart the image's rows and columns stand (transposed
+    convolutions). ``float_zp``: the epilogue takes the zero point out in binary32.
+    """
+
+    x: View
+    out: View
+    weight: np.ndarray
+    sums: np.ndarray
+    scales: np.ndarray
+    bias: np.ndarray | None
+    in_zp: int
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    up: tuple[int, int]
+    float_zp: bool
+    inv: np.float32
+    out_zp: int
+    relu: bool
+
+    @property
+    def groups(self) -> int:
+        return len(self.weight)
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return (self.weight.shape[2], self.weight.shape[3])
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Rows and columns that a window spans."""
+        h, w = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
+        return (h, w)
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        """Per output channel: bound of the absolute value of a sum of products."""
+        return 128 * np.abs(self.weight.astype(np.int64)).sum((2, 3, 4)).reshape(-1)
+
+    @property
+    def largest_sum(self) -> int:
+        return int(self._bounds.max())
+
+    @property
+    def _totals(self) -> np.ndarray:
+        """The same for sums whose zero point is taken out, and for every sum on the way there."""
+        return self._bounds + np.abs(self.in_zp * self.sums.astype(np.int64))
+
+    @property
+    def largest_total(self) -> int:
+        return int(self._totals.max())
+
+    @property
+    def zp_is_exact(self) -> bool:
+        """Whether taking the zero point out in binary32 is exact up to its last rounding.
+
+        Then it equals the conversion of the integer difference, which is what the other epilogue computes.
+        """
+        limit = 1 << 24
+        taken = int(np.abs(self.sums.astype(np.int64)).max(initial=0))
+        return self.largest_sum <= limit and taken <= limit and taken * abs(self.in_zp) <= limit
+
+    @property
+    def clamp(self) -> str:
+        """The clamp that the outputs need, from bounds of the sums."""
+        bias = 0.0 if self.bias is None else np.abs(self.bias.astype(np.float64))
+        bound = float(((self._totals * self.scales.astype(np.float64) + bias) * float(self.inv)).max())
+        return clamp_for(bound, self.out_zp, self.relu)
+
+    def shared_fields(self) -> dict[str, float | np.floating | int]:
+        return shared_fields(self.inv, self.out_zp, self.relu)
+
+
+WINDOW_OPS = frozenset(
+    {
+        "q8ta_conv2d_general",
+        "q8ta_conv2d_im2col",
+        "q8ta_conv2d_pw",
+        "q8ta_conv2d_transposed",
+        "q8ta_linear",
+        "q8ta_linear_gemv",
+    }
+)
+FLOAT_ZP_OPS = frozenset({"q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_transposed"})
+
+
+def window(call: Call) -> Window:
+    """The window of a convolution or linear call; `call.op` names the kernel whose epilogue it has."""
+    p = call.params
+    x, out = view(call.descs["x"]), view(call.out)
+    weight = call.consts["weight"]
+    sums, scales = call.consts["weight_sums"], call.consts["weight_scales"]
+    assert weight is not None and sums is not None and scales is not None
+    stride = padding = (0, 0)
+    dilation = up = stride = (1, 1)
+    if isinstance(p, ConvParams):
+        stride, padding, dilation, groups = p.stride, p.padding, p.dilation, p.groups
+        if call.op.name == "q8ta_conv2d_dw":
+            taps = np.moveaxis(weight, -1, 0)[..., None]
+        else:
+            taps = logical_weight(p, weight, x.channels // groups)
+        if call.op.name == "q8ta_conv2d_transposed":
+            up, stride = p.stride, (1, 1)
+            kh, kw = p.kernel_size
+            padding = (kh - 1 - p.padding[0], kw - 1 - p.padding[1])
+            taps = taps[:, ::-1, ::-1]
+    else:
+        groups = 1
+        taps = weight.reshape(len(weight), 1, 1, -1)
+    return Window(
+        x=x,
+        out=out,
+        weight=taps.reshape(groups, -1, *taps.shape[1:]),
+        sums=sums,
+        scales=scales * np.float32(p.in_scale),
+        bias=call.consts["bias"],
+        in_zp=p.in_zp,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        up=up,
+        float_zp=call.op.name in FLOAT_ZP_OPS,
+        inv=inv_scale(p.out_scale),
+        out_zp=p.out_zp,
+        relu=p.activation == "relu",
+    )
+
+
+def constant_rows(w: Window, offset: int, float_zp: bool, factor: int = 1) -> np.ndarray:
+    """Constants of the epilogue, int32 (4, output channels): first sum, scale, bias, zp_term; floats as their bits.
+
+    ``offset`` is what the packed elements have added to them. The first sum is multiplied by ``factor``.
+    """
+    sums = w.sums.astype(np.int64)
+    first = -offset * w.weight.astype(np.int64).sum((2, 3, 4)).reshape(-1)
+    rows = np.zeros((CONST_ROWS, len(first)), np.int32)
+    if float_zp:
+        rows[3] = (-sums.astype(np.float32) * np.float32(w.in_zp)).view(np.int32)
+    else:
+        first = first - w.in_zp * sums
+    rows[0] = (first * factor).astype(np.uint64).astype(np.uint32).view(np.int32)
+    rows[1] = w.scales.view(np.int32)
+    if w.bias is not None:
+        rows[2] = w.bias.view(np.int32)
+    return rows
+
+
+def in_panels(rows: np.ndarray, groups: int, panel: int) -> np.ndarray:
+    """Constants by group and panel of that many channels, zero-padded: group, panel, row, channel."""
+    channels = rows.shape[1] // groups
+    panels = -(-channels // panel)
+    padded = np.zeros((len(rows), groups, panels * panel), np.int32)
+    padded[:, :, :channels] = rows.reshape(len(rows), groups, channels)
+    return np.ascontiguousarray(
+        padded.reshape(len(rows), groups, panels, panel).transpose(1, 2, 0, 3)
+    ).reshape(-1)

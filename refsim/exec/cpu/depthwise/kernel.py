@@ -1,0 +1,274 @@
+"""Depthwise convolution: 16 channels for every 128 bits of a vector, taps of a row side by side in each lane.
+
+A task computes some rows of a group of channels. Every row of the input becomes *units* once, in a ring of as many rows
+as a window needs: at each even column, the bytes of four neighbouring columns (or of two, as 16-bit values) of each
+channel in one 32-bit lane. An output at an even column uses units with the weights as they are, one at an odd column
+with the weights moved by one tap; a tap that a unit holds beyond the window has weight 0.
+
+Bytes are interleaved, and sums narrowed, inside the 128-bit pieces of vectors (squeeze.py): both keep the same channels
+in a piece, so that an output pixel comes out in the order of its channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
+from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
+from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
+from refsim.exec.cpu.narrow import VECTORS, squeeze
+
+#: Tasks: images x row blocks x groups of channels, groups fastest. The last group ends at the last channel and may
+#: overlap the one before, with the same bytes. Where a tensor's pixels are not rows of words (`direct_in`, `direct_out`
+#: are 0), its region goes through scratch, as pixels of `group_words` words. `border` points at a pixel of zero points.
+#: Pixels beyond the last column are stored at `at_none`. `ring`: rows of units, a power of two, less one.
+DEPTHWISE = Fields(
+    "x", "x_image", "x_row", "x_pixel", "height", "width",
+    "out", "out_image", "out_row", "out_pixel", "out_h", "out_w",
+    "pack", "pack_args", "unpack", "unpack_args", "direct_in", "direct_out", "group_words", "columns",
+    "weight", "consts", "border", "row_blocks", "block_h", "groups", "first", "last_channel",
+    "stride_h", "pad_h", "pad_w", "reach_h", "dilation_h", "units", "ring", "unit_pitch",
+    "at_in", "at_out", "at_none",
+    "inv", "low", "high", "zp",
+)  # fmt: skip
+
+#: Output pixels that are computed together, and of windows that take many vectors of weights.
+PIXELS, FEW_PIXELS = 4, 2
+MANY_VECTORS = 12
+
+
+def taps_of_unit(dot: Dot) -> int:
+    """Neighbouring columns that a unit holds."""
+    return 4 if dot is DPBUSD else 2
+
+
+def units_for(dot: Dot, reach: int, parity: int) -> int:
+    """Units that a row of a window needs which begins at an even (0) or odd (1) column."""
+    return -(-(reach + parity) // taps_of_unit(dot))
+
+
+def parities(stride: int) -> tuple[int, ...]:
+    """Columns modulo 2 at which windows begin."""
+    return (0, 1) if stride % 2 else (0,)
+
+
+def pixels_together(dot: Dot, taps_h: int, reach: int, stride: int) -> int:
+    """Output pixels that the kernel computes at a time."""
+    most = max(taps_h * units_for(dot, reach, parity) for parity in parities(stride))
+    return PIXELS if most <= MANY_VECTORS else FEW_PIXELS
+
+
+def depthwise(
+    module: Module,
+    name: str,
+    *,
+    dot: str,
+    lanes: int,
+    words: int,
+    taps_h: int,
+    reach_w: int,
+    stride_w: int,
+    clamp: str,
+    float_zp: bool,
+    packs: bool,
+) -> None:
+    """Write the kernel for one height of window, one width that it spans, and one horizontal stride.
+
+    ``words``: channel words of a group, `lanes` of them or fewer if the tensor has no more.
+    """
+    kind = DOTS[dot]
+    counts = {parity: units_for(kind, reach_w, parity) for parity in parities(stride_w)}
+    vectors_of = taps_h * sum(counts.values())
+    pixels = pixels_together(kind, taps_h, reach_w, stride_w)
+    size = 4 * lanes  # of a vector, in bytes; also the channels of a group
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, scratch = fn.params
+        a = DEPTHWISE.read(fn, block)
+        requant = Requant(fn, a, lanes, clamp, float_zp)
+        border = fn.load(a.pointer("border"), vec(I8, size))
+
+        def task(t: Value) -> None:
+            group, rest = t % a.groups, t // a.groups
+            row0, image = rest % a.row_blocks * a.block_h, rest // a.row_blocks
+            rows = a.block_h.min(a.out_h - row0)
+            channel0 = (a.first + group * size).min(a.last_channel)
+            weight = a.pointer("weight") + group * (VECTORS * vectors_of * size)
+            consts = a.pointer("consts") + group * (CONST_ROWS * VECTORS * size)
+            top = row0 * a.stride_h - a.pad_h
+            region = (rows - 1) * a.stride_h + a.reach_h
+
+            def pack() -> None:
+                fn.call_pointer(
+                    a.pointer("pack"), a.pointer("pack_args"), image, top, region, fn.i64(0) - a.pad_w, a.columns,
+                    channel0.shr(2), a.group_words, scratch + a.at_in, a.columns * a.group_words * 4,
+                )  # fmt: skip
+
+            inside = a.direct_in.eq(1)
+            fn.when(inside, lambda: None, pack)
+            corner = a.pointer("x") + (image * a.x_image + top * a.x_row - a.pad_w * a.x_pixel + channel0)
+            pixel_bytes = inside.select(a.x_pixel, a.group_words * 4)
+            source = _Source(
+                fn, a, kind, border,
+                at=inside.select(corner, scratch + a.at_in),
+                row_bytes=inside.select(a.x_row, a.columns * a.group_words * 4),
+                pixel_bytes=pixel_bytes,
+                rows=(inside.select(fn.i64(0) - top, 0), inside.select(a.height, region)),
+                columns=(inside.select(a.pad_w, 0), inside.select(a.width, a.columns)),
+            )  # fmt: skip
+
+            direct = a.direct_out.eq(1)
+            target = a.pointer("out") + (image * a.out_image + row0 * a.out_row + channel0)
+            to = direct.select(target, scratch + a.at_out)
+            pixel_step = direct.select(a.out_pixel, a.group_words * 4)
+            row_step = direct.select(a.out_row, a.out_w * a.group_words * 4)
+
+            def ring(row: Value) -> Value:
+                return scratch + (row & a.ring) * a.unit_pitch
+
+            def out_row(r: Value, made: Value) -> Value:
+                """Rows are counted from the task's first one, of the output and of the input."""
+                begins = r * a.stride_h
+                needed = begins + a.reach_h
+                fn.loop(needed, lambda row: source.make_units(row, ring(row)), start=made.max(begins))
+                lines = [ring(begins + a.dilation_h * i) for i in range(taps_h)]
+                place = to + r * row_step
+
+                def chunk(j: Value) -> None:
+                    # of the first pixel; a row of windows moves by whole units in two pixels
+                    unit = j * stride_w // 2 * (VECTORS * size)
+                    base = [line + unit for line in lines]
+                    found = [integers(v, base) for v in range(VECTORS)]
+                    for p in range(pixels):
+                        done = squeeze(fn, [part[p] for part in found], packs)
+                        kept = done if words == lanes else done.shuffle(range(4 * words))
+                        at = place + (j + p) * pixel_step
+                        # no branch: or this pixel would be computed on its own behind it
+                        fn.store(kept, (j + p < a.out_w).select(at, scratch + a.at_none) if p else at)
+
+                def integers(v: int, base: Sequence[Value]) -> list[Value]:
+                    """Of the channels in vector v: the integers of all pixels."""
+                    first, terms = requant.first(consts, v), requant.terms(consts, VECTORS * size, v)
+                    found = []
+                    for p in range(pixels):
+                        column = p * stride_w
+                        parity = column % 2
+                        number = taps_h * counts[0] if parity else 0
+                        total = first
+                        for line in base:
+                            for q in range(counts[parity]):
+                                unit = column // 2 + q * (taps_of_unit(kind) // 2)
+                                data = fn.load(line + (unit * VECTORS + v) * size, vec(I32, lanes))
+                                taps = fn.load(weight + (number * VECTORS + v) * size, vec(I32, lanes))
+                                total = _step(fn, kind, total, data, taps)
+                                number += 1
+                        found.append(requant.wide(requant.real(total, terms)))
+                    return found
+
+                fn.loop(a.out_w, chunk, step=pixels)
+                return needed
+
+            fn.loop(rows, out_row, [fn.i64(0)])
+
+            def spill() -> None:
+                fn.call_pointer(
+                    a.pointer("unpack"), a.pointer("unpack_args"), image, row0, rows, fn.i64(0), a.out_w,
+                    channel0.shr(2), a.group_words, scratch + a.at_out, a.group_words * 4,
+                    a.out_w * a.group_words * 4,
+                )  # fmt: skip
+
+            fn.when(direct, lambda: None, spill)
+
+        fn.loop(end, task, start=begin)
+
+
+def _step(fn: Function, dot: Dot, total: Value, unit: Value, weight: Value) -> Value:
+    if dot is DPBUSD:
+        return dpbusd(fn, total, unit, weight)
+    pairs = vec(I16, 2 * total.type.lanes)
+    return total + madd_pairs(fn, unit.bits(pairs), weight.bits(pairs))
+
+
+class _Source:
+    """The input of a task: where its first row and column lie, which rows and columns of it are in the image."""
+
+    def __init__(
+        self,
+        fn: Function,
+        a: Loaded,
+        dot: Dot,
+        border: Value,
+        *,
+        at: Value,
+        row_bytes: Value,
+        pixel_bytes: Value,
+        rows: tuple[Value, Value],
+        columns: tuple[Value, Value],
+    ) -> None:
+        self.fn, self.a, self.dot, self.border = fn, a, dot, border
+        self.at, self.row_bytes, self.pixel_bytes = at, row_bytes, pixel_bytes
+        self.first_row, self.height = rows
+        self.first_column, self.width = columns
+
+    def make_units(self, row: Value, to: Value) -> None:
+        """The units of a row, at every even column, to scratch."""
+        fn, size = self.fn, self.border.type.lanes
+        inside = (row - self.first_row).compare("ult", self.height)
+        width = inside.select(self.width, 0)
+        line = self.at + row * self.row_bytes
+
+        def put(u: Value, unit: Sequence[Value]) -> None:
+            for v, vector in enumerate(unit):
+                fn.store(vector, to + (u * (VECTORS * size) + v * size))
+
+        if self.dot is not DPBUSD:
+            fn.loop(self.a.units, lambda u: put(u, _pairs16(*self._pair(line, width, u * 2))))
+            return
+
+        # the second pair of columns of a unit is the first one of the next
+        def step(u: Value, *before: Value) -> tuple[Value, ...]:
+            after = self._pair(line, width, u * 2 + 2)
+            put(u, _fours(before, after))
+            return after
+
+        fn.loop(self.a.units, step, self._pair(line, width, fn.i64(0)))
+
+    def _pair(self, line: Value, width: Value, column: Value) -> tuple[Value, Value]:
+        """Two neighbouring pixels, bytes side by side: the lower and the upper halves of all pieces."""
+        first, second = (self._pixel(line, width, column + k) for k in range(2))
+        return tuple(interleave(first, second, half) for half in range(2))  # type: ignore[return-value]
+
+    def _pixel(self, line: Value, width: Value, column: Value) -> Value:
+        inside = (column - self.first_column).compare("ult", width)
+        at = inside.select(line + column * self.pixel_bytes, self.a.pointer("border"))
+        found = self.fn.load(at, self.border.type)
+        return found ^ -128 if self.dot is DPBUSD else found
+
+
+def interleave(a: Value, b: Value, half: int) -> Value:
+    """Elements of two vectors side by side, of the lower or the upper half of every 128-bit piece."""
+    piece = 128 // a.type.bits
+    starts = range(half * piece // 2, a.type.lanes, piece)
+    return a.shuffle(
+        [s + k + which for s in starts for k in range(piece // 2) for which in (0, a.type.lanes)], b
+    )
+
+
+def _fours(before: Sequence[Value], after: Sequence[Value]) -> list[Value]:
+    """Units of four bytes from the halves of two pairs of columns."""
+    words = vec(I16, before[0].type.lanes // 2)
+    return [
+        interleave(first.bits(words), second.bits(words), half).bits(vec(I32, words.lanes // 2))
+        for first, second in zip(before, after, strict=True)
+        for half in range(2)
+    ]
+
+
+def _pairs16(low: Value, high: Value) -> list[Value]:
+    """Units of two 16-bit values from the halves of a pair of columns: each byte twice, then shifted."""
+    words = vec(I16, low.type.lanes // 2)
+    return [
+        (interleave(half, half, upper).bits(words) >> 8).bits(vec(I32, words.lanes // 2))
+        for half in (low, high)
+        for upper in range(2)
+    ]

@@ -1,0 +1,1 @@
+"""Operations on single elements: add, relu, clamp, and the faster forms that are proven equal."""

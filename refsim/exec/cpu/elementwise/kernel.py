@@ -1,0 +1,221 @@
+"""Operators that work element by element on packed int8: add, requantize, copy, and pixel shuffle by 2.
+
+`flat` runs over whole buffers of one layout without padding. `rows` brings blocks of any layouts to pixel rows
+(pack.py), works there, clears the lanes beyond the channels, and lays the result out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.elementwise.lut_kernel import PAIRS, TABLE, VECTOR_BYTES, lookup
+from refsim.exec.cpu.epilogue import RANGE, Requant
+from refsim.exec.cpu.gemm.gather import for_words
+from refsim.exec.cpu.ir import I1, I8, I32, VOID, Function, Module, Value, vec
+from refsim.exec.cpu.narrow import VECTORS, in_line
+from refsim.exec.cpu.tile4x4 import TRANSPOSE4
+
+#: What is done with the elements of the inputs. `ADD_SCALED` multiplies the second one by alpha, `BOUNDED` clamps
+#: real values to [least, most] between the two quantizations; `TABLE` and `PAIRS` look the result up (tables.py).
+ADD, ADD_SCALED, RESCALE, BOUNDED, COPY = "add", "add_scaled", "rescale", "bounded", "copy"
+FUSED = "fused"
+INPUTS = {
+    ADD: 2,
+    ADD_SCALED: 2,
+    RESCALE: 1,
+    BOUNDED: 1,
+    COPY: 1,
+    FUSED: 2,
+    TABLE: 1,
+    **dict.fromkeys(PAIRS, 2),
+}
+
+_VALUES = (
+    "a_scale", "a_zp", "b_scale", "b_zp", "alpha", "least", "most", "inv", "low", "high", "zp", "tables",
+)  # fmt: skip
+FLAT = Fields("a", "b", "out", "words", "words_per_task", *_VALUES)
+#: `rows_per_task` rows of an image make a task; `mask` is for the last channel word, `at_b` a place in scratch.
+#: Sizes are those of the (first) input; `out_words` is of the output.
+ROWS_OF = Fields(
+    "pack_a", "pack_a_args", "pack_b", "pack_b_args", "unpack", "unpack_args",
+    "height", "width", "words", "out_words", "row_blocks", "rows_per_task", "mask", "at_b", "at_out", *_VALUES,
+)  # fmt: skip
+
+
+def real(a: Loaded, which: str, q: Value) -> Value:
+    """Bytes as the real numbers they stand for: f32(q - zp) * scale."""
+    lanes = q.type.lanes
+    return (q.sext(I32) - a.i32(f"{which}_zp").splat(lanes)).to_f32() * a.f32(f"{which}_scale").splat(lanes)
+
+
+#: Vectors of bytes, one of each input: so many from a place on.
+Read = Callable[[int, int], list[Value]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is done with bytes: ``compute`` gives as many as it is told, `lanes` or fewer."""
+
+    lanes: int
+    compute: Callable[[Read, int], Value]
+
+
+def operation(fn: Function, a: Loaded, op: str, lanes: int, clamp: str, packs: bool) -> Operation:
+    """Any but a copy. Where ``packs``, four vectors of 32-bit lanes become one of bytes, else each by itself."""
+    if op == TABLE or op in PAIRS:
+        look = lookup(fn, a, op)
+        return Operation(VECTOR_BYTES, lambda read, count: look(*read(0, count)))
+    wide = _fused(fn, a) if op == FUSED else _formula(fn, a, op, clamp)
+
+    def compute(read: Read, count: int) -> Value:
+        each = min(lanes, count)
+        parts = [wide(*read(k, each)) for k in range(0, count, each)]
+        if len(parts) == VECTORS:
+            return in_line(fn, parts)
+        return reduce(Value.concat, (part.max(-128).min(127).trunc(I8) for part in parts))
+
+    return Operation(VECTORS * lanes if packs else lanes, compute)
+
+
+def _formula(fn: Function, a: Loaded, op: str, clamp: str) -> Callable[..., Value]:
+    """Rounding after rounding, as the operators are defined."""
+
+    def wide(first: Value, second: Value | None = None) -> Value:
+        t = real(a, "a", first)
+        if second is not None:
+            addend = real(a, "b", second)
+            if op == ADD_SCALED:
+                addend = a.f32("alpha").splat(first.type.lanes) * addend
+            t = t + addend
+        if op == BOUNDED:
+            least, most = (a.f32(name).splat(first.type.lanes) for name in ("least", "most"))
+            t = t.max(least).min(most)
+        return Requant(fn, a, first.type.lanes, clamp).wide(t)
+
+    return wide
+
+
+def _fused(fn: Function, a: Loaded) -> Callable[..., Value]:
+    """a_scale * a + (b_scale * b + alpha), each rounded once."""
+
+    def wide(first: Value, second: Value) -> Value:
+        lanes = first.type.lanes
+        x, y = (q.sext(I32).to_f32() for q in (first, second))
+        scale_a, scale_b, offset = (a.f32(name).splat(lanes) for name in ("a_scale", "b_scale", "alpha"))
+
+        def fma(q: Value, scale: Value, addend: Value) -> Value:
+            return fn.call(f"llvm.fma.v{lanes}f32", q.type, q, scale, addend)
+
+        return Requant(fn, a, lanes, RANGE).rounded(fma(x, scale_a, fma(y, scale_b, offset)))
+
+    return wide
+
+
+def _over(
+    fn: Function, done: Operation, inputs: list[Value], to: Value, first: Value | int, last: Value
+) -> None:
+    """Compute the words from first to last (excluded)."""
+
+    def move(i: Value, width: int) -> None:
+        at = i * 4
+
+        def read(k: int, count: int) -> list[Value]:
+            return [fn.load(source + at + k, vec(I8, count)) for source in inputs]
+
+        fn.store(done.compute(read, 4 * width), to + at)
+
+    for_words(fn, last, done.lanes // 4, move, start=first)
+
+
+def flat(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
+    """Write the kernel for equal layouts without padding."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _ = fn.params
+        a = FLAT.read(fn, block)
+        inputs = [a.pointer("a"), a.pointer("b")][: INPUTS[op]]
+        first = begin * a.words_per_task
+        last = (end * a.words_per_task).min(a.words)
+        if op == COPY:
+            at = first * 4
+            size = ((last - first) * 4).max(0)
+            fn.call(
+                "llvm.memcpy.p0.p0.i64", VOID, a.pointer("out") + at, inputs[0] + at, size, fn.const(0, I1)
+            )
+            return
+        done = operation(fn, a, op, lanes, clamp, packs)
+        _over(fn, done, inputs, a.pointer("out"), first, last)
+
+
+def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool, shuffle: bool) -> None:
+    """Write the kernel for any layouts; with `shuffle`, channels become 2x2 pixels at the end."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, scratch = fn.params
+        a = ROWS_OF.read(fn, block)
+        done = None if op == COPY else operation(fn, a, op, lanes, clamp, packs)
+        buffers = [scratch, scratch + a.at_b][: INPUTS[op]]
+
+        def task(t: Value) -> None:
+            image = t // a.row_blocks
+            row0 = t % a.row_blocks * a.rows_per_task
+            height = a.rows_per_task.min(a.height - row0)
+            pixels = height * a.width
+            zero = fn.i64(0)
+            for which, buffer in zip("ab", buffers, strict=False):
+                fn.call_pointer(
+                    a.pointer(f"pack_{which}"), a.pointer(f"pack_{which}_args"),
+                    image, row0, height, zero, a.width, zero, a.words, buffer, a.width * a.words * 4,
+                )  # fmt: skip
+            if done is not None:
+                _over(fn, done, buffers, scratch, 0, pixels * a.words)
+
+            def write(first: Value, count: Value, width: Value, source: Value) -> None:
+                _mask_last_word(fn, a, source, count * width)
+                fn.call_pointer(
+                    a.pointer("unpack"), a.pointer("unpack_args"),
+                    image, first, count, zero, width, zero, a.out_words, source, a.out_words * 4,
+                    width * a.out_words * 4,
+                )  # fmt: skip
+
+            if shuffle:
+                made = scratch + a.at_out
+                _shuffle_pixels(fn, a, scratch, made, height)
+                write(row0 * 2, height * 2, a.width * 2, made)
+            else:
+                write(row0, height, a.width, scratch)
+
+        fn.loop(end, task, start=begin)
+
+
+def _mask_last_word(fn: Function, a: Loaded, at: Value, pixels: Value) -> None:
+    """Clear the lanes beyond the channels."""
+
+    def pixel(p: Value) -> None:
+        word = at + (p * a.out_words + (a.out_words - 1)) * 4
+        fn.store(fn.load(word, I32) & a.i32("mask"), word)
+
+    fn.when(a.mask.eq(-1), lambda: None, lambda: fn.loop(pixels, pixel))
+
+
+def _shuffle_pixels(fn: Function, a: Loaded, source: Value, to: Value, height: Value) -> None:
+    """Pixel rows of 4C channels to twice as many rows and columns of C: lane (dy, dx) of word c is channel c.
+
+    Four input words become one output word in each of the four pixels; words beyond the last read what lies there.
+    """
+    out_row = a.width * 2 * a.out_words * 4
+
+    def pixel(r: Value, w: Value) -> None:
+        at = source + (r * a.width + w) * a.words * 4
+        corner = to + r * 2 * out_row + w * 2 * a.out_words * 4
+
+        def four(g: Value) -> None:
+            lanes = fn.load(at + g * 16, vec(I8, 16)).shuffle(TRANSPOSE4).bits(vec(I32, 4))
+            for k in range(4):
+                place = corner + (k // 2) * out_row + (k % 2) * a.out_words * 4 + g * 4
+                fn.store(lanes.shuffle([k]), place)
+
+        fn.loop(a.out_words, four)
+
+    fn.loop(height, lambda r: fn.loop(a.width, lambda w: pixel(r, w)))

@@ -1,0 +1,92 @@
+"""From 32-bit sums to int8, in vectors: the same roundings as `refsim.ops.base.epilogue`, one after the other.
+
+    t = (f32(sum) + zp_term) * scale + bias;  q = clamp(rne(t * inv), low, high) + zp
+
+The sums come in with what is linear in them already inside (the input's zero point, the offset of unsigned bytes).
+Where the zero point is taken out in binary32, `zp_term` is -f32(wsum) * f32(zp). Without a bias 0.0 is added: it only
+turns -0 into 0, which rounds to the same integer. A relu is `low` = 0, for inv > 0.
+
+Rounding adds 1.5 * 2**23, which leaves the integer in the low bits if it is below 2**22 in magnitude. Where prepack
+proves that it is, saturating to int8 is the only clamp (`RANGE`), but for a relu (`LOW`); else values are clamped
+before they are rounded (`FULL`), which gives the same: the bounds are integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refsim.exec.cpu.args import Loaded
+from refsim.exec.cpu.ir import F32, I8, I32, Function, Value, vec
+
+#: Rows of per-channel constants of a panel, each a word per channel: first sum, scale, bias, zp_term.
+CONST_ROWS = 4
+
+RANGE, LOW, FULL = "range", "low", "full"
+_MAGIC = 12582912.0
+_MAGIC_BITS = 0x4B400000
+_LIMIT = 2.0**22 - 256
+
+
+def clamp_for(bound: float, zp: int, relu: bool) -> str:
+    """The clamp that values need whose magnitude, in steps of the output, is at most `bound`."""
+    if not bound <= _LIMIT:
+        return FULL
+    return LOW if relu and zp > -128 else RANGE
+
+
+class Requant:
+    """The part that all channels share: fields inv, low, high, zp of a kernel's arguments."""
+
+    def __init__(self, fn: Function, a: Loaded, lanes: int, clamp: str, float_zp: bool = False) -> None:
+        self.fn, self.lanes, self.clamp, self.float_zp = fn, lanes, clamp, float_zp
+        self.inv, self.low, self.high = (a.f32(name).splat(lanes) for name in ("inv", "low", "high"))
+        self.zp = (a.i32("zp") - _MAGIC_BITS).splat(lanes)
+
+    def wide(self, t: Value) -> Value:
+        """Real values to 32-bit integers, of which saturation to int8 makes the result."""
+        y = t * self.inv
+        if self.clamp != RANGE:
+            y = y.max(self.low)
+        if self.clamp == FULL:
+            y = y.min(self.high)
+        return self.rounded(y)
+
+    def rounded(self, y: Value) -> Value:
+        """Numbers of steps to integers, the zero point added."""
+        return (y + _MAGIC).bits(vec(I32, self.lanes)) + self.zp
+
+    def integers(self, t: Value) -> Value:
+        """Real values to int8, one a lane of 32 bits."""
+        return self.wide(t).max(-128).min(127)
+
+    def bytes(self, t: Value) -> Value:
+        """Real values to bytes."""
+        return self.integers(t).trunc(I8)
+
+    def first(self, consts: Value, vector: int) -> Value:
+        """What the sums of one vector of channels begin with."""
+        return self.fn.load(consts + vector * self.lanes * 4, vec(I32, self.lanes))
+
+    def terms(self, consts: Value, row_bytes: Value | int, vector: int) -> tuple[Value, ...]:
+        """Scale, bias and zp_term of one vector of channels; the rows of constants are `row_bytes` apart."""
+        return tuple(
+            self.fn.load(consts + row_bytes * row + vector * self.lanes * 4, vec(F32, self.lanes))
+            for row in range(1, CONST_ROWS)
+        )
+
+    def real(self, total: Value, terms: tuple[Value, ...]) -> Value:
+        """Sums of one vector of channels as real values."""
+        scale, bias, zp_term = terms
+        t = total.to_f32()
+        if self.float_zp:
+            t = t + zp_term
+        return t * scale + bias
+
+    def apply(self, total: Value, terms: tuple[Value, ...]) -> Value:
+        """The bytes of one vector of channels."""
+        return self.bytes(self.real(total, terms))
+
+
+def shared_fields(inv: np.float32, zp: int, relu: bool) -> dict[str, float | np.floating | int]:
+    """Values of inv, low, high and zp."""
+    return {"inv": inv, "low": 0.0 if relu else -128.0 - zp, "high": 127.0 - zp, "zp": zp}

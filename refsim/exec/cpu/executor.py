@@ -1,0 +1,89 @@
+"""The fast executor: native kernels where a rule of routes.py applies, the model kernels elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import ParameterError
+from refsim.core.launch import Launch
+from refsim.exec.cpu.routes import Choice, choose
+from refsim.exec.cpu.thread_pool import Program
+from refsim.exec.emulated import ModelExecutor
+from refsim.exec.executor import Executor
+from refsim.ops.base.spec import Prepared
+
+if TYPE_CHECKING:
+    from refsim.exec.cpu.plan import Plan
+    from refsim.graph.graph import Graph
+
+
+class FastExecutor(Executor):
+    """Runs whole calls natively, prepacked at the first use; bytes equal to the model's, padding included.
+
+    ``threads`` may be any number from 1 and changes no byte; of a whole graph, short runs of steps take one. ``force``
+    names routes by operator, see `routes.choose`. ``own_layouts``: whole graphs may hold what nobody looks at in
+    layouts that suit the kernels.
+    ``memory_limit``: a whole graph holds at most so many times its weights and largest live set, if giving up routes
+    with larger constants can do that. Single launches go to the model kernel.
+    """
+
+    name = "cpu"
+
+    def __init__(
+        self,
+        threads: int = 1,
+        force: Mapping[str, str] | None = None,
+        own_layouts: bool = True,
+        memory_limit: float = 1.5,
+    ) -> None:
+        if not 1 <= threads <= 1024:
+            raise ParameterError("cpu executor", "threads is out of range", got=threads, need="1 to 1024")
+        self.threads = threads
+        self.force = dict(force or {})
+        self.own_layouts = own_layouts
+        self.memory_limit = memory_limit
+        self.model = ModelExecutor()
+        self._plans: dict[int, Plan] = {}
+        self._programs: WeakKeyDictionary[Prepared, Program | None] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def choose(self, prepared: Prepared) -> Choice:
+        """The route that a call takes here."""
+        return choose(prepared.call, self.threads, self.force)
+
+    def session(self, graph: Graph) -> Plan:
+        """The graph prepacked; the same one for the same graph."""
+        from refsim.exec.cpu.plan import Plan
+
+        with self._lock:
+            known = self._plans.get(id(graph))
+            if known is None or known.graph is not graph:
+                known = self._plans[id(graph)] = Plan(graph, self)
+            return known
+
+    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
+        return self.model.run(launch, inputs)
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        with self._lock:
+            if prepared not in self._programs:
+                jobs = self.choose(prepared).jobs()
+                self._programs[prepared] = Program(jobs, self.threads) if jobs else None
+            program = self._programs[prepared]
+            if program is None:
+                return self.model.run_prepared(prepared, inputs)
+            out = PackedBuffer(prepared.call.out)
+            buffers = {name: buffer.words for name, buffer in {**inputs, "out": out}.items()}
+            buffers |= {
+                n: np.empty(size // 4 + 16, np.int32) for job in program.jobs for n, size in job.temps
+            }
+            program.bind({name: words.ctypes.data for name, words in buffers.items()})
+            program.run()
+        out.check_guards(prepared.call.op.name)
+        return out

@@ -1,0 +1,94 @@
+"""Chains of a dequantize, float operators and a quantize that become one native step, without leaving the bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu.elementwise import lut
+from refsim.exec.cpu.elementwise import prepack as elementwise
+from refsim.exec.cpu.elementwise.prepack import UNBOUNDED
+from refsim.exec.cpu.isa import cpu
+from refsim.exec.cpu.job import Job
+from refsim.exec.cpu.pool import prepack as pool
+from refsim.exec.cpu.routes import MODEL
+from refsim.exec.cpu.step import Step, value_name
+from refsim.graph.graph import Graph, Node, Ref
+
+#: Float operators between a dequantize and a quantize that clamp, and the bounds that their arguments mean.
+CLAMPS: dict[str, Callable[[Sequence[Any]], tuple[float, float]]] = {
+    "aten.hardtanh.default": lambda args: (args[0] if args else -1.0, args[1] if len(args) > 1 else 1.0),
+    "aten.relu.default": lambda args: (0.0, float("inf")),
+}
+
+
+#: Poolings between a dequantize and a quantize: the jobs of all three, or why there are none.
+POOLS: dict[str, Callable[..., tuple[Job, ...] | str]] = {
+    "aten.max_pool2d_with_indices.default": pool.maxpool,
+    "aten.mean.dim": pool.mean,
+}
+#: Moves no byte if the sizes of what a pooling gives are all in one dim.
+VIEW = "aten.view_copy.default"
+
+
+def chain(
+    graph: Graph, node: Node, readers: Counter[int], reader_of: dict[int, Node]
+) -> tuple[Node, ...] | None:
+    """A dequantize, up to three float operators, and a quantize, if nothing else reads what is between them."""
+    if node.call is None or node.call.op.name != "q8ta_dequantize":
+        return None
+    members = [node]
+    while len(members) < 5:
+        value, *others = members[-1].outputs
+        if any(readers[other] for other in others):
+            return None
+        if readers[value] != 1 or value in graph.outputs or value not in reader_of:
+            return None
+        following = reader_of[value]
+        members.append(following)
+        if following.call is not None:
+            return tuple(members) if following.call.op.name == "q8ta_quantize" else None
+        if following.args[0] != Ref(value) or graph.tensors[following.outputs[0]].dtype != np.float32:
+            return None
+    return None
+
+
+def join(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
+    """A chain as one step, if there are kernels for it."""
+    first, *between, last = members
+    value, result = first.inputs["x"], last.outputs[0]
+    assert first.call is not None and last.call is not None
+    if first.call.target.profile.flags or len(descs[value].shape) > 4:
+        return None
+    x = replace(first.call, descs={"x": descs[value]})
+    out = replace(last.call, out=descs[result])
+    bounds = UNBOUNDED
+    if between and between[0].name in CLAMPS:
+        clamp, *between = between
+        bounds = CLAMPS[clamp.name](clamp.args[1:])
+    names = [node.name for node in between]
+    if names and names[0] in POOLS and names[1:] in ([], [VIEW]):
+        found = POOLS[names[0]](x, bounds, between[0].args[1:], out, cpu().isa)
+        route, jobs = "pool", () if isinstance(found, str) else found
+    elif not names:
+        route, jobs = _bounded(elementwise.bounded(x, bounds, out))
+    else:
+        return None
+    temps = {name: f"{first.number}.{name}" for job in jobs for name, _ in job.temps}
+    jobs = tuple(job.renamed(x=value_name(value), out=value_name(result), **temps) for job in jobs)
+    return Step(members, route, (value,), (result,), jobs) if jobs else None
+
+
+def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
+    """The route of an operation on elements, and its jobs; none if there is no kernel."""
+    if elementwise.refuses(e):
+        return MODEL, ()
+    found, isa = lut.find(e, cpu().isa), cpu().isa
+    if not isinstance(found, str):
+        return "tables", (elementwise.lower(found, isa),)
+    return "rows" if elementwise.flat_refuses(e) else "flat", (elementwise.lower(e, isa),)

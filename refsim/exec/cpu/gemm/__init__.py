@@ -1,0 +1,1 @@
+"""Matrix products: gathered windows, packed weights, a register tile of sums."""

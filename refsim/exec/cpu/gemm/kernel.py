@@ -1,0 +1,265 @@
+"""Convolutions and matrix products: a block of output pixels against panels of output channels.
+
+A task packs the input of a block of pixels once (pack.py), or each pixel's window where that saves products, then
+multiplies it by panels of weights, a register tile at a time, and requantizes the tile while it is in registers. Where
+an output's layout is not rows of words, or a panel is cut off by the last channel, the bytes go through scratch and
+`unpack`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
+from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
+from refsim.exec.cpu.ir import I1, I64, Function, Module, Value
+
+#: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
+#: `at_*` are places in scratch; `direct` tells that full panels go straight to `out` at `out_*` strides.
+#: `tap_*`: from the first tap of an output pixel to the next one's; with `gather` these are windows on their own.
+#: `again`: for every vector of channels, the first of the units that it multiplies again; where these lie; by what.
+GEMM = Fields(
+    "pack", "pack_args", "gather", "unpack", "unpack_args", "weight", "consts", "runs", "out",
+    "row_blocks", "column_blocks", "parts", "parts_per_group", "panels", "panel_bytes",
+    "out_h", "out_w", "block_h", "block_w",
+    "stride_h", "stride_w", "pad_h", "pad_w", "reach_h", "reach_w",
+    "in_words", "pixel_bytes", "pitch", "tap_row", "tap_pixel", "run_count", "run_units",
+    "again", "again_units", "again_weight",
+    "out_words", "direct", "out_image", "out_row", "out_pixel",
+    "at_outs", "at_spills", "at_bytes", "at_pixels", "at_taps",
+    "inv", "low", "high", "zp",
+)  # fmt: skip
+
+#: Bytes of a line of the caches.
+LINE = 64
+
+
+def gemm(
+    module: Module, name: str, *, dot: str, lanes: int, rows: int, vectors: int, clamp: str, float_zp: bool
+) -> None:
+    """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels."""
+    panel = lanes * vectors
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, scratch = fn.params
+        a = GEMM.read(fn, block)
+        requant = Requant(fn, a, lanes, clamp, float_zp)
+        pixels, taps, spilled = (scratch + at for at in (a.at_pixels, a.at_taps, a.at_bytes))
+
+        def task(t: Value) -> None:
+            part, rest = t % a.parts, t // a.parts
+            group, share = part // a.parts_per_group, part % a.parts_per_group
+            column_block, rest = rest % a.column_blocks, rest // a.column_blocks
+            row_block, image = rest % a.row_blocks, rest // a.row_blocks
+            row0, column0 = row_block * a.block_h, column_block * a.block_w
+            height, width = a.block_h.min(a.out_h - row0), a.block_w.min(a.out_w - column0)
+            fn.call_pointer(
+                a.pointer("pack"),
+                a.pointer("pack_args"),
+                image,
+                row0 * a.stride_h - a.pad_h,
+                (height - 1) * a.stride_h + a.reach_h,
+                column0 * a.stride_w - a.pad_w,
+                (width - 1) * a.stride_w + a.reach_w,
+                group * a.in_words,
+                a.in_words,
+                pixels,
+                a.pitch,
+            )
+
+            def gather() -> None:
+                fn.call_pointer(
+                    a.pointer("gather"),
+                    pixels,
+                    taps,
+                    height,
+                    width,
+                    a.stride_h * a.pitch,
+                    a.stride_w * a.pixel_bytes,
+                    a.pitch,
+                    a.tap_row,
+                    a.tap_pixel,
+                )
+
+            fn.when(a.gather.eq(0), lambda: None, gather)
+            count = height * width
+            _tables(fn, a, scratch, panel, rows, (image, row0, column0), height, width)
+            first = a.panels * share // a.parts_per_group
+            last = a.panels * (share + 1) // a.parts_per_group
+
+            def each_panel(j: Value) -> None:
+                word0 = j * (panel // 4)
+                full = word0 + panel // 4 <= a.out_words
+                direct = full.select(a.direct.eq(1), 0)
+                to = direct.select(a.pointer("out") + (group * a.out_words + word0) * 4, spilled)
+                places = scratch + direct.select(a.at_outs, a.at_spills)
+                number = group * a.panels + j
+                weight = a.pointer("weight") + number * a.panel_bytes
+                consts = a.pointer("consts") + number * (CONST_ROWS * 4 * panel)
+                terms = [requant.terms(consts, 4 * panel, v) for v in range(vectors)]
+                tiles = (count + (rows - 1)) // rows
+
+                def ahead(i: Value) -> Value:
+                    """Tiles take turns in asking for the next panel; too few for all lines would only slow down."""
+                    enough = (tiles >= vectors) if rows > 1 else fn.const(1, I1)
+                    return enough.select(a.panel_bytes + i % vectors * LINE, 0)
+
+                def tile(i: Value) -> None:
+                    p = (i * rows).min(count - rows).max(0)
+                    totals = _sums(
+                        fn,
+                        a,
+                        DOTS[dot],
+                        requant,
+                        vectors,
+                        rows,
+                        p,
+                        scratch,
+                        taps,
+                        weight,
+                        consts,
+                        number,
+                        ahead(i),
+                    )
+                    for m in range(rows):
+                        at = to + fn.load(places + (p + m) * 8, I64)
+                        for v, total in enumerate(totals[m]):
+                            fn.store(requant.apply(total, terms[v]), at + v * lanes)
+
+                fn.loop(tiles, tile)
+
+                def spill() -> None:
+                    fn.call_pointer(
+                        a.pointer("unpack"),
+                        a.pointer("unpack_args"),
+                        image,
+                        row0,
+                        height,
+                        column0,
+                        width,
+                        group * a.out_words + word0,
+                        (a.out_words - word0).min(panel // 4),
+                        spilled,
+                        fn.i64(panel),
+                        width * panel,
+                    )
+
+                fn.when(direct, lambda: None, spill)
+
+            fn.loop(last, each_panel, start=first)
+
+        fn.loop(end, task, start=begin)
+
+
+def _sums(
+    fn: Function,
+    a: Loaded,
+    dot: Dot,
+    requant: Requant,
+    vectors: int,
+    rows: int,
+    p: Value,
+    scratch: Value,
+    taps: Value,
+    weight: Value,
+    consts: Value,
+    number: Value,
+    ahead: Value,
+) -> list[list[Value]]:
+    """The sums of a register tile: per pixel, per vector of channels of a panel."""
+    base = [taps + fn.load(scratch + (p + m) * 8, I64) for m in range(rows)]
+    start = [requant.first(consts, v) for v in range(vectors)]
+
+    def run(r: Value, w: Value, *totals: Value) -> list[Value]:
+        offset = fn.load(a.pointer("runs") + r * 8, I64)
+        before = [list(totals[m * vectors : (m + 1) * vectors]) for m in range(rows)]
+        sums, w = product(fn, dot, base, w, offset, a.run_units, before, ahead)
+        return [w, *(total for row in sums for total in row)]
+
+    _, *totals = fn.loop(a.run_count, run, [weight, *(start * rows)])
+    sums = [list(totals[m * vectors : (m + 1) * vectors]) for m in range(rows)]
+    if dot is MADDUBS:
+        _again(fn, a, dot, base, number * vectors, sums)
+    return sums
+
+
+def _again(
+    fn: Function, a: Loaded, dot: Dot, base: Sequence[Value], column: Value, sums: list[list[Value]]
+) -> None:
+    """Add the second parts of weights to the sums of a panel, whose first vector of channels has that number."""
+    for v in range(len(sums[0])):
+        place = a.pointer("again") + (column + v) * 8
+
+        def step(i: Value, *totals: Value) -> list[Value]:
+            offset = fn.load(a.pointer("again_units") + i * 8, I64)
+            at = a.pointer("again_weight") + i * (dot.weight_bytes * totals[0].type.lanes)
+            made, _ = product(fn, dot, base, at, offset, fn.i64(1), [[total] for total in totals])
+            return [total for row in made for total in row]
+
+        done = fn.loop(fn.load(place + 8, I64), step, [row[v] for row in sums], start=fn.load(place, I64))
+        for row, total in zip(sums, done, strict=True):
+            row[v] = total
+
+
+def product(
+    fn: Function,
+    dot: Dot,
+    pixels: Sequence[Value],
+    weight: Value,
+    offset: Value,
+    units: Value,
+    start: Sequence[Sequence[Value]],
+    ahead: Value | None = None,
+) -> tuple[list[list[Value]], Value]:
+    """Add to the sums of some pixels (rows of vectors) the products of neighbouring units.
+
+    The units of every pixel begin `offset` bytes behind its pointer, the weights at `weight`, which is returned too,
+    moved on. A line that lies `ahead` of each step's is asked for, for later.
+    """
+    vectors, lanes = len(start[0]), start[0][0].type.lanes
+    step_bytes = dot.weight_bytes // dot.steps * lanes * vectors
+
+    # one step of a unit at a time: two would need more registers than there are
+    def step(k: Value, w: Value, *totals: Value) -> list[Value]:
+        if ahead is not None:
+            fn.prefetch(w + ahead, level=2)
+        weights = weights_at(fn, dot, w, lanes, vectors)
+        sums: list[Value] = []
+        for m, pixel in enumerate(pixels):
+            sums += accumulate(fn, dot, totals[m * vectors : (m + 1) * vectors], pixel + k, weights)
+        return [w + step_bytes, *sums]
+
+    flat = [total for row in start for total in row]
+    end = offset + units * dot.pixel_bytes
+    weight, *totals = fn.loop(end, step, [weight, *flat], start=offset, step=STEP_BYTES)
+    return [totals[m * vectors : (m + 1) * vectors] for m in range(len(start))], weight
+
+
+def _tables(
+    fn: Function,
+    a: Loaded,
+    scratch: Value,
+    panel: int,
+    rows: int,
+    origin: tuple[Value, Value, Value],
+    height: Value,
+    width: Value,
+) -> None:
+    """Per pixel of the block: where its first tap lies, and where its bytes go, directly and through scratch.
+
+    Fewer pixels than a tile has are filled up with the last one.
+    """
+    image, row0, column0 = origin
+    corner = image * a.out_image + row0 * a.out_row + column0 * a.out_pixel
+
+    def pixel(p: Value, r: Value, c: Value, n: Value) -> None:
+        fn.store(r * a.tap_row + c * a.tap_pixel, scratch + p * 8)
+        fn.store(corner + r * a.out_row + c * a.out_pixel, scratch + a.at_outs + p * 8)
+        fn.store(n * panel, scratch + a.at_spills + p * 8)
+
+    def row(r: Value) -> None:
+        fn.loop(width, lambda c: pixel(r * width + c, r, c, r * width + c))
+
+    fn.loop(height, row)
+    count = height * width
+    fn.loop(fn.i64(rows), lambda p: pixel(p, height - 1, width - 1, count - 1), start=count)

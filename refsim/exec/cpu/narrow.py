@@ -1,0 +1,57 @@
+"""Vectors made narrower inside their 128-bit pieces, as processors do it fastest, and the order that this gives.
+
+Four vectors of 32-bit lanes become one of bytes. Of its piece n, bytes 4v to 4v + 3 come from piece n of vector v. So a
+kernel whose channels shall come out in order keeps channel 16n + 4v + j in lane 4n + j of vector v: `order`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refsim.exec.cpu.ir import I8, I16, I32, Function, Type, Value, vec
+
+#: Vectors that become one vector of bytes.
+VECTORS = 4
+
+_PACKS = {
+    ("packssdw", 128): "llvm.x86.sse2.packssdw.128",
+    ("packssdw", 256): "llvm.x86.avx2.packssdw",
+    ("packssdw", 512): "llvm.x86.avx512.packssdw.512",
+    ("packsswb", 128): "llvm.x86.sse2.packsswb.128",
+    ("packsswb", 256): "llvm.x86.avx2.packsswb",
+    ("packsswb", 512): "llvm.x86.avx512.packsswb.512",
+}
+
+
+def order(lanes: int) -> np.ndarray:
+    """Of each lane of `VECTORS` vectors, the place of its byte in the result: int64 (vectors, lanes)."""
+    vector, lane = np.indices((VECTORS, lanes))
+    return 16 * (lane // 4) + 4 * vector + lane % 4
+
+
+def squeeze(fn: Function, vectors: list[Value], packs: bool) -> Value:
+    """Four vectors of 32-bit integers as one of bytes, saturated; ``packs``: by instructions of x86."""
+    low, high = (_halved(fn, "packssdw", I16, pair, packs) for pair in (vectors[:2], vectors[2:]))
+    return _halved(fn, "packsswb", I8, [low, high], packs)
+
+
+def in_line(fn: Function, vectors: list[Value]) -> Value:
+    """Four vectors whose lanes follow each other as one of bytes, saturated, by instructions of x86."""
+    pieces = vectors[0].type.lanes // 4
+    done = squeeze(fn, vectors, packs=True)
+    words = done.bits(vec(I32, 4 * pieces)).shuffle(
+        [4 * n + v for v in range(VECTORS) for n in range(pieces)]
+    )
+    return words.bits(done.type)
+
+
+def _halved(fn: Function, name: str, element: Type, pair: list[Value], packs: bool) -> Value:
+    """Two vectors as one of elements half as wide: piece n holds that of the first, then that of the second."""
+    wide = pair[0].type
+    if packs:
+        return fn.call(_PACKS[name, wide.bits * wide.lanes], vec(element, 2 * wide.lanes), *pair)
+    most = (1 << (element.bits - 1)) - 1
+    low, high = (v.max(-most - 1).min(most).trunc(element) for v in pair)
+    piece = 128 // wide.bits
+    starts = [start + which for start in range(0, wide.lanes, piece) for which in (0, wide.lanes)]
+    return low.shuffle([start + k for start in starts for k in range(piece)], high)

@@ -1,0 +1,1 @@
+"""Max pooling and means over images."""

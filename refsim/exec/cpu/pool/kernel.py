@@ -1,0 +1,106 @@
+"""Pooling between a dequantize and a quantize, in layouts whose channel words are neighbours.
+
+`maxpool` takes the largest byte of a window: dequantizing keeps the order, so it is the largest real value too.
+`mean` adds real values one after another in the order of memory, a channel a lane, divides and quantizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from refsim.exec.cpu.args import KERNEL_PARAMS, Fields
+from refsim.exec.cpu.elementwise.kernel import real
+from refsim.exec.cpu.epilogue import Requant
+from refsim.exec.cpu.ir import F32, I8, Function, Module, Value, vec
+
+#: Tasks: images x output rows. `bytes` of a pixel; strides in bytes.
+MAXPOOL = Fields(
+    "x", "out", "bytes", "height", "width", "out_h", "out_w",
+    "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w",
+    "x_image", "x_row", "x_pixel", "out_image", "out_row", "out_pixel",
+)  # fmt: skip
+#: Tasks: images. `count` of pixels, as binary32.
+MEAN = Fields(
+    "x", "out", "bytes", "height", "width", "x_image", "x_row", "x_pixel", "out_image",
+    "count", "a_scale", "a_zp", "least", "most", "inv", "low", "high", "zp",
+)  # fmt: skip
+
+
+def _chunks(fn: Function, nbytes: Value, size: int, each: Callable[[Value], None]) -> None:
+    """Call ``each`` with places that cover `nbytes` bytes by `size` at once; the last may overlap the one before."""
+    fn.loop(nbytes, lambda k: each(k.min(nbytes - size)), step=size)
+
+
+def _taps(begin: Value, size: Value, taps: Value, dilation: Value) -> tuple[Value, Value]:
+    """The first tap of a window inside the image, and the one after the last."""
+    before = (begin * -1).max(0)
+    first = (before + (dilation - 1)) // dilation
+    return first, taps.min((size - begin + (dilation - 1)).max(0) // dilation)
+
+
+def maxpool(module: Module, name: str, *, size: int) -> None:
+    """Write the kernel for `size` channels at once."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _ = fn.params
+        a = MAXPOOL.read(fn, block)
+        least = fn.const(-128, vec(I8, size))
+
+        def task(t: Value) -> None:
+            image, row = t // a.out_h, t % a.out_h
+            y = row * a.stride_h - a.pad_h
+            source = a.pointer("x") + (image * a.x_image + y * a.x_row)
+            to = a.pointer("out") + (image * a.out_image + row * a.out_row)
+            rows = _taps(y, a.height, a.kernel_h, a.dilation_h)
+
+            def pixel(column: Value) -> None:
+                x = column * a.stride_w - a.pad_w
+                corner = source + x * a.x_pixel
+                columns = _taps(x, a.width, a.kernel_w, a.dilation_w)
+
+                def chunk(k: Value) -> None:
+                    def tap_row(i: Value, best: Value) -> tuple[Value, ...]:
+                        line = corner + (i * a.dilation_h * a.x_row + k)
+
+                        def tap(j: Value, best: Value) -> Value:
+                            return best.max(fn.load(line + j * a.dilation_w * a.x_pixel, vec(I8, size)))
+
+                        return fn.loop(columns[1], tap, [best], start=columns[0])
+
+                    (best,) = fn.loop(rows[1], tap_row, [least], start=rows[0])
+                    fn.store(best, to + (column * a.out_pixel + k))
+
+                _chunks(fn, a.bytes, size, chunk)
+
+            fn.loop(a.out_w, pixel)
+
+        fn.loop(end, task, start=begin)
+
+
+def mean(module: Module, name: str, *, lanes: int, bounded: bool, clamp: str) -> None:
+    """Write the kernel for `lanes` channels at once; ``bounded``: real values are clamped to [least, most] first."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _ = fn.params
+        a = MEAN.read(fn, block)
+        requant = Requant(fn, a, lanes, clamp)
+        count, least, most = (a.f32(name).splat(lanes) for name in ("count", "least", "most"))
+
+        def task(image: Value) -> None:
+            source = a.pointer("x") + image * a.x_image
+            to = a.pointer("out") + image * a.out_image
+
+            def chunk(k: Value) -> None:
+                def row(r: Value, total: Value) -> tuple[Value, ...]:
+                    line = source + (r * a.x_row + k)
+
+                    def pixel(c: Value, total: Value) -> Value:
+                        value = real(a, "a", fn.load(line + c * a.x_pixel, vec(I8, lanes)))
+                        return total + (value.max(least).min(most) if bounded else value)
+
+                    return fn.loop(a.width, pixel, [total])
+
+                (total,) = fn.loop(a.height, row, [fn.const(0, vec(F32, lanes))])
+                fn.store(requant.bytes(total / count), to + k)
+
+            _chunks(fn, a.bytes, lanes, chunk)
+
+        fn.loop(end, task, start=begin)

@@ -1,0 +1,156 @@
+"""Jobs for pooling between a dequantize and a quantize, without leaving the bytes; exact where `refuses` is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from refsim.aten.table import Window, pair
+from refsim.core.qmath import inv_scale
+from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.elementwise import prepack as elementwise
+from refsim.exec.cpu.elementwise.prepack import UNBOUNDED, largest
+from refsim.exec.cpu.epilogue import clamp_for, shared_fields
+from refsim.exec.cpu.isa import Isa
+from refsim.exec.cpu.job import Arguments, Job
+from refsim.exec.cpu.pool import kernel
+from refsim.exec.cpu.strides import ROWS, view
+from refsim.ops.base.spec import Call
+
+
+def _refuses(x: TensorDesc, out: TensorDesc) -> str | None:
+    if view(x).kind != ROWS or view(out).kind != ROWS:
+        return "channel words of a pixel are not neighbours"
+    return None if len(x.shape) == 4 else f"{len(x.shape)} dims"
+
+
+def _pixel_bytes(x: TensorDesc) -> int:
+    return view(x).words * 4
+
+
+def _at_once(nbytes: int, most: int) -> int:
+    """A power of two, at most all bytes of a pixel."""
+    return min(most, 1 << (nbytes.bit_length() - 1))
+
+
+Bounds = tuple[float, float]
+
+
+def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
+    """The jobs of dequantize, clamp, max_pool2d and quantize, or why there are none; clamping keeps the order too."""
+    source, target = x.descs["x"], out.out
+    if (reason := _refuses(source, target)) is not None:
+        return reason
+    given = dict(zip(("kernel", "stride", "padding", "dilation", "ceil_mode"), args, strict=False))
+    taps = pair(given["kernel"], 1)
+    window = Window(
+        source.shape[-2:],  # type: ignore[arg-type]
+        taps,
+        pair(given.get("stride"), taps),
+        pair(given.get("padding", 0), 0),
+        pair(given.get("dilation", 1), 1),
+        bool(given.get("ceil_mode", False)),
+    )
+    side, made = view(source), view(target)
+    nbytes = _pixel_bytes(source)
+    same = bounds == UNBOUNDED and _map_is_identity(x, out)
+    arguments = Arguments()
+    block = arguments.block(
+        kernel.MAXPOOL,
+        {"x": "x", "out": "out" if same else "pooled"},
+        bytes=nbytes,
+        height=side.rows,
+        width=side.pixels,
+        out_h=made.rows,
+        out_w=made.pixels,
+        **_pairs(kernel=window.kernel, stride=window.stride, pad=window.padding, dilation=window.dilation),
+        x_image=side.image_stride,
+        x_row=side.row_stride,
+        x_pixel=side.pixel_stride,
+        out_image=made.image_stride,
+        out_row=made.row_stride,
+        out_pixel=made.pixel_stride,
+    )
+    job = Job(
+        name="dequantize, max_pool2d, quantize",
+        kernel=compiled.address(kernel.maxpool, size=_at_once(nbytes, 4 * isa.lanes)),
+        block=block,
+        tasks=made.images * made.rows,
+        scratch=0,
+        slots=tuple(arguments.slots),
+        keep=tuple(arguments.keep),
+        temps=() if same else (("pooled", target.nbytes),),
+    )
+    if same:
+        return (job,)
+    after = elementwise.bounded(replace(x, descs={"x": target}), bounds, out)
+    return job, elementwise.flat(replace(after, copied=True), isa).renamed(x="pooled")
+
+
+def _pairs(**values: tuple[int, int]) -> dict[str, int]:
+    return {
+        f"{name}_{axis}": size
+        for name, sizes in values.items()
+        for axis, size in zip("hw", sizes, strict=True)
+    }
+
+
+def _map_is_identity(x: Call, out: Call) -> bool:
+    """Whether a dequantize and a quantize give back every byte."""
+    every = np.arange(-128, 128, dtype=np.int8)
+    real = x.op.define(x.params, x.target, every)
+    return bool(np.array_equal(out.op.define(out.params, out.target, real), every))
+
+
+def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
+    """The job of dequantize, clamp, mean over all pixels and quantize, or why there is none."""
+    source, target = x.descs["x"], out.out
+    if (reason := _refuses(source, target)) is not None:
+        return reason
+    if sorted(d % 4 for d in args[0] or ()) != [2, 3] or (len(args) > 2 and args[2] is not None):
+        return "not over height and width"
+    side = view(source)
+    nbytes = _pixel_bytes(source)
+    if target.nbytes != nbytes * side.images:
+        return "the output has padding"
+    p, q = x.params, out.params
+    inv = inv_scale(q.scale)
+    arguments = Arguments()
+    block = arguments.block(
+        kernel.MEAN,
+        {"x": "x", "out": "out"},
+        bytes=nbytes,
+        height=side.rows,
+        width=side.pixels,
+        x_image=side.image_stride,
+        x_row=side.row_stride,
+        x_pixel=side.pixel_stride,
+        out_image=nbytes,
+        count=np.float32(side.rows * side.pixels),
+        a_scale=np.float32(p.scale),
+        a_zp=p.zp,
+        least=np.float32(bounds[0]),
+        most=np.float32(bounds[1]),
+        **shared_fields(inv, q.zp, relu=False),
+    )
+    clamp = clamp_for(largest(256.0, p.scale, bounds) * float(inv), q.zp, relu=False)
+    return (
+        Job(
+            name="dequantize, mean, quantize",
+            kernel=compiled.address(
+                kernel.mean,
+                lanes=_at_once(nbytes, isa.lanes),
+                bounded=bounds != UNBOUNDED,
+                clamp=clamp,
+            ),
+            block=block,
+            tasks=side.images,
+            scratch=0,
+            slots=tuple(arguments.slots),
+            keep=tuple(arguments.keep),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Float to int8 and back."""

@@ -1,0 +1,157 @@
+"""Jobs for quantize and dequantize."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from refsim.core.layout import PACKED_4C, C, H, N, W
+from refsim.core.qmath import inv_scale
+from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.epilogue import shared_fields
+from refsim.exec.cpu.gemm.gather import S8, pack, unpack
+from refsim.exec.cpu.gemm.prepack import pack_block, unpack_block
+from refsim.exec.cpu.isa import Isa
+from refsim.exec.cpu.job import Arguments, Job
+from refsim.exec.cpu.quantize import kernel
+from refsim.exec.cpu.relayout.prepack import columns, cross
+from refsim.exec.cpu.strides import BLOCKS, view
+from refsim.ops.base.spec import Call
+
+ROW_BYTES = 16 * 1024
+
+
+def _sides(call: Call) -> tuple[TensorDesc, TensorDesc]:
+    """The float side and the int8 side."""
+    x, out = call.descs["x"], call.out
+    return (x, out) if out.is_int8 else (out, x)
+
+
+def _contiguous_dim(real: TensorDesc) -> int:
+    return real.layout.dim_order[-1]
+
+
+def along_refuses(call: Call) -> str | None:
+    real, packed = _sides(call)
+    same = _contiguous_dim(real) == packed.layout.inner
+    return None if same else "the float side is contiguous in another dim"
+
+
+def across_refuses(call: Call) -> str | None:
+    real, packed = _sides(call)
+    fits = _contiguous_dim(real) == W and packed.layout.inner == C
+    return None if fits else "not columns of floats to words of channels"
+
+
+def _values(call: Call) -> dict[str, float | np.floating | int]:
+    p = call.params
+    return {
+        "a_scale": np.float32(p.scale),
+        "a_zp": p.zp,
+        **shared_fields(inv_scale(p.scale), p.zp, relu=False),
+    }
+
+
+def along(call: Call, isa: Isa) -> Job:
+    """The job for a float side that is contiguous in the packed dim."""
+    real, packed = _sides(call)
+    side = view(packed)
+    layout, strides = packed.layout, [4 * s for s in real.strides_whcn]
+    row_dim = ({W, H, C} - {layout.inner, layout.outer}).pop()
+    quantizes = call.out.is_int8
+    columns = -(-side.pixels // 4) * 4 if side.kind == BLOCKS and quantizes else side.pixels
+    row_bytes = columns * side.words * 4
+    per_task = max(1, min(side.rows, ROW_BYTES // row_bytes))
+    args = Arguments()
+    if quantizes:
+        move, move_args = compiled.address(unpack, kind=side.kind, fixed=0), unpack_block(args, side)
+    else:
+        move = compiled.address(pack, kind=side.kind, element=S8, lanes=isa.lanes, fixed=0)
+        move_args = pack_block(args, side, 0, (1, 1))
+    block = args.block(
+        kernel.ALONG,
+        {"real": "x" if quantizes else "out"},
+        real_image=strides[N],
+        real_row=strides[row_dim],
+        real_pixel=strides[layout.outer],
+        move=move,
+        move_args=args.address(move_args),
+        height=side.rows,
+        width=side.pixels,
+        columns=columns,
+        channels=side.channels,
+        words=side.words,
+        row_blocks=-(-side.rows // per_task),
+        rows_per_task=per_task,
+        **_values(call),
+    )
+    build = kernel.quantize_along if quantizes else kernel.dequantize_along
+    return Job(
+        name=call.op.name,
+        kernel=compiled.address(build, lanes=isa.lanes),
+        block=block,
+        tasks=side.images * -(-side.rows // per_task),
+        scratch=per_task * row_bytes + 64,
+        slots=tuple(args.slots),
+        keep=tuple(args.keep),
+    )
+
+
+def across(call: Call, isa: Isa) -> Job:
+    """The job between columns of floats and words of channels."""
+    real, packed = _sides(call)
+    side = view(packed)
+    strides = [4 * s for s in real.strides_whcn]
+    quantizes = call.out.is_int8
+    args = Arguments()
+    block = args.block(
+        kernel.ACROSS,
+        {"real": "x", "int8": "out"} if quantizes else {"real": "out", "int8": "x"},
+        real_image=strides[N],
+        real_row=strides[H],
+        real_channel=strides[C],
+        zeros=args.address(np.zeros(64, np.float32)),
+        image_stride=side.image_stride,
+        row_stride=side.row_stride,
+        quad_stride=side.quad_stride,
+        pixel_stride=side.pixel_stride,
+        word_stride=side.word_stride,
+        height=side.rows,
+        width=side.pixels,
+        columns=-(-side.pixels // 4) * 4 if side.kind == BLOCKS else side.pixels,
+        channels=side.channels,
+        words=side.words,
+        **_values(call),
+    )
+    build = kernel.quantize_across if quantizes else kernel.dequantize_across
+    return Job(
+        name=call.op.name,
+        kernel=compiled.address(build, lanes=isa.lanes, kind=side.kind),
+        block=block,
+        tasks=side.images * side.rows,
+        scratch=4 * isa.lanes,
+        slots=tuple(args.slots),
+        keep=tuple(args.keep),
+    )
+
+
+def chained_refuses(call: Call) -> str | None:
+    real, packed = _sides(call)
+    fits = _contiguous_dim(real) == C and packed.layout.inner == W
+    return None if fits else "not channels of floats to words of columns"
+
+
+def chained(call: Call, isa: Isa) -> tuple[Job, Job]:
+    """Two jobs between channels of floats and words of columns: by way of 4C."""
+    _, packed = _sides(call)
+    middle = TensorDesc(packed.shape, PACKED_4C)
+    side = columns(packed)
+    if call.out.is_int8:
+        first = along(replace(call, out=middle), isa).renamed(out="middle")
+        second = cross(call.op.name, middle, side, "middle", to_columns=True, fill=call.params.zp)
+    else:
+        first = cross(call.op.name, middle, side, "x", to_columns=False).renamed(out="middle")
+        second = along(replace(call, descs={"x": middle}), isa).renamed(x="middle")
+    return replace(first, temps=(("middle", middle.nbytes),)), second

@@ -1,0 +1,1 @@
+"""From one layout to another: words, tiles and planes moved."""

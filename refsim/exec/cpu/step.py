@@ -1,0 +1,29 @@
+"""Step: what a plan executes at a time, one operator or several joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refsim.exec.cpu.job import Job
+from refsim.exec.cpu.routes import Choice
+from refsim.graph.graph import Node
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator, or several joined: how it is computed, what it reads and writes (value ids)."""
+
+    nodes: tuple[Node, ...]
+    route: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    jobs: tuple[Job, ...] = ()
+    choice: Choice | None = None
+
+    @property
+    def is_native(self) -> bool:
+        return bool(self.jobs)
+
+
+def value_name(value: int) -> str:
+    return f"value {value}"

@@ -1,0 +1,125 @@
+"""Cells: four pixels by four channel words, one vector of sixteen words, read from and written to any layout.
+
+Lane group c (of four words) is channel word c of the four pixels: the order in which blocks lie in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from refsim.exec.cpu.ir import I32, Function, Value, vec
+from refsim.exec.cpu.strides import BLOCKS, ROWS
+
+#: 4x4 words transposed: an involution.
+TRANSPOSE4 = tuple(4 * (k % 4) + k // 4 for k in range(16))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One tensor inside a kernel: the kind of its layout, its strides and sizes; ``row`` points at a row."""
+
+    kind: str
+    quad_stride: Value
+    pixel_stride: Value
+    word_stride: Value
+    width: Value
+    words: Value
+
+
+def join(parts: list[Value]) -> Value:
+    """Vectors behind each other, two to the power of something."""
+    while len(parts) > 1:
+        parts = [a.concat(b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def quarters(vector: Value) -> list[Value]:
+    """The four quarters of a vector."""
+    size = vector.type.lanes // 4
+    return [vector.shuffle(range(size * k, size * k + size)) for k in range(4)]
+
+
+def zipped(vectors: list[Value], stages: int, size: int) -> list[Value]:
+    """In each stage vectors k and n/2 + k are interleaved within their 16 bytes, which gives vectors 2k and 2k + 1.
+
+    Elements have ``size`` bytes; vectors are of bytes. As many stages as transpose a square of elements do that.
+    """
+    n = len(vectors) // 2
+    for _ in range(stages):
+        pairs = zip(vectors[:n], vectors[n:], strict=True)
+        vectors = [_interleaved(a, b, size, half) for a, b in pairs for half in (0, 8)]
+    return vectors
+
+
+def _interleaved(a: Value, b: Value, size: int, half: int) -> Value:
+    starts = [first + half + k for first in range(0, a.type.lanes, 16) for k in range(0, 8, size)]
+    order = [at + k for start in starts for at in (start, start + a.type.lanes) for k in range(size)]
+    return a.shuffle(order, b)
+
+
+def pieces(side: Side, row: Value, quad: Value, word: Value, *, alone: bool = False) -> list[Value]:
+    """Where the four pieces of 16 bytes lie: pixels of a layout of rows, else channel words.
+
+    ``alone``: a loop over words has no other rows, so that the registers hold where its four pixels begin.
+    """
+    step = side.pixel_stride if side.kind == ROWS else side.word_stride
+    apart = alone and side.kind == ROWS
+    at = [row + (quad * side.quad_stride if apart else quad * side.quad_stride + word * side.word_stride)]
+    for _ in range(3):
+        at.append(at[-1] + step)
+    return [place + word * 4 for place in at] if apart else at
+
+
+def load(fn: Function, side: Side, row: Value, quad: Value, word: Value) -> Value:
+    """Cells that lie wholly inside the tensor."""
+    at = pieces(side, row, quad, word, alone=True)
+    if side.kind == BLOCKS:
+        return fn.load(at[0], vec(I32, 16))
+    found = join([fn.load(a, vec(I32, 4)) for a in at])
+    return found.shuffle(TRANSPOSE4) if side.kind == ROWS else found
+
+
+def load_clamped(fn: Function, side: Side, row: Value, quad: Value, word: Value) -> Value:
+    """Cells of which some pixels or words may lie outside: what is read for those is any word of the buffer.
+
+    May read up to 60 bytes behind the row's last byte, which guard words allow.
+    """
+    if side.kind == BLOCKS:
+        return load(fn, side, row, quad, word)
+    if side.kind == ROWS:
+        pixels = [(quad * 4 + j).min(side.width - 1) for j in range(4)]
+        return join([fn.load(row + (p * side.pixel_stride + word * 4), vec(I32, 4)) for p in pixels]).shuffle(
+            TRANSPOSE4
+        )
+    words = [(word + j).min(side.words - 1) for j in range(4)]
+    return join([fn.load(row + (quad * 16 + w * side.word_stride), vec(I32, 4)) for w in words])
+
+
+def store(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word: Value) -> None:
+    """Cells that lie wholly inside the tensor."""
+    at = pieces(side, row, quad, word, alone=True)
+    if side.kind == BLOCKS:
+        fn.store(cells, at[0])
+        return
+    ordered = cells.shuffle(TRANSPOSE4) if side.kind == ROWS else cells
+    for piece, a in zip(quarters(ordered), at, strict=True):
+        fn.store(piece, a)
+
+
+def store_inside(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word: Value) -> None:
+    """Only the words inside the tensor."""
+    at = pieces(side, row, quad, word, alone=True)
+    pixels, words = side.width - quad * 4, side.words - word
+    ordered = cells.shuffle(TRANSPOSE4) if side.kind == ROWS else cells
+    across, along = (pixels, words) if side.kind == ROWS else (words, pixels)
+    for j, piece in enumerate(quarters(ordered)):
+
+        def line(piece: Value = piece, to: Value = at[j]) -> None:
+            def singly() -> None:
+                for k in range(4):
+                    fn.when(along > k, partial(fn.store, piece.shuffle([k]), to + 4 * k))
+
+            fn.when(along >= 4, lambda: fn.store(piece, to), singly)
+
+        fn.when(across > j, line)

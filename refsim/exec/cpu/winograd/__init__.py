@@ -1,0 +1,1 @@
+"""3x3 convolutions in Winograd's form, in exact integers."""

@@ -1,0 +1,73 @@
+"""The interface of an executor, and how any of them runs a call or a list of steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.launch import Launch
+from refsim.graph.graph import Graph
+from refsim.graph.interpreter import Observer, run_nodes
+from refsim.ops.base.spec import Call, Prepared
+
+
+class Session(Protocol):
+    """A graph made ready on an executor: what a run needs is computed, uploaded and recorded once."""
+
+    def run(
+        self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
+    ) -> list[np.ndarray]:
+        """The graph's outputs as logical arrays; `observe` gets an `Event` of delegate `number`."""
+        ...
+
+
+class Executor(ABC):
+    """Runs launches. Two executors given the same launch and the same input words write the same words."""
+
+    name: str
+
+    def supports(self, launch: Launch) -> str | None:
+        """None, or why this executor refuses the launch."""
+        return None
+
+    def session(self, graph: Graph) -> Session | None:
+        """The graph made ready, or None: then its nodes are run one by one."""
+        return None
+
+    @abstractmethod
+    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
+        """Dispatch once. ``inputs`` are the words (int32) of each buffer that the kernel reads, in order.
+
+        Returns a fresh buffer, zeroed before the dispatch; raises RawBufferError if a guard word around it
+        was overwritten.
+        """
+
+    def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        """All dispatches of one operator call; each sees what those before it wrote."""
+        return self.run_prepared(Prepared(call), inputs)
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        """The same, for a call whose steps and constants were made before."""
+        buffers = {name: buffer.words for name, buffer in inputs.items()} | prepared.consts
+        for step in prepared.steps:
+            result = self.run(step.launch, [buffers[name] for name in step.inputs])
+            buffers[step.output] = result.words
+        return result
+
+
+def run_graph(
+    graph: Graph,
+    inputs: Sequence[np.ndarray],
+    executor: Executor,
+    number: int = 0,
+    observe: Observer | None = None,
+) -> list[np.ndarray]:
+    """Outputs of one delegate, as logical arrays."""
+    session = executor.session(graph)
+    if session is not None:
+        return session.run(inputs, number, observe)
+    return run_nodes(graph, inputs, executor, number, observe)

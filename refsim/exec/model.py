@@ -1,0 +1,224 @@
+"""Model: a file that can be run. A .pte with its delegates and the plain kernels between them, or one delegate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from refsim import aten
+from refsim.core.errors import FormatError, GraphError, ShapeError
+from refsim.exec.executor import Executor, run_graph
+from refsim.exec.factory import executor_named
+from refsim.formats.pte import program, pte
+from refsim.formats.vkgraph.read import read_blob
+from refsim.graph.graph import Graph, Node, build
+from refsim.graph.interpreter import Observer
+from refsim.ops.base.spec import Target
+
+#: The program in a folder that `refsim lower` wrote.
+LOWERED = "model.pte"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A loaded file: its delegates' graphs by number, and the plan that calls them (None for a bare delegate)."""
+
+    path: str
+    graphs: Mapping[int, Graph]
+    plan: program.Plan | None = None
+    container: pte.Pte | None = field(default=None, compare=False)
+    _runners: dict[str, Executor] = field(default_factory=dict, compare=False, repr=False)
+
+    def nodes(self) -> Iterator[tuple[int, Node]]:
+        """(delegate number, node) in execution order."""
+        for number, graph in self.graphs.items():
+            for node in graph.nodes:
+                yield number, node
+
+    def input_shapes(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of every input."""
+        if self.plan is None:
+            (graph,) = self.graphs.values()
+            return [(graph.tensors[i].shape, graph.tensors[i].dtype) for i in graph.inputs]
+        shapes = []
+        for number, value in enumerate(self.plan.values[i] for i in self.plan.inputs):
+            if not isinstance(value, program.Tensor):
+                raise GraphError(
+                    f"{self.path}: input {number}", "not a tensor", got=type(value).__name__, need="a tensor"
+                )
+            shapes.append((value.sizes, _dtype(value, self.path)))
+        return shapes
+
+    def run(
+        self,
+        inputs: Sequence[np.ndarray],
+        executor: str | Executor = "cpu",
+        observe: Observer | None = None,
+    ) -> list[np.ndarray]:
+        """Outputs (arrays) for these inputs (arrays), in the file's order.
+
+        ``observe`` is called after each node of a delegate, with its buffers. Raises ShapeError for inputs
+        that do not fit, UnknownOperatorError for a float operator without an implementation.
+        """
+        runner = self._named(executor) if isinstance(executor, str) else executor
+        arrays = self._check(inputs)
+        if self.plan is None:
+            ((number, graph),) = self.graphs.items()
+            return run_graph(graph, arrays, runner, number, observe)
+        return _run_plan(self, self.plan, arrays, runner, observe)
+
+    def _named(self, name: str) -> Executor:
+        """An executor by name; the CPU's stays with the model, with what it has prepacked."""
+        if not name.startswith("cpu"):
+            return executor_named(name)
+        if name not in self._runners:
+            self._runners[name] = executor_named(name)
+        return self._runners[name]
+
+    def _check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        wanted = self.input_shapes()
+        if len(inputs) != len(wanted):
+            raise ShapeError(self.path, "wrong number of inputs", got=len(inputs), need=len(wanted))
+        for number, (array, (shape, dtype)) in enumerate(zip(inputs, wanted, strict=True)):
+            if tuple(array.shape) != tuple(shape) or array.dtype != dtype:
+                raise ShapeError(
+                    f"{self.path}: input {number}",
+                    "does not fit",
+                    got=f"{array.dtype} {list(array.shape)}",
+                    need=f"{dtype} {list(shape)}",
+                )
+        return [np.ascontiguousarray(array) for array in inputs]
+
+
+def load(path: str | PathLike[str], target: Target | None = None) -> Model:
+    """Read a .pte file, a delegate blob, or a folder that `refsim lower` wrote.
+
+    Raises FormatError, LimitError or GraphError; never anything else.
+    """
+    lowered = os.path.join(path, LOWERED)
+    path = lowered if os.path.isfile(lowered) else path
+    name = fspath(path)
+    data = pte.read_file(path)
+    kind = pte.kind_of(data)
+    if kind == "blob":
+        return Model(name, {0: build(read_blob(data, name), name, target)})
+    if kind != "pte":
+        raise FormatError(
+            name, "neither a .pte file nor a delegate blob", got=bytes(data[:8]).hex(" ") or "no bytes"
+        )
+    container = pte.read_pte(data, name)
+    plan = container.plan()
+    graphs = {
+        number: build(blob, f"{name}: delegate {number}", target) for number, blob in container.blobs(plan)
+    }
+    return Model(name, graphs, plan, container)
+
+
+# --- the plan around the delegates -----------------------------------------------------------------------
+
+_DTYPES = {
+    "BYTE": np.uint8, "CHAR": np.int8, "SHORT": np.int16, "INT": np.int32, "LONG": np.int64,
+    "HALF": np.float16, "FLOAT": np.float32, "DOUBLE": np.float64, "BOOL": np.bool_,
+}  # fmt: skip
+
+
+def _dtype(tensor: program.Tensor, where: str) -> np.dtype[Any]:
+    if tensor.dtype_name not in _DTYPES:
+        raise GraphError(
+            where, "tensor of an unsupported dtype", got=tensor.dtype_name, need=", ".join(_DTYPES)
+        )
+    return np.dtype(_DTYPES[tensor.dtype_name])
+
+
+def _run_plan(
+    model: Model,
+    plan: program.Plan,
+    inputs: Sequence[np.ndarray],
+    executor: Executor,
+    observe: Observer | None,
+) -> list[np.ndarray]:
+    values: dict[int, Any] = dict(zip(plan.inputs, inputs, strict=True))
+    where = f"{model.path}: {plan.name}"
+    if len(plan.chains) != 1:
+        raise GraphError(where, "more than one chain", got=len(plan.chains), need=1)
+    instructions = plan.chains[0].instructions
+    for at, instruction in enumerate(instructions):
+        place = f"{where}: instruction {at}"
+        if isinstance(instruction, program.DelegateCall):
+            _call_delegate(model, plan, instruction, values, executor, observe, place)
+        elif isinstance(instruction, program.KernelCall):
+            _call_kernel(model, plan, instruction, values, place)
+        elif isinstance(instruction, program.MoveCall):
+            values[instruction.move_to] = _value(model, plan, values, instruction.move_from, place)
+        elif isinstance(instruction, program.JumpFalseCall):
+            raise GraphError(place, "control flow is not supported", got="JumpFalseCall")
+    return [_array(model, plan, values, number, where) for number in plan.outputs]
+
+
+def _call_delegate(
+    model: Model,
+    plan: program.Plan,
+    instruction: program.DelegateCall,
+    values: dict[int, Any],
+    executor: Executor,
+    observe: Observer | None,
+    place: str,
+) -> None:
+    number = instruction.delegate_index
+    if number not in model.graphs:
+        raise GraphError(place, "not a Vulkan delegate", got=plan.delegates[number].id, need=pte.VULKAN_ID)
+    graph = model.graphs[number]
+    count = len(graph.inputs)
+    if len(instruction.args) != count + len(graph.outputs):
+        raise GraphError(
+            place, "wrong number of arguments", got=len(instruction.args), need=count + len(graph.outputs)
+        )
+    arrays = [_array(model, plan, values, a, place) for a in instruction.args[:count]]
+    results = run_graph(graph, arrays, executor, number, observe)
+    values.update(zip(instruction.args[count:], results, strict=True))
+
+
+def _call_kernel(
+    model: Model, plan: program.Plan, instruction: program.KernelCall, values: dict[int, Any], place: str
+) -> None:
+    """A kernel's arguments are followed by its outputs, and by what it returns: the output again, or a list."""
+    name = str(plan.operators[instruction.op_index])
+    ids = instruction.args
+    returned = plan.values[ids[-1]] if ids else None
+    outputs = returned.items if isinstance(returned, program.TensorList) else ids[-1:]
+    given = ids[: -1 - len(outputs)] if name.endswith("out") else ids[:-1]
+    args = [_value(model, plan, values, number, place) for number in given]
+    results = aten.find(name, f"{place} {name}").run(args, f"{place} {name}")
+    values.update(zip(outputs, results, strict=False))
+
+
+def _array(
+    model: Model, plan: program.Plan, values: Mapping[int, Any], number: int, place: str
+) -> np.ndarray:
+    """A value that must be a tensor, or a number that stands for one."""
+    value = _value(model, plan, values, number, place)
+    if not isinstance(value, np.ndarray | int | float):
+        raise GraphError(place, "not a tensor", got=f"value {number}, {type(value).__name__}")
+    return np.asarray(value)
+
+
+def _value(model: Model, plan: program.Plan, values: Mapping[int, Any], number: int, place: str) -> Any:
+    if number in values:
+        return values[number]
+    value = plan.values[number]
+    if isinstance(value, program.TensorList | program.OptionalTensorList):
+        return tuple(None if i < 0 else _value(model, plan, values, i, place) for i in value.items)
+    if not isinstance(value, program.Tensor):
+        return plan.literal(number)
+    assert model.container is not None
+    data = model.container.tensor_data(value) if value.is_constant else None
+    if data is None:
+        raise GraphError(place, "reads a value that nothing wrote", got=f"value {number}")
+    shape = [value.sizes[d] for d in value.dim_order]
+    array = np.frombuffer(data, _dtype(value, place)).reshape(shape)
+    return array.transpose(np.argsort(value.dim_order))

@@ -1,0 +1,103 @@
+"""A model's run, node by node, with the inputs that each int8 operator got: what extract, compare and bisect read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import GraphError
+from refsim.core.launch import Launch
+from refsim.exec.executor import Executor
+from refsim.exec.model import Model
+from refsim.formats.dumps import value_name
+from refsim.graph.graph import Node
+from refsim.graph.interpreter import Event
+from refsim.ops.base.binding import Bound
+from refsim.ops.base.case import Case
+from refsim.ops.base.spec import Call, Kind, Prepared
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One executed node: what it put out, by value name, and for an int8 operator its call with the inputs."""
+
+    delegate: int
+    node: Node
+    outputs: Mapping[str, PackedBuffer | np.ndarray]
+    bound: Bound | None
+
+    @property
+    def output(self) -> str:
+        """Name of the first output."""
+        return next(iter(self.outputs))
+
+    def input_names(self) -> dict[str, str]:
+        """Argument of an int8 operator -> name of the value that it reads."""
+        return {name: value_name(self.delegate, value) for name, value in self.node.inputs.items()}
+
+
+class _Witness(Executor):
+    """Passes calls on to another executor, one by one, and remembers the last call's inputs."""
+
+    def __init__(self, inner: Executor) -> None:
+        self.inner, self.name = inner, inner.name
+        self.inputs: Mapping[str, PackedBuffer] = {}
+
+    def supports(self, launch: Launch) -> str | None:
+        return self.inner.supports(launch)
+
+    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
+        return self.inner.run(launch, inputs)
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        self.inputs = inputs
+        return self.inner.run_prepared(prepared, inputs)
+
+
+def trace(
+    model: Model, inputs: Sequence[np.ndarray], executor: Executor, visit: Callable[[Traced], None]
+) -> list[np.ndarray]:
+    """Run a model and show each node to ``visit`` once it has run; returns the outputs."""
+    witness = _Witness(executor)
+
+    def observe(event: Event) -> None:
+        bound = None if event.node.call is None else bound_of(event.node.call, witness.inputs)
+        named = {value_name(event.delegate, value): held for value, held in event.outputs.items()}
+        visit(Traced(event.delegate, event.node, named, bound))
+
+    return model.run(inputs, witness, observe)
+
+
+def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> Bound:
+    """A call of a graph as a case: its parameters and layouts are spelled out, its data is what it got."""
+    params = {
+        arg.name: getattr(call.params, arg.name)
+        for arg in call.op.of_kind(Kind.PARAM)
+        if getattr(call.params, arg.name, None) is not None
+    }
+    shapes = {name: (buffer.desc.shape, str(buffer.desc.layout)) for name, buffer in inputs.items()}
+    return Bound(Case(call.op.name, params, shapes, str(call.out.layout)), call, dict(inputs))
+
+
+def find_node(model: Model, text: str) -> tuple[int, Node]:
+    """(delegate, node) of a number, ``DELEGATE:NUMBER``, or the name of a value that the node writes.
+
+    GraphError if there is none, or if a bare number does not say which delegate.
+    """
+    delegate, _, number = text.rpartition(":")
+    numbers = {
+        (str(d) if delegate else "", str(node.number)): (d, node)
+        for d, node in model.nodes()
+        if delegate or len(model.graphs) == 1
+    }
+    values = {value_name(d, v): (d, node) for d, node in model.nodes() for v in node.outputs}
+    found = numbers.get((delegate, number)) or values.get(text)
+    if found is None:
+        need = (
+            "NUMBER, or DELEGATE:NUMBER if there are several, as refsim inspect lists them, or a value's name"
+        )
+        raise GraphError(model.path, "no such node", got=text, need=need)
+    return found

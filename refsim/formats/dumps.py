@@ -1,0 +1,201 @@
+"""Buffers of a run, on disk: raw bytes with a JSON sidecar each; and the recordings of other runs to compare with.
+
+`write` gives ``NAME.bin`` and ``NAME.json``, NAME being ``delegate0_v30``: value 30 of delegate 0. `Recorded`
+reads a folder of those, and also what ET-VK's runtime dumped: raw buffers beside one ``delegateK.json`` per
+delegate, in a folder or a zip file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refsim.core import atomic_write
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError, LayoutError, RawBufferError
+from refsim.core.layout import Layout, layout
+from refsim.core.tensor import TensorDesc
+from refsim.formats.pte.pte import read_file
+
+MAX_JSON_BYTES = 1 << 24
+_QUANTIZATION = (("out_scale", "out_zp"), ("scale", "zp"))
+
+
+def value_name(delegate: int, value: int) -> str:
+    return f"delegate{delegate}_v{value}"
+
+
+def sidecar(
+    name: str,
+    held: PackedBuffer | np.ndarray,
+    operator: str = "",
+    node: int | None = None,
+    params: Any = None,
+) -> dict[str, Any]:
+    """What the raw bytes mean: name, shape, layout (None: contiguous), dtype; the operator that wrote them, the number
+    of its node, and the scale and zero point that its ``params`` say."""
+    packed = isinstance(held, PackedBuffer)
+    info: dict[str, Any] = {
+        "value": name,
+        "shape": list(held.desc.shape if isinstance(held, PackedBuffer) else held.shape),
+        "layout": held.desc.layout.name if isinstance(held, PackedBuffer) else None,
+        "dtype": str(held.data.dtype if isinstance(held, PackedBuffer) else held.dtype),
+    }
+    if node is not None:
+        info |= {"operator": operator, "node": node}
+        if packed and info["dtype"] == "int8":
+            info |= quantization(params)
+    return info
+
+
+def quantization(params: Any) -> dict[str, Any]:
+    """Scale and zero point of an int8 output, where the parameters of its operator say them."""
+    for scale, zp in _QUANTIZATION:
+        if hasattr(params, scale) and hasattr(params, zp):
+            return {"scale": getattr(params, scale), "zero_point": getattr(params, zp)}
+    if hasattr(params, "out_inv_scale"):
+        return {"inv_scale": params.out_inv_scale, "zero_point": params.out_zp}
+    return {}
+
+
+def write(folder: str | os.PathLike[str], info: dict[str, Any], held: PackedBuffer | np.ndarray) -> None:
+    """``NAME.bin`` and its sidecar; FormatError where they cannot be written."""
+    raw = held.raw if isinstance(held, PackedBuffer) else np.ascontiguousarray(held)
+    atomic_write.write(Path(folder) / f"{info['value']}.bin", raw.tobytes())
+    atomic_write.write(Path(folder) / f"{info['value']}.json", (json.dumps(info, indent=2) + "\n").encode())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One recorded buffer: its file and what it holds. ``layout`` None: contiguous in its shape."""
+
+    file: str
+    shape: tuple[int, ...]
+    layout: Layout | None
+
+
+def read_sidecar(path: str | os.PathLike[str]) -> Entry:
+    """The sidecar of one raw buffer; FormatError if it is none."""
+    where = os.fspath(path)
+    with _damage(where):
+        return _entry(Path(where).name, json.loads(bytes(read_file(where))))
+
+
+def _entry(name: str, content: dict[str, Any]) -> Entry:
+    """The content of ``NAME.json``; TypeError, ValueError or KeyError if it is something else."""
+    shape = tuple(int(size) for size in content["shape"])
+    named = None if content["layout"] is None else layout(content["layout"])
+    return Entry(name.removesuffix(".json") + ".bin", shape, named)
+
+
+@contextmanager
+def _damage(where: str) -> Iterator[None]:
+    """What reading strange JSON raises, as FormatError."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LayoutError) as error:
+        raise FormatError(where, "not a sidecar", got=repr(error), need="value, shape, layout") from error
+
+
+class Recorded:
+    """The recorded buffers of a run, by value name."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._archive: zipfile.ZipFile | None = None
+        if not os.path.isdir(self.path):
+            try:
+                if not os.path.isfile(self.path):  # opening a pipe may never end
+                    raise FileNotFoundError(2, "no such file or folder")
+                self._archive = zipfile.ZipFile(self.path)
+            except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+                raise FormatError(
+                    self.path,
+                    "not a folder or zip file of buffers",
+                    got=getattr(error, "strerror", None) or error,
+                ) from error
+        self.entries = self._entries()
+        if not self.entries:
+            raise FormatError(self.path, "holds no recorded buffers", need="NAME.json files beside NAME.bin")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def raw(self, name: str, desc: TensorDesc) -> np.ndarray:
+        """The recorded bytes of a buffer (uint8, ``desc.nbytes``).
+
+        RawBufferError if the recording is of another shape or layout, or too short.
+        """
+        entry = self.entries[name]
+        where = f"{self.path}: {name}"
+        found = (entry.shape, entry.layout)
+        if found != (desc.shape, desc.layout):
+            raise RawBufferError(
+                where,
+                "recorded with another shape or layout",
+                got=f"{list(entry.shape)} {entry.layout}",
+                need=f"{list(desc.shape)} {desc.layout}",
+            )
+        data = self._read(entry.file, -(-desc.nbytes // 16) * 16)
+        return PackedBuffer.from_raw(data, desc.shape, desc.layout).raw
+
+    def _names(self) -> list[str]:
+        if self._archive is not None:
+            return self._archive.namelist()
+        return sorted(os.listdir(self.path))
+
+    def _read(self, name: str, limit: int) -> bytes:
+        where = f"{self.path}: {name}"
+        if os.path.basename(name) != name:
+            raise FormatError(where, "not a plain file name", need="a name without folders")
+        try:
+            if self._archive is not None:
+                size = self._archive.getinfo(name).file_size
+            elif os.path.isfile(path := os.path.join(self.path, name)):
+                size = os.path.getsize(path)
+            else:
+                raise KeyError(name)
+            if size > limit:
+                raise FormatError(where, "too large", got=f"{size} bytes", need=f"<= {limit}")
+            if self._archive is not None:
+                return self._archive.read(name)
+            return Path(self.path, name).read_bytes()
+        except KeyError as error:
+            raise FormatError(where, "is missing") from error
+        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+            raise FormatError(
+                where, "cannot be read", got=getattr(error, "strerror", None) or error
+            ) from error
+
+    def _entries(self) -> dict[str, Entry]:
+        entries: dict[str, Entry] = {}
+        for name in self._names():
+            if name.endswith(".json"):
+                with _damage(f"{self.path}: {name}"):
+                    content = json.loads(self._read(name, MAX_JSON_BYTES))
+                    if isinstance(content, list):
+                        entries |= _upstream_entries(name, content)
+                    else:
+                        entries[str(content["value"])] = _entry(name, content)
+        return entries
+
+
+def _upstream_entries(name: str, rows: list[dict[str, Any]]) -> dict[str, Entry]:
+    """Rows of ``delegateK.json``: the packed values of one delegate, as ET-VK's runtime describes them."""
+    stem = name.removesuffix(".json")
+    return {
+        f"{stem}_v{row['fb_value_id']}": Entry(
+            row["raw"], tuple(row["sizes"]), layout(int(row["memory_layout_enum"]))
+        )
+        for row in rows
+        if "raw" in row
+    }

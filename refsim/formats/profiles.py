@@ -1,0 +1,85 @@
+"""Numerics profiles as files: one JSON object, whose key ``profile`` holds the fields of `refsim.core.qmath.Profile`.
+
+What else the object holds (the device, what a probe measured) is for people, and is not read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from refsim.core import atomic_write
+from refsim.core.errors import FormatError, ParameterError
+from refsim.core.qmath import PROFILES, Profile
+
+SCHEMA = 1
+MAX_BYTES = 1 << 20
+_FIELDS = {field.name: type(field.default) for field in fields(Profile) if field.name != "name"}
+
+
+def profile(name_or_path: str | os.PathLike[str]) -> Profile:
+    """A known profile by its name, else the one that a file holds.
+
+    Raises ParameterError if there is neither, FormatError for a file that holds none.
+    """
+    text = os.fspath(name_or_path)
+    if text in PROFILES:
+        return PROFILES[text]
+    if not os.path.exists(text):
+        need = f"{', '.join(PROFILES)} or a file"
+        raise ParameterError("numerics profile", "unknown", got=repr(text), need=need)
+    return read(text)
+
+
+def read(path: str | os.PathLike[str]) -> Profile:
+    """The profile that a file holds; FormatError if it holds none."""
+    where = os.fspath(path)
+    try:
+        with Path(where).open("rb") as file:
+            data = file.read(MAX_BYTES + 1) if os.path.isfile(where) else b""
+    except OSError as error:
+        raise FormatError(where, "cannot be read", got=error.strerror, need="a readable file") from error
+    if len(data) > MAX_BYTES:
+        raise FormatError(where, "too large for a profile", got="more", need=f"<= {MAX_BYTES} bytes")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(where, "not JSON", got=error, need="a profile that a probe saved") from error
+    return from_json(content, where)
+
+
+def from_json(content: Any, where: str) -> Profile:
+    """The profile of a parsed file. FormatError, naming ``where``, for keys or values that no profile has."""
+    if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
+        got = content.get("schema") if isinstance(content, Mapping) else type(content).__name__
+        raise FormatError(where, "not a profile of this schema", got=repr(got), need=f"schema {SCHEMA}")
+    body = content.get("profile")
+    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
+        raise FormatError(where, "profile has no name", got=repr(body), need="an object with a name")
+    wrong = {key for key in body if key not in _FIELDS and key != "name"}
+    wrong |= {key for key, kind in _FIELDS.items() if type(body.get(key)) is not kind}
+    if wrong:
+        need = ", ".join(f"{key} ({kind.__name__})" for key, kind in _FIELDS.items())
+        raise FormatError(where, "profile's fields do not fit", got=", ".join(sorted(wrong)), need=need)
+    try:
+        found = Profile(**body)
+    except ParameterError as error:
+        raise FormatError(where, error.what, got=error.got, need=error.need) from error
+    known = PROFILES.get(found.name)
+    if known is not None and known != found:
+        raise FormatError(where, "a profile of this name computes otherwise", got=found, need=known)
+    return found
+
+
+def as_json(held: Profile | None, **facts: object) -> dict[str, Any]:
+    """The content of a file; ``facts`` go beside the profile, which is null where none describes the device."""
+    return {"schema": SCHEMA, "profile": asdict(held) if held else None, **facts}
+
+
+def write(path: str | os.PathLike[str], held: Profile | None, **facts: object) -> None:
+    """Write a file at once; FormatError where it cannot be written."""
+    atomic_write.write(path, (json.dumps(as_json(held, **facts), indent=1) + "\n").encode())

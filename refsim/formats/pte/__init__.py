@@ -1,0 +1,1 @@
+"""The .pte container (``ET12``): its program, read and checked."""

@@ -1,0 +1,197 @@
+"""Recorded runs of ET-VK's own kernels, as calls that the executors here can repeat.
+
+A recording is a folder in a zip file of golden/upstream (one file per operator): case.json names the
+arguments in upstream's order, arrays lie beside it, and `out.raw.bin` is the whole output buffer after a run
+with the output prefilled with 0x5A. `out.mask.bin` has a byte per raw byte: bit 0 written by the kernel, bit 1
+element.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, Kind, Target
+
+WRITTEN, ELEMENT = 1, 2
+_TENSOR_KINDS = ("int8_in", "float_in")
+_OUTPUT_KINDS = ("int8_out", "float_out")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded run: the call, its inputs, and what the device wrote."""
+
+    id: str
+    op: str
+    arguments: dict[str, dict[str, Any]]
+    arrays: dict[str, np.ndarray]
+    out_shape: tuple[int, ...]
+    out_layout: str
+    raw: np.ndarray  # uint8, on lavapipe
+    mask: np.ndarray | None  # uint8 per raw byte; None for a float output
+    inpad7b: np.ndarray | None  # uint8, where a run with input padding 0x7B wrote something else
+    h200: np.ndarray | None  # uint8, where an H200 wrote something else
+    scratch: np.ndarray | None  # uint8, the im2col scratch
+    layouts: dict[str, dict[str, Any]]  # tensor name -> the metadata that the device had of it
+    exporter_legal: bool
+    note: str
+
+    def call(self, target: Target | None = None) -> Call:
+        """The call as this project binds it; raises what `OpSpec.bind` raises where it refuses the case."""
+        op = OPS[self.op]
+        params = {
+            name: tuple(argument["value"]) if argument["kind"] == "ints" else argument["value"]
+            for name, argument in self.arguments.items()
+            if argument["kind"] in ("float", "int", "ints", "str")
+        }
+        consts = {a.name: self.arrays.get(a.name) for a in op.of_kind(Kind.CONST)}
+        descs = {name: buffer.desc for name, buffer in self.inputs().items()}
+        return op.bind(
+            op.make_params(params), descs, consts, self.out_layout, out_shape=self.out_shape, target=target
+        )
+
+    def inputs(self) -> dict[str, PackedBuffer]:
+        """Fresh input buffers, padding 0."""
+        return {
+            name: PackedBuffer.pack(self.arrays[name], argument["layout"])
+            for name, argument in self.arguments.items()
+            if argument["kind"] in _TENSOR_KINDS
+        }
+
+    def differences(self, actual: PackedBuffer, device: np.ndarray, call: Call) -> np.ndarray:
+        """Places where a buffer differs from the device's in a byte that the operator defines there."""
+        defined = call.device_defined()
+        return np.flatnonzero((actual.raw != device[: actual.raw.size]) & defined)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """golden/upstream/differences.json: which recordings differ from this project, and why.
+
+    ``causes``: name -> what is different, and its kind (``defect`` upstream, ``refused`` here, numerics ``profile``).
+    ``patterns``: shell pattern of recording ids -> cause.
+    """
+
+    causes: dict[str, dict[str, str]]
+    patterns: dict[str, str]
+
+    @classmethod
+    def load(cls, path: Path) -> Differences:
+        listed = json.loads(path.read_text())
+        return cls(listed["causes"], listed["recordings"])
+
+    @staticmethod
+    def matches(pattern: str, recording: str) -> bool:
+        return fnmatchcase(recording, pattern)
+
+    def cause(self, recording: str) -> str | None:
+        """Why the recording of this id differs; None if it does not."""
+        return next((cause for p, cause in self.patterns.items() if self.matches(p, recording)), None)
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Whatever a damaged archive makes zipfile, json or NumPy raise, as a FormatError that names the place."""
+    try:
+        yield
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(where, f"not a recording: {type(error).__name__}: {error}") from error
+
+
+def _cases(path: Path) -> Iterator[tuple[zipfile.ZipFile, str, dict[str, Any]]]:
+    """The open archive, the folder and the case.json of each recording, in name order."""
+    with _reading(str(path)):
+        archive = zipfile.ZipFile(path)
+    with archive:
+        names = sorted(n for n in archive.namelist() if n.endswith("/case.json"))
+        if not names:
+            raise FormatError(str(path), "holds no case.json", need="a zip file of golden/upstream")
+        for name in names:
+            folder = name.removesuffix("case.json")
+            with _reading(f"{path}: {name}"):
+                case = dict(json.loads(archive.read(name)))
+            yield archive, folder, case
+
+
+def read(path: Path) -> Iterator[Recording]:
+    """The recordings of one zip file, in name order; cases that upstream itself refused are left out.
+
+    FormatError for a file that is missing, damaged or something else.
+    """
+    for archive, folder, case in _cases(path):
+        if "error" not in case:
+            with _reading(f"{path}: {folder}"):
+                recording = _recording(archive, folder, case)
+            yield recording
+
+
+def _recording(archive: zipfile.ZipFile, folder: str, case: dict[str, Any]) -> Recording:
+    present = set(archive.namelist())
+
+    def raw(name: str | None) -> np.ndarray | None:
+        if name is None or folder + name not in present:
+            return None
+        return np.frombuffer(archive.read(folder + name), np.uint8)
+
+    arguments = {a["name"]: a for a in case["args"]}
+    (out,) = (a for a in case["args"] if a["kind"] in _OUTPUT_KINDS)
+    (result,) = case["result"]["outputs"]
+    arrays = {
+        name: np.load(io.BytesIO(archive.read(folder + a["file"])))
+        for name, a in arguments.items()
+        if "file" in a
+    }
+    written = raw(result.get("raw"))
+    if written is None:  # a texture: only its elements were read back
+        elements = np.load(io.BytesIO(archive.read(folder + result["nchw"])))
+        written = PackedBuffer.pack(elements, out["layout"]).raw
+    return Recording(
+        id=case["id"],
+        op=case["op"],
+        arguments=arguments,
+        arrays=arrays,
+        out_shape=tuple(out["shape"]),
+        out_layout=out["layout"],
+        raw=written,
+        mask=raw(result.get("mask")),
+        inpad7b=raw(result.get("raw_inpad7B")),
+        h200=raw("out.h200.raw.bin"),
+        scratch=raw(next((t["raw"] for t in case["result"]["temps"]), None)),
+        layouts={
+            entry["name"]: entry["layout_meta"]
+            for entry in (*case["result"].get("inputs", ()), result)
+            if "layout_meta" in entry
+        },
+        exporter_legal=case.get("exporter_legal") is not False,
+        note=case.get("note", ""),
+    )
+
+
+def staged_inputs(path: Path) -> Iterator[tuple[str, np.ndarray, TensorDesc, np.ndarray]]:
+    """(case id, array, description, raw bytes) of every input that upstream's own staging kernel packed."""
+    for archive, folder, case in _cases(path):
+        staged = []
+        with _reading(f"{path}: {folder}"):
+            arguments = {a["name"]: a for a in case["args"]}
+            for entry in case.get("result", {}).get("inputs", ()):
+                argument = arguments[entry["name"]]
+                array = np.load(io.BytesIO(archive.read(folder + argument["file"])))
+                desc = TensorDesc(array.shape, argument["layout"])
+                packed = np.frombuffer(archive.read(folder + entry["raw_by_nchw_to_int8x4"]), np.uint8)
+                staged.append((case["id"], array, desc, packed))
+        yield from staged

@@ -1,0 +1,181 @@
+"""A pytest plugin for projects that have kernels of their own: ``packed_golden`` compares raw buffers, byte by byte.
+
+The bytes lie beside the test, ``packed_golden/TESTFILE/TEST.bin`` with a sidecar, or follow from a case. Nothing but
+``--packed-golden-regen REASON`` writes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+if TYPE_CHECKING:  # what has no such tests pays for no imports
+    import numpy as np
+
+    from refsim.core.buffer import PackedBuffer
+    from refsim.core.layout import Layout
+
+    Buffer = bytes | np.ndarray | PackedBuffer | os.PathLike[str]
+
+OPTION = "--packed-golden-regen"
+FOLDER, CHANGELOG = "packed_golden", "CHANGELOG.md"
+MOST_SHOWN = 10
+_SAFE = "[]=,+@"  # kept in file names; what else a test's name may hold is escaped
+_WRITTEN: pytest.StashKey[list[str]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("refsim").addoption(
+        OPTION,
+        metavar="REASON",
+        help="Write the buffers that packed_golden compares with, and note the reason.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    reason = config.getoption(OPTION)
+    if reason is not None and not reason.strip():
+        raise pytest.UsageError(f"{OPTION}: needs a reason")
+    config.stash[_WRITTEN] = []
+
+
+@pytest.fixture
+def packed_golden(request: pytest.FixtureRequest) -> PackedGolden:
+    """Compare raw buffers of packed tensors with golden ones: `PackedGolden`."""
+    return PackedGolden(request)
+
+
+class PackedGolden:
+    """The golden buffers of one test."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._config = request.config
+        test = request.node.nodeid.partition("::")[2].replace("::", ".")
+        self._folder = request.path.parent / FOLDER / request.path.stem
+        self._test = quote(test, safe=_SAFE)
+        self._used: set[str] = set()
+
+    def check(
+        self,
+        buffer: Buffer,
+        *,
+        layout: Layout | str | None = None,
+        shape: Sequence[int] | None = None,
+        name: str = "",
+        case: str | None = None,
+        profile: str | None = None,
+    ) -> None:
+        """Fail the test unless ``buffer`` has the golden bytes; the failure says which differ, where and why.
+
+        ``buffer``: the bytes as they lie in memory, or the file that holds them. ``layout`` and ``shape`` (NCHW) are
+        those of the tensor. ``name`` tells the buffers of a test apart that checks several.
+
+        With ``case`` (a case directory, ``ZIPFILE!NAME`` or ``OPERATOR/NUMBER``, as for `refsim replay`) nothing is
+        stored: the bytes are those that the case's operator must write. Padding that it leaves to chance is not
+        compared then, and ``profile`` names numerics that the device is allowed. Raises what `refsim.diff` raises
+        for bytes that do not fit the tensor.
+        """
+        from refsim.bytediff import diff
+
+        if case is not None:
+            from refsim.golden.named import open_case
+
+            stored = open_case(case)
+            expected, call, where = stored.expected, stored.bound, stored.name
+        else:
+            path = self._path(name)
+            actual = _buffer(buffer, layout, shape)
+            if self._config.getoption(OPTION) is not None:
+                self._write(path, actual)
+                return
+            expected, call, where = self._golden(path, actual), None, str(self._shown(path))
+            layout, shape = actual.desc.layout, actual.desc.shape
+        report = diff(
+            expected, _raw(buffer), layout, shape,
+            call=call, profile=profile, device=case is not None, limit=MOST_SHOWN, title=where,
+        )  # fmt: skip
+        if not report.same:
+            pytest.fail(str(report), pytrace=False)
+
+    def _path(self, name: str) -> Path:
+        path = self._folder / (self._test + (f".{quote(name, safe=_SAFE)}" if name else "") + ".bin")
+        if path.name in self._used:
+            pytest.fail(
+                f"packed_golden: a second buffer of this test without a name of its own; got {name!r}"
+            )
+        self._used.add(path.name)
+        return path
+
+    def _shown(self, path: Path) -> Path:
+        root = self._config.rootpath
+        return path.relative_to(root) if path.is_relative_to(root) else path
+
+    def _golden(self, path: Path, actual: PackedBuffer) -> PackedBuffer:
+        """What is stored for a buffer; the test fails if nothing is, or another tensor."""
+        from refsim.core.buffer import PackedBuffer
+        from refsim.core.tensor import TensorDesc
+        from refsim.formats.dumps import read_sidecar
+
+        if not path.is_file():
+            pytest.fail(
+                f"{self._shown(path)}: no golden buffer yet; write it with {OPTION} REASON", pytrace=False
+            )
+        entry = read_sidecar(path.with_suffix(".json"))
+        stored = None if entry.layout is None else TensorDesc(entry.shape, entry.layout)
+        if stored is None or stored != actual.desc:
+            pytest.fail(f"{self._shown(path)}: is {stored}, the test has {actual.desc}", pytrace=False)
+        return PackedBuffer.from_raw(path.read_bytes(), entry.shape, stored.layout)
+
+    def _write(self, path: Path, actual: PackedBuffer) -> None:
+        """Store the bytes; what changed is told at the end of the run and noted with the reason."""
+        from refsim.core.atomic_write import make_folder
+        from refsim.formats import dumps
+
+        old = path.read_bytes() if path.is_file() else None
+        new = actual.raw.tobytes()
+        if old is not None and len(old) == len(new):
+            changed = sum(a != b for a, b in zip(old, new, strict=True))
+            what = f"{changed} of {len(new)} bytes changed"
+        else:
+            changed, what = len(new), f"{len(new)} bytes, {'new' if old is None else f'{len(old)} before'}"
+        make_folder(path.parent)
+        dumps.write(path.parent, dumps.sidecar(path.stem, actual), actual)
+        if changed:
+            shown = path.relative_to(self._folder.parent)
+            self._config.stash[_WRITTEN].append(f"{self._shown(path)}: {what}")
+            with open(self._folder.parent / CHANGELOG, "a", encoding="utf-8") as log:
+                print(f"- {shown}: {what}. {' '.join(self._config.getoption(OPTION).split())}", file=log)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    written = config.stash[_WRITTEN]
+    if config.getoption(OPTION) is not None:
+        terminalreporter.section("packed golden buffers")
+        for row in written or ["nothing changed"]:
+            terminalreporter.line(row)
+
+
+def _raw(buffer: Buffer) -> bytes | np.ndarray | PackedBuffer:
+    """The bytes themselves."""
+    if isinstance(buffer, os.PathLike):
+        from refsim.formats.pte.pte import read_file
+
+        return bytes(read_file(buffer))
+    return buffer
+
+
+def _buffer(buffer: Buffer, layout: Layout | str | None, shape: Sequence[int] | None) -> PackedBuffer:
+    """The buffer as a tensor; pytest fails if neither it nor the test says which."""
+    from refsim.core.buffer import PackedBuffer
+
+    raw = _raw(buffer)
+    if isinstance(raw, PackedBuffer):
+        return raw
+    if layout is None or shape is None:
+        raise TypeError("packed_golden.check: raw bytes need layout= and shape=")
+    return PackedBuffer.from_raw(raw, tuple(shape), layout)

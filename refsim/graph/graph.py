@@ -1,0 +1,344 @@
+"""A delegate's graph, ready to run: layouts resolved, operators bound, constants laid out once.
+
+From a serialized `VkGraph` (refsim.formats.vkgraph) to a list of nodes. A node is either a q8ta operator, bound and
+checked as a `Call`, or a float operator that is left to the bridge of refsim.aten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from refsim.core.errors import GraphError, RefsimError
+from refsim.core.layout import (
+    BY_SCHEMA_VALUE,
+    DEFAULT_LAYOUT_VALUE,
+    PACKED_4C1W,
+    PACKED_CONV2D,
+    WIDTH_PACKED,
+    Layout,
+)
+from refsim.core.tensor import TensorDesc
+from refsim.formats.vkgraph.read import Blob
+from refsim.formats.vkgraph.schema import DATATYPES, Null, OperatorCall, Value, ValueList, VkGraph, VkTensor
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, Kind, OpSpec, Prepared, Target
+
+#: VkTensor.datatype name -> NumPy dtype of the logical elements.
+DTYPES = {
+    "BOOL": np.bool_,
+    "UINT8": np.uint8,
+    "INT8": np.int8,
+    "INT32": np.int32,
+    "FLOAT16": np.float16,
+    "FLOAT32": np.float32,
+    "FLOAT64": np.float64,
+    "INT64": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator of a graph.
+
+    ``args`` are the arguments in serialized order without the outputs: tensors and lists of tensors as
+    `Ref`, the rest as plain values. ``prepared`` is there for a q8ta operator, None for a float one.
+    """
+
+    number: int
+    node_id: int
+    name: str
+    args: tuple[Any, ...]
+    outputs: tuple[int, ...]
+    prepared: Prepared | None = None
+    inputs: dict[str, int] = field(default_factory=dict)  # of a q8ta operator: argument name -> value id
+
+    @property
+    def call(self) -> Call | None:
+        return None if self.prepared is None else self.prepared.call
+
+    def __str__(self) -> str:
+        return f"node {self.number} {self.name}"
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tensor argument: the id of the value that holds it."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the graph. ``desc`` is its buffer if it is int8 in a packed layout, or float32 in another."""
+
+    id: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    layout: Layout | None
+    mem_obj_id: int = -1
+    data: np.ndarray | None = None
+
+    @property
+    def desc(self) -> TensorDesc | None:
+        if self.layout is None or self.dtype != (np.int8 if self.layout.packed_int8 else np.float32):
+            return None
+        return TensorDesc(self.shape or (1,), self.layout)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One delegate. ``tensors`` by value id; ``nodes`` in execution order."""
+
+    where: str
+    tensors: dict[int, Tensor]
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    target: Target
+
+    def q8ta_nodes(self) -> Iterator[Node]:
+        return (node for node in self.nodes if node.prepared is not None)
+
+
+def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
+    """Resolve, bind and check a delegate. Errors name the delegate, the node and the argument."""
+    target = target or Target()
+    source = blob.graph
+    layouts = resolve_layouts(source, target, where)
+    tensors = {
+        number: _tensor(blob, number, value, layouts.get(number), where)
+        for number, value in enumerate(source.values)
+        if isinstance(value, VkTensor)
+    }
+    nodes = []
+    for number, operator in enumerate(source.chain):
+        with _placed(where, number, operator):
+            nodes.append(_node(source, tensors, number, operator, target))
+    graph = Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
+    _check_interface(graph)
+    _check_order(graph)
+    return graph
+
+
+@contextmanager
+def _placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
+    """Errors raised inside name the delegate and the node too."""
+    try:
+        yield
+    except RefsimError as error:
+        place = f"{where}: node {number} {operator.name}: {error.where}"
+        raise type(error)(place, error.what, got=error.got, need=error.need) from error
+
+
+# --- layouts ---------------------------------------------------------------------------------------------
+
+
+def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dict[int, Layout]:
+    """Layout of every tensor value; the dynamic convolution layout becomes a concrete one.
+
+    First pass: q8ta_conv2d gives its input 4C if it will use im2col, else 4C1W; q8ta_conv2d_dw gives 4C1W. Second
+    pass: the first int8 tensor of an operator with a concrete layout gives it to those that have none yet.
+    What is left becomes 4C1W.
+    """
+    layouts = {
+        number: _layout(value.memory_layout, number)
+        for number, value in enumerate(graph.values)
+        if isinstance(value, VkTensor)
+    }
+
+    def dynamic(number: int) -> bool:
+        return layouts[number] is PACKED_CONV2D
+
+    for number, operator in enumerate(graph.chain):
+        op = OPS.serialized(operator.name)
+        if op is None or op.input_layout is None or len(operator.args) != len(op.args):
+            continue
+        source, x, out = operator.args[0], graph.values[operator.args[0]], graph.values[operator.args[-1]]
+        if not (_is_image(x) and _is_image(out)):
+            continue  # `build` refuses the node
+        if dynamic(source):
+            with _placed(where, number, operator):
+                params = _params(op, graph, operator)
+            layouts[source] = op.input_layout(params, x.dims, out.dims, target)
+    for operator in graph.chain:
+        tensors = [a for a in operator.args if isinstance(graph.values[a], VkTensor)]
+        known = [layouts[a] for a in tensors if layouts[a].packed_int8 and not dynamic(a)]
+        for number in tensors:
+            if known and dynamic(number):
+                layouts[number] = known[0]
+    return {number: PACKED_4C1W if dynamic(number) else row for number, row in layouts.items()}
+
+
+def _layout(value: int, number: int) -> Layout:
+    if value == DEFAULT_LAYOUT_VALUE:
+        return WIDTH_PACKED
+    if value not in BY_SCHEMA_VALUE:
+        raise GraphError(f"value {number}", "unknown memory layout", got=value, need=sorted(BY_SCHEMA_VALUE))
+    return BY_SCHEMA_VALUE[value]
+
+
+def _is_image(value: Value) -> TypeGuard[VkTensor]:
+    return isinstance(value, VkTensor) and len(value.dims) >= 3
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+def _tensor(blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str) -> Tensor:
+    name = DATATYPES[value.datatype][0]
+    if name not in DTYPES:
+        raise GraphError(
+            f"{where}: value {number}", "tensor without a datatype", got=name, need=", ".join(DTYPES)
+        )
+    dtype = np.dtype(DTYPES[name])
+    data = None
+    if value.is_constant:
+        raw = blob.constants[value.constant_id]
+        if len(raw) < value.nbytes:
+            raise GraphError(
+                f"{where}: value {number}", "constant too short", got=f"{len(raw)} bytes", need=value.nbytes
+            )
+        data = np.frombuffer(raw[: value.nbytes], dtype).reshape(value.dims)
+    return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data)
+
+
+def _plain(graph: VkGraph, number: int) -> Any:
+    """A value as an argument: `Ref` for a tensor, a tuple for a list, None, or a scalar."""
+    value = graph.values[number]
+    if isinstance(value, VkTensor):
+        return Ref(number)
+    if isinstance(value, ValueList):
+        return tuple(_plain(graph, item) for item in value.items)
+    if isinstance(value, Null):
+        return None
+    return value.items if hasattr(value, "items") else value.value
+
+
+def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
+    """`Params` of a q8ta operator; an argument that is null keeps its default."""
+    values = {}
+    types = {f.name: str(f.type) for f in fields(op.params)}
+    by_name = _by_name(op, graph, operator)
+    for arg in op.args:
+        if arg.kind is Kind.PARAM:
+            value = _plain(graph, by_name[arg.name])
+            if value is not None:
+                values[arg.name] = _integral(value) if types[arg.name].startswith("int") else value
+    return op.make_params(values)
+
+
+def _integral(value: Any) -> Any:
+    """Upstream's serializer shares equal scalars, so a zero point may arrive as the double 6.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# --- nodes -----------------------------------------------------------------------------------------------
+
+
+def _node(
+    graph: VkGraph, tensors: dict[int, Tensor], number: int, operator: OperatorCall, target: Target
+) -> Node:
+    op = OPS.serialized(operator.name)
+    if not operator.args:
+        raise GraphError("arguments", "there are none", need="at least an output")
+    result = _plain(graph, operator.args[-1])
+    outputs = tuple(
+        ref.id for ref in (result if isinstance(result, tuple) else (result,)) if isinstance(ref, Ref)
+    )
+    if op is None or not _takes(op, tensors, operator):
+        args = tuple(_plain(graph, a) for a in operator.args[:-1])
+        return Node(number, operator.node_id, operator.name, args, outputs)
+    by_name = _by_name(op, graph, operator)
+    inputs = {a.name: by_name[a.name] for a in op.of_kind(Kind.INPUT)}
+    descs = {}
+    for name, value in inputs.items():
+        desc = tensors[value].desc if value in tensors else None
+        if desc is None or tensors[value].data is not None:
+            raise GraphError(name, "not an int8 or float32 activation", got=f"value {value}")
+        descs[name] = desc
+    consts = {a.name: _constant(graph, tensors, by_name[a.name], a.name) for a in op.of_kind(Kind.CONST)}
+    out = tensors[outputs[0]].desc if outputs else None
+    if out is None:
+        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {operator.args[-1]}")
+    call = op.bind(
+        _params(op, graph, operator), descs, consts, out.layout, out_shape=out.shape, target=target
+    )
+    args = tuple(_plain(graph, a) for a in operator.args[:-1])
+    return Node(number, operator.node_id, operator.name, args, outputs, Prepared(call), inputs)
+
+
+def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, int]:
+    """The value id of each argument; trailing ones that are not set, as a clone's memory format, are left out."""
+    given = list(operator.args)
+    while len(given) > len(op.args) and isinstance(graph.values[given[-2]], Null):
+        del given[-2]
+    if len(given) != len(op.args):
+        raise GraphError("arguments", "wrong number", got=len(operator.args), need=len(op.args))
+    return dict(zip((a.name for a in op.args), given, strict=True))
+
+
+def _takes(op: OpSpec, tensors: dict[int, Tensor], operator: OperatorCall) -> bool:
+    """Whether the int8 operator is meant: names such as aten.clone also stand for float tensors."""
+    source = tensors.get(operator.args[0])
+    arg = op.args[0]
+    int8_expected = all(row.packed_int8 for row in arg.layouts)
+    return source is None or not int8_expected or source.dtype == np.int8
+
+
+def _constant(graph: VkGraph, tensors: dict[int, Tensor], number: int, name: str) -> np.ndarray | None:
+    if isinstance(graph.values[number], Null):
+        return None
+    tensor = tensors.get(number)
+    if tensor is None or tensor.data is None:
+        raise GraphError(name, "not a constant", got=f"value {number}", need="a tensor with stored data")
+    return tensor.data
+
+
+def _check_interface(graph: Graph) -> None:
+    """Inputs and outputs are tensors; inputs are distinct and have no stored data."""
+    for what, numbers in (("input", graph.inputs), ("output", graph.outputs)):
+        for number in numbers:
+            if number not in graph.tensors:
+                raise GraphError(f"{graph.where}: {what}", "not a tensor", got=f"value {number}")
+    for number in graph.inputs:
+        if graph.tensors[number].data is not None:
+            raise GraphError(f"{graph.where}: input", "is a constant", got=f"value {number}")
+    if len(set(graph.inputs)) != len(graph.inputs):
+        raise GraphError(
+            f"{graph.where}: input", "given twice", got=list(graph.inputs), need="distinct values"
+        )
+
+
+def _check_order(graph: Graph) -> None:
+    """Every activation is written before it is read, and written once."""
+    written = set(graph.inputs)
+
+    def need(number: int, what: str) -> None:
+        tensor = graph.tensors.get(number)
+        if tensor is not None and tensor.data is None and number not in written:
+            raise GraphError(
+                f"{graph.where}: {what}", "reads a value that nothing wrote", got=f"value {number}"
+            )
+
+    for node in graph.nodes:
+        for ref in _refs(node.args):
+            need(ref, str(node))
+        for number in node.outputs:
+            if number in written:
+                raise GraphError(f"{graph.where}: {node}", "writes a value again", got=f"value {number}")
+            written.add(number)
+    for number in graph.outputs:
+        need(number, "output")
+
+
+def _refs(args: Any) -> Iterator[int]:
+    for arg in args:
+        if isinstance(arg, Ref):
+            yield arg.id
+        elif isinstance(arg, tuple):
+            yield from _refs(arg)

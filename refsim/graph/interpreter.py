@@ -1,0 +1,113 @@
+"""A graph run node by node: values by id, each in a buffer of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from refsim import aten
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import GraphError, ShapeError
+from refsim.core.tensor import TensorDesc
+from refsim.graph.graph import Graph, Node, Ref
+from refsim.ops.base.spec import Prepared
+
+#: What `Model.run` reports after each node: the node, its graph, its outputs, seconds.
+Observer = Callable[["Event"], None]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One executed node of a delegate. ``outputs`` by value id: packed buffers, or arrays of other dtypes."""
+
+    delegate: int
+    graph: Graph
+    node: Node
+    outputs: Mapping[int, PackedBuffer | np.ndarray]
+    seconds: float
+
+
+class Runner(Protocol):
+    """What runs one call: an executor."""
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer: ...
+
+
+def run_nodes(
+    graph: Graph,
+    inputs: Sequence[np.ndarray],
+    executor: Runner,
+    number: int = 0,
+    observe: Observer | None = None,
+) -> list[np.ndarray]:
+    """The same, node by node, each value in a buffer of its own."""
+    values: dict[int, PackedBuffer | np.ndarray] = {
+        tensor.id: tensor.data for tensor in graph.tensors.values() if tensor.data is not None
+    }
+    if len(inputs) != len(graph.inputs):
+        raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
+    for value, array in zip(graph.inputs, inputs, strict=True):
+        values[value] = stored(graph, value, array, graph.where)
+    for node in graph.nodes:
+        begin = time.perf_counter()
+        outputs = run_node(graph, node, values, executor)
+        values |= outputs
+        if observe is not None:
+            observe(Event(number, graph, node, outputs, time.perf_counter() - begin))
+    return [logical(graph, values, value) for value in graph.outputs]
+
+
+def run_node(
+    graph: Graph, node: Node, values: Mapping[int, PackedBuffer | np.ndarray], executor: Runner
+) -> dict[int, PackedBuffer | np.ndarray]:
+    """The outputs of one node by value id."""
+    if node.prepared is not None:
+        buffers = {name: values[value] for name, value in node.inputs.items()}
+        return {node.outputs[0]: executor.run_prepared(node.prepared, buffers)}  # type: ignore[arg-type]
+    where = f"{graph.where}: {node}"
+    return {
+        value: stored(graph, value, array, where) for value, array in results(graph, node, values).items()
+    }
+
+
+def results(
+    graph: Graph, node: Node, values: Mapping[int, PackedBuffer | np.ndarray]
+) -> dict[int, np.ndarray]:
+    """What a float node computes, by value id, as logical arrays."""
+    where = f"{graph.where}: {node}"
+    operator = aten.find(node.name, where)
+    found = operator.run([_argument(graph, values, arg) for arg in node.args], where)
+    if len(found) < len(node.outputs):
+        raise GraphError(where, "gives fewer results", got=len(found), need=len(node.outputs))
+    return dict(zip(node.outputs, found, strict=False))
+
+
+def _argument(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], arg: Any) -> Any:
+    if isinstance(arg, Ref):
+        return logical(graph, values, arg.id)
+    if isinstance(arg, tuple) and any(isinstance(item, Ref) for item in arg):
+        return tuple(_argument(graph, values, item) for item in arg)
+    return arg
+
+
+def logical(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], value: int) -> np.ndarray:
+    """A value as an array of the shape that the graph declares."""
+    held = values[value]
+    return held.unpack().reshape(graph.tensors[value].shape) if isinstance(held, PackedBuffer) else held
+
+
+def stored(graph: Graph, value: int, array: np.ndarray, where: str) -> PackedBuffer | np.ndarray:
+    """An array as the graph holds it: packed in the value's layout if it is int8 or float32."""
+    tensor = graph.tensors[value]
+    if tuple(array.shape) != tensor.shape:
+        raise ShapeError(
+            where, f"value {value} has the wrong shape", got=list(array.shape), need=list(tensor.shape)
+        )
+    desc: TensorDesc | None = tensor.desc
+    if desc is None:
+        return np.ascontiguousarray(array, tensor.dtype)
+    return PackedBuffer.pack(np.asarray(array, tensor.dtype).reshape(desc.shape), desc.layout)

@@ -1,0 +1,137 @@
+"""Which tensors of a serialized graph may share memory: lifetimes, a plan, and the check of any plan.
+
+A tensor lives from the operator that writes it (inputs: from before the first) to the last that reads it (outputs:
+to the end). What et_vk.prepack writes is written once, when the graph is loaded, and lives for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from refsim.core.errors import GraphError
+from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C1W, WIDTH_PACKED
+from refsim.core.tensor import TensorDesc
+from refsim.formats.vkgraph.schema import DATATYPES, ValueList, VkGraph, VkTensor
+
+PREPACK = "et_vk.prepack.default"
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Numbers of the operators between which a value is needed, both included; inputs begin at -1."""
+
+    first: int
+    last: int
+
+    def overlaps(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def lifetimes(graph: VkGraph) -> dict[int, Lifetime]:
+    """Of every tensor that an operator writes or a caller gives, by value id; constants have none."""
+    end = len(graph.chain)
+    begin: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number in _tensors(graph, graph.input_ids):
+        begin[number] = last[number] = -1
+    for place, call in enumerate(graph.chain):
+        for number in _tensors(graph, call.args[:-1]):
+            last[number] = place
+        for number in _tensors(graph, call.args[-1:]):
+            begin.setdefault(number, -1 if call.name == PREPACK else place)
+            last[number] = place
+    prepacked = [call.args[-1] for call in graph.chain if call.name == PREPACK]
+    for number in _tensors(graph, (*graph.output_ids, *prepacked)):
+        last[number] = end
+    return {number: Lifetime(first, last[number]) for number, first in begin.items()}
+
+
+def check(graph: VkGraph, where: str = "graph") -> None:
+    """GraphError if two tensors share a memory object and are needed at the same time."""
+    lives = lifetimes(graph)
+    owners: dict[int, list[int]] = {}
+    for number, life in lives.items():
+        tensor = graph.values[number]
+        assert isinstance(tensor, VkTensor)
+        if tensor.mem_obj_id < 0:
+            continue
+        for other in owners.setdefault(tensor.mem_obj_id, []):
+            if life.overlaps(lives[other]):
+                raise GraphError(
+                    f"{where}: memory object {tensor.mem_obj_id}",
+                    "is shared by tensors that are needed at the same time",
+                    got=f"value {other} for operators {lives[other].first} to {lives[other].last}, "
+                    f"value {number} for {life.first} to {life.last}",
+                )
+        owners[tensor.mem_obj_id].append(number)
+
+
+def plan(graph: VkGraph) -> VkGraph:
+    """The graph with memory objects, largest tensors first: each takes the smallest that is free while it lives.
+
+    Objects are numbered by their first use. Prepacked tensors keep memory of their own.
+    """
+    lives = lifetimes(graph)
+    prepacked = {call.args[-1] for call in graph.chain if call.name == PREPACK}
+    shared = [number for number in lives if number not in prepacked]
+    objects: list[list[int]] = []
+    for number in sorted(shared, key=lambda n: (-_size(graph, n), lives[n].first, n)):
+        for members in reversed(objects):  # the smallest that are large enough come first
+            if not any(lives[number].overlaps(lives[other]) for other in members):
+                members.append(number)
+                break
+        else:
+            objects.append([number])
+    objects.sort(key=lambda members: min((lives[number].first, number) for number in members))
+    chosen = {number: at for at, members in enumerate(objects) for number in members}
+    return with_objects(graph, chosen)
+
+
+def with_objects(graph: VkGraph, objects: Mapping[int, int]) -> VkGraph:
+    """The graph with these memory objects, by value id; every other tensor has memory of its own."""
+    values = tuple(
+        replace(value, mem_obj_id=objects.get(number, -1)) if isinstance(value, VkTensor) else value
+        for number, value in enumerate(graph.values)
+    )
+    content = {field.name: getattr(graph, field.name) for field in fields(graph)}
+    return VkGraph(**(content | {"values": values}))
+
+
+def nbytes(tensor: VkTensor) -> int:
+    """Bytes of a tensor as it lies in memory, padding included; a layout that is still open counts as 4C1W."""
+    row = BY_SCHEMA_VALUE.get(tensor.memory_layout, WIDTH_PACKED)
+    row = PACKED_4C1W if row.is_dynamic else row
+    if not row.packed_int8 or DATATYPES[tensor.datatype][1] != 1:
+        return tensor.nbytes
+    return TensorDesc(tensor.dims or (1,), row).nbytes
+
+
+def _size(graph: VkGraph, number: int) -> int:
+    tensor = graph.values[number]
+    assert isinstance(tensor, VkTensor)
+    return nbytes(tensor)
+
+
+def total(graph: VkGraph) -> tuple[int, int]:
+    """Bytes of all tensors with sharing as the graph says, and without."""
+    objects: dict[object, int] = {}
+    unshared = 0
+    for number in lifetimes(graph):
+        tensor = graph.values[number]
+        assert isinstance(tensor, VkTensor)
+        size = _size(graph, number)
+        key = tensor.mem_obj_id if tensor.mem_obj_id >= 0 else f"own {number}"
+        objects[key] = max(objects.get(key, 0), size)
+        unshared += size
+    return sum(objects.values()), unshared
+
+
+def _tensors(graph: VkGraph, ids: Sequence[int]) -> Iterator[int]:
+    """The tensors among values that are no constants, those of lists included."""
+    for number in ids:
+        value = graph.values[number]
+        if isinstance(value, ValueList):
+            yield from _tensors(graph, value.items)
+        elif isinstance(value, VkTensor) and not value.is_constant:
+            yield number

@@ -1,0 +1,348 @@
+"""What the convolutions share: parameters, shapes, the integer sum, the two epilogues, weights, the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.launch import Launch, offsets, words
+from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
+from refsim.core.rng import Draw
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.epilogue import (
+    align4,
+    check_constants,
+    check_quantization,
+    out_channels,
+    pack_weight,
+    pad_rows,
+    quantization,
+    random_features,
+    requantized,
+    row_constants,
+)
+from refsim.ops.base.gemm import cut
+from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
+
+
+@dataclass(frozen=True)
+class ConvParams:
+    """Quantization of input and output, and the window; pairs are (height, width)."""
+
+    where: ClassVar[str] = "q8ta_conv2d"
+
+    in_scale: float
+    in_zp: int
+    out_scale: float
+    out_zp: int
+    kernel_size: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    activation: str = "none"
+
+    def __post_init__(self) -> None:
+        check_quantization(self)
+        for name, least in self.pairs().items():
+            pair = getattr(self, name)
+            if len(pair) != 2 or min(pair) < least or max(pair) >= 1 << 15:
+                raise ParameterError(
+                    self.where, f"{name} is not a legal pair", got=pair, need=f"two integers >= {least}"
+                )
+            object.__setattr__(self, name, (int(pair[0]), int(pair[1])))
+        if self.groups < 1:
+            raise ParameterError(self.where, "groups is too small", got=self.groups, need=">= 1")
+
+    def pairs(self) -> dict[str, int]:
+        """The fields that are pairs, and their least value."""
+        return {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
+
+    @property
+    def taps(self) -> int:
+        return self.kernel_size[0] * self.kernel_size[1]
+
+    def out_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Output height and width."""
+        h, w = (
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, p, d, k, s in zip(
+                size, self.padding, self.dilation, self.kernel_size, self.stride, strict=True
+            )
+        )
+        return (h, w)
+
+    def source(self, axis: int, out_count: int, tap: int, in_count: int) -> np.ndarray:
+        """Input row or column that each output position reads at a tap; in_count where there is none."""
+        at = np.arange(out_count) * self.stride[axis] - self.padding[axis] + tap * self.dilation[axis]
+        return np.where((at >= 0) & (at < in_count), at, in_count)
+
+
+def args(
+    *,
+    x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8,
+    transposed: bool = False,
+    weight_channels: int = 0,
+) -> tuple[Arg, ...]:
+    """The arguments in serialized order."""
+    window = ["kernel_size", "stride", "padding", "output_padding", "dilation", "groups", "activation"]
+    if not transposed:
+        window.remove("output_padding")
+    return (
+        Arg("x", Kind.INPUT, x_layouts),
+        Arg("in_scale"),
+        Arg("in_zp"),
+        Arg("weight", Kind.CONST, dtype=np.int8, channels=weight_channels),
+        Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
+        Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
+        Arg("out_scale"),
+        Arg("out_zp"),
+        Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
+        *(Arg(name) for name in window),
+        Arg("out", Kind.OUTPUT, CHANNELS_PACKED_INT8),
+    )
+
+
+# --- shapes and checks -----------------------------------------------------------------------------------
+
+
+def out_shape(
+    params: ConvParams, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+) -> tuple[int, ...]:
+    """(N, OC, OH, OW); leading dims as in the input."""
+    return shape_for(params, shapes["x"], consts["weight"].shape[0], declared)
+
+
+def shape_for(params: ConvParams, x: tuple[int, ...], rows: int, declared: Any) -> tuple[int, ...]:
+    if len(x) < 3:
+        raise ShapeError(params.where, "x has too few dims", got=x, need="(N,) C, H, W")
+    h, w = params.out_size((x[-2], x[-1]))
+    if h < 1 or w < 1:
+        raise ShapeError(params.where, "the window is larger than the padded image", got=f"output {h} x {w}")
+    return (*x[:-3], out_channels(rows, declared, -3), h, w)
+
+
+def check(call: Call) -> None:
+    """Channels, groups and the sizes and ranges of the constants."""
+    p, where = call.params, call.params.where
+    channels, out = call.descs["x"].shape[-3], call.out.shape[-3]
+    if channels % p.groups or out % p.groups:
+        raise ShapeError(
+            where, "channels do not divide into groups", got=f"{channels} -> {out}, {p.groups} groups"
+        )
+    per_group = channels // p.groups
+    if p.groups > 1 and (per_group % 4 or (out // p.groups) % 4):
+        raise ShapeError(
+            where,
+            "grouped channels do not fill words",
+            got=f"{per_group} -> {out // p.groups} per group",
+            need="multiples of 4",
+        )
+    need = (p.taps * per_group, align4(p.taps * per_group))
+    weight = call.consts["weight"]
+    assert weight is not None
+    if weight.ndim != 2 or weight.shape[1] not in need:
+        raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({out}, {need[1]})")
+    check_constants(call, out, p.taps * per_group)
+
+
+def padding(call: Call) -> Padding:
+    """Lanes beyond the channels hold the zero point; words beyond the width are never written."""
+    return Padding(Pad(call.params.out_zp), Pad(0, OnDevice.UNTOUCHED))
+
+
+# --- meaning ---------------------------------------------------------------------------------------------
+
+
+def logical_weight(params: ConvParams, weight: np.ndarray, per_group: int) -> np.ndarray:
+    """(OC, KH, KW, IC per group) from rows of taps, channel fastest."""
+    return weight[:, : params.taps * per_group].reshape(-1, *params.kernel_size, per_group)
+
+
+def accumulate(params: ConvParams, x: np.ndarray, weight: np.ndarray, out_hw: tuple[int, int]) -> np.ndarray:
+    """Sum of q_x * w over taps and channels of the group: int64 (N, OC, OH, OW).
+
+    A tap without a source reads the zero point. Sums in binary64 are exact here: |sum| < 2**31.
+    """
+    n, channels, height, width = x.shape
+    out, kh, kw, per_group = weight.shape
+    groups = channels // per_group
+    framed = np.full((n, channels, height + 1, width + 1), params.in_zp, np.float64)
+    framed[:, :, :height, :width] = x
+    acc = np.zeros((n, groups, out // groups, out_hw[0] * out_hw[1]))
+    for i in range(kh):
+        rows = params.source(0, out_hw[0], i, height)
+        for j in range(kw):
+            columns = params.source(1, out_hw[1], j, width)
+            patch = framed[:, :, rows[:, None], columns[None, :]]
+            tap = weight[:, i, j, :].reshape(1, groups, out // groups, per_group).astype(np.float64)
+            acc += tap @ patch.reshape(n, groups, per_group, -1)
+    return acc.astype(np.int64).reshape(n, out, *out_hw)
+
+
+def define_conv(epilogue: Any, params: ConvParams, target: Target, x: np.ndarray, consts: Any) -> np.ndarray:
+    """A convolution with weights in rows of taps: (N, OC, OH, OW), leading dims as the input's."""
+    shape = shape_for(params, x.shape, len(consts["weight"]), None)
+    weight = logical_weight(params, consts["weight"], x.shape[-3] // params.groups)
+    acc = accumulate(params, nchw4(x), weight, (shape[-2], shape[-1]))
+    return requantized(epilogue, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
+
+
+def nchw4(x: np.ndarray) -> np.ndarray:
+    """The array with exactly four dims, leading ones folded or added."""
+    return x.reshape(-1, *x.shape[-3:])
+
+
+# --- dispatch --------------------------------------------------------------------------------------------
+
+#: Push words of every convolution kernel; a pair is (height, width). IC4 and OC4 count words of a group, QUANT
+#: begins the words of `quantization`, of which the first is the input's zero point.
+X, OUT, KERNEL, STRIDE, PADDING, DILATION, IC4, OC4, QUANT = offsets(8, 8, 2, 2, 2, 2, 1, 1, 5)
+IN_ZP = QUANT
+
+
+def push_words(call: Call) -> tuple[int, ...]:
+    """The push words above."""
+    p, x, out = call.params, call.descs["x"], call.out
+    return words(
+        x.meta,
+        out.meta,
+        p.kernel_size,
+        p.stride,
+        p.padding,
+        p.dilation,
+        align4(x.shape[-3] // p.groups) // 4,
+        align4(out.shape[-3] // p.groups) // 4,
+        quantization(call),
+    )
+
+
+def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
+    """A matrix-like kernel. Domain: positions x channel words of a group x (groups, phases)."""
+    p = call.params
+    per_group = align4(call.out.shape[-3] // p.groups) // 4
+    k = align4(call.descs["x"].shape[-3] // p.groups) // 4 * -(-p.taps // phases)
+    slices = p.groups * phases
+    shape = cut(positions, per_group, k, slices)
+    return Launch(
+        shader=call.op.name,
+        out=call.out,
+        spec=(call.descs["x"].hashed, call.out.hashed),
+        push=push_words(call),
+        domain=(positions, per_group, slices),
+        local=shape.local,
+        tile=shape.tile,
+        variant=shape.name,
+    )
+
+
+def launch(call: Call) -> Launch:
+    """Positions are those of the output: (batch, row, column) numbered through."""
+    w, h, _, n = call.out.sizes_whcn
+    return launch_gemm(call, n * h * w)
+
+
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes the word at a coordinate."""
+    width, height, *_ = launch.out.sizes_whcn
+    per_group = launch.domain[1]
+    return (n * height + h) * width + w, c // 4 % per_group, c // 4 // per_group
+
+
+def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
+    """Words (int32) as the kernels read them.
+
+    weight: [tap][input channel word][output channel], channels of a tap padded to 4 with zeros, so that four
+    neighbouring words serve the four lanes of an output word. The others are padded to 4 entries.
+    """
+    if name != "weight":
+        return pad_rows(value, align4(len(value))).view(np.int32)
+    per_group = call.descs["x"].shape[-3] // call.params.groups
+    return pack_weight(logical_weight(call.params, value, per_group).reshape(len(value), -1, per_group))
+
+
+# --- random data -----------------------------------------------------------------------------------------
+
+
+def constants(
+    params: ConvParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
+) -> dict[str, Any]:
+    """Random weights with the sums, scales and bias that an exporter would hand over."""
+    k = params.taps * (shapes["x"][-3] // params.groups)
+    return row_constants(params, features["out_channels"], k, features, draw)
+
+
+def random_window(draw: Draw, largest: int = 4) -> dict[str, Any]:
+    """Kernel, stride, padding and dilation, each pair with unequal sides as a rule."""
+
+    def pair(low: int, high: int) -> tuple[int, int]:
+        return (draw.integer(low, high), draw.integer(low, high))
+
+    return {
+        "kernel_size": pair(1, largest),
+        "stride": pair(1, 3),
+        "padding": pair(0, 3),
+        "dilation": pair(1, 2) if draw.chance(40) else (1, 1),
+    }
+
+
+def sample_case(
+    draw: Draw,
+    op: str,
+    params: dict[str, Any],
+    channels: int,
+    out: int,
+    *,
+    x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8,
+) -> Case:
+    """A case with an image large enough for its window, and layouts at random."""
+    least = [
+        max(1, dilation * (kernel - 1) + 1 - 2 * pad)
+        for kernel, dilation, pad in zip(
+            params["kernel_size"], params.get("dilation", (1, 1)), params["padding"], strict=True
+        )
+    ]
+    shape = (draw.integer(1, 2), channels, least[0] + draw.integer(0, 5), least[1] + draw.integer(0, 9))
+    inputs = {"x": (shape, str(draw.choice(x_layouts)))}
+    features = random_features(draw, out)
+    return Case(op, params, inputs, str(draw.choice(CHANNELS_PACKED_INT8)), draw.integer(0, 2**31), features)
+
+
+BASE = dict(
+    in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2)
+)
+
+
+def cases(op: str) -> tuple[Case | ErrorCase, ...]:
+    """What every convolution with rows of taps must compute, and must refuse."""
+    x = {"x": ((2, 8, 7, 9), "4W4C")}
+    grouped = {"x": ((1, 8, 5, 6), "4C1W")}
+    features = {"out_channels": 12, "bias": True}
+
+    def refuse(error: type[Exception], match: str, shapes: Any = x, **changes: Any) -> ErrorCase:
+        return ErrorCase(Case(op, {**BASE, **changes}, shapes, "4C", features=features), error, match)
+
+    return (
+        Case(op, BASE, x, "4C", features=features, note="unequal window, batch 2"),
+        Case(
+            op, {**BASE, "activation": "relu"}, x, "4W4C", features={"out_channels": 5}, note="relu, no bias"
+        ),
+        Case(
+            op,
+            {**BASE, "groups": 2},
+            grouped,
+            "4W4C",
+            features={"out_channels": 16, "bias": True},
+            note="grouped",
+        ),
+        refuse(ParameterError, "in_scale", in_scale=2.0**-61),
+        refuse(ParameterError, "stride", stride=(0, 1)),
+        refuse(ParameterError, "activation", activation="gelu"),
+        refuse(ShapeError, "larger than the padded image", kernel_size=(12, 2)),
+        refuse(ShapeError, "do not fill words", {"x": ((1, 12, 5, 6), "4C1W")}, groups=2),
+        refuse(LayoutError, "x has a layout", {"x": ((1, 8, 5, 6), "4W")}),
+    )

@@ -1,0 +1,127 @@
+"""Operators that compute every output word by itself: the launch, the walk over words, random shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from refsim.core.index import block_extent, block_numel, buf_idx, inner_dim, word_idx
+from refsim.core.jit import jitable
+from refsim.core.launch import PLANE_ROW, Launch, column_local, plane_domain, words
+from refsim.core.layout import C, H, Layout, W
+from refsim.core.rng import Draw
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding
+
+UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED))
+
+
+def padding_unspecified(call: Call) -> Padding:
+    """Padding 0 here; upstream computes it from its inputs' padding, or leaves it to chance."""
+    return UNSPECIFIED
+
+
+def launch(call: Call, spec: Sequence[int], params: Sequence[object]) -> Launch:
+    """Every output word by itself. Push words: output sizes and strides, those of each input, parameters."""
+    inputs = [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT]
+    return Launch(
+        shader=call.op.name,
+        out=call.out,
+        spec=tuple(spec),
+        push=words(call.out.meta, *(d.meta for d in inputs), *params),
+        domain=plane_domain(call.out),
+        local=(256, 1, 1),
+        tile=(4, 1, 1),
+    )
+
+
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes a word, the inverse of `word_number`."""
+    each = launch.domain[0]
+    plane = word // each
+    return word % each, plane // PLANE_ROW, plane % PLANE_ROW
+
+
+@jitable
+def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
+    """The output word that a domain point of `launch` stands for; the number of words or more if there is none."""
+    second_slowest = (hashed >> 8) & 15
+    elements = meta[at + 4 + second_slowest] * block_numel(hashed)
+    return (y * PLANE_ROW + z) * (elements // 4 if block_numel(hashed) > 1 else elements) + x
+
+
+TILE = 4  # elements along W, H and C: whole words and whole blocks of every layout
+
+
+def launch_tiles(call: Call, params: Sequence[object]) -> Launch:
+    """An invocation makes 4 x 4 x 4 elements. Domain: words along C x words along W x (batch, rows padded to 4).
+
+    Spec: the hashed layouts of the output and each input, then whether each is read or written in vectors.
+    """
+    out = call.out
+    inputs = [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT]
+    _, h, c, n = out.sizes_whcn
+    along_w, along_c = word_extent(out, W), word_extent(out, C)
+    width = out.blocks_whcn[W] * out.layout.block_extent(W)
+    same_way = all(d.layout.dim_order[-1] == out.layout.dim_order[-1] for d in inputs)
+    return Launch(
+        shader=call.op.name,
+        out=out,
+        spec=words([d.hashed for d in (out, *inputs)], [d.vectors for d in (out, *inputs)]),
+        push=words(out.meta, *(d.meta for d in inputs), *params),
+        domain=(-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE)),
+        local=column_local(out, TILE) if same_way else (8, 8, 1),
+        tile=(TILE // along_c, TILE // along_w, TILE),
+    )
+
+
+def word_extent(out: TensorDesc, dim: int) -> int:
+    """Elements of a word along a dim."""
+    return 4 if out.is_int8 and dim == out.layout.inner else 1
+
+
+def tile_point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point of `launch_tiles` that writes the word at a coordinate."""
+    out = launch.out
+    rows = -(-out.sizes_whcn[H] // TILE) * TILE
+    return c // word_extent(out, C), w // word_extent(out, W), n * rows + h
+
+
+@jitable
+def tile_word(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
+    """(number of the output word, or -1 if there is none; w, h, c, n of its first element) of a point of
+    `launch_tiles`."""
+    rows = (meta[at + 1] + TILE - 1) // TILE * TILE
+    h, n = z % rows, z // rows
+    tall = block_extent(hashed, H)
+    if h >= (meta[at + 1] + tall - 1) // tall * tall:
+        return -1, y, h, x, n
+    if block_numel(hashed) == 1:
+        return buf_idx(meta, at, hashed, y, h, x, n), y, h, x, n
+    w, c = (y, 4 * x) if inner_dim(hashed) == C else (4 * y, x)
+    return word_idx(meta, at, hashed, w, h, c, n), w, h, c, n
+
+
+def same_shape(params: Any, shapes: Any, consts: Any, declared: Any) -> tuple[int, ...]:
+    """The output has the shape of the first input."""
+    return next(iter(shapes.values()))
+
+
+def tensor(name: str, layouts: Sequence[Layout], kind: Kind = Kind.INPUT) -> Arg:
+    return Arg(name, kind, tuple(layouts))
+
+
+def params(*names: str) -> tuple[Arg, ...]:
+    return tuple(Arg(name) for name in names)
+
+
+def random_shape(draw: Draw, max_rank: int = 4, largest: Sequence[int] = (3, 13, 7, 11)) -> tuple[int, ...]:
+    """A small shape of random rank, NCHW, every residue mod 4 likely; outer dims beyond 4 stay tiny."""
+    rank = draw.integer(1, max_rank)
+    limits = ([2] * 4 + list(largest))[-rank:]
+    return tuple(draw.integer(1, limit) for limit in limits)
+
+
+def compatible(first: Layout, layouts: Sequence[Layout]) -> list[Layout]:
+    """The layouts that pack the same dim in the same block size."""
+    return [row for row in layouts if row.packed_dim_info == first.packed_dim_info]

@@ -1,0 +1,259 @@
+"""What follows an integer sum: the two epilogues, and the per-channel constants that they read.
+
+Shared by the convolutions and the linear operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import jitable
+from refsim.core.lanes import as_f32, insert
+from refsim.core.launch import words
+from refsim.core.qmath import (
+    check_bias,
+    check_k,
+    check_scale,
+    check_weight_scales,
+    check_zero_point,
+    f32,
+    inv_scale,
+    mul_add,
+    requant,
+    wrap32,
+)
+from refsim.core.rng import Draw
+from refsim.ops.base.spec import Call, Target
+
+ACTIVATIONS = ("none", "relu")
+RELU, HAS_BIAS = 1 << 8, 1 << 9  # beside the profile's flags in one word
+CONSTS = ("weight", "weight_sums", "weight_scales", "bias")
+
+
+def align4(n: int) -> int:
+    return -(-n // 4) * 4
+
+
+def out_channels(rows: int, declared: tuple[int, ...] | None, dim: int) -> int:
+    """Output channels: what the graph declares if the weight's rows are that many, padded to 4 or not."""
+    if declared is not None and len(declared) >= -dim and rows in (declared[dim], align4(declared[dim])):
+        return declared[dim]
+    return rows
+
+
+def check_quantization(params: Any) -> None:
+    """Scales, zero points and activation of a `Params`."""
+    for name in ("in", "out"):
+        check_scale(params.where, f"{name}_scale", getattr(params, f"{name}_scale"))
+        check_zero_point(params.where, f"{name}_zp", getattr(params, f"{name}_zp"))
+    if params.activation not in ACTIVATIONS:
+        raise ParameterError(
+            params.where, "unknown activation", got=repr(params.activation), need=" or ".join(ACTIVATIONS)
+        )
+
+
+def check_constants(call: Call, out: int, k: int) -> None:
+    """The accumulator's length, and the ranges of the constants."""
+    where = call.params.where
+    check_k(where, k)
+    for name in CONSTS[1:]:
+        value = call.consts[name]
+        if value is not None and value.ndim != 1:
+            raise ShapeError(where, f"{name} is not a vector", got=value.shape, need=f"({align4(out)},)")
+    scales, bias = call.consts["weight_scales"], call.consts["bias"]
+    assert scales is not None
+    check_weight_scales(where, call.params.in_scale, scales)
+    if bias is not None:
+        check_bias(where, bias)
+
+
+# --- meaning ---------------------------------------------------------------------------------------------
+
+
+def requantized(
+    epilogue: Any,
+    params: Any,
+    target: Target,
+    acc: np.ndarray,
+    consts: Mapping[str, Any],
+    spread: tuple[int, ...],
+) -> np.ndarray:
+    """int8 output of integer sums whose last dims are (OC, *rest); ``spread`` shapes a per-channel vector."""
+    sums, scales, bias = (consts[name] for name in CONSTS[1:])
+    return epilogue(
+        acc,
+        sums.reshape(spread),
+        params.in_zp,
+        scales.reshape(spread),
+        np.float32(params.in_scale),
+        np.float32(0.0) if bias is None else bias.reshape(spread),
+        inv_scale(params.out_scale),
+        params.out_zp,
+        call_flags(params, target, bias is not None),
+    ).astype(np.int8)
+
+
+@jitable
+def _finish(t, inv, zp, flags):  # type: ignore[no-untyped-def]
+    if flags & RELU:
+        t = np.maximum(t, np.float32(0.0))
+    return requant(t, inv, zp, flags & 255)
+
+
+@jitable
+def float_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
+    """general, depthwise, transposed: the zero point is taken out in binary32."""
+    t = mul_add(-f32(wsum), f32(in_zp), f32(acc), flags)
+    if flags & HAS_BIAS:
+        t = mul_add(t, weight_scale * in_scale, bias, flags)
+    else:
+        t = t * (weight_scale * in_scale)
+    return _finish(t, inv, zp, flags)
+
+
+@jitable
+def int_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
+    """pointwise, im2col, linear: the zero point is taken out in int32."""
+    t = f32(wrap32(acc - np.int64(in_zp) * wsum))
+    if flags & HAS_BIAS:
+        t = mul_add(t, weight_scale * in_scale, bias, flags)
+    else:
+        t = t * (weight_scale * in_scale)
+    return _finish(t, inv, zp, flags)
+
+
+# --- words for the kernels --------------------------------------------------------------------------------
+
+
+def call_flags(params: Any, target: Target, has_bias: bool) -> int:
+    """The profile's flags, whether there is a relu, and whether there is a bias, in one word."""
+    return target.profile.flags | RELU * (params.activation == "relu") | HAS_BIAS * has_bias
+
+
+def quantization(call: Call) -> tuple[int, ...]:
+    """The five push words that `out_word` reads: input zero point, output zero point, input scale, inverse
+    output scale, flags."""
+    p = call.params
+    flags = call_flags(p, call.target, call.consts["bias"] is not None)
+    return words(p.in_zp, p.out_zp, np.float32(p.in_scale), inv_scale(p.out_scale), flags)
+
+
+def pack_weight(weight: np.ndarray) -> np.ndarray:
+    """int8 (output channels, taps, input channels) to words [tap][input channel word][output channel]."""
+    out, taps, channels = weight.shape
+    padded = np.zeros((align4(out), taps, align4(channels)), np.int8)
+    padded[:out, :, :channels] = weight
+    return np.ascontiguousarray(padded.view(np.int32).transpose(1, 2, 0)).reshape(-1)
+
+
+def pad_rows(values: np.ndarray, rows: int) -> np.ndarray:
+    """A vector, zero-padded."""
+    padded = np.zeros(rows, values.dtype)
+    padded[: len(values)] = values
+    return padded
+
+
+@jitable
+def out_word(integer, acc, oc, channels, push, at, sums, scales, bias):  # type: ignore[no-untyped-def]
+    """The output word of four sums for channels oc to oc + 3; lanes beyond the channels hold the zero point.
+
+    The words of `quantization` begin at push[at].
+    """
+    in_zp, zp, flags = push[at], push[at + 1], push[at + 4]
+    in_scale, inv = as_f32(push[at + 2]), as_f32(push[at + 3])
+    word = 0
+    for k in range(4):
+        q = zp
+        if oc + k < channels:
+            weight_scale, b = as_f32(scales[oc + k]), as_f32(bias[min(oc + k, bias.size - 1)])
+            if integer:
+                q = int_epilogue(acc[k], sums[oc + k], in_zp, weight_scale, in_scale, b, inv, zp, flags)
+            else:
+                q = float_epilogue(acc[k], sums[oc + k], in_zp, weight_scale, in_scale, b, inv, zp, flags)
+        word = insert(word, k, q)
+    return word
+
+
+# --- random data -----------------------------------------------------------------------------------------
+
+
+def _sparse(draw: Draw, shape: tuple[int, ...], k: int) -> np.ndarray:
+    """Some four of -1 and 1 a row, so that sums stay small enough for ties."""
+    return draw.choices([-1, 1], shape) * (draw.ints(0, k - 1, shape) < 4)
+
+
+#: Style of a case -> weights (int64) of a shape with k of them per output channel.
+_WEIGHTS: dict[str, Callable[[Draw, tuple[int, ...], int], np.ndarray]] = {
+    "random": lambda draw, shape, k: draw.ints(-127, 127, shape),
+    "position": lambda draw, shape, k: (np.arange(prod(shape)) * 83 % 251 - 125).reshape(shape),
+    "ties": _sparse,
+    "near_ties": lambda draw, shape, k: draw.ints(-2, 2, shape),  # larger ones saturate nearly every output
+    "saturation": lambda draw, shape, k: draw.choices([-128, -128, 127], shape),
+}
+
+
+def _style(features: Mapping[str, Any]) -> str:
+    return "near_ties" if features.get("ties") else str(features.get("style", "random"))
+
+
+def weights(features: Mapping[str, Any], shape: tuple[int, ...], k: int, draw: Draw) -> np.ndarray:
+    """Weights (int64), k of them per output channel, in the case's style."""
+    return _WEIGHTS[_style(features)](draw, shape, k)
+
+
+def row_constants(params: Any, out: int, k: int, features: Mapping[str, Any], draw: Draw) -> dict[str, Any]:
+    """weight (out, k padded to 4) and its per-row constants, scaled so that outputs spread over the range."""
+    weight = np.zeros((out, align4(k)), np.int8)
+    weight[:, :k] = weights(features, (out, k), k, draw)
+    return {"weight": weight, **per_channel(params, weight.astype(np.int64).sum(1), k, features, draw)}
+
+
+def per_channel(
+    params: Any, sums: np.ndarray, k: int, features: Mapping[str, Any], draw: Draw
+) -> dict[str, Any]:
+    """weight_sums, weight_scales and bias, padded to 4.
+
+    ``near_ties``: the scales are inexact fractions of the output's and the bias is a multiple of it: many sums
+    then lie within an ulp of a tie, where one rounding and two give different bytes. ``ties``: powers of two.
+    """
+    out, style = len(sums), _style(features)
+    if style == "near_ties":
+        parts = np.array([6, 10, 14, 22])[draw.ints(0, 3, (out,))]
+        scales = params.out_scale / (params.in_scale * parts)
+        bias = draw.ints(-60, 60, (out,)) * params.out_scale
+    elif style == "ties":
+        # one step of the sum is half a step of the output, or a quarter
+        halves = 2.0 ** draw.ints(-2, -1, (out,)) * (params.out_scale / params.in_scale)
+        scales = np.exp2(np.rint(np.log2(halves)))
+        bias = draw.ints(-64, 64, (out,)) * (params.out_scale / 2)
+    else:
+        spread = 2.0 ** draw.integer(-1, 2) * 40.0 * params.out_scale
+        spread /= params.in_scale * 74.0 * 74.0 * k**0.5
+        scales = draw.uniform(0.5, 1.5, (out,)) * min(max(spread, 2.0**-58), 2.0**58)
+        bias = draw.uniform(-60.0, 60.0, (out,)) * params.out_scale
+    return {
+        "weight_sums": pad_rows(sums.astype(np.int32), align4(out)),
+        "weight_scales": pad_rows(scales.astype(np.float32), align4(out)),
+        "bias": pad_rows(bias.astype(np.float32), align4(out)) if features.get("bias") else None,
+    }
+
+
+def random_features(draw: Draw, out: int) -> dict[str, Any]:
+    """What constants a random case has: output channels, a bias or none, sums near ties."""
+    return {"out_channels": out, "bias": draw.chance(70), "ties": draw.chance(25)}
+
+
+def random_quantization(draw: Draw) -> dict[str, Any]:
+    """Scales, zero points and activation."""
+    return {
+        "in_scale": draw.choice([0.5, 0.25, draw.scale_moderate(), draw.scale_moderate()]),
+        "in_zp": draw.zero_point(),
+        "out_scale": draw.choice([0.5, draw.scale_moderate(), draw.scale_moderate()]),
+        "out_zp": draw.zero_point(),
+        "activation": draw.choice(["none", "none", "relu"]),
+    }

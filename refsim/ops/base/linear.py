@@ -1,0 +1,109 @@
+"""What the two linear operators share: parameters, meaning, launch, random data.
+
+acc[m, o] = sum over k of q_x[m, k] * w[o, k];  then the integer epilogue
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from refsim.core.errors import ShapeError
+from refsim.core.launch import Launch, offsets, words
+from refsim.core.layout import Layout
+from refsim.core.rng import Draw
+from refsim.ops.base import epilogue
+from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
+
+
+@dataclass(frozen=True)
+class LinearParams:
+    """Quantization of input and output, and the activation."""
+
+    where: ClassVar[str] = "q8ta_linear"
+
+    in_scale: float
+    in_zp: int
+    out_scale: float
+    out_zp: int
+    activation: str = "none"
+
+    def __post_init__(self) -> None:
+        epilogue.check_quantization(self)
+
+
+def args(layout: Layout) -> tuple[Arg, ...]:
+    """The arguments in serialized order."""
+    return (
+        Arg("x", Kind.INPUT, (layout,)),
+        Arg("in_scale"),
+        Arg("in_zp"),
+        Arg("weight", Kind.CONST, dtype=np.int8, channels=0),
+        Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
+        Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
+        Arg("out_scale"),
+        Arg("out_zp"),
+        Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
+        Arg("activation"),
+        Arg("out", Kind.OUTPUT, (layout,)),
+    )
+
+
+def define(params: LinearParams, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
+    # sums in binary64 are exact here: |sum| < 2**31
+    acc = (x.astype(np.float64) @ consts["weight"].T.astype(np.float64)).astype(np.int64)
+    return epilogue.requantized(epilogue.int_epilogue, params, target, acc, consts, (-1,))
+
+
+def out_shape(
+    params: LinearParams, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+) -> tuple[int, ...]:
+    return (*shapes["x"][:-1], epilogue.out_channels(consts["weight"].shape[0], declared, -1))
+
+
+def check(call: Call) -> None:
+    where, k = call.params.where, call.descs["x"].shape[-1]
+    if k % 4:
+        raise ShapeError(where, "K does not fill words", got=f"K = {k}", need="a multiple of 4")
+    weight, out = call.consts["weight"], call.out.shape[-1]
+    assert weight is not None
+    if weight.shape != (out, k):
+        raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({out}, {k})")
+    epilogue.check_constants(call, out, k)
+
+
+def padding(call: Call) -> Padding:
+    """Lanes beyond the outputs hold the zero point; rows beyond the last are zeroed."""
+    return Padding(Pad(call.params.out_zp), Pad(0, OnDevice.WRITTEN))
+
+
+#: Push words of both kernels; QUANT begins the words of `quantization`.
+X, OUT, K4, QUANT = offsets(8, 8, 1, 5)
+
+
+def push_words(call: Call) -> tuple[int, ...]:
+    """The push words above."""
+    x = call.descs["x"]
+    return words(x.meta, call.out.meta, x.shape[-1] // 4, epilogue.quantization(call))
+
+
+def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The domain point that writes the word at a coordinate."""
+    _, height, channels, _ = launch.out.sizes_whcn
+    return (n * channels + c) * height + h, w // 4, 0 * n
+
+
+def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
+    """weight: words [input word][output channel], outputs padded to 4; the others padded to 4 entries."""
+    if name != "weight":
+        return epilogue.pad_rows(value, epilogue.align4(len(value))).view(np.int32)
+    return epilogue.pack_weight(value[:, None, :])
+
+
+def constants(
+    params: LinearParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
+) -> dict[str, Any]:
+    return epilogue.row_constants(params, features["out_channels"], shapes["x"][-1], features, draw)

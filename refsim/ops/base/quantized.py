@@ -1,0 +1,32 @@
+"""The parameters that quantize and dequantize share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refsim.core.errors import ParameterError
+from refsim.core.qmath import QMAX, QMIN, check_scale, check_zero_point
+
+
+@dataclass(frozen=True)
+class QuantizedParams:
+    """Scale, zero point, and the range and dtype that go with them in a graph: int8 over [-128, 127].
+
+    ``dtype`` is the graph's own code or None; it is recorded, the layouts say what the tensors hold.
+    """
+
+    where: ClassVar[str] = "quantize_per_tensor"
+
+    scale: float
+    zp: int
+    qmin: int = QMIN
+    qmax: int = QMAX
+    dtype: int | None = None
+
+    def __post_init__(self) -> None:
+        check_scale(self.where, "scale", self.scale)
+        check_zero_point(self.where, "zp", self.zp)
+        for name, value, need in (("qmin", self.qmin, QMIN), ("qmax", self.qmax, QMAX)):
+            if value != need:
+                raise ParameterError(self.where, f"{name} is not int8's", got=value, need=need)

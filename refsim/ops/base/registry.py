@@ -1,0 +1,68 @@
+"""The registry: every operator by its name, found by walking refsim/ops."""
+
+from __future__ import annotations
+
+import copyreg
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+
+from refsim.core.errors import UnknownOperatorError
+from refsim.ops.base.spec import OpSpec
+
+
+def _load() -> dict[str, OpSpec]:
+    """Walk refsim.ops: every module there has one `OP`; packages hold what operators share. A duplicate name raises."""
+    package = importlib.import_module("refsim.ops")
+    found: dict[str, OpSpec] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.ispkg:
+            continue
+        op = importlib.import_module(f"refsim.ops.{module.name}").OP
+        if op.name in found:
+            raise RuntimeError(f"{op.name}: defined twice, again in {module.name}")
+        found[op.name] = op
+    return found
+
+
+class _Registry(Mapping[str, OpSpec]):
+    """All operators by name, loaded on first use."""
+
+    def __init__(self) -> None:
+        self._ops: dict[str, OpSpec] | None = None
+
+    @property
+    def _loaded(self) -> dict[str, OpSpec]:
+        if self._ops is None:
+            self._ops = _load()
+        return self._ops
+
+    def __getitem__(self, name: str) -> OpSpec:
+        if name not in self._loaded:
+            raise UnknownOperatorError("operator", "unknown", got=repr(name), need=", ".join(self._loaded))
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded)
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaded
+
+    def serialized(self, name: str) -> OpSpec | None:
+        """The operator of a name in a serialized graph (``et_vk.q8ta_add.default``), if there is one."""
+        return next((op for op in self._loaded.values() if op.serialized and op.serialized == name), None)
+
+
+OPS = _Registry()
+
+
+def op_named(name: str) -> OpSpec:
+    """The operator of that name; UnknownOperatorError if there is none."""
+    return OPS[name]
+
+
+# functions do not travel between processes; the other one has its own
+copyreg.pickle(OpSpec, lambda op: (op_named, (op.name,)))

@@ -1,0 +1,339 @@
+"""What an operator is: its named arguments, meaning, kernel and padding; and a call of it, bound and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.launch import Launch
+from refsim.core.layout import Layout, layout
+from refsim.core.qmath import CANONICAL, Profile
+from refsim.core.rng import Draw
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.case import Case, ErrorCase
+
+
+@dataclass(frozen=True)
+class Target:
+    """The device whose behaviour is modelled: its numerics, and the family that upstream's dispatch looks at."""
+
+    profile: Profile = CANONICAL
+    mali: bool = False
+
+
+class Kind(Enum):
+    """What an argument holds."""
+
+    INPUT = "input"  # a tensor that other operators produce
+    CONST = "const"  # a tensor known when the graph is built
+    PARAM = "param"  # a scalar, list or string: the field of `Params` with the same name
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True)
+class Arg:
+    """One argument: its name, kind, legal layouts (tensors), dtype (constants), and whether it may be none.
+
+    ``channels`` is the dim of a constant that counts output channels; it may come padded to a multiple of 4.
+    """
+
+    name: str
+    kind: Kind = Kind.PARAM
+    layouts: tuple[Layout, ...] = ()
+    dtype: type | None = None
+    optional: bool = False
+    channels: int | None = None
+
+
+class OnDevice(Enum):
+    """What upstream's kernel does with a kind of padding byte."""
+
+    WRITTEN = "defined"
+    UNTOUCHED = "untouched"
+    UNSPECIFIED = "unspecified"
+
+
+@dataclass(frozen=True)
+class Pad:
+    """One kind of padding: the byte that both executors put there, and what a device does."""
+
+    value: int
+    on_device: OnDevice = OnDevice.WRITTEN
+
+
+@dataclass(frozen=True)
+class Padding:
+    """What an operator leaves in lane padding and in word padding; ``copied`` moves the input's bytes instead."""
+
+    lane: Pad
+    word: Pad
+    copied: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One dispatch of a call: the launch, the names of its input buffers, and the name of its output."""
+
+    launch: Launch
+    inputs: tuple[str, ...]
+    output: str = "out"
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator bound to parameters, tensor descriptions and constants; checked when it is made by `bind`."""
+
+    op: OpSpec
+    params: Any
+    descs: Mapping[str, TensorDesc]
+    consts: Mapping[str, np.ndarray | None]
+    out: TensorDesc
+    target: Target = field(default_factory=Target)
+
+    def define(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The operator's meaning on logical NCHW arrays."""
+        return self.op.define(self.params, self.target, **arrays, **self.consts)
+
+    @property
+    def padding(self) -> Padding:
+        return self.op.padding(self)
+
+    def expected(self, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        """The output buffer by definition: `define` of the unpacked inputs, packed, padding as stated."""
+        padding = self.padding
+        values = self.define({name: buffer.unpack() for name, buffer in inputs.items()})
+        buffer = PackedBuffer.pack(values, self.out.layout, lane=padding.lane.value, word=padding.word.value)
+        if padding.copied:
+            (source,) = inputs.values()
+            spare = buffer.kinds() != ByteKind.VALUE
+            buffer.raw[spare] = source.raw[spare]
+        return buffer
+
+    def device_defined(self) -> np.ndarray:
+        """Bool per byte of the output: whether a buffer from a device must agree there."""
+        if not self.out.is_int8:
+            return np.ones(self.out.nbytes, bool)
+        padding = self.padding
+        written = OnDevice.WRITTEN
+        table = np.array([True, padding.lane.on_device is written, padding.word.on_device is written])
+        return table[byte_kinds(self.out)]
+
+    def steps(self) -> list[Step]:
+        """The dispatches that compute the call, in order."""
+        if self.op.expand is not None:
+            return [step for part in self.op.expand(self) for step in part.call_steps()]
+        assert self.op.launch is not None
+        names = tuple(a.name for a in self.op.args if a.kind in (Kind.INPUT, Kind.CONST))
+        return [Step(self.op.launch(self), names)]
+
+    def const_words(self) -> dict[str, np.ndarray]:
+        """Constants as the kernels read them (int32 words); an absent one is a single 0."""
+        return {
+            name: np.zeros(1, np.int32) if value is None else self.op.prepack(self, name, value)
+            for name, value in self.consts.items()
+        }
+
+
+class Prepared:
+    """A call with its dispatches and its constants' words, computed once."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.steps = call.steps()
+        self.consts = call.const_words()
+
+
+@dataclass(frozen=True)
+class Part:
+    """One operator call within a composite operator: the call, and where its buffers come from and go."""
+
+    call: Call
+    inputs: Mapping[str, str]  # the part's argument -> buffer name in the composite
+    output: str = "out"
+
+    def call_steps(self) -> list[Step]:
+        return [
+            Step(
+                step.launch,
+                tuple(self.inputs.get(name, name) for name in step.inputs),
+                self.output if step.output == "out" else step.output,
+            )
+            for step in self.call.steps()
+        ]
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _are_ints(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(map(_is_int, value))
+
+
+#: Annotation of a field of `Params` -> whether a value is one, and how an error calls it.
+_PARAM_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (_is_int, "an integer"),
+    "int | None": (lambda value: value is None or _is_int(value), "an integer or none"),
+    "float": (lambda value: _is_int(value) or isinstance(value, float | np.floating), "a number"),
+    "str": (lambda value: isinstance(value, str), "a string"),
+    "tuple[int, int]": (lambda value: _are_ints(value) and len(value) == 2, "two integers"),
+    "tuple[int, ...]": (_are_ints, "integers"),
+}
+
+
+def _words_of(call: Call, name: str, value: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(value).view(np.int32)
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One operator.
+
+    ``define(params, target, **arrays)`` is the meaning; ``kernel`` the model of one GPU kernel, run once
+    per `Launch`; a composite operator has ``expand`` instead and consists of other operators' calls.
+
+    ``out_shape(params, shapes, consts, declared)`` is the output's shape; ``declared`` is what a graph says, or
+    None. ``input_layout(params, in, out, target)`` is what an unresolved input layout becomes. ``channel_dim`` is
+    the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo.
+    ``point(launch, word, w, h, c, n)`` is the point (x, y, z) of the launch's domain that writes a word; the word
+    begins at that coordinate.
+    ``sample(draw)`` makes a random legal `Case`, ``constants(params, shapes, features, draw)`` its constants.
+    """
+
+    name: str
+    serialized: str
+    args: tuple[Arg, ...]
+    params: type
+    define: Callable[..., np.ndarray]
+    out_shape: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Any], tuple[int, ...]]
+    padding: Callable[[Call], Padding]
+    sample: Callable[[Draw], Case]
+    cases: Sequence[Case | ErrorCase] = ()
+    constants: (
+        Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Draw], dict[str, Any]] | None
+    ) = None
+    check: Callable[[Call], None] | None = None
+    launch: Callable[[Call], Launch] | None = None
+    kernel: Callable[..., None] | None = None
+    expand: Callable[[Call], Sequence[Part]] | None = None
+    prepack: Callable[[Call, str, np.ndarray], np.ndarray] = _words_of
+    sync: tuple[str, ...] = ()
+    input_layout: Callable[[Any, tuple[int, ...], tuple[int, ...], Target], Layout] | None = None
+    channel_dim: int = -3
+    max_rank: int = 4
+    point: Callable[..., tuple[Any, Any, Any]] | None = None
+
+    def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
+        return tuple(a for a in self.args if a.kind is kind)
+
+    @property
+    def output(self) -> Arg:
+        return self.of_kind(Kind.OUTPUT)[0]
+
+    def make_params(self, values: Mapping[str, Any]) -> Any:
+        """`Params` from named values; ParameterError for one that is unknown, missing or of another type."""
+        known = {f.name: f for f in fields(self.params)}
+        lacking = [name for name, row in known.items() if row.default is MISSING and name not in values]
+        if lacking:
+            raise ParameterError(self.name, "a parameter is missing", need=", ".join(lacking))
+        for name, value in values.items():
+            if name not in known:
+                raise ParameterError(self.name, "unknown parameter", got=name, need=", ".join(sorted(known)))
+            fits, need = _PARAM_TYPES[str(known[name].type)]
+            if not fits(value):
+                raise ParameterError(self.name, f"{name} has the wrong type", got=repr(value)[:80], need=need)
+        return self.params(**values)
+
+    def bind(
+        self,
+        params: Any,
+        inputs: Mapping[str, TensorDesc],
+        consts: Mapping[str, np.ndarray | None],
+        out_layout: Layout | str,
+        *,
+        out_shape: Sequence[int] | None = None,
+        target: Target | None = None,
+    ) -> Call:
+        """A checked `Call`. Raises LayoutError, ShapeError or ParameterError that name the argument.
+
+        ``out_shape`` is what a graph declares; it must be what the operator computes.
+        """
+        for arg in self.args:
+            if arg.kind is Kind.INPUT:
+                if arg.name not in inputs:
+                    raise ShapeError(self.name, f"input {arg.name} is missing")
+                self._check_layout(arg, inputs[arg.name].layout)
+                rank = len(inputs[arg.name].shape)
+                if rank > self.max_rank:
+                    raise ShapeError(
+                        self.name, f"{arg.name} has too many dims", got=rank, need=f"1 to {self.max_rank}"
+                    )
+            elif arg.kind is Kind.CONST:
+                self._check_const(arg, consts.get(arg.name))
+        self._check_layout(self.output, layout(out_layout))
+        shapes = {name: desc.shape for name, desc in inputs.items()}
+        declared = None if out_shape is None else tuple(out_shape)
+        shape = tuple(self.out_shape(params, shapes, consts, declared))
+        if declared is not None and declared != shape:
+            raise ShapeError(
+                self.name, "the declared output shape is wrong", got=list(declared), need=list(shape)
+            )
+        trimmed = {
+            arg.name: self._trim(arg, consts.get(arg.name), shape[self.channel_dim])
+            for arg in self.of_kind(Kind.CONST)
+        }
+        call = Call(
+            self, params, dict(inputs), trimmed, TensorDesc(shape, layout(out_layout)), target or Target()
+        )
+        self._check_sync(call)
+        if self.check is not None:
+            self.check(call)
+        return call
+
+    def _check_layout(self, arg: Arg, given: Layout) -> None:
+        if given not in arg.layouts:
+            raise LayoutError(
+                self.name,
+                f"{arg.name} has a layout that the operator does not take",
+                got=given,
+                need=", ".join(map(str, arg.layouts)),
+            )
+
+    def _check_const(self, arg: Arg, value: np.ndarray | None) -> None:
+        if value is None:
+            if not arg.optional:
+                raise ParameterError(self.name, f"constant {arg.name} is missing")
+        elif arg.dtype is not None and value.dtype != arg.dtype:
+            raise ParameterError(
+                self.name, f"{arg.name} has the wrong dtype", got=value.dtype, need=np.dtype(arg.dtype)
+            )
+
+    def _trim(self, arg: Arg, value: np.ndarray | None, channels: int) -> np.ndarray | None:
+        """A constant without the rows that only pad it."""
+        if value is None or arg.channels is None:
+            return value
+        if value.ndim <= arg.channels or value.shape[arg.channels] not in (channels, -(-channels // 4) * 4):
+            raise ShapeError(
+                self.name,
+                f"{arg.name} has the wrong shape",
+                got=value.shape,
+                need=f"{channels} output channels, padded to a multiple of 4 or not, in dim {arg.channels}",
+            )
+        return value.take(range(channels), arg.channels) if value.shape[arg.channels] != channels else value
+
+    def _check_sync(self, call: Call) -> None:
+        descs = {**call.descs, "out": call.out}
+        infos = {name: descs[name].layout.packed_dim_info for name in self.sync}
+        if len(set(infos.values())) > 1:
+            raise LayoutError(
+                self.name,
+                "tensors pack different dims",
+                got=", ".join(f"{name} in {descs[name].layout}" for name in self.sync),
+                need="equal packed dim and block size",
+            )

@@ -1,0 +1,297 @@
+"""Float operators: the NumPy table by hand, against torch where it is installed, and the bridge's refusals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from refsim import aten
+from refsim.aten import bridge
+from refsim.aten.table import TABLE, max_pool2d_with_indices
+from refsim.core.errors import GraphError, UnknownOperatorError
+from refsim.core.rng import Draw
+
+needs_torch = pytest.mark.skipif(
+    find_spec("torch") is None, reason="torch is not installed (pip install 'refsim[torch]')"
+)
+NAN, INF = np.nan, np.inf
+
+
+def f32(*values: object) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def run(name: str, *args: object) -> tuple[np.ndarray, ...]:
+    operator = aten.find(name, "node 3")
+    assert operator.source == "numpy"
+    return operator.run(args, "node 3")
+
+
+# --- by hand ---------------------------------------------------------------------------------------------
+
+IMAGE = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
+
+BY_HAND = {
+    "view_copy": ("aten.view_copy.default", (IMAGE, (2, 6)), IMAGE.reshape(2, 6)),
+    "view_copy -1": ("aten.view_copy.default", (IMAGE, (-1, 3)), IMAGE.reshape(4, 3)),
+    "permute_copy": ("aten.permute_copy.default", (f32([1, 2], [3, 4]), (1, 0)), f32([1, 3], [2, 4])),
+    "mean": ("aten.mean.dim", (f32([1, 2], [3, 8]), (1,)), f32(1.5, 5.5)),
+    "mean keepdim": ("aten.mean.dim", (f32([1, 2], [3, 8]), (-1,), True), f32([1.5], [5.5])),
+    "mean out": ("aten::mean.out", (IMAGE, (2, 3), False, None), f32([5.5]).reshape(1, 1)),
+    # 2**24 + 1 is no binary32 number: one addition after another loses every 1
+    "mean in order": ("aten.mean.dim", (f32(2.0**24, 1, 1, 1), (0,)), np.float32(2.0**22)),
+    "hardtanh": ("aten.hardtanh.default", (f32(-7, 0.5, 9), 0.0, 6.0), f32(0, 0.5, 6)),
+    "hardtanh default": ("aten.hardtanh.default", (f32(-7, 0.5, 9),), f32(-1, 0.5, 1)),
+    "hardtanh NaN": ("aten.hardtanh.default", (f32(NAN, -INF, INF), 0.0, 6.0), f32(NAN, 0, 6)),
+    "relu": ("aten.relu.default", (f32(-1, 2, NAN, -INF),), f32(0, 2, NAN, 0)),
+    "add": ("aten.add.Tensor", (f32(1, 2), f32(10, 20)), f32(11, 22)),
+    "add alpha": ("aten.add.Tensor", (f32(1, 2), f32(10, 20), 0.5), f32(6, 12)),
+    "add scalar": ("aten.add.Tensor", (f32(1, 2), 3, 2), f32(7, 8)),
+    "add broadcast": ("aten.add.Tensor", (f32([1], [2]), f32(10, 20)), f32([11, 21], [12, 22])),
+    "mul": ("aten.mul.Tensor", (f32(1, 2), f32(10, 20)), f32(10, 40)),
+    "mul scalar": ("aten.mul.Tensor", (f32(1, 2), 0.5), f32(0.5, 1)),
+    "cat": ("aten.cat.default", ((f32([1, 2]), f32([3, 4])), 1), f32([1, 2, 3, 4])),
+    "clone": ("aten.clone.default", (f32(1, 2), None), f32(1, 2)),
+    "avg_pool2d": ("aten.avg_pool2d.default", (IMAGE, (2, 2)), f32([2.5, 4.5]).reshape(1, 1, 1, 2)),
+    "avg_pool2d border counts": (
+        "aten.avg_pool2d.default", (IMAGE, (2, 2), (2, 3), (1, 0)), f32([0.25, 1.75], [6.25, 7.75]).reshape(1, 1, 2, 2),
+    ),
+    "avg_pool2d border left out": (
+        "aten.avg_pool2d.default",
+        (IMAGE, (2, 2), (2, 2), (1, 0), False, False),
+        f32([0.5, 2.5], [6.5, 8.5]).reshape(1, 1, 2, 2),
+    ),
+    "avg_pool2d divisor": (
+        "aten.avg_pool2d.default", (IMAGE, (3, 4), (), 0, False, True, 3), f32([22]).reshape(1, 1, 1, 1),
+    ),
+    "avg_pool2d ceil": (
+        "aten.avg_pool2d.default", (IMAGE, (2, 2), (2, 2), 0, True), f32([2.5, 4.5], [8.5, 10.5]).reshape(1, 1, 2, 2),
+    ),
+}  # fmt: skip
+# 3 x 4 image, rows -1..0 and 1..2, columns 0..1 and 3..4: the latter's window ends at column 3
+BY_HAND["avg_pool2d border counts"] = (
+    "aten.avg_pool2d.default",
+    (IMAGE, (2, 2), (2, 2), (1, 0)),
+    f32([0.25, 1.25], [6.5, 8.5]).reshape(1, 1, 2, 2),
+)
+
+
+@pytest.mark.parametrize("what", BY_HAND)
+def test_by_hand(what: str) -> None:
+    name, args, expected = BY_HAND[what]
+    (result,) = run(name, *args)
+    assert result.dtype == np.float32
+    assert result.shape == expected.shape
+    assert np.array_equal(result, expected, equal_nan=True)
+
+
+def test_max_pool_by_hand() -> None:
+    x = f32([1, 5, 2], [7, 7, 0], [3, NAN, 4]).reshape(1, 1, 3, 3)
+    values, places = run("aten.max_pool2d_with_indices.default", x, (2, 2), (1, 1))
+    assert np.array_equal(values.reshape(2, 2), f32([7, 7], [NAN, NAN]), equal_nan=True)
+    assert places.reshape(2, 2).tolist() == [[3, 4], [7, 7]]  # the first of equal values
+    values, places = run("aten.max_pool2d_with_indices.default", -x, 2, 2, 1)
+    assert values.reshape(2, 2)[0].tolist() == [-1, -2]  # the border never wins
+    assert places.dtype == np.int64
+
+
+def test_results_never_share_memory_with_arguments() -> None:
+    x = f32(1, 2)
+    for name, args in (
+        ("aten.view_copy.default", ((2, 1),)), ("aten.clone.default", ()), ("aten.cat.default", None)
+    ):  # fmt: skip
+        (result,) = run(name, (x,), 0) if args is None else run(name, x, *args)
+        assert not np.shares_memory(result, x), name
+
+
+# --- against torch ---------------------------------------------------------------------------------------
+
+#: sums of these are exact, so that the order of additions, which torch chooses freely, does not matter
+EXACT = (Draw(5).ints(-64, 64, (2, 3, 7, 6)) / 8).astype(np.float32)
+SPECIAL = EXACT.copy()
+SPECIAL[0, 0, :2] = NAN
+SPECIAL[0, 1, 0, :3] = (INF, -INF, -0.0)
+
+AGAINST_TORCH = [
+    ("aten.view_copy.default", (SPECIAL, (6, -1))),
+    ("aten.permute_copy.default", (SPECIAL, (0, 2, 3, 1))),
+    ("aten.permute_copy.default", (SPECIAL, (-1, 0, 1, 2))),
+    *(("aten.mean.dim", (EXACT[..., :4, :4], dims, keep)) for dims in ((2, 3), (-1,), (1,)) for keep in (True, False)
+      if dims != (1,)),
+    ("aten.mean.dim", (EXACT[:, :2], (1,), True)),
+    ("aten.hardtanh.default", (SPECIAL, 0.0, 6.0)),
+    ("aten.relu.default", (SPECIAL,)),
+    ("aten.add.Tensor", (SPECIAL, EXACT)),
+    ("aten.add.Tensor", (EXACT, EXACT[:, :, :1], 0.5)),
+    ("aten.mul.Tensor", (SPECIAL, EXACT[:1])),
+    ("aten.mul.Tensor", (EXACT, 0.3)),
+    ("aten.cat.default", ((SPECIAL, EXACT), -2)),
+    ("aten.clone.default", (SPECIAL,)),
+]  # fmt: skip
+POOLS = [
+    (k, s, p, d, ceil)
+    for k in ((2, 3), (3, 3), (1, 4))
+    for s in ((), (1, 2), (2, 2), (3, 1))
+    for p in ((0, 0), (k[0] // 2, k[1] // 2))
+    for d in ((1, 1), (2, 1))
+    for ceil in (False, True)
+    if d[0] * (k[0] - 1) < 7
+]
+
+
+def against_torch(name: str, args: tuple) -> None:
+    space, base, overload = name.split(".")
+    ours = run(name, *args)
+    theirs = bridge._from_torch(space, base, overload, "test")(*args)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.shape == b.shape, name
+        assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), (name, args[1:])
+
+
+@needs_torch
+@pytest.mark.parametrize(("name", "args"), AGAINST_TORCH, ids=lambda a: a if isinstance(a, str) else "")
+def test_against_torch(name: str, args: tuple) -> None:
+    against_torch(name, args)
+
+
+@needs_torch
+def test_pools_against_torch() -> None:
+    for kernel, stride, padding, dilation, ceil in POOLS:
+        for image in (EXACT, SPECIAL):
+            against_torch(
+                "aten.max_pool2d_with_indices.default", (image, kernel, stride, padding, dilation, ceil)
+            )
+        if dilation == (1, 1) and np.prod(kernel) in (4, 8):
+            for include in (True, False):
+                against_torch("aten.avg_pool2d.default", (EXACT, kernel, stride, padding, ceil, include))
+    for include in (True, False):
+        for args in ((2, 2, 1), (4, 2, 2), ((2, 4), (1, 3), (1, 0))):
+            against_torch("aten.avg_pool2d.default", (EXACT, *args, False, include))
+            if include:
+                against_torch("aten.avg_pool2d.default", (EXACT, *args, True, include, 16))
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("name", "args", "expected"),
+    [
+        ("aten.sub.Tensor", (f32(5, 6), f32(1, 2), 2), f32(3, 2)),  # alpha is a keyword in torch
+        ("aten::sub.out", (f32(5, 6), f32(1, 2), 2), f32(3, 2)),
+        (
+            "aten._to_copy.default",
+            (f32(1, 2), 3, None, None),
+            np.array([1, 2], np.int32),
+        ),  # dtype by its code
+        ("aten.sum.dim_IntList", (f32([1, 2], [3, 4]), (0,), False, None), f32(4, 6)),
+        ("aten::sum.IntList_out", (f32([1, 2], [3, 4]), (0,), False, None), f32(4, 6)),
+        ("aten.split_copy.Tensor", (f32(1, 2), 1, 0), f32(1)),
+    ],
+)
+def test_the_bridge_follows_the_schema(name: str, args: tuple, expected: np.ndarray) -> None:
+    operator = aten.find(name, "node 3")
+    assert operator.source == "torch"
+    result = operator.run(args, "node 3")[0]
+    assert result.dtype == expected.dtype
+    assert np.array_equal(result, expected)
+
+
+@needs_torch
+def test_the_bridge_runs_what_the_table_lacks() -> None:
+    operator = aten.find("aten.sigmoid.default", "node 3")
+    assert operator.source == "torch"
+    (result,) = operator.run([f32(0, INF)], "node 3")
+    assert result.tolist() == [0.5, 1.0]
+    with pytest.raises(UnknownOperatorError, match=r"node 3.*aten\.no_such_thing"):
+        aten.find("aten.no_such_thing.default", "node 3")
+    with pytest.raises(UnknownOperatorError, match=r"node 3.*overload.*no_such_form"):
+        aten.find("aten.sigmoid.no_such_form", "node 3")
+    for wrong in (["text"], [], [f32(1), 2, 3]):
+        with pytest.raises(GraphError, match=r"node 3: torch refuses"):
+            operator.run(wrong, "node 3")
+
+
+# --- refusals --------------------------------------------------------------------------------------------
+
+
+def test_without_torch_an_unknown_operator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge, "find_spec", lambda name: None)
+    with pytest.raises(
+        UnknownOperatorError, match=r"model\.pte: node 3: .*aten\.gelu\.default.*refsim\[torch\]"
+    ):
+        aten.find("aten.gelu.default", "model.pte: node 3")
+
+
+@pytest.mark.parametrize("name", ["", "a", "aten.", "aten.add.Tensor.more", "aten add", "."])
+def test_no_operator_name(name: str) -> None:
+    with pytest.raises(UnknownOperatorError, match="node 3"):
+        aten.find(name, "node 3")
+
+
+REFUSED = {
+    "wrong size": ("aten.view_copy.default", (IMAGE, (5, 5))),
+    "no such dim": ("aten.mean.dim", (IMAGE, (4,))),
+    "mean of ints": ("aten.mean.dim", (np.arange(4), (0,))),
+    "not a tensor": ("aten.relu.default", (None,)),
+    "too many arguments": ("aten.relu.default", (IMAGE, 1, 2)),
+    "stride 0": ("aten.max_pool2d_with_indices.default", (IMAGE, 2, 0)),
+    "kernel 0": ("aten.avg_pool2d.default", (IMAGE, 0, 1)),
+    "kernel too large": ("aten.avg_pool2d.default", (IMAGE, 5, 1)),
+    "padding over half": ("aten.avg_pool2d.default", (IMAGE, 2, 1, 2)),
+    "shapes": ("aten.add.Tensor", (f32(1, 2), f32(1, 2, 3))),
+    "dtypes": ("aten.add.Tensor", (np.arange(3), f32(1, 2, 3))),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused_arguments(what: str) -> None:
+    name, args = REFUSED[what]
+    with pytest.raises(GraphError, match="node 3: numpy refuses the arguments"):
+        run(name, *args)
+
+
+def test_an_absurd_window_costs_no_more_than_the_image() -> None:
+    (result,) = run("aten.avg_pool2d.default", IMAGE, 1 << 20, 1, 1 << 19)
+    assert result.shape == (1, 1, 4, 5)
+    assert result[0, 0, 1, 1] == IMAGE.sum() / np.float32(2.0**40)
+    values, _ = run("aten.max_pool2d_with_indices.default", IMAGE, 1 << 40, 1, 1 << 39)
+    assert (values == IMAGE.max()).sum() > 0
+
+
+def test_every_name_of_the_table_is_found() -> None:
+    for base in TABLE:
+        for name in (f"aten.{base}.default", f"aten::{base}.out", f"aten::{base}"):
+            assert aten.find(name, "").function is TABLE[base]
+    assert TABLE["max_pool2d_with_indices"] is max_pool2d_with_indices
+
+
+# --- what importing costs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["refsim", "refsim.exec.cpu", "refsim.exec.model", "refsim.formats.recordings", "refsim.ops.base.case"],
+)
+def test_importing_loads_neither_torch_nor_kp(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in ('torch', 'kp', 'executorch', 'refsim_gpu') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_running_a_model_without_torch(tmp_path) -> None:
+    """The bundled models need no torch: it is made impossible to import."""
+    from pathlib import Path
+
+    models = Path(__file__).parents[1] / "data" / "models"
+    (tmp_path / "torch.py").write_text("raise ImportError('not here')\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import numpy as np, refsim\n"
+        f"io = np.load({str(models / 'mixed_ops.io.npz')!r})\n"
+        f"out = refsim.load({str(models / 'mixed_ops.pte')!r}).run([io['in0']])\n"
+        "assert out[0].tobytes() == io['upstream_out0'].tobytes()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

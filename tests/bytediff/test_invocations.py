@@ -1,0 +1,51 @@
+"""OpSpec.point says which point of a launch's domain writes a word; the kernels themselves are the witness."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refsim.bytediff.invocations import domain_points
+from refsim.core.rng import Draw
+from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, Step
+
+SENTINEL = 0x5A5A5A5A
+KERNELS = [name for name, op in OPS.items() if op.kernel is not None]
+
+
+def _written(
+    call: Call, step: Step, buffers: dict[str, np.ndarray], covered: tuple[int, int, int]
+) -> np.ndarray:
+    """Words that the kernel writes when only that much of the domain is run."""
+    launch = step.launch
+    kernel = OPS[launch.shader].kernel
+    assert kernel is not None
+    spec = np.array(launch.spec, np.uint32).astype(np.int64)
+    push = np.array(launch.push, np.uint32).view(np.int32)
+    results = []
+    for fill in (SENTINEL, ~SENTINEL):  # whatever a word becomes, it cannot equal both
+        out = np.full(launch.out.words, fill, np.int32)
+        kernel(covered[::-1], spec, push, *(buffers[name] for name in step.inputs), out)
+        results.append(out == fill)
+    return ~(results[0] & results[1])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_point_of_a_word_is_the_one_that_writes_it(name: str) -> None:
+    draw = Draw(7)
+    for _ in range(12):
+        bound = bind(OPS[name].sample(draw))
+        (step,) = bound.call.steps()
+        buffers = {k: b.words.copy() for k, b in bound.inputs.items()} | bound.call.const_words()
+        domain = step.launch.domain
+        whole = _written(bound.call, step, buffers, domain)
+        points = domain_points(step.launch)
+        for axis in range(3):
+            for limit in {1, domain[axis] // 2, domain[axis] - 1} - {0, domain[axis]}:
+                covered = tuple(limit if a == axis else n for a, n in enumerate(domain))
+                written = _written(bound.call, step, buffers, covered)  # type: ignore[arg-type]
+                np.testing.assert_array_equal(
+                    written, whole & (points[axis] < limit), err_msg=f"{bound.case}"
+                )

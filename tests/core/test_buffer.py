@@ -1,0 +1,172 @@
+"""PackedBuffer: pack and unpack, kinds of bytes, poison, guards, raw bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refsim.core.buffer import GUARD_WORDS, ByteKind, PackedBuffer, byte_kinds, guarded
+from refsim.core.errors import RawBufferError, ShapeError
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
+from refsim.core.rng import Draw
+from refsim.core.tensor import TensorDesc
+
+LAYOUTS = (*INT8_LAYOUTS, *FLOAT_LAYOUTS)
+shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple) | st.lists(
+    st.integers(1, 3), min_size=5, max_size=8
+).map(tuple)
+
+
+def data(shape: tuple[int, ...], row: Layout, seed: int = 0) -> np.ndarray:
+    draw = Draw(seed)
+    return draw.int8(shape) if row.packed_int8 else draw.floats(0.1, shape)
+
+
+@given(shape=shapes, row=st.sampled_from(LAYOUTS), seed=st.integers(0, 1000))
+@settings(derandomize=True, database=None, deadline=None, max_examples=300)
+def test_unpack_takes_pack_back(shape: tuple[int, ...], row: Layout, seed: int) -> None:
+    array = data(shape, row, seed)
+    for lane, word in ((0, 0), (-7, 0), (0, 9), (-128, 127)):
+        packed = PackedBuffer.pack(array, row, lane=lane, word=word)
+        assert packed.unpack().tobytes() == array.tobytes()
+        assert packed.unpack().shape == array.shape
+        if row.packed_int8:
+            kinds = packed.kinds()
+            assert (packed.data[kinds == ByteKind.LANE] == lane).all()
+            assert (packed.data[kinds == ByteKind.WORD] == word).all()
+        again = PackedBuffer.from_raw(packed.raw.tobytes(), shape, row)
+        assert again == packed
+
+
+def test_bytes_by_hand() -> None:
+    """1 x 5 x 1 x 3 in 4C1W: a word of channels 0 to 3 for each column, then the words of channel 4."""
+    array = np.arange(1, 16, dtype=np.int8).reshape(1, 5, 1, 3)
+    packed = PackedBuffer.pack(array, "4C1W", lane=-1)
+    assert packed.data.reshape(-1, 4).tolist() == [
+        [1, 4, 7, 10], [2, 5, 8, 11], [3, 6, 9, 12],
+        [13, -1, -1, -1], [14, -1, -1, -1], [15, -1, -1, -1],
+    ]  # fmt: skip
+    # 4W4C: four columns of a block, the fourth beyond the width
+    packed = PackedBuffer.pack(array, "4W4C", lane=-1, word=99)
+    assert packed.data.reshape(-1, 4, 4).tolist() == [
+        [[1, 4, 7, 10], [2, 5, 8, 11], [3, 6, 9, 12], [99] * 4],
+        [[13, -1, -1, -1], [14, -1, -1, -1], [15, -1, -1, -1], [99] * 4],
+    ]
+
+
+def test_words_are_little_endian() -> None:
+    packed = PackedBuffer.pack(np.array([1, 2, 3, -1], np.int8), "4W")
+    assert packed.words.tolist() == [np.uint32(0xFF030201).astype(np.int32)]
+    assert packed.raw.tolist() == [1, 2, 3, 255]
+
+
+@pytest.mark.parametrize("row", INT8_LAYOUTS, ids=str)
+def test_kinds_of_bytes(row: Layout) -> None:
+    for shape in ((2, 5, 3, 7), (1, 1, 1, 1), (4, 4, 4), (9,)):
+        desc = TensorDesc(shape, row)
+        kinds = byte_kinds(desc)
+        assert (kinds == ByteKind.VALUE).sum() == desc.numel
+        words = kinds.reshape(-1, 4)
+        for word in words:
+            assert (word == ByteKind.WORD).all() or (
+                (word == ByteKind.VALUE).any() and ByteKind.WORD not in word
+            )
+
+
+@pytest.mark.parametrize("row", FLOAT_LAYOUTS, ids=str)
+def test_float_buffers_have_no_padding(row: Layout) -> None:
+    array = data((2, 3, 5), row)
+    packed = PackedBuffer.pack(array, row)
+    assert packed.kinds().tolist() == [ByteKind.VALUE] * array.nbytes
+    assert packed.poison(np.random.default_rng(0)) == packed
+
+
+def test_poison_changes_padding_only() -> None:
+    packed = PackedBuffer.pack(data((2, 5, 3, 7), INT8_LAYOUTS[0]), "4W4C")
+    poisoned = packed.poison(np.random.default_rng(1))
+    assert np.array_equal(poisoned.unpack(), packed.unpack())
+    padding = packed.kinds() != ByteKind.VALUE
+    assert np.array_equal(poisoned.raw[~padding], packed.raw[~padding])
+    assert (poisoned.raw[padding] != packed.raw[padding]).mean() > 0.9
+    assert not packed.raw[padding].any(), "the original changed"
+
+
+@pytest.mark.parametrize(
+    ("place", "word"), [(-1, -1), (-GUARD_WORDS, -GUARD_WORDS), ("end", 60), ("last", 75)]
+)
+def test_guards_notice_a_write_beside_the_buffer(place: int | str, word: int) -> None:
+    packed = PackedBuffer.pack(data((2, 5, 3, 7), INT8_LAYOUTS[2]), "4W")
+    assert packed.desc.words == 60
+    packed.check_guards("before")
+    packed.memory[GUARD_WORDS + word] ^= 1
+    with pytest.raises(
+        RawBufferError, match=rf"kernel: wrote \w+ the buffer of 2x5x3x7 4W; got a write to word {word}$"
+    ):
+        packed.check_guards("kernel")
+    with pytest.raises(RawBufferError, match="kernel"), guarded("kernel", packed):
+        pass
+
+
+def test_guarded_lets_other_errors_through() -> None:
+    packed = PackedBuffer.pack(np.zeros(4, np.int8), "4W")
+    with pytest.raises(ZeroDivisionError), guarded("kernel", packed):
+        _ = 1 / 0
+
+
+def test_raw_views_are_the_buffer() -> None:
+    packed = PackedBuffer(TensorDesc((1, 4, 2, 2), "4C"))  # type: ignore[arg-type]
+    packed.raw[5] = 200
+    assert packed.data[5] == -56
+    assert packed.words[1] == 200 << 8
+    assert packed.unpack().reshape(-1)[4 * 1 + 1] == -56  # channel 1, column 1
+
+
+def test_raw_bytes_may_be_rounded_up_to_16() -> None:
+    packed = PackedBuffer.pack(np.arange(5, dtype=np.int8), "4W")
+    assert packed.desc.nbytes == 8
+    rounded = packed.raw.tobytes() + b"\x5a" * 8
+    for raw in (rounded, bytearray(rounded), memoryview(rounded), np.frombuffer(rounded, np.uint8)):
+        assert PackedBuffer.from_raw(raw, (5,), "4W") == packed
+    assert PackedBuffer.from_raw(packed.words, (5,), "4W") == packed
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 9, 15, 17, 32])
+def test_raw_bytes_of_a_wrong_size(size: int) -> None:
+    with pytest.raises(RawBufferError, match=f"5 4W: wrong size; got {size} bytes, need 8, or 16"):
+        PackedBuffer.from_raw(bytes(size), (5,), "4W")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "row"), [(np.uint8, "4W"), (np.float32, "4W"), (np.int8, "W"), (np.float64, "C")]
+)
+def test_wrong_dtype(dtype: type, row: str) -> None:
+    with pytest.raises(RawBufferError, match=r"wrong dtype; got .*, need "):
+        PackedBuffer.pack(np.zeros((2, 3), dtype), row)
+
+
+def test_a_scalar_has_no_shape() -> None:
+    with pytest.raises(ShapeError, match="unsupported rank"):
+        PackedBuffer.pack(np.int8(3).reshape(()), "4W")
+
+
+def test_equality_is_bytes_and_description() -> None:
+    one = PackedBuffer.pack(np.zeros((1, 4, 1, 4), np.int8), "4W")
+    assert one == PackedBuffer.pack(np.zeros((1, 4, 1, 4), np.int8), "4W")
+    assert one != PackedBuffer.pack(np.zeros((1, 4, 1, 4), np.int8), "4C")
+    assert one != PackedBuffer.pack(np.ones((1, 4, 1, 4), np.int8), "4W")
+    assert one != "4W"
+    with pytest.raises(TypeError):
+        hash(one)
+
+
+@pytest.mark.parametrize("view", ["transposed", "reversed", "strided"])
+def test_pack_takes_any_strides(view: str) -> None:
+    base = data((6, 5, 4, 8), INT8_LAYOUTS[0])
+    array = {
+        "transposed": base.transpose(3, 1, 0, 2),
+        "reversed": base[::-1, :, ::-1],
+        "strided": base[::2, :, 1::2],
+    }[view]
+    assert np.array_equal(PackedBuffer.pack(array, "4H4W").unpack(), array)

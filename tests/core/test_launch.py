@@ -1,0 +1,87 @@
+"""Launch: words, domains and grids."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refsim.core.errors import LimitError
+from refsim.core.launch import MAX_PUSH_WORDS, PLANE_ROW, Launch, offsets, plane_domain, plane_words, words
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+
+OUT = TensorDesc((1, 4, 3, 5), "4C")  # type: ignore[arg-type]
+
+
+def test_words_are_unsigned_and_flat() -> None:
+    assert words(1, -1, (2, (3, 4)), [5]) == (1, 0xFFFFFFFF, 2, 3, 4, 5)
+    assert words(np.float32(1.5), 1.5, np.float64(-0.0)) == (0x3FC00000, 0x3FC00000, 0x80000000)
+    assert words(np.int8(-3), np.int64(2**31), True) == (0xFFFFFFFD, 0x80000000, 1)
+    assert words() == ()
+
+
+def test_offsets() -> None:
+    assert offsets(8, 8, 1, 5) == (0, 8, 16, 17)
+
+
+@pytest.mark.parametrize("row", (*INT8_LAYOUTS, *FLOAT_LAYOUTS), ids=str)
+def test_a_plane_domain_covers_every_word_once(row: Layout) -> None:
+    for shape in ((2, 5, 3, 7), (1, 1, 1, 1), (3, 4, 9, 2), (2, 2, 2, 3, 4, 5)):
+        desc = TensorDesc(shape, row)
+        x, y, z = plane_domain(desc)
+        assert x == plane_words(desc)
+        assert x * y * z == desc.words, shape
+
+
+def test_many_planes_fold_into_rows() -> None:
+    desc = TensorDesc((PLANE_ROW + 5, 1, 1, 1), "4W")  # type: ignore[arg-type]
+    x, y, z = plane_domain(desc)
+    assert (y, z) == (2, PLANE_ROW)
+    assert x * y * z >= desc.words
+
+
+@pytest.mark.parametrize(
+    ("domain", "local", "tile", "grid"),
+    [
+        ((1, 1, 1), (64, 1, 1), (1, 1, 1), (1, 1, 1)),
+        ((64, 2, 3), (64, 1, 1), (1, 1, 1), (1, 2, 3)),
+        ((65, 9, 3), (8, 8, 1), (1, 1, 1), (9, 2, 3)),
+        ((65, 9, 3), (8, 8, 1), (4, 2, 1), (3, 1, 3)),
+    ],
+)
+def test_the_grid_is_rounded_up(domain, local, tile, grid) -> None:
+    launch = Launch("q8ta_clone", OUT, (), (), domain, local, tile)
+    assert launch.grid == grid
+    assert launch.covered == domain
+    assert launch.invocations == np.prod(grid) * np.prod(local)
+
+
+def test_a_grid_that_is_too_small_covers_less() -> None:
+    """So that a dispatch that floors shows in the bytes of the model executor too."""
+    launch = Launch("q8ta_clone", OUT, (), (), (100, 1, 1), grid=(1, 1, 1))
+    assert launch.covered == (64, 1, 1)
+
+
+def test_push_words_have_a_limit() -> None:
+    Launch("x", OUT, (), (0,) * MAX_PUSH_WORDS, (1, 1, 1))
+    with pytest.raises(LimitError, match="x: too many push words; got 33, need <= 32"):
+        Launch("x", OUT, (), (0,) * (MAX_PUSH_WORDS + 1), (1, 1, 1))
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_launches_of_every_operator(name: str) -> None:
+    """The words are words, the grid is legal on every device, and the kernel named is one."""
+    for case in OPS[name].cases:
+        if not isinstance(case, Case):
+            continue
+        for step in bind(case).call.steps():
+            launch = step.launch
+            assert OPS[launch.shader].kernel is not None
+            assert all(0 <= word < 1 << 32 for word in (*launch.push, *launch.spec))
+            assert all(1 <= count <= 65535 for count in launch.grid)
+            assert np.prod(launch.local) <= 256, "more than the GPUs of today all allow"
+            assert launch.covered == launch.domain
+            assert launch.out.words >= 1

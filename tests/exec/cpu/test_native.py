@@ -1,0 +1,154 @@
+"""Compiling and caching: variants, damaged entries, several processes, processors, threads that fail."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from refsim.core.errors import ParameterError
+from refsim.exec.cpu import FastExecutor, compiled, thread_pool
+from refsim.exec.cpu import isa as target
+from refsim.exec.cpu.ir import F32, I8, I16, I32, I64, PTR, Module, vec
+
+ROOT = Path(__file__).parents[3]
+RUN = (
+    "import sys; sys.path.insert(0, 'tests/exec/cpu')\n"
+    "from wide import *; print(check(wide('q8ta_conv2d_pw', 1), FastExecutor(2)))"
+)
+
+
+def fresh(cache: Path, *, code: str = RUN, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, with its own cache."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT), **env}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted(cache.glob("refsim/native-*/*.o"))
+
+
+def test_damaged_entries_are_compiled_again(tmp_path: Path) -> None:
+    assert fresh(tmp_path).stdout == "gemm\n"
+    found = entries(tmp_path)
+    assert len(found) >= 4
+    good = {path: path.read_bytes() for path in found}
+    for damage in (lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:100] + b"\0\1\2\3" + b[104:]):
+        for path, data in good.items():
+            path.write_bytes(damage(data))
+        done = fresh(tmp_path)
+        assert done.stdout == "gemm\n", done.stderr
+        assert {path: len(path.read_bytes()) for path in found} == {p: len(d) for p, d in good.items()}
+
+
+def test_another_processor_has_another_cache(tmp_path: Path) -> None:
+    assert fresh(tmp_path).returncode == 0
+    assert fresh(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="").returncode == 0
+    assert len({path.parent for path in entries(tmp_path)}) == 2
+
+
+def test_no_writable_cache_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "refsim").write_text("a file where the folder should be")
+    done = fresh(tmp_path)
+    assert done.stdout == "gemm\n", done.stderr
+
+
+def test_several_processes_may_compile_at_once(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    assert [process.communicate()[0] for process in running] == ["gemm\n"] * 3
+    assert not [path for path in tmp_path.glob("refsim/native-*/*") if path.suffix != ".o"]
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "isa"),
+    [
+        ("icelake-server", "", "avx512vbmi"),
+        ("znver4", "-avx512vbmi", "avx512vnni"),
+        ("cascadelake", "", "avx512vnni"),
+        ("skylake-avx512", "", "avx512"),
+        ("znver3", "", "avx2"),
+        ("haswell", "", "avx2"),
+        ("generic", "", "portable"),
+        ("generic", "+avx2,+fma,+avxvnni", "avxvnni"),
+        ("haswell", "-avx2", "portable"),
+        ("haswell", "-fma", "portable"),
+    ],
+)
+def test_instructions_follow_the_processor(name: str, features: str, isa: str) -> None:
+    assert target._cpu(name, features).isa.name == isa
+
+
+def test_threads_are_checked() -> None:
+    for threads in (0, -1, 5000):
+        with pytest.raises(ParameterError, match="threads is out of range"):
+            FastExecutor(threads)
+
+
+# --- the notation ------------------------------------------------------------------------------------------
+
+
+def arithmetic(module: Module, name: str) -> None:
+    """out[0..7] from a and b, and what vectors make of them."""
+    with module.function(name, (I64, I64, PTR)) as fn:
+        a, b, out = fn.params
+        values = [a + b, a - b * 3, a // b, a % b, (a << 2) >> 1, a.min(b), a.max(b), (a < b).select(a, -7)]
+        for at, value in enumerate(values):
+            fn.store(value, out + 8 * at)
+        total = fn.loop(a, lambda i, s: s + i, [fn.i64(0)])[0]
+        fn.store(total, out + 64)
+        fn.when(a > b, lambda: fn.store(a, out + 72), lambda: fn.store(b, out + 72))
+        lanes = fn.vector([1, -2, 3, -4], I32)
+        turned = lanes.shuffle([3, 2, 1, 0]).to_f32() * 0.5
+        fn.store(turned, out + 80)
+        fn.store(lanes.concat(lanes).trunc(I8).sext(I16), out + 96)
+        fn.store(fn.const(-1.5, vec(F32, 2)), out + 112)
+
+
+def test_notation_computes() -> None:
+    out = np.zeros(16, np.int64)
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+        compiled.address(arithmetic)
+    )
+    function(17, 5, out.ctypes.data)
+    assert out[:10].tolist() == [22, 2, 3, 2, 34, 5, 17, -7, 136, 17]
+    assert out[10:12].view(np.float32).tolist() == [-2.0, 1.5, -1.0, 0.5]
+    assert out[12:14].view(np.int16).tolist() == [1, -2, 3, -4] * 2
+    assert out[14:15].view(np.float32).tolist() == [-1.5, -1.5]
+    assert compiled.name_of(compiled.address(arithmetic)) == "arithmetic"
+
+
+def test_kernels_from_elsewhere_are_compiled_in_every_process() -> None:
+    """The cache is named by the package's sources alone: another version of this kernel would be found there."""
+    compiled.address(arithmetic)
+    assert not (compiled.directory() / "arithmetic.o").exists()
+
+
+def test_helpers_keep_off_the_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    team = thread_pool.Crew(2)
+    program = SimpleNamespace(work=lambda number: None)
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
+    if len(allowed) > 1 and thread_pool._processor() is not None:
+        team.start(program)
+        team.join()
+        assert team._avoided in allowed
+        for thread in team._threads:
+            assert os.sched_getaffinity(thread.native_id) == allowed - {team._avoided}
+    before = team._avoided
+    monkeypatch.setattr(thread_pool, "_find_processor", lambda: None)  # as where nobody can tell
+    team.start(program)
+    team.join()
+    assert team._avoided == before

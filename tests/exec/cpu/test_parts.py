@@ -1,0 +1,149 @@
+"""Pieces that several kernels share: narrowing, jobs of several kernels, shares of several threads."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.cpu import FastExecutor, ModelExecutor, compiled
+from refsim.exec.cpu.args import KERNEL_PARAMS, Fields
+from refsim.exec.cpu.depthwise.prepack import groups
+from refsim.exec.cpu.dot import safe
+from refsim.exec.cpu.ir import I32, PTR, Module, Value, vec
+from refsim.exec.cpu.isa import ISAS, cpu
+from refsim.exec.cpu.job import Arguments, Job, ends, together
+from refsim.exec.cpu.narrow import VECTORS, order, squeeze
+from refsim.exec.cpu.thread_pool import Program
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.spec import Prepared
+
+WIDEST = cpu().isa
+
+
+def narrow(module: Module, name: str, *, lanes: int, packs: bool) -> None:
+    """Four vectors of integers to bytes."""
+    with module.function(name, (PTR, PTR)) as fn:
+        source, to = fn.params
+        vectors = [fn.load(source + 4 * lanes * v, vec(I32, lanes)) for v in range(VECTORS)]
+        fn.store(squeeze(fn, vectors, packs), to)
+
+
+@pytest.mark.parametrize("packs", [False, True] if WIDEST.packs else [False])
+@pytest.mark.parametrize("lanes", [n for n in (4, 8, 16) if n <= WIDEST.lanes])
+def test_narrowing_saturates_and_puts_every_lane_in_its_place(lanes: int, packs: bool) -> None:
+    rng = np.random.default_rng(lanes)
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+        compiled.address(narrow, lanes=lanes, packs=packs)
+    )
+    edges = [-(2**31), -40000, -32769, -129, -128, 0, 127, 128, 32768, 40000, 2**31 - 1]
+    for source in (rng.integers(-300, 300, (VECTORS, lanes)), rng.choice(edges, (VECTORS, lanes))):
+        given_, made = source.astype(np.int32), np.zeros(VECTORS * lanes, np.int8)
+        run(given_.ctypes.data, made.ctypes.data)
+        want = np.zeros_like(made)
+        want[order(lanes)] = np.clip(source, -128, 127)
+        assert np.array_equal(made, want)
+
+
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@given(st.integers(1, 300).map(lambda words: 4 * words))
+def test_groups_cover_all_channels_and_end_at_the_last(isa, channels: int) -> None:  # type: ignore[no-untyped-def]
+    found = [(g, g.channels(channels)) for g in groups(channels, isa)]
+    covered = np.concatenate([lanes.reshape(-1) for _, lanes in found])
+    assert set(covered.tolist()) == set(range(channels))
+    assert all(g.lanes in (4, 8, 16) and g.lanes <= isa.lanes for g, _ in found)
+    # each group's channels are neighbours: but for tensors smaller than the narrowest group
+    for g, lanes in found:
+        for group in lanes:
+            first = int(group.min())
+            size = min(VECTORS * g.lanes, channels)
+            assert np.array_equal(np.unique(group), np.arange(first, first + size))
+
+
+@given(hnp.arrays(np.int8, st.tuples(st.integers(1, 5), st.just(4)), elements=st.integers(-128, 127)))
+def test_safe_weights_add_up_and_cannot_saturate(weight: np.ndarray) -> None:
+    first, second = safe(weight)
+    assert np.array_equal(first.astype(int) + second, weight)
+    for part in (first, second):
+        pairs = part.reshape(-1, 2).astype(int)
+        # the least and the most that unsigned bytes can make of a pair
+        assert (255 * np.minimum(pairs, 0).sum(1) >= -(2**15)).all()
+        assert (255 * np.maximum(pairs, 0).sum(1) < 2**15).all()
+    pairs = weight.reshape(-1, 2).astype(int)
+    kept = (np.maximum(pairs, 0).sum(1) <= 128) & (np.minimum(pairs, 0).sum(1) >= -128)
+    assert not second.reshape(-1, 2)[kept].any(), "weights that cannot saturate are not split"
+
+
+@pytest.mark.skipif(not WIDEST.maddubs, reason=f"{WIDEST.name} has no saturating byte products")
+@pytest.mark.parametrize("fill", [127, -128])
+def test_byte_products_at_their_limits(fill: int) -> None:
+    """All weights and all inputs at either end: every pair would saturate."""
+    params = {"in_scale": 0.01, "in_zp": 3, "out_scale": 60.0, "out_zp": -4}
+    case = Case("q8ta_linear", params, {"x": ((9, 64), "4H4W")}, "4H4W", features={"out_channels": 40})
+    bound = bind(case)
+    weight = bound.call.consts["weight"]
+    assert weight is not None
+    ends_ = np.where(np.arange(weight.size).reshape(weight.shape) % 3 == 0, -128, 127).astype(np.int8)
+    for chosen in (ends_, np.full_like(weight, fill)):
+        sums = chosen.reshape(len(chosen), -1).sum(1, dtype=np.int32)
+        consts = {**bound.call.consts, "weight": chosen, "weight_sums": sums}
+        prepared = Prepared(replace(bound.call, consts=consts))
+        for value in (127, -128):
+            x = PackedBuffer.pack(np.full((9, 64), value, np.int8), bound.call.descs["x"].layout)
+            wanted = ModelExecutor().run_prepared(prepared, {"x": x})
+            executor = FastExecutor(force={"*": "gemm8"})
+            assert executor.choose(prepared).route == "gemm8"
+            assert np.array_equal(executor.run_prepared(prepared, {"x": x}).raw, wanted.raw)
+
+
+_MARK = Fields("at", "number")
+
+
+def mark(module: Module, name: str) -> None:
+    """Each task adds the job's number to a word of its own."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _ = fn.params
+        a = _MARK.read(fn, block)
+
+        def task(t: Value) -> None:
+            place = a.pointer("at") + t * 4
+            fn.store(fn.load(place, I32) + a.i32("number"), place)
+
+        fn.loop(end, task, start=begin)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("shares", "rounds"), [((1,), 1), ((3, 1), 1), ((1, 7, 2), 3), ((0, 5), 2)])
+def test_parts_of_a_job_run_each_task_once(shares: Sequence[int], rounds: int, threads: int) -> None:
+    memory = [np.zeros(share * rounds + 1, np.int32) for share in shares]
+    jobs = []
+    for number, (share, words) in enumerate(zip(shares, memory, strict=True), 1):
+        args = Arguments()
+        block = args.block(_MARK, {}, at=words.ctypes.data, number=number)
+        tasks = share * rounds
+        jobs.append(Job("mark", compiled.address(mark), block, tasks, 8 * number, (), tuple(args.keep)))
+    joined = together(jobs, rounds)
+    assert joined.tasks == sum(shares) * rounds
+    assert joined.scratch == 8 * len(shares)
+    assert joined.variant == " + ".join(["mark"] * len(shares))
+    Program([joined], threads).run()
+    for number, words in enumerate(memory, 1):
+        assert words.tolist() == [number] * (len(words) - 1) + [0]
+
+
+def test_a_share_ends_with_its_last_thread() -> None:
+    assert ends([5.0], 4) == 5.0
+    assert ends([1.0] * 8, 2) == 4.0
+    assert ends([1.0] * 7, 2) == 4.0
+    # the second thread begins with the last task
+    assert ends([2.0, 2.0, 3.0], 2) == 4.0
+    assert ends([3.0, 1.0, 1.0, 1.0], 2) == 3.0
+    assert ends([], 2) == 0.0

@@ -1,0 +1,153 @@
+"""Poolings between a dequantize and a quantize: joined into native steps, with the bytes of the float operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refsim.aten.table import max_pool2d_with_indices
+from refsim.core.layout import PACKED_4C, PACKED_4W, PACKED_4W4C, WIDTH_PACKED, Layout
+from refsim.core.rng import Draw
+from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu import FastExecutor, ModelExecutor
+from refsim.exec.executor import run_graph
+from refsim.graph.graph import Graph, Node, Ref, Tensor
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Prepared, Target
+
+MAXPOOL, MEAN, VIEW = (
+    "aten.max_pool2d_with_indices.default",
+    "aten.mean.dim",
+    "aten.view_copy.default",
+)
+CLAMP = "aten.hardtanh.default"
+#: Usual ones, none, and such as move every value.
+CLAMPS = (None, (0.0, 6.0), (-1.0, 1.0), (0.0, float("inf")), (5.0, 900.0), (-9e6, -1e4))
+F32, INT8 = np.dtype(np.float32), np.dtype(np.int8)
+Quantization = tuple[float, int]
+
+
+class Builder:
+    """A graph of one chain: quantize, dequantize, float operators, quantize, dequantize."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.nodes: list[Node] = []
+
+    def tensor(self, shape: tuple[int, ...], dtype: np.dtype[Any], layout: Layout | None) -> int:
+        self.tensors.append(Tensor(len(self.tensors), shape, dtype, layout))
+        return len(self.tensors) - 1
+
+    def convert(self, name: str, x: int, q: Quantization, layout: Layout) -> int:
+        """A quantize to, or a dequantize from, these parameters."""
+        source = self.tensors[x]
+        dtype = INT8 if name == "q8ta_quantize" else F32
+        out = self.tensor(source.shape, dtype, layout)
+        op = OPS[name]
+        params = op.make_params({"scale": q[0], "zp": q[1]})
+        assert source.layout is not None
+        call = op.bind(params, {"x": TensorDesc(source.shape, source.layout)}, {}, layout)
+        self.nodes.append(Node(len(self.nodes), 0, name, (Ref(x),), (out,), Prepared(call), {"x": x}))
+        return out
+
+    def float(self, name: str, args: tuple[Any, ...], *shapes: tuple[int, ...]) -> int:
+        outs = [self.tensor(s, np.dtype(np.int32) if k else F32, WIDTH_PACKED) for k, s in enumerate(shapes)]
+        self.nodes.append(Node(len(self.nodes), 0, name, args, tuple(outs)))
+        return outs[0]
+
+    def graph(self, outputs: tuple[int, ...]) -> Graph:
+        return Graph("test", dict(enumerate(self.tensors)), tuple(self.nodes), (0,), outputs, Target())
+
+
+def pooled(
+    name: str, shape: tuple[int, ...], args: tuple[Any, ...], out: tuple[int, ...], before: Quantization,
+    after: Quantization, layout: Layout = PACKED_4C, view: bool = False, seen: bool = False,
+    clamp: tuple[float, float] | None = None,
+) -> Graph:  # fmt: skip
+    b = Builder()
+    x = b.convert("q8ta_quantize", b.tensor(shape, F32, WIDTH_PACKED), before, layout)
+    x = real = b.convert("q8ta_dequantize", x, before, WIDTH_PACKED)
+    if clamp is not None:
+        x = b.float(CLAMP, (Ref(x), *clamp), shape)
+    x = b.float(name, (Ref(x), *args), *([out, out] if name == MAXPOOL else [out]))
+    if view:
+        x = b.float(VIEW, (Ref(x), list(out[:2])), out[:2])
+    x = b.convert("q8ta_quantize", x, after, PACKED_4W if view else layout)
+    x = b.convert("q8ta_dequantize", x, after, WIDTH_PACKED)
+    return b.graph((x, real) if seen else (x,))
+
+
+def check(graph: Graph, seed: int, joined: bool = True) -> None:
+    x = Draw(seed).uniform(-6.0, 6.0, graph.tensors[0].shape).astype(np.float32)
+    want = run_graph(graph, [x], ModelExecutor())
+    for threads in (1, 2, 3):
+        executor = FastExecutor(threads)
+        got = run_graph(graph, [x], executor)
+        assert [g.tobytes() for g in got] == [w.tobytes() for w in want]
+        assert joined == any(step.route == "pool" for step in executor.session(graph).steps)
+
+
+def quantization(draw: Draw) -> Quantization:
+    return float(np.float32(draw.uniform(0.01, 0.09, (1,))[0])), draw.integer(-128, 127)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_max_pool(seed: int) -> None:
+    draw = Draw(seed)
+    n, c, h, w = (draw.integer(1, limit) for limit in (2, 150, 12, 20))
+    kernel = [draw.integer(1, min(3, h)), draw.integer(1, min(4, w))]
+    stride, dilation = [draw.integer(1, 3), draw.integer(1, 2)], [1, 1]
+    if seed % 3 == 0:
+        dilation = [2 if h > 2 * kernel[0] else 1, 2 if w > 2 * kernel[1] else 1]
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    padding, ceil = [draw.integer(0, r // 2) for r in reach], bool(seed % 2)
+    args = (kernel, stride, padding, dilation, ceil)
+    out = max_pool2d_with_indices(np.zeros((n, c, h, w), np.float32), *args)[0].shape
+    before = quantization(draw)
+    after = before if seed % 4 else quantization(draw)
+    clamp = CLAMPS[seed % len(CLAMPS)]
+    check(pooled(MAXPOOL, (n, c, h, w), args, out, before, after, clamp=clamp), seed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_mean(seed: int) -> None:
+    draw = Draw(seed)
+    n, c, h, w = (draw.integer(1, limit) for limit in (3, 150, 9, 15))
+    view = seed % 3 > 0
+    args = ([-1, -2] if seed % 2 else [2, 3], True)
+    before, after = quantization(draw), quantization(draw)
+    clamp = CLAMPS[seed % len(CLAMPS)]
+    check(pooled(MEAN, (n, c, h, w), args, (n, c, 1, 1), before, after, view=view, clamp=clamp), seed)
+
+
+@pytest.mark.parametrize("clamp", CLAMPS[1:])
+def test_clamps_alone(clamp: tuple[float, float]) -> None:
+    b = Builder()
+    before, after = (0.05, 3), (0.0007, -5)
+    x = b.convert("q8ta_quantize", b.tensor((1, 8, 5, 6), F32, WIDTH_PACKED), before, PACKED_4C)
+    x = b.convert("q8ta_dequantize", x, before, WIDTH_PACKED)
+    x = b.float(CLAMP, (Ref(x), *clamp), (1, 8, 5, 6))
+    x = b.convert("q8ta_quantize", x, after, PACKED_4C)
+    graph = b.graph((b.convert("q8ta_dequantize", x, after, WIDTH_PACKED),))
+    given = Draw(1).uniform(-6.0, 6.0, (1, 8, 5, 6)).astype(np.float32)
+    executor = FastExecutor()
+    assert (
+        run_graph(graph, [given], executor)[0].tobytes()
+        == run_graph(graph, [given], ModelExecutor())[0].tobytes()
+    )
+    assert len(executor.session(graph).steps) == 3
+
+
+def test_what_is_not_joined() -> None:
+    q = (0.05, 3)
+    shape, pool = (1, 8, 6, 6), ([2, 2], [2, 2], [0, 0], [1, 1], False)
+    check(pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, seen=True), 1, joined=False)
+    check(pooled(MEAN, shape, ([3], True), (1, 8, 6, 1), q, q), 2, joined=False)
+    graph = pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, PACKED_4W4C)
+    check(graph, 3)  # it may lie in 4C between
+    x = np.ones(shape, np.float32)
+    kept = FastExecutor(own_layouts=False)
+    assert run_graph(graph, [x], kept)[0].tobytes() == run_graph(graph, [x], ModelExecutor())[0].tobytes()
+    assert all(step.route != "pool" for step in kept.session(graph).steps)

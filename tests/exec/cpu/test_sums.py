@@ -1,0 +1,194 @@
+"""Sums and functions of bytes by tables or in fused arithmetic: the formula's bytes, and the formula elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from wide import check
+
+from refsim.core.qmath import CANONICAL
+from refsim.core.rng import Draw
+from refsim.exec.cpu import FastExecutor
+from refsim.exec.cpu.elementwise import fma, lut, proof
+from refsim.exec.cpu.elementwise import prepack as elementwise
+from refsim.exec.cpu.elementwise.lut_kernel import PAIRS
+from refsim.exec.cpu.elementwise.prepack import Elementwise
+from refsim.exec.cpu.isa import ISAS, cpu
+from refsim.exec.cpu.routes import RULES
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Prepared, Target
+
+ADD, TARGET = OPS["q8ta_add"], Target(CANONICAL)
+#: Looks bytes up, whatever this processor does.
+ISA = next(isa for isa in ISAS if isa.lookup)
+A, B = np.repeat(proof.BYTES, 256), np.tile(proof.BYTES, 256)
+MODERATE = dict(a_scale=0.0213, a_zp=3, b_scale=0.0517, b_zp=-7, out_scale=0.0611, out_zp=5)
+TIES = {**MODERATE, "a_scale": 0.5, "b_scale": 0.25, "out_scale": 1.0}
+#: A third and five sixths of a step: every sixth pair is a tie that roundings decide.
+THIRDS = {**MODERATE, "a_scale": 0.02, "b_scale": 0.05, "out_scale": 0.06}
+FAR = {**MODERATE, "a_scale": 0.5, "b_scale": 0.4}
+#: One for each kernel.
+EACH = {
+    "pairs": MODERATE,
+    "pairs_a": {**MODERATE, "a_scale": 0.0913},
+    "pairs_b": {**MODERATE, "b_scale": 0.0913},
+    "pairs_ab": {**MODERATE, "a_scale": 0.0713, "b_scale": 0.0819},
+}
+
+native = pytest.mark.skipif(
+    not cpu().isa.lookup,
+    reason=f"{cpu().isa.name}: no instruction looks up 64 bytes, so that no table is used",
+)
+
+
+def case(params: dict[str, Any], shape: tuple[int, ...] = (1, 5, 3, 7), *layouts: str) -> Case:
+    a, b, out = layouts or ("4W4C",) * 3
+    return Case("q8ta_add", params, {"a": (shape, a), "b": (shape, b)}, out)
+
+
+def described(params: dict[str, Any]) -> Elementwise:
+    return elementwise.describe(bind(case(params)).call)
+
+
+def evaluated(e: Elementwise, isa: object = None) -> np.ndarray:
+    """What the tables of a sum mean, in NumPy: the kernel's part of the proof on any processor."""
+    rank_a, rank_b, whole_a, whole_b, *rests = e.tables.astype(np.int32)
+    total = np.clip(whole_a[:, None] + whole_b + (rank_a[:, None] % 256 < rank_b % 256), -128, 127)
+    rest = dict(zip(PAIRS[e.op], rests, strict=True))
+    beyond = rest.get("a", np.zeros(256, np.int32))[:, None] + rest.get("b", 0)
+    return np.clip(total + np.clip(beyond, -128, 127), -128, 127).astype(np.int8)
+
+
+def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the native kernel: the definition's bytes for all pairs, for every shape that tables have."""
+    monkeypatch.setattr(proof, "computed", evaluated)
+    found = Counter()
+    draw = Draw(1)
+    for number in range(60):
+        params = {f"{name}_scale": draw.scale_moderate() for name in ("a", "b", "out")}
+        params |= {f"{name}_zp": draw.zero_point() for name in ("a", "b", "out")}
+        params["alpha"] = (1.0, 0.3, -2.0)[number % 3]
+        made = lut.find(described(params), ISA)
+        if not isinstance(made, str):
+            found[made.op] += 1
+            expected = ADD.define(ADD.params(**params), TARGET, A, B)
+            assert np.array_equal(evaluated(made).reshape(-1), expected), params
+    assert found.keys() == PAIRS.keys() and found.total() > 40, found
+
+
+@pytest.mark.parametrize("params", [TIES, THIRDS, FAR], ids=["ties", "thirds", "far"])
+def test_no_tables_where_none_give_every_byte(
+    params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "computed", evaluated)
+    assert lut.find(described(params), ISA) == "no tables give every pair its byte"
+
+
+def test_only_where_bytes_are_looked_up() -> None:
+    portable = ISAS[-1]
+    assert lut.find(described(MODERATE), portable) == "portable looks up no bytes"
+    clone = bind(Case("q8ta_clone", {}, {"x": ((1, 4, 2, 2), "4C")}, "4C")).call
+    assert lut.find(elementwise.describe(clone), ISA) == "bytes stay as they are"
+
+
+# --- the kernels -------------------------------------------------------------------------------------------
+
+
+@native
+@pytest.mark.parametrize("op", PAIRS)
+@pytest.mark.parametrize("layouts", [("4W4C",) * 3, ("4W4C", "4C", "4C1W"), ("4W",) * 3], ids=str)
+def test_every_kernel_of_sums(op: str, layouts: tuple[str, ...]) -> None:
+    """Also over lengths that are no multiple of a vector, and beside padding."""
+    made = lut.find(described(EACH[op]), ISA)
+    assert not isinstance(made, str) and made.op == op
+    for shape in ((1, 4, 1, 1), (1, 5, 3, 7), (2, 8, 9, 13), (1, 64, 16, 16)):
+        for executor in (FastExecutor(), FastExecutor(2)):
+            assert check(case(EACH[op], shape, *layouts), executor) == "tables"
+
+
+@pytest.mark.parametrize("route", ["tables", "fused", "flat", "rows"])
+@pytest.mark.parametrize("name", ["q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"])
+def test_each_route_gives_the_same_bytes(name: str, route: str) -> None:
+    executor, taken = FastExecutor(2, {"*": route}), Counter()
+    for seed in range(40):
+        taken[check(OPS[name].sample(Draw(seed)), executor)] += 1
+    rule = next(rule for rule in RULES if rule.route == route)
+    able = {"tables": cpu().isa.lookup, "fused": cpu().isa.fma}.get(route, True)
+    assert bool(taken[route]) == (able and name in rule.ops), taken
+
+
+@native
+@pytest.mark.parametrize("params", [TIES, FAR], ids=["ties", "far"])
+def test_fused_where_there_are_no_tables(params: dict[str, Any]) -> None:
+    assert check(case(params, (1, 8, 9, 12)), FastExecutor()) == "fused"
+    choice = FastExecutor().choose(Prepared(bind(case(params)).call))
+    assert dict(choice.passed)["tables"] == "no tables give every pair its byte"
+
+
+def test_the_formula_where_nothing_else_gives_every_byte() -> None:
+    assert check(case(THIRDS, (1, 8, 9, 12)), FastExecutor()) == "flat"
+    passed = dict(FastExecutor().choose(Prepared(bind(case(THIRDS)).call)).passed)
+    if cpu().isa.fma:
+        assert passed["fused"] == "no constants give every pair its byte"
+
+
+@native
+def test_a_wrong_table_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One wrong byte of 1024, seen by 256 pairs: the proof finds it."""
+    make = lut._pairs
+
+    def damaged(e: Elementwise, n: np.ndarray) -> Elementwise | None:
+        made = make(e, n)
+        assert made is not None
+        made.tables[2, 7] += 1
+        return made
+
+    monkeypatch.setattr(lut, "_pairs", damaged)
+    assert check(case(MODERATE, (1, 8, 9, 12)), FastExecutor()) == "fused"
+
+
+@native
+def test_the_plan_tells_the_kernel() -> None:
+    choice = FastExecutor().choose(Prepared(bind(case(EACH["pairs_b"], (1, 8, 4, 4))).call))
+    (job,) = choice.jobs() or ()
+    assert choice.route == "tables" and job.variant == "flat_oppairs_b_lanes16_clamprange_packsTrue"
+
+
+# --- fused arithmetic --------------------------------------------------------------------------------------
+
+needs_fma = pytest.mark.skipif(
+    not cpu().isa.fma, reason=f"{cpu().isa.name}: floats are not multiplied and added in one"
+)
+
+
+@needs_fma
+def test_fused_constants_are_found_for_nearly_all() -> None:
+    executor, draw, taken = FastExecutor(2, {"*": "fused"}), Draw(2), Counter()
+    for number in range(40):
+        params = {f"{name}_scale": draw.scale_moderate() for name in ("a", "b", "out")}
+        params |= {f"{name}_zp": draw.zero_point() for name in ("a", "b", "out")}
+        params["alpha"] = (1.0, 0.3, -2.0)[number % 3]
+        layouts = ("4W4C",) * 3 if number % 2 else ("4W4C", "4C", "4C1W")
+        taken[check(case(params, (1, 5, 3, 1 + number), *layouts), executor)] += 1
+    assert taken["fused"] > 35, taken
+
+
+@needs_fma
+def test_wrong_constants_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against bytes that no sum has."""
+    monkeypatch.setattr(fma, "TRIES", 1)
+    assert not isinstance(fma.find(described(MODERATE), cpu().isa), str)
+    saturated = proof.saturated
+    monkeypatch.setattr(proof, "saturated", lambda e, n: saturated(e, n) ^ (n == 7))
+    assert fma.find(described(MODERATE), cpu().isa) == "no constants give every pair its byte"
+
+
+def test_fused_only_where_it_can_be() -> None:
+    assert fma.find(described(MODERATE), ISAS[-1]) == "portable fuses nothing"
+    relu = next(case for case in OPS["q8ta_relu"].cases if isinstance(case, Case))
+    assert fma.find(elementwise.describe(bind(relu).call), ISA) == "one input"

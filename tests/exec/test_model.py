@@ -1,0 +1,226 @@
+"""Loading and running files: what `refsim.load` takes, what `run` checks and reports."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refsim
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError, GraphError, ParameterError, RefsimError, ShapeError
+from refsim.exec.cpu import ModelExecutor
+from refsim.exec.executor import run_graph
+from refsim.formats.pte import program, pte
+from refsim.formats.pte.check import check_plan
+from refsim.formats.vkgraph.limits import LIMITS
+from refsim.formats.vkgraph.schema import Bool, Double, Int, Null, String
+from refsim.graph.graph import build
+
+MODELS = Path(__file__).parents[1] / "data" / "models"
+LINEAR = MODELS / "linear_head.pte"
+
+
+@pytest.fixture
+def blob(tmp_path: Path) -> Path:
+    """The first delegate of linear_head as a file of its own, its constants inside."""
+    from refsim.formats.vkgraph.write import write_blob
+
+    container = pte.load(LINEAR)
+    ((_, found),) = container.blobs(container.plan())
+    path = tmp_path / "linear_head.vkblob"
+    path.write_bytes(inlined(write_blob, found))
+    return path
+
+
+def inlined(write_blob, found) -> bytes:
+    from dataclasses import replace
+
+    from refsim.formats.vkgraph.write import pack_constants
+
+    rows, raw = pack_constants([bytes(c) for c in found.constants])
+    return write_blob(replace(found.graph, constants=tuple(rows)), raw)
+
+
+def test_a_bare_delegate_runs(blob: Path) -> None:
+    """The same bytes as the whole file, of which it is all."""
+    with np.load(MODELS / "linear_head.io.npz") as io:
+        x, need = io["in0"], io["upstream_out0"]
+    model = refsim.load(blob)
+    assert model.plan is None
+    assert model.input_shapes() == [(x.shape, x.dtype)]
+    assert model.run([x])[0].tobytes() == need.tobytes()
+    assert [n.name for _, n in model.nodes()] == [n.name for _, n in refsim.load(LINEAR).nodes()]
+
+
+def test_paths_of_every_kind() -> None:
+    for path in (LINEAR, str(LINEAR)):
+        assert refsim.load(path).path == str(LINEAR)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0", b"PK\x03\x04" + b"\0" * 60, b"VH00" * 20, b"ET12" * 9])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "other.pte"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"other\.pte"):
+        refsim.load(path)
+
+
+@pytest.mark.parametrize("name", ["missing.pte", "."])
+def test_files_that_cannot_be_read(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RefsimError, match=str(tmp_path)):
+        refsim.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("keep", [8, 40, 100, 1000, -1000, -1])
+def test_truncated_files(keep: int, tmp_path: Path) -> None:
+    path = tmp_path / "cut.pte"
+    path.write_bytes(LINEAR.read_bytes()[:keep])
+    with pytest.raises(RefsimError, match=r"cut\.pte"):
+        refsim.load(path).run([np.zeros((6, 32), np.float32)])
+
+
+def test_inputs_are_checked() -> None:
+    model = refsim.load(LINEAR)
+    ((shape, dtype),) = model.input_shapes()
+    for inputs, match in (
+        ([], "wrong number of inputs; got 0, need 1"),
+        ([np.zeros(shape, np.float64)], "input 0: does not fit; got float64"),
+        ([np.zeros((*shape, 1), dtype)], "input 0: does not fit"),
+    ):
+        with pytest.raises(ShapeError, match=match):
+            model.run(inputs)
+
+
+def test_inputs_may_have_any_strides_and_stay_as_they_are() -> None:
+    with np.load(MODELS / "mixed_ops.io.npz") as io:
+        x, need = io["in0"], io["upstream_out0"]
+    model = refsim.load(MODELS / "mixed_ops.pte")
+    odd = np.asfortranarray(x)
+    kept = odd.copy()
+    assert model.run([odd])[0].tobytes() == need.tobytes()
+    assert np.array_equal(odd, kept)
+
+
+def test_every_executor_of_the_cpu_gives_the_same_bytes() -> None:
+    with np.load(MODELS / "mixed_ops.io.npz") as io:
+        x, need = io["in0"], io["upstream_out0"]
+    model = refsim.load(MODELS / "mixed_ops.pte")
+    for executor in ("cpu", "cpu:model", ModelExecutor()):
+        assert model.run([x], executor=executor)[0].tobytes() == need.tobytes()
+
+
+def test_unknown_executor() -> None:
+    with pytest.raises(ParameterError, match="executor: unknown; got 'tpu', need "):
+        refsim.load(LINEAR).run([np.zeros((6, 32), np.float32)], executor="tpu")
+
+
+def test_events_report_every_node_in_order() -> None:
+    with np.load(MODELS / "mixed_ops.io.npz") as io:
+        x = io["in0"]
+    model = refsim.load(MODELS / "mixed_ops.pte")
+    seen: list = []
+    model.run([x], observe=seen.append)
+    assert [(e.delegate, e.node.number) for e in seen] == [(d, n.number) for d, n in model.nodes()]
+    for event in seen:
+        assert event.seconds >= 0
+        assert set(event.outputs) == set(event.node.outputs)
+        for value, held in event.outputs.items():
+            tensor = event.graph.tensors[value]
+            assert isinstance(held, PackedBuffer) == (tensor.desc is not None)
+            assert held.unpack().shape == tensor.shape
+
+
+# --- damaged plans -----------------------------------------------------------------------------------------
+
+
+def any_value(rng: random.Random, count: int) -> object:
+    ids = tuple(rng.randrange(count) for _ in range(rng.randrange(4)))
+    sizes = tuple(rng.choice((0, 1, 2, 16)) for _ in range(rng.randrange(4)))
+    order = tuple(range(len(sizes)))
+    return rng.choice((
+        Null(), Int(3), Int(-1), Double(float("nan")), Bool(True), String("x"), program.IntIdList(ids),
+        program.TensorList(ids), program.OptionalTensorList((-1, *ids)),
+        program.Tensor(rng.choice((1, 3, 6, 7, 12)), sizes, order, rng.choice((0, 1))),
+    ))  # fmt: skip
+
+
+def damaged(plan: program.Plan, rng: random.Random) -> program.Plan:
+    """The plan around the delegates with other values, ids, arguments or instructions."""
+    values, inputs, outputs = list(plan.values), list(plan.inputs), list(plan.outputs)
+    steps, operators = list(plan.chains[0].instructions), list(plan.operators)
+    for _ in range(rng.choice((1, 1, 2))):
+        kind, anything = rng.randrange(7), rng.randrange(len(values))
+        at = rng.randrange(len(steps))
+        args = list(getattr(steps[at], "args", ()))
+        if kind < 2:
+            used = [*args, *inputs, *outputs]
+            values[rng.choice(used)] = any_value(rng, len(values))
+        elif kind == 2:
+            rng.choice((inputs, outputs)).append(anything)
+        elif kind == 3:
+            ids = rng.choice((inputs, outputs))
+            ids[rng.randrange(len(ids))] = anything
+        elif kind == 4 and args:
+            args[rng.randrange(len(args))] = anything
+            steps[at] = replace(steps[at], args=tuple(args[: rng.choice((len(args), 1))]))
+        elif kind == 5:
+            call = rng.choice((program.MoveCall(anything, at), program.JumpFalseCall(anything, 0)))
+            steps.insert(at, call)
+        elif kind == 6 and operators:
+            operators[0] = program.Operator(
+                rng.choice(("aten::cat", "aten::relu", "", "x")), rng.choice(("out", ""))
+            )
+    chain = replace(plan.chains[0], instructions=tuple(steps))
+    return replace(
+        plan,
+        values=tuple(values),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        chains=(chain,),
+        operators=tuple(operators),
+    )
+
+
+@pytest.mark.parametrize("name", ["linear_head", "mixed_ops"])
+def test_damaged_plans_give_typed_errors(name: str) -> None:
+    whole = refsim.load(MODELS / f"{name}.pte")
+    assert whole.plan is not None and whole.container is not None
+    outcomes: Counter[str] = Counter()
+    for seed in range(150):
+        plan = damaged(whole.plan, random.Random(seed))
+        try:
+            check_plan(plan, whole.container.program, "damaged", LIMITS)
+            model = replace(whole, plan=plan)
+            model.run([np.zeros(shape, dtype) for shape, dtype in model.input_shapes()])
+            outcomes["ran"] += 1
+        except RefsimError as error:
+            outcomes[type(error).__name__] += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+    assert outcomes["ran"] and outcomes["GraphError"] and outcomes["FormatError"], outcomes
+
+
+def test_an_input_that_is_no_tensor() -> None:
+    whole = refsim.load(LINEAR)
+    assert whole.plan is not None
+    values = list(whole.plan.values)
+    values[whole.plan.inputs[0]] = Int(3)
+    with pytest.raises(GraphError, match=r"input 0: not a tensor; got Int"):
+        replace(whole, plan=replace(whole.plan, values=tuple(values))).run([np.zeros((6, 32), np.float32)])
+
+
+def test_an_operator_that_gives_too_little() -> None:
+    """A float operator with two outputs in the graph and one result."""
+    from refsim.formats.vkgraph.read import Blob
+    from refsim.formats.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
+
+    values = (VkTensor(5, (4,)), VkTensor(5, (4,)), VkTensor(5, (4,)), ValueList((1, 2)))
+    graph = VkGraph("", (OperatorCall(0, "aten.relu.default", (0, 3)),), values, (0,), (1, 2))
+    built = build(Blob(graph, ()), "delegate")  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"node 0 aten\.relu\.default: gives fewer results; got 1, need 2"):
+        run_graph(built, [np.zeros(4, np.float32)], ModelExecutor())

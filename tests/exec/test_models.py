@@ -1,0 +1,230 @@
+"""Whole files: the bytes of every buffer and every output are those of ExecuTorch's own Vulkan runtime."""
+
+from __future__ import annotations
+
+import json
+import random
+import zipfile
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refsim
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import GraphError, RefsimError, ShapeError
+from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C, PACKED_4C1W, PACKED_CONV2D
+from refsim.exec.model import Model
+from refsim.formats.pte import pte
+from refsim.graph.interpreter import Event
+from refsim.ops.base.spec import Kind, Target
+
+MODELS = Path(__file__).parents[1] / "data" / "models"
+NAMES = sorted(path.stem for path in MODELS.glob("*.pte"))
+
+
+@cache
+def model(name: str) -> Model:
+    return refsim.load(MODELS / f"{name}.pte")
+
+
+@cache
+def io(name: str) -> dict[str, np.ndarray]:
+    with np.load(MODELS / f"{name}.io.npz") as file:
+        return dict(file)
+
+
+@cache
+def events(name: str) -> tuple[list[np.ndarray], list[Event]]:
+    """Outputs of the recorded input, and what every node computed on the way."""
+    seen: list[Event] = []
+    return model(name).run([io(name)["in0"]], observe=seen.append), seen
+
+
+def dumped(name: str) -> list[tuple[int, dict, np.ndarray | None]]:
+    """(delegate, entry, raw bytes or None) of every value in the dump of upstream's run."""
+    found = []
+    with zipfile.ZipFile(MODELS / f"{name}.dump.zip") as archive:
+        for number in sorted(int(n[8:-5]) for n in archive.namelist() if n.endswith(".json")):
+            for entry in json.loads(archive.read(f"delegate{number}.json")):
+                raw = archive.read(entry["raw"]) if entry.get("raw") else None
+                found.append((number, entry, None if raw is None else np.frombuffer(raw, np.uint8)))
+    return found
+
+
+def test_the_models_are_there() -> None:
+    assert NAMES == ["linear_head", "linear_head_gemv", "mixed_ops", "mobilenet_v2_035_96", "refine_seg"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_final_output(name: str) -> None:
+    outputs, _ = events(name)
+    assert len(outputs) == 1
+    expected = io(name)["upstream_out0"]
+    assert outputs[0].dtype == expected.dtype
+    assert outputs[0].tobytes() == expected.tobytes()
+    assert outputs[0].shape == expected.shape
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_packed_buffer(name: str) -> None:
+    """Equal to the dump in every byte that the operator which wrote it defines on a device."""
+    _, seen = events(name)
+    written = {(e.delegate, v): (e.node, b) for e in seen for v, b in e.outputs.items()}
+    compared = 0
+    for delegate, entry, raw in dumped(name):
+        if not entry["int8x4"]:
+            continue
+        node, buffer = written.pop((delegate, entry["fb_value_id"]))
+        assert isinstance(buffer, PackedBuffer)
+        assert raw is not None
+        defined = node.call.device_defined() if node.call else np.ones(buffer.raw.size, bool)
+        wrong = np.flatnonzero((buffer.raw != raw[: buffer.raw.size]) & defined)
+        assert not wrong.size, f"delegate {delegate}, {node}: {wrong.size} bytes differ, first at {wrong[0]}"
+        compared += 1
+    assert compared
+    left = [node for node, b in written.values() if isinstance(b, PackedBuffer) and b.desc.is_int8]
+    assert not left, "int8 values that the dump does not have"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resolved_layouts(name: str) -> None:
+    """Layout, sizes and strides of each value are those that upstream's runtime resolved."""
+    for delegate, entry, _ in dumped(name):
+        if not entry["int8x4"]:
+            continue
+        tensor = model(name).graphs[delegate].tensors[entry["fb_value_id"]]
+        assert tensor.layout is BY_SCHEMA_VALUE[entry["memory_layout_enum"]]
+        desc = tensor.desc
+        assert desc is not None
+        assert list(desc.shape) == entry["sizes"]
+        rank = len(desc.shape)
+        assert list(reversed(desc.strides_whcn))[4 - rank :] == entry["strides"]
+        theirs = int(entry["hashed_layout"], 16)
+        assert desc.hashed >> 16 == theirs >> 16
+        assert rank < 4 or desc.hashed == theirs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_chain(name: str) -> None:
+    """Operators in upstream's order, each tensor in the layout of the file unless that is still open."""
+    for delegate, operators in enumerate(json.loads((MODELS / f"{name}.chain.json").read_text())):
+        graph = model(name).graphs[delegate]
+        assert [node.name for node in graph.nodes] == [operator["op"] for operator in operators]
+        for operator in operators:
+            for value, text in operator["tensors"].items():
+                stored, storage = text.split(":")
+                ours = graph.tensors[int(value)].layout
+                assert ours is not None
+                if stored == PACKED_CONV2D.name:
+                    assert (
+                        ours in (PACKED_4C, PACKED_4C1W) or ours.packed_dim_info == PACKED_4C.packed_dim_info
+                    )
+                elif storage == "BUFFER":
+                    assert ours.name == stored
+
+
+@pytest.mark.parametrize(("mali", "need"), [(False, PACKED_4C1W), (True, PACKED_4C)])
+def test_both_device_families_resolve(mali: bool, need: refsim.Layout) -> None:
+    """A grouped convolution takes im2col on Mali only, and its open input layout follows."""
+    from refsim.graph.graph import resolve_layouts
+
+    container = pte.load(MODELS / "mixed_ops.pte")
+    plan = container.plan()
+    found = Counter()
+    for _, blob in container.blobs(plan):
+        layouts = resolve_layouts(blob.graph, Target(mali=mali))
+        assert not any(row.is_dynamic for row in layouts.values())
+        for operator in blob.graph.chain:
+            if operator.name == "et_vk.q8ta_conv2d.default":
+                found[layouts[operator.args[0]]] += 1
+    assert found
+    loaded = refsim.load(MODELS / "mixed_ops.pte", Target(mali=mali))
+    assert loaded.run([io("mixed_ops")["in0"]])[0].shape == io("mixed_ops")["upstream_out0"].shape
+
+
+def test_delegates_and_the_kernel_between_them() -> None:
+    """mixed_ops: two delegates, and a portable mean whose result the second one quantizes."""
+    loaded = model("mixed_ops")
+    assert sorted(loaded.graphs) == [0, 1]
+    assert loaded.plan is not None
+    assert [str(operator) for operator in loaded.plan.operators] == ["aten::mean.out"]
+    _, seen = events("mixed_ops")
+    assert [e.delegate for e in seen] == sorted(e.delegate for e in seen)
+    assert {e.delegate for e in seen} == {0, 1}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_value_has_one_writer(name: str) -> None:
+    for graph in model(name).graphs.values():
+        written = Counter(v for node in graph.nodes for v in node.outputs)
+        assert set(written.values()) == {1}
+        for node in graph.q8ta_nodes():
+            assert node.call is not None
+            assert set(node.inputs) == {a.name for a in node.call.op.of_kind(Kind.INPUT)}
+
+
+def test_wrong_inputs_are_refused() -> None:
+    loaded = model("linear_head")
+    x = io("linear_head")["in0"]
+    for wrong in ([], [x, x], [x[:, :4]], [x.astype(np.float64)]):
+        with pytest.raises(ShapeError):
+            loaded.run(wrong)
+
+
+def test_a_second_run_gives_the_same_bytes() -> None:
+    x = io("mixed_ops")["in0"]
+    first, second = (model("mixed_ops").run([x])[0] for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+# --- damaged files ---------------------------------------------------------------------------------------
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """The file with a few of its bytes flipped, most of them in the flatbuffers that say what to do."""
+    copy = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        copy[rng.randrange(len(copy))] ^= 1 << rng.randrange(8)
+    return bytes(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("linear_head", 120), ("linear_head_gemv", 120), ("mixed_ops", 60)]
+)
+def test_damaged_files_give_typed_errors(name: str, count: int, tmp_path: Path) -> None:
+    """Load, and run what still loads: a result or a RefsimError, and nothing else."""
+    whole = (MODELS / f"{name}.pte").read_bytes()
+    x = io(name)["in0"]
+    rng = random.Random(20241108)
+    path = tmp_path / "damaged.pte"
+    outcomes: Counter[str] = Counter()
+    for number in range(count):
+        path.write_bytes(damaged(whole, rng))
+        try:
+            loaded = refsim.load(path)
+            outcomes["loaded"] += 1
+            with np.errstate(all="ignore"):
+                loaded.run([x])
+            outcomes["ran"] += 1
+        except RefsimError as error:
+            outcomes[type(error).__name__] += 1
+            assert len(str(error)) < 1000
+        except Exception as error:
+            raise AssertionError(f"{name}, damage {number}: {type(error).__name__}: {error}") from error
+    assert outcomes["ran"], outcomes
+
+
+def test_a_missing_value_names_the_node() -> None:
+    """A graph whose chain lost its first operator reads a value that nothing wrote."""
+    from dataclasses import replace
+
+    from refsim.graph.graph import build
+
+    container = pte.load(MODELS / "linear_head.pte")
+    (_, blob) = next(iter(container.blobs(container.plan())))
+    headless = replace(blob, graph=replace(blob.graph, chain=blob.graph.chain[1:]))
+    with pytest.raises(GraphError, match=r"node 0 et_vk\.q8ta_linear.*nothing wrote"):
+        build(headless, "headless")

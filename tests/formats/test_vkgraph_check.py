@@ -1,0 +1,137 @@
+"""Graphs that their schema allows and that still make no sense: reader and writer refuse them alike."""
+
+from dataclasses import replace
+
+import pytest
+
+from refsim.core.errors import FormatError, LimitError
+from refsim.formats.vkgraph.read import HEADER, HEADER_MAGIC, read_blob
+from refsim.formats.vkgraph.schema import (
+    DEFAULT_STORAGE,
+    NAMED_OFFSET,
+    VKGRAPH,
+    Int,
+    Null,
+    OperatorCall,
+    ValueList,
+    VkBytes,
+    VkGraph,
+    VkTensor,
+)
+from refsim.formats.vkgraph.write import encode, write_blob
+
+FLOAT = 5
+GOOD = VkGraph(
+    version="0",
+    chain=(OperatorCall(0, "aten.relu.default", (0, 1)),),
+    values=(VkTensor(FLOAT, (2, 3)), VkTensor(FLOAT, (2, 3)), ValueList((0, 1)), Null(), Int(3)),
+    input_ids=(0,),
+    output_ids=(1,),
+)
+RAW = bytes(32)
+
+
+def unchecked_blob(graph: VkGraph) -> bytes:
+    body = encode(graph, VKGRAPH)
+    return HEADER.pack(HEADER_MAGIC, HEADER.size, 30, len(body), 30 + len(body), len(RAW)) + body + RAW
+
+
+def with_values(*values):
+    return {"values": GOOD.values + values}
+
+
+def nested_lists(depth):
+    """Value 5 is a list of a tensor, each further one a list of the one before."""
+    return with_values(ValueList((0,)), *(ValueList((4 + n,)) for n in range(1, depth)))
+
+
+BROKEN = {
+    "argument": (
+        {"chain": (OperatorCall(0, "f", (0, 5)),)},
+        "chain[0] 'f'.args[1]: no such id; got 5, need 0 to 4",
+    ),
+    "negative argument": ({"chain": (OperatorCall(0, "f", (-1,)),)}, "args[0]: no such id; got -1"),
+    "no arguments": ({"chain": (OperatorCall(0, "f", ()),)}, "operator without arguments; got 0"),
+    "input": ({"input_ids": (0, 9)}, "input_ids[1]: no such id; got 9"),
+    "output": ({"output_ids": (2**32 - 1,)}, "output_ids[0]: no such id; got 4294967295"),
+    "list item": (with_values(ValueList((77,))), "values[5].items[0]: no such id; got 77"),
+    "list in itself": (with_values(ValueList((5,))), "values[5]: ValueList contains itself; got 5"),
+    "lists in a ring": (with_values(ValueList((6,)), ValueList((5,))), "ValueList contains itself"),
+    "datatype": (with_values(VkTensor(8, (1,))), "values[5].datatype: unknown code; got 8"),
+    "staging datatype": (
+        with_values(VkTensor(FLOAT, (1,), staging_datatype=-3)),
+        "staging_datatype: unknown",
+    ),
+    "storage": (with_values(VkTensor(FLOAT, (1,), storage_type=3)), "storage_type: unknown code; got 3"),
+    "override": ({"storage_type_override": 4}, "storage_type_override: unknown code; got 4"),
+    "constant id": (with_values(VkTensor(FLOAT, (1,), constant_id=0)), "constant_id[0]: no such id; got 0"),
+    "short constant": (
+        {**with_values(VkTensor(FLOAT, (3,), constant_id=0)), "constants": (VkBytes(0, 11),)},
+        "values[5]: constant too short for its dims; got 11, need 12 bytes",
+    ),
+    "constant range": ({"constants": (VkBytes(24, 9),)}, "constants[0]: byte range leaves the constants"),
+    "constant wraps": ({"constants": (VkBytes(2**64 - 2, 2),)}, "need an end of at most 32"),
+    "shader range": ({"shaders": (VkBytes(33, 0),)}, "shaders[0]: byte range leaves the constants"),
+    "key": ({"constants": (VkBytes(NAMED_OFFSET, 1),)}, "named data without a key"),
+}
+LIMITED = {
+    "rank": (with_values(VkTensor(FLOAT, (1,) * 9)), "values[5].dims: exceeds the limit rank; got 9"),
+    "elements": (
+        with_values(VkTensor(FLOAT, (2**16, 2**14))),
+        "exceeds the limit tensor_bytes; got 4294967296",
+    ),
+    "one dim": (
+        with_values(VkTensor(FLOAT, (0, 2**32 - 1))),
+        "exceeds the limit tensor_bytes; got 4294967295",
+    ),
+    "unset datatype": (with_values(VkTensor(127, (2**32 - 1,))), "exceeds the limit tensor_bytes"),
+    "all tensors": (with_values(*[VkTensor(FLOAT, (2**29,))] * 9), "exceeds the limit total_bytes"),
+    "list depth": (nested_lists(9), "exceeds the limit list_depth; got 9"),
+    "list depth, either way round": (
+        with_values(*(ValueList((6 + n,)) for n in range(5000)), Null()),
+        "exceeds the limit list_depth",
+    ),
+    "list explosion": (
+        with_values(*[ValueList((0,) * 300), ValueList((5,) * 300)]),
+        "exceeds the limit list_items",
+    ),
+}
+
+
+def test_the_good_graph_is_good():
+    assert read_blob(unchecked_blob(GOOD)).graph == GOOD
+    assert read_blob(write_blob(GOOD, RAW)).graph == GOOD
+    read_blob(unchecked_blob(replace(GOOD, **nested_lists(8))))
+    read_blob(unchecked_blob(replace(GOOD, **with_values(VkTensor(FLOAT, (0, 3)), VkTensor(FLOAT, ())))))
+    read_blob(unchecked_blob(replace(GOOD, memory_layout_override=77, storage_type_override=DEFAULT_STORAGE)))
+
+
+@pytest.mark.parametrize(
+    ("error", "change", "message"),
+    [
+        pytest.param(error, *row, id=name)
+        for error, rows in ((FormatError, BROKEN), (LimitError, LIMITED))
+        for name, row in rows.items()
+    ],
+)
+def test_broken_graph(error, change, message):
+    graph = replace(GOOD, **change)
+    blob = unchecked_blob(graph)
+    for attempt in (lambda: read_blob(blob, "name"), lambda: write_blob(graph, RAW, "name")):
+        with pytest.raises(error, match=r"^name: ") as caught:
+            attempt()
+        assert message in str(caught.value)
+
+
+def test_names_from_a_file_are_escaped_and_cut():
+    graph = replace(GOOD, chain=(OperatorCall(0, "\x1b[2J" + "x" * 1000, (9,)),))
+    with pytest.raises(FormatError) as caught:
+        read_blob(unchecked_blob(graph))
+    assert "\\x1b" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_long_row_of_shallow_lists_is_fine():
+    lists = (ValueList((0, 1, 3)),) * 2000
+    assert len(read_blob(write_blob(replace(GOOD, **with_values(*lists)), RAW)).graph.values) == 2005

@@ -1,0 +1,322 @@
+"""What an operator is: the registry, parameters by type, binding, padding, constants."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+from dataclasses import fields, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.errors import LayoutError, ParameterError, ShapeError, UnknownOperatorError
+from refsim.core.qmath import CANONICAL
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base import registry as op_module
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import _PARAM_TYPES, Kind, OnDevice, Target
+
+ADD, CONV, LINEAR, QUANTIZE = (OPS[n] for n in ("q8ta_add", "q8ta_conv2d", "q8ta_linear", "q8ta_quantize"))
+
+
+# --- the registry -------------------------------------------------------------------------------------------
+
+
+def test_the_operators_are_these() -> None:
+    assert sorted(OPS) == [
+        "int8x4_to_nchw", "nchw_to_int8x4", "q8ta_add", "q8ta_clone", "q8ta_conv2d", "q8ta_conv2d_dw",
+        "q8ta_conv2d_general", "q8ta_conv2d_im2col", "q8ta_conv2d_pw", "q8ta_conv2d_transposed", "q8ta_dequantize",
+        "q8ta_im2col", "q8ta_linear", "q8ta_linear_gemv", "q8ta_pixel_shuffle", "q8ta_quantize", "q8ta_relu",
+    ]  # fmt: skip
+    assert len(OPS) == 17
+
+
+def test_one_file_one_operator_of_the_same_name() -> None:
+    import importlib
+
+    for name in OPS:
+        assert importlib.import_module(f"refsim.ops.{name}").OP is OPS[name]
+
+
+def test_a_duplicate_name_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = op_module.importlib.import_module
+
+    def twice(name: str):
+        return SimpleNamespace(OP=ADD) if name.startswith("refsim.ops.q8ta_relu") else real(name)
+
+    monkeypatch.setattr(op_module.importlib, "import_module", twice)
+    with pytest.raises(RuntimeError, match="q8ta_add: defined twice, again in q8ta_relu"):
+        op_module._load()
+
+
+def test_an_unknown_operator_is_named_with_those_there_are() -> None:
+    with pytest.raises(UnknownOperatorError, match=r"unknown; got 'q8ta_sub', need .*q8ta_add"):
+        OPS["q8ta_sub"]
+    assert "q8ta_sub" not in OPS
+    assert OPS.serialized("et_vk.q8ta_sub.default") is None
+    assert OPS.serialized("") is None
+
+
+def test_specs_travel_between_processes_by_name() -> None:
+    assert pickle.loads(pickle.dumps(ADD)) is ADD
+
+
+# --- parameters ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_parameter_has_a_known_type_and_an_argument_is_a_field(name: str) -> None:
+    op = OPS[name]
+    known = {f.name: str(f.type) for f in fields(op.params)}
+    assert set(known.values()) <= set(_PARAM_TYPES)
+    assert {a.name for a in op.of_kind(Kind.PARAM)} <= set(known)
+
+
+WRONG = {
+    "int": ("1", 1.5, None, True, (1,)),
+    "int | None": ("1", 1.5, True),
+    "float": ("1", None, (1.0,), [0.5]),
+    "str": (1, None, ("none",)),
+    "tuple[int, int]": (1, "ab", (1,), (1, 2, 3), (1.0, 2.0), (1, None), None),
+    "tuple[int, ...]": (4, "ab", (1.0,), None),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_parameters_of_another_type_are_refused(name: str) -> None:
+    """Whatever a file holds: no operator computes with a string, a list or a fraction where it wants an integer."""
+    op = OPS[name]
+    case = next(c for c in op.cases if isinstance(c, Case))
+    for row in fields(op.params):
+        for value in WRONG[str(row.type)]:
+            with pytest.raises(
+                ParameterError, match=rf"{name}: {row.name} has the wrong type; got .*, need "
+            ):
+                op.make_params({**case.params, row.name: value})
+
+
+def test_unknown_and_missing_parameters() -> None:
+    case = next(c for c in ADD.cases if isinstance(c, Case))
+    with pytest.raises(ParameterError, match="q8ta_add: unknown parameter; got gamma, need a_scale, "):
+        ADD.make_params({**case.params, "gamma": 1.0})
+    with pytest.raises(ParameterError, match="q8ta_add: a parameter is missing; need a_scale, b_scale"):
+        ADD.make_params({k: v for k, v in case.params.items() if k not in ("a_scale", "b_scale")})
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_scale_and_zero_point_is_checked(name: str) -> None:
+    """0, infinities, NaN and what lies outside the range: refused, and the error names the argument."""
+    op = OPS[name]
+    case = next(c for c in op.cases if isinstance(c, Case))
+    for row in fields(op.params):
+        bad: tuple = ()
+        if row.name.endswith("scale") and "upscale" not in row.name:
+            bad = (0.0, -1.0, 2.0**-61, 2.0**61, float("inf"), float("nan"))
+        elif row.name.endswith("zp"):
+            bad = (-129, 128, 2**40)
+        for value in bad:
+            with pytest.raises(
+                ParameterError, match=rf"{row.name} is out of range; got {re.escape(str(value))}"
+            ):
+                op.make_params({**case.params, row.name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "match"),
+    [
+        ("q8ta_add", {"alpha": float("nan")}, "alpha"),
+        ("q8ta_add", {"alpha": 2.0**31}, "alpha"),
+        ("q8ta_conv2d", {"groups": 0}, "groups"),
+        ("q8ta_conv2d", {"padding": (0, -1)}, "padding"),
+        ("q8ta_conv2d", {"dilation": (0, 1)}, "dilation"),
+        ("q8ta_conv2d", {"kernel_size": (1 << 15, 1)}, "kernel_size"),
+        ("q8ta_linear", {"activation": ""}, "activation"),
+        ("q8ta_pixel_shuffle", {"upscale": -1}, "upscale"),
+        ("q8ta_dequantize", {"qmax": 255}, "qmax"),
+    ],
+)
+def test_other_ranges(name: str, params: dict, match: str) -> None:
+    case = next(c for c in OPS[name].cases if isinstance(c, Case))
+    with pytest.raises(ParameterError, match=match):
+        OPS[name].make_params({**case.params, **params})
+
+
+# --- binding ------------------------------------------------------------------------------------------------
+
+
+def bound(name: str, number: int = 0):
+    return bind([c for c in OPS[name].cases if isinstance(c, Case)][number])
+
+
+def test_missing_input_and_constant() -> None:
+    case = bound("q8ta_linear")
+    params, descs = case.call.params, case.call.descs
+    with pytest.raises(ShapeError, match="q8ta_linear: input x is missing"):
+        LINEAR.bind(params, {}, case.call.consts, "4H4W")
+    for name in ("weight", "weight_sums", "weight_scales"):
+        with pytest.raises(ParameterError, match=f"q8ta_linear: constant {name} is missing"):
+            LINEAR.bind(params, descs, {**case.call.consts, name: None}, "4H4W")
+    LINEAR.bind(params, descs, {**case.call.consts, "bias": None}, "4H4W")
+
+
+@pytest.mark.parametrize("name", ["q8ta_linear", "q8ta_conv2d", "q8ta_conv2d_dw", "q8ta_conv2d_transposed"])
+def test_constants_are_checked(name: str) -> None:
+    case = bound(name)
+    call, op = case.call, OPS[name]
+
+    def refuse(error: type[Exception], match: str, **consts: np.ndarray) -> None:
+        with pytest.raises(error, match=match):
+            op.bind(
+                call.params, call.descs, {**call.consts, **consts}, call.out.layout, out_shape=call.out.shape
+            )
+
+    weight, sums, scales = (call.consts[n] for n in ("weight", "weight_sums", "weight_scales"))
+    assert weight is not None and sums is not None and scales is not None
+    refuse(ParameterError, "weight has the wrong dtype; got int32, need int8", weight=weight.astype(np.int32))
+    refuse(ParameterError, "weight_sums has the wrong dtype", weight_sums=sums.astype(np.int64))
+    refuse(ParameterError, "weight_scales has the wrong dtype", weight_scales=scales.astype(np.float64))
+    refuse(ShapeError, "weight_sums has the wrong shape", weight_sums=sums[:-1])
+    refuse(ShapeError, "weight_sums is not a vector", weight_sums=np.stack([sums, sums], 1))
+    refuse(ShapeError, "weight has the wrong shape", weight=weight[:, :-1])
+    refuse(ShapeError, "weight|declared", weight=weight[0])
+    refuse(
+        ParameterError, r"weight_scales\[1\]", weight_scales=np.where(np.arange(len(scales)) == 1, 0, scales)
+    )
+    refuse(
+        ParameterError,
+        r"\|bias\|\[2\]",
+        bias=np.where(np.arange(len(scales)) == 2, np.float32(np.nan), scales),
+    )
+
+
+def test_padded_and_trimmed_constants_bind_alike() -> None:
+    """The exporter pads to four channels; whoever does not need not."""
+    case = bound("q8ta_linear")
+    channels = case.call.out.shape[-1]
+    assert channels % 4
+    for name, value in case.call.consts.items():
+        assert value is not None and len(value) == channels, name
+    padded = {
+        name: np.concatenate([v, np.zeros((-channels % 4, *v.shape[1:]), v.dtype)])
+        for name, v in case.call.consts.items()
+        if v is not None
+    }
+    again = LINEAR.bind(case.call.params, case.call.descs, padded, "4H4W", out_shape=case.call.out.shape)
+    for name, value in again.consts.items():
+        assert np.array_equal(value, case.call.consts[name])
+
+
+def test_a_declared_shape_must_be_the_computed_one() -> None:
+    case = bound("q8ta_add")
+    with pytest.raises(ShapeError, match=r"declared output shape is wrong; got \[1\], need \[2, 5, 3, 7\]"):
+        ADD.bind(case.call.params, case.call.descs, {}, "4C", out_shape=(1,))
+
+
+def test_layouts_must_agree_in_what_they_pack() -> None:
+    case = bound("q8ta_add")
+    with pytest.raises(
+        LayoutError, match="pack different dims; got a in 4W4C, b in 4C1W, out in 4W, need equal"
+    ):
+        ADD.bind(case.call.params, case.call.descs, {}, "4W")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_too_many_dims(name: str) -> None:
+    op = OPS[name]
+    case = bound(name)
+    deep = {
+        key: TensorDesc((1,) * (op.max_rank + 1), d.layout)
+        for key, d in case.call.descs.items()
+        if op.max_rank < 8
+    }
+    if deep:
+        with pytest.raises(ShapeError, match=rf"{name}: \w+ has too many dims; got 5, need 1 to 4"):
+            op.bind(case.call.params, deep, case.call.consts, case.call.out.layout)
+    else:
+        assert name in ("q8ta_quantize", "q8ta_dequantize")
+
+
+def test_dynamic_layouts_are_refused() -> None:
+    case = next(c for c in CONV.cases if isinstance(c, Case))
+    with pytest.raises(LayoutError):
+        bind(replace(case, out_layout="CONV2D"))
+
+
+# --- calls --------------------------------------------------------------------------------------------------
+
+
+def test_the_default_target() -> None:
+    assert Target() == Target(CANONICAL, mali=False)
+    assert bound("q8ta_add").call.target == Target()
+
+
+def test_expected_packs_the_definition_with_the_stated_padding() -> None:
+    case = bound("q8ta_quantize")
+    call = case.call
+    packed = call.expected(case.inputs)
+    values = call.define({"x": case.inputs["x"].unpack()})
+    assert np.array_equal(packed.unpack(), values)
+    kinds = packed.kinds()
+    for kind, pad in ((ByteKind.LANE, call.padding.lane), (ByteKind.WORD, call.padding.word)):
+        assert (kinds == kind).any()
+        assert (packed.data[kinds == kind] == pad.value).all()
+
+
+def test_device_defined_follows_the_padding() -> None:
+    for name in OPS:
+        call = bound(name).call
+        defined = call.device_defined()
+        assert defined.dtype == bool
+        assert defined.size == call.out.nbytes
+        kinds = PackedBuffer(call.out).kinds()
+        assert defined[kinds == ByteKind.VALUE].all()
+        for kind, pad in ((ByteKind.LANE, call.padding.lane), (ByteKind.WORD, call.padding.word)):
+            assert (defined[kinds == kind] == (pad.on_device is OnDevice.WRITTEN)).all()
+
+
+def test_steps_of_a_composite_name_their_buffers() -> None:
+    steps = bound("q8ta_conv2d_im2col").call.steps()
+    assert [s.launch.shader for s in steps] == ["q8ta_im2col", "q8ta_conv2d_pw"]
+    assert [s.output for s in steps] == ["scratch", "out"]
+    assert steps[0].inputs == ("x",)
+    assert steps[1].inputs == ("scratch", "weight", "weight_sums", "weight_scales", "bias")
+
+
+def test_conv2d_takes_the_kernel_that_upstream_takes() -> None:
+    grouped = bound("q8ta_conv2d", 2)
+    assert grouped.call.params.groups == 2
+    assert [s.launch.shader for s in grouped.call.steps()] == ["q8ta_conv2d_general"]
+    mali = bind(grouped.case, Target(mali=True))
+    assert [s.launch.shader for s in mali.call.steps()] == ["q8ta_im2col", "q8ta_conv2d_pw"]
+
+
+def test_an_absent_bias_is_one_word() -> None:
+    case = bound("q8ta_conv2d", 1)
+    assert case.call.consts["bias"] is None
+    assert case.call.const_words()["bias"].tolist() == [0]
+
+
+@pytest.mark.parametrize("name", [n for n in OPS if OPS[n].of_kind(Kind.CONST)])
+def test_constants_become_whole_words_of_four_channels(name: str) -> None:
+    call = bound(name).call
+    channels = call.out.shape[OPS[name].channel_dim]
+    for key, value in call.const_words().items():
+        assert value.dtype == np.int32
+        assert value.ndim == 1
+        if key != "weight" and call.consts[key] is not None:
+            assert len(value) == -(-channels // 4) * 4
+    if name != "q8ta_conv2d_transposed":  # whose weight words begin with a plan of the taps
+        weight = call.const_words()["weight"].view(np.int8)
+        assert int(weight.astype(int).sum()) == int(call.consts["weight"].astype(int).sum())
+
+
+def test_cases_print_themselves() -> None:
+    case = next(c for c in LINEAR.cases if isinstance(c, Case))
+    assert str(case).startswith("q8ta_linear x=6x16:4H4W out:4H4W in_scale=0.02 in_zp=5 ")
+    assert f"seed={case.seed}" in str(case)
+    assert str(copy.deepcopy(case)) == str(case)
