@@ -16,11 +16,11 @@ include gpu/gpu.mk
 include tests/interop/interop.mk
 
 $(VENV)/.installed: setup.cfg pyproject.toml gpu/requirements-build.txt
-	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) here; mend: apt-get install python3 python3-venv"; exit 2; }
+	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) here; fix: apt-get install python3 python3-venv"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' || { \
-	  echo "make: $$($(PYTHON) --version 2>&1) will not do, need Python 3.10 to 3.13; mend: make PYTHON=/path/to/python3.12"; exit 2; }
+	  echo "make: $$($(PYTHON) --version 2>&1) will not do, need Python 3.10 to 3.13; fix: make PYTHON=/path/to/python3.12"; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
-	  echo "make: $(PYTHON) cannot make environments, venv or ensurepip is missing; mend: apt-get install python3-venv"; exit 2; }
+	  echo "make: $(PYTHON) cannot make environments, venv or ensurepip is missing; fix: apt-get install python3-venv"; exit 2; }
 	@echo "== setting up $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN) pip install --quiet --editable '.[test]' || { echo "make: pip could not install refsim, see above"; exit 2; }
@@ -38,7 +38,7 @@ test: $(VENV)/.installed gpu-if-possible  ## run all tests, those on a Vulkan de
 gpu-if-possible: $(VENV)/.installed
 	@echo "== looking for a Vulkan device (lavapipe will do)"
 	@$(RUN) refsim_gpu.build_kp --install || if test "$$REFSIM_GPU" = require; then exit 3; else \
-	  echo "gpu: no Vulkan device can be used here (see above), so tests that need one will be skipped; mend: make gpu"; fi
+	  echo "gpu: no Vulkan device can be used here (see above), so tests that need one will be skipped; fix: make gpu"; fi
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	@echo "== checking style and types"

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import gemm
 from refsim.ops.base.registry import OPS
@@ -213,20 +213,20 @@ class Result:
 def bound(row: Row) -> tuple[Call, dict[str, PackedBuffer]]:
     """The call with random inputs."""
     op = OPS[row.op]
-    draw = Draw(7)
+    rng = Rng(7)
     params = op.make_params(row.params)
     shape = row.shape
     names = [a.name for a in op.of_kind(Kind.INPUT)]
     descs = {name: TensorDesc(shape, row.layout) for name in names}  # type: ignore[arg-type]
     features = {"out_channels": row.out_channels, "bias": True}
-    consts = op.constants(params, dict.fromkeys(names, shape), features, draw) if op.constants else {}
+    consts = op.constants(params, dict.fromkeys(names, shape), features, rng) if op.constants else {}
     inputs = {}
     for name, desc in descs.items():
         inputs[name] = PackedBuffer(desc)
         if desc.is_int8:
-            inputs[name].words[:] = draw.raw(-(-desc.words // 2)).view(np.int32)[: desc.words]
+            inputs[name].words[:] = rng.raw(-(-desc.words // 2)).view(np.int32)[: desc.words]
         else:
-            inputs[name].words.view(np.float32)[:] = draw.uniform(-6.0, 6.0, (desc.words,))
+            inputs[name].words.view(np.float32)[:] = rng.uniform(-6.0, 6.0, (desc.words,))
     return op.bind(params, descs, consts, row.out_layout), inputs
 
 
@@ -328,9 +328,9 @@ def measure(
     moved = sum(b.desc.nbytes for b in inputs.values()) + call.out.nbytes
     exact = None
     if check:
-        from refsim.exec.cpu import ModelExecutor
+        from refsim.exec.cpu import EmulatedExecutor
 
-        exact = ModelExecutor().run_call(call, inputs) == out
+        exact = EmulatedExecutor().run_call(call, inputs) == out
     tmacs, gb_s = row.macs / us / 1e6, moved / us / 1e3
     return Result(
         row.name, us, sum(in_a_row), tuple(statistics.median(step) for step in times), (max(totals) - min(totals)) / us,

@@ -20,7 +20,7 @@ from bench.harness import Bench, main
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import INT8_LAYOUTS, Layout
 from refsim.core.layout import layout as layout_named
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu.routes import choose
 from refsim.exec.cpu.thread_pool import Program
@@ -42,7 +42,7 @@ class Data:
 
 
 def setup(layout: Layout, shape: tuple[int, ...]) -> Data:
-    array = Draw(0).int8(shape)
+    array = Rng(0).int8(shape)
     buffer = PackedBuffer.pack(array, layout)
     return Data(layout, array, buffer, buffer.raw.copy(), np.zeros_like(buffer.raw))
 

@@ -1,4 +1,4 @@
-"""Every operator's model kernel at the size of a real layer, against its NumPy definition and the native kernel.
+"""Every operator's emulated kernel at the size of a real layer, against its NumPy definition and the native kernel.
 
 python -m bench.operators
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.harness import Bench, main
 from refsim.exec.factory import executor_named
-from refsim.ops.base.binding import Bound, bind
+from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.spec import Prepared
 
@@ -61,14 +61,14 @@ class Data:
     """A bound case, prepared for the executor, and its logical inputs for the definition."""
 
     def __init__(self, case: Case) -> None:
-        self.bound: Bound = bind(case)
+        self.bound: BoundCase = bind(case)
         self.prepared = Prepared(self.bound.call)
-        self.model, self.native = executor_named("cpu:model"), executor_named("cpu")
+        self.emulated, self.native = executor_named("cpu:emulated"), executor_named("cpu")
         self.arrays = {name: buffer.unpack() for name, buffer in self.bound.inputs.items()}
 
 
 def kernel(data: Data) -> object:
-    return data.model.run_prepared(data.prepared, data.bound.inputs)
+    return data.emulated.run_prepared(data.prepared, data.bound.inputs)
 
 
 def native(data: Data) -> object:
@@ -113,7 +113,7 @@ BENCHES = [
         kernel,
         {"definition": definition, "cpu": native},
         work,
-        subject="cpu:model",
+        subject="cpu:emulated",
     )
     for case in CASES
 ]

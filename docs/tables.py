@@ -18,7 +18,7 @@ from pathlib import Path
 from refsim.core.buffer import ByteKind, byte_kinds
 from refsim.core.errors import LayoutError, RefsimError
 from refsim.core.qmath import LAVAPIPE
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.formats.recordings import Differences, Recording, read
 from refsim.ops.base.binding import bind
@@ -64,7 +64,7 @@ def padding() -> str:
 
 
 def _samples(name: str) -> list[Case]:
-    return [OPS[name].sample(Draw(seed)) for seed in range(50)]
+    return [OPS[name].sample(Rng(seed)) for seed in range(50)]
 
 
 def _calls(name: str) -> Iterable[Call]:
@@ -163,7 +163,7 @@ def main() -> int:
     if "--write" in sys.argv[1:]:
         PAGE.write_text(new)
     elif new != old:
-        print(f"{PAGE.name}: a table is stale; mend: python docs/tables.py --write")
+        print(f"{PAGE.name}: a table is stale; fix: python docs/tables.py --write")
         return 1
     return 0
 

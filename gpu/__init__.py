@@ -1,14 +1,16 @@
 """Runs refsim's launches on a real Vulkan device through Kompute.
 
 Importing this package imports neither ``kp`` nor the Vulkan loader: both are looked for when a device is
-opened, so that the absence of either is a typed error with the command that mends it, never a failed import.
+opened, so that the absence of either is a typed error with the command that fixes it, never a failed import.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refsim.exec.executor import ExecutorInfo
     from refsim_gpu.worker import IsolatedExecutor
 
 
@@ -19,3 +21,28 @@ def open_executor(index: int = 0) -> IsolatedExecutor:
     executor = IsolatedExecutor(index)
     executor.open()
     return executor
+
+
+def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
+    """``gpu`` or ``gpu:N``, by what stands behind the colon."""
+    return open_executor(int(rest or 0)) if not rest or rest.isdecimal() else None
+
+
+def executors() -> list[ExecutorInfo]:
+    """One for each Vulkan device; opens none."""
+    from refsim.exec.executor import ExecutorInfo
+    from refsim_gpu import vulkan
+
+    devices = vulkan.devices()
+    if not devices:
+        return [ExecutorInfo("gpu", False, "no driver offers a Vulkan device; fix: make gpu")]
+    built = find_spec("kp") is not None
+    lack = "" if built else "; the module kp is not built; fix: make gpu"
+    return [ExecutorInfo(f"gpu:{d.index}", built, f"{d.name}, {d.driver}{lack}") for d in devices]
+
+
+def ask(question: str, *arguments: object) -> Any:
+    """The answer of a driver that is asked in a process of its own (see `refsim_gpu.query`)."""
+    from refsim_gpu import query
+
+    return query.ask(question, *arguments)

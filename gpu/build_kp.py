@@ -1,6 +1,6 @@
 """Builds Kompute's Python module ``kp`` 0.9.0 into the running interpreter's environment.
 
-    python -m refsim_gpu.build_kp            says what is missing and the command that mends it
+    python -m refsim_gpu.build_kp            says what is missing and the command that fixes it
     python -m refsim_gpu.build_kp --install  installs what is missing first (apt-get as root, pip)
 
 Does nothing when the module is there and passes the self-test. A plain ``pip install kp`` fails: its build
@@ -84,13 +84,13 @@ def provide(install: bool) -> None:
         system.install(packages)
     elif packages:
         names = ", ".join(f"{package.name} ({package.purpose})" for package in packages)
-        mend = " ".join(system.install_command(packages))
-        raise MissingDependencyError("kp", "its build lacks Debian packages", got=f"no {names}", need=mend)
+        fix = " ".join(system.install_command(packages))
+        raise MissingDependencyError("kp", "its build lacks Debian packages", got=f"no {names}", need=fix)
     lacking = missing_python()
     if lacking and not (install and pip("--requirement", str(BUILD_NEEDS))):
-        mend = f"{sys.executable} -m pip install -r {BUILD_NEEDS}"
+        fix = f"{sys.executable} -m pip install -r {BUILD_NEEDS}"
         raise MissingDependencyError(
-            "kp", "its build lacks Python packages", got=f"no {', '.join(lacking)}", need=mend
+            "kp", "its build lacks Python packages", got=f"no {', '.join(lacking)}", need=fix
         )
 
 
@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         provide(options.install)
         if not vulkan.devices():
-            # a build could not be tried, and building again does not mend the driver
+            # a build could not be tried, and building again does not fix the driver
             raise DeviceError("kp", "no Vulkan driver offers a device", got="0 devices", need=DRIVER)
         if installed_version("kp") != VERSION or selftest() is not None:
             started = time.monotonic()

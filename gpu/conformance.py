@@ -19,13 +19,13 @@ import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
-from refsim.core.rng import Draw
-from refsim.exec.emulated import ModelExecutor
+from refsim.core.rng import Rng
+from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import Executor
 from refsim.exec.model import load
 from refsim.formats import recordings
 from refsim.graph.interpreter import Event
-from refsim.ops.base.binding import Bound, bind
+from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import ErrorCase
 from refsim.ops.base.registry import OPS
 from refsim_gpu.executor import KomputeExecutor
@@ -46,16 +46,16 @@ class Count:
             self.failed.append(what)
 
 
-def cases(name: str, random: int) -> Iterator[Bound]:
+def cases(name: str, random: int) -> Iterator[BoundCase]:
     """An operator's hand-picked cases, then so many random ones (seeds 0, 1, ...)."""
     for case in OPS[name].cases:
         if not isinstance(case, ErrorCase):
             yield bind(case)
     for seed in range(random):
-        yield bind(OPS[name].sample(Draw(seed)))
+        yield bind(OPS[name].sample(Rng(seed)))
 
 
-def compare_calls(executor: Executor, bounds: Iterable[Bound], count: Count) -> None:
+def compare_calls(executor: Executor, bounds: Iterable[BoundCase], count: Count) -> None:
     """The device's buffer against the definition's, all bytes."""
     for bound in bounds:
         what = str(bound.case)
@@ -85,7 +85,7 @@ def compare_model(executor: Executor, path: Path, inputs: list[np.ndarray], coun
     """Every buffer of every node, on the device and by the CPU model."""
     model = load(path)
     buffers: list[dict[tuple[int, int], PackedBuffer | np.ndarray]] = []
-    for runner in (executor, ModelExecutor()):
+    for runner in (executor, EmulatedExecutor()):
         seen: dict[tuple[int, int], PackedBuffer | np.ndarray] = {}
 
         def watch(event: Event, seen: dict[tuple[int, int], PackedBuffer | np.ndarray] = seen) -> None:

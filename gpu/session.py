@@ -37,7 +37,7 @@ class Segment:
             buffers = {name: self._input(value, node, name) for name, value in node.inputs.items()}
             buffers |= {n: device.tensor(guarded_words(w)) for n, w in node.prepared.consts.items()}
             places = []
-            for step in node.prepared.steps:
+            for step in node.prepared.dispatches:
                 out = PackedBuffer(step.launch.out)
                 tensor = device.tensor(output_memory(out))
                 algorithm = executor.algorithm(step.launch, [*(buffers[n] for n in step.inputs), tensor])

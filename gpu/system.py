@@ -95,7 +95,7 @@ def install(wanted: list[Package]) -> None:
     """
     command = install_command(wanted)
     names = ", ".join(package.name for package in wanted)
-    mend = " ".join(command)
+    fix = " ".join(command)
     if shutil.which("apt-get") is None:
         raise MissingDependencyError(
             "system", "no apt-get to install with", got=f"no {names}", need=f"these: {names}"
@@ -105,9 +105,9 @@ def install(wanted: list[Package]) -> None:
         prefix = ["sudo", "-n"]
         if shutil.which("sudo") is None or subprocess.run([*prefix, "true"], check=False).returncode:
             raise MissingDependencyError(
-                "system", "needs root to install", got=f"no {names}", need=f"sudo {mend}"
+                "system", "needs root to install", got=f"no {names}", need=f"sudo {fix}"
             )
     # a machine that never fetched its package lists finds nothing
     for step in (["apt-get", "update"], command):
         if subprocess.run([*prefix, *step], check=False).returncode:
-            raise MissingDependencyError("system", f"{' '.join(step)} failed", got=f"no {names}", need=mend)
+            raise MissingDependencyError("system", f"{' '.join(step)} failed", got=f"no {names}", need=fix)

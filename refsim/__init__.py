@@ -25,7 +25,7 @@ _HOME = {
     "OPS": "ops.base.registry",
     "PROFILES": "core.qmath",
     "Executor": "exec.executor",
-    "ExecutorInfo": "exec.factory",
+    "ExecutorInfo": "exec.executor",
     "Layout": "core.layout",
     "Model": "exec.model",
     "PackedBuffer": "core.buffer",

@@ -33,7 +33,7 @@ def test_readme_has_examples() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.page.name}: {e.command}")
 def test_output_is_as_shown(example) -> None:
     printed = example.printed()
-    assert example.holds(printed), "\n".join(("mend: python docs/console.py --write", *printed))
+    assert example.holds(printed), "\n".join(("fix: python docs/console.py --write", *printed))
 
 
 def test_a_stale_example_is_noticed() -> None:

@@ -60,7 +60,7 @@ def measure(workers: Sequence[Worker], work: Work, folder: Path, rounds: int) ->
 
 
 def exactness(workers: Sequence[Worker], net: Net, folder: Path) -> dict[str, dict[str, float]]:
-    """Of every engine: how many outputs differ from the model kernels', and by how many steps at most."""
+    """Of every engine: how many outputs differ from the emulated kernels', and by how many steps at most."""
     import pickle
 
     from bench.peers.build import build
@@ -212,7 +212,7 @@ def main() -> int:
         print_table(
             ["work", *engines],
             rows,
-            title="outputs that differ from the model kernels', and by how many steps",
+            title="outputs that differ from the emulated kernels', and by how many steps",
         )
     else:
         results["limits"] = limits()

@@ -60,7 +60,7 @@ def apply(layer: Layer, inputs: list[Tensor], weight: Tensor | None, bias: Tenso
 
 
 def quantize(net: Net, seed: int = 0) -> Quantized:
-    """Draw weights, quantize them, run once in float for the ranges."""
+    """Rng weights, quantize them, run once in float for the ranges."""
     torch.manual_seed(seed)
     x = torch.randn(net.shape)
     values, weights, scales, biases = [x], [], [], []
@@ -199,8 +199,8 @@ def onnx_file(q: Quantized, path: Path, signed: bool) -> None:
         scale, zp = q.values[value]
         return const(f"scale{value}", scale, np.float32), const(f"zp{value}", zp + offset, kind)
 
-    def node(op: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> None:
-        nodes.append(helper.make_node(op, inputs, [output], domain=domain, **attributes))
+    def node(op: str, inputs: list[str], output: str, global_size: str = "", **attributes: Any) -> None:
+        nodes.append(helper.make_node(op, inputs, [output], global_size=global_size, **attributes))
 
     node("QuantizeLinear", ["x", *params(0)], "v0")
     ms = "com.microsoft"

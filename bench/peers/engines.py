@@ -18,7 +18,7 @@ LAYERS_IN_A_ROW = 2
 
 
 def refsim(folder: Path, threads: int) -> Run:
-    from refsim.exec.cpu import FastExecutor
+    from refsim.exec.cpu import NativeExecutor
     from refsim.exec.model import load
 
     model, x = load(folder / "refsim.pte"), np.load(folder / "x.npy")
@@ -30,16 +30,16 @@ def refsim(folder: Path, threads: int) -> Run:
     }
     # a row of equal layers is no network: let each have the memory that it would have alone in one
     alone = {"memory_limit": math.inf} if len(shapes) <= LAYERS_IN_A_ROW else {}
-    executor = FastExecutor(threads, **alone)
+    executor = NativeExecutor(threads, **alone)
     return lambda: model.run([x], executor)[0]
 
 
 def model(folder: Path, threads: int) -> Run:
-    """The model kernels: what the bytes are held against."""
+    """The emulated kernels: what the bytes are held against."""
     from refsim.exec.model import load
 
     loaded, x = load(folder / "refsim.pte"), np.load(folder / "x.npy")
-    return lambda: loaded.run([x], "cpu:model")[0]
+    return lambda: loaded.run([x], "cpu:emulated")[0]
 
 
 def xnnpack(folder: Path, threads: int) -> Run:

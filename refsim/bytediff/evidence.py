@@ -11,7 +11,7 @@ import numpy as np
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Evidence:
     expected: PackedBuffer
     actual: PackedBuffer
     compared: np.ndarray
-    bound: Bound | None = None
-    previous: Bound | None = None
+    bound: BoundCase | None = None
+    previous: BoundCase | None = None
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -59,7 +59,7 @@ class Evidence:
     @cached_property
     def launch(self) -> Launch | None:
         """The dispatch that writes the buffer, if the call is known."""
-        return None if self.bound is None else self.bound.call.steps()[-1].launch
+        return None if self.bound is None else self.bound.call.dispatches()[-1].launch
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:

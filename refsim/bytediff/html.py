@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.bytediff.invocations import coordinates, domain_points
+from refsim.bytediff.invocations import coordinates, work_items
 from refsim.bytediff.report import Report
 from refsim.bytediff.text import COLUMNS, verdict
 from refsim.bytediff.text import cells as table_cells
@@ -142,8 +142,8 @@ def _data(report: Report, drawn: np.ndarray) -> dict[str, Any]:
     }  # fmt: skip
     if ev.launch is not None:
         words = drawn // (4 if report.desc.is_int8 else 1)
-        points = [axis[words] for axis in domain_points(ev.launch)]
-        groups, invocations = ev.launch.invocation(points)
+        items = [axis[words] for axis in work_items(ev.launch)]
+        groups, invocations = ev.launch.invocation(items)
         found["workgroup"] = np.stack(groups, 1).tolist()
         found["invocation"] = np.stack(invocations, 1).tolist()
     return found

@@ -16,9 +16,9 @@ Coordinates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Writer:
-    """The point of the dispatch's domain that writes a word; the workgroup, and the invocation in it."""
+    """The work item that writes a word; the workgroup, and the invocation in it."""
 
-    point: Triple
+    work_item: Triple
     workgroup: Triple
     invocation: Triple
 
@@ -30,25 +30,25 @@ def coordinates(desc: TensorDesc) -> Coordinates:
     return n, c, h, w
 
 
-def domain_points(launch: Launch) -> np.ndarray:
-    """The point (x, y, z) of the launch's domain that writes each word of its output: int64 (3, words)."""
+def work_items(launch: Launch) -> np.ndarray:
+    """The work item (x, y, z) that writes each word of its output: int64 (3, words)."""
     words = np.arange(launch.out.words, dtype=np.int64)
-    return np.stack([np.broadcast_to(along, words.shape) for along in _point(launch, words)])
+    return np.stack([np.broadcast_to(along, words.shape) for along in _work_item(launch, words)])
 
 
 def writer(launch: Launch, word: int) -> Writer:
     """Who writes one word of the launch's output."""
-    point = _triple(_point(launch, np.int64(word)))
-    group, invocation = launch.invocation(point)
-    return Writer(point, _triple(group), _triple(invocation))
+    item = _triple(_work_item(launch, np.int64(word)))
+    group, invocation = launch.invocation(item)
+    return Writer(item, _triple(group), _triple(invocation))
 
 
-def _point(launch: Launch, words: np.ndarray | np.int64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _work_item(launch: Launch, words: np.ndarray | np.int64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     out = launch.out
     w, h, c, n = index.coord(out.meta, 0, out.hashed, words * (4 if out.is_int8 else 1))
-    point = OPS[launch.shader].point
-    assert point is not None
-    return point(launch, words, w, h, c, n)
+    work_item = OPS[launch.shader].work_item
+    assert work_item is not None
+    return work_item(launch, words, w, h, c, n)
 
 
 def _triple(values: object) -> Triple:

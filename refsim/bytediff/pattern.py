@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence
-from refsim.bytediff.invocations import coordinates, domain_points
+from refsim.bytediff.invocations import coordinates, work_items
 from refsim.core.buffer import ByteKind
 
 DIMS = "nchw"
@@ -130,8 +130,8 @@ def _workgroups(d: Differences) -> Iterator[str]:
     if launch is None:
         return
     per_word = 4 if d.ev.desc.is_int8 else 1
-    points = domain_points(launch)[:, np.unique(d.at // per_word)]
-    groups, _ = launch.invocation(list(points))
+    items = work_items(launch)[:, np.unique(d.at // per_word)]
+    groups, _ = launch.invocation(list(items))
     for axis, group in zip("xyz", groups, strict=True):
         number = launch.grid["xyz".index(axis)]
         seen = np.unique(group)

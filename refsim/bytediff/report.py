@@ -18,7 +18,7 @@ from refsim.core.layout import Layout, layout
 from refsim.core.locate import Place, at_byte
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 
 Raw = bytes | np.ndarray | PackedBuffer
 KIND_NAMES = {ByteKind.VALUE: "value", ByteKind.LANE: "lane padding", ByteKind.WORD: "word padding"}
@@ -73,7 +73,7 @@ class Report:
     differing: int
     legal: Mapping[str, tuple[int, int]]
     profile: str | None
-    shape: tuple[str, ...]
+    pattern: tuple[str, ...]
     causes: tuple[Cause, ...]
 
     @property
@@ -105,7 +105,7 @@ class Report:
             "counts": [vars(count) for count in self.counts],
             "profile": self.profile,
             "legal": {name: {"explains": a, "contradicts": b} for name, (a, b) in self.legal.items()},
-            "pattern": list(self.shape),
+            "pattern": list(self.pattern),
             "causes": [
                 {
                     "name": c.name, "detail": c.detail, "explained": c.explained, "differing": c.differing,
@@ -123,8 +123,8 @@ def diff(
     layout: Layout | str | None = None,
     shape: Sequence[int] | None = None,
     *,
-    call: Bound | None = None,
-    previous: Bound | None = None,
+    call: BoundCase | None = None,
+    previous: BoundCase | None = None,
     others: Mapping[str, np.ndarray] | None = None,
     profile: Profile | str | None = None,
     device: bool = False,
@@ -170,7 +170,7 @@ def diff(
 
 
 def _described(
-    expected: Raw, actual: Raw, row: Layout | str | None, shape: Sequence[int] | None, call: Bound | None
+    expected: Raw, actual: Raw, row: Layout | str | None, shape: Sequence[int] | None, call: BoundCase | None
 ) -> TensorDesc:
     if row is not None and shape is not None:
         return TensorDesc(tuple(shape), layout(row))

@@ -28,9 +28,9 @@ def styled(report: Report) -> Iterator[tuple[str, str]]:
     for name, (explained, contradicted) in report.legal.items():
         if explained:
             yield f"  profile {name}: explains {explained}, contradicts {contradicted}", ""
-    if report.shape:
+    if report.pattern:
         yield "pattern:", "head"
-        yield from ((f"  {line}", "") for line in report.shape)
+        yield from ((f"  {line}", "") for line in report.pattern)
     yield ("likely cause:" if report.causes else "likely cause: none of the known ones"), "head"
     for number, cause in enumerate(report.causes[:MOST_CAUSES], 1):
         yield f"  {number}. {cause}", "cause" if number == 1 else ""

@@ -14,7 +14,7 @@ from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json
 from refsim.core import atomic_write
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.exec.model import Model
 from refsim.formats import npz
 from refsim.formats.pte.pte import read_file
@@ -34,7 +34,7 @@ def inputs_options(function: F) -> F:
     """--input and --random, one of which a model needs."""
     for option in (
         click.option(
-            "--random", "seed", type=click.IntRange(0), help="Draw the inputs from this seed instead."
+            "--random", "seed", type=click.IntRange(0), help="Rng the inputs from this seed instead."
         ),
         click.option(
             "--input", "-i", "inputs", metavar="FILE", help="Inputs: .npz with in0, in1...; or .npy for one."
@@ -82,8 +82,8 @@ def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.nd
     if path is not None:
         return npz.read_arrays(path, ("in",), wanted)
     assert seed is not None
-    draw = Draw(seed)
-    return [draw.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]
+    rng = Rng(seed)
+    return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]
 
 
 def raw_file(path: str) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from refsim.core.errors import DeviceError, MissingDependencyError
+from refsim.exec.factory import backend
 
 
 def devices() -> list[Any]:
@@ -22,10 +23,6 @@ def probe(index: int) -> Any:
 
 def _ask(question: str, *arguments: object) -> Any:
     try:
-        from refsim_gpu.query import ask
-
-        return ask(question, *arguments)
-    except ImportError as error:
-        raise DeviceError("gpu", "refsim_gpu is not installed", got=error, need="make gpu") from error
-    except MissingDependencyError as error:  # no loader, no kp: as good as no device
+        return backend("gpu").ask(question, *arguments)
+    except MissingDependencyError as error:  # no package, no loader, no kp: as good as no device
         raise DeviceError(error.where, error.what, got=error.got, need=error.need) from error

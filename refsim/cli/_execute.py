@@ -178,7 +178,7 @@ def kernels(node: Node) -> str:
     """The kernels that a node dispatches, in order; or the library that runs a float operator."""
     if node.prepared is None:
         return aten.find(node.name, str(node)).source
-    return ", ".join(step.launch.shader for step in node.prepared.steps)
+    return ", ".join(step.launch.shader for step in node.prepared.dispatches)
 
 
 def _pattern(regex: str | None) -> re.Pattern[str] | None:

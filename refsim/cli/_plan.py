@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from refsim.cli._output import print_json, print_table
-from refsim.exec.cpu import FastExecutor
+from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.model import Model
 
@@ -17,7 +17,7 @@ COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
 
 def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], as_json: bool) -> None:
     """Print the plan of every delegate; as JSON with the routes that were passed over, and why."""
-    executor = FastExecutor(threads, routes)
+    executor = NativeExecutor(threads, routes)
     plans = {number: executor.session(graph) for number, graph in model.graphs.items()}
     processor = {"name": cpu().name, "instructions": cpu().isa.name, "threads": threads}
     if as_json:

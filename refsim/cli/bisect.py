@@ -29,7 +29,7 @@ from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.exec.trace import Traced, bound_of, trace
 from refsim.formats.dumps import Recorded
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
 SAME_TEXT, NOT_DUMPED, UNKNOWN = "same", "not dumped", "-"
@@ -99,7 +99,7 @@ def command(
     given = model_inputs(model, inputs, seed)
     rows: list[Row] = []
     options: dict[str, Any] = {"profile": profile, "device": not all_bytes, "limit": limit}
-    before: dict[str, Bound] = {}
+    before: dict[str, BoundCase] = {}
 
     def visit(traced: Traced) -> None:
         if traced.bound is not None:
@@ -120,7 +120,7 @@ def command(
 
 
 def _row(
-    traced: Traced, recorded: Recorded, before: Bound | None, diverged: bool, options: dict[str, Any]
+    traced: Traced, recorded: Recorded, before: BoundCase | None, diverged: bool, options: dict[str, Any]
 ) -> Row:
     assert traced.bound is not None
     name, bound, node = traced.output, traced.bound, traced.node

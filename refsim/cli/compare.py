@@ -26,7 +26,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.exec.trace import Traced, trace
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "different")
 
@@ -43,7 +43,7 @@ class Row:
     different: int
     first: PackedBuffer | np.ndarray
     second: PackedBuffer | np.ndarray
-    bound: Bound | None
+    bound: BoundCase | None
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in COLUMNS}
@@ -56,7 +56,7 @@ class Row:
     "--executor",
     "executors",
     multiple=True,
-    help="Given twice: cpu, cpu:model, gpu or gpu:N (cpu and gpu).",
+    help="Given twice: cpu, cpu:emulated, gpu or gpu:N (cpu and gpu).",
 )
 @inputs_options
 @limit_option

@@ -1,4 +1,4 @@
-"""Say what is installed, which driver, which GPU, what is missing and the command that mends it."""
+"""Say what is installed, which driver, which GPU, what is missing and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Finding:
     status: str
     detail: str
     purpose: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 @click.command("doctor")
@@ -62,7 +62,7 @@ def command(as_json: bool) -> int:
     print_table(("executor", "status", "detail"), [_executor_cells(e) for e in found])
     for finding in findings:
         if finding.status == "missing":
-            click.echo(f"mend {finding.thing}: {finding.mend}")
+            click.echo(f"fix {finding.thing}: {finding.fix}")
     return BAD_INPUT if broken else SAME
 
 
@@ -77,11 +77,11 @@ def interpreter() -> list[Finding]:
 
 def packages() -> list[Finding]:
     findings = []
-    for name, required, purpose, mend in PACKAGES:
+    for name, required, purpose, fix in PACKAGES:
         try:
             findings.append(Finding(name, "ok", version(name), purpose))
         except PackageNotFoundError:
-            findings.append(Finding(name, "missing", "required" if required else "optional", purpose, mend))
+            findings.append(Finding(name, "missing", "required" if required else "optional", purpose, fix))
     return findings
 
 

@@ -207,7 +207,7 @@ def _operator(number: int, graph: Graph, node: Node) -> dict[str, Any]:
                 "workgroup": list(step.launch.local),
                 "grid": list(step.launch.grid),
             }
-            for step in node.prepared.steps
+            for step in node.prepared.dispatches
         ]
     return facts
 

@@ -118,9 +118,9 @@ def command(
 
 def memory_of(model: Model, threads: int) -> dict[int, Memory]:
     """What the cpu executor holds for a whole run, by delegate."""
-    from refsim.exec.cpu import FastExecutor
+    from refsim.exec.cpu import NativeExecutor
 
-    executor = FastExecutor(threads)
+    executor = NativeExecutor(threads)
     return {number: executor.session(graph).memory for number, graph in model.graphs.items()}
 
 

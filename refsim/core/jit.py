@@ -5,8 +5,8 @@ Numba's own cache looks at the file of the compiled function only, so an edit to
 that compiles anything (it imports this one) and of the versions of Numba and NumPy: other code, other
 directory. Numba itself keys the entries by CPU, writes them through a rename, and so tolerates several processes.
 
-Importing Numba takes longer than most runs, which need no model kernel; so it is imported when the first one is called,
-or by `ready`.
+Importing Numba takes longer than most runs, and they need no emulated kernel. So it is imported when the first one is
+called, or by `ready`.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def _overload(function: Callable[..., Any]) -> Callable[[F], F]:
     return mark
 
 
-class ModelKernel:
-    """A model kernel, compiled at its first call: cached, IEEE arithmetic (no fastmath), GIL released.
+class EmulatedKernel:
+    """An emulated kernel, compiled at its first call: cached, IEEE arithmetic (no fastmath), GIL released.
 
     ``py_func`` is the plain Python function.
     """
@@ -104,9 +104,9 @@ class ModelKernel:
         return self._compiled(*args)
 
 
-def model_kernel(function: Callable[..., Any]) -> ModelKernel:
-    """Make a model kernel of a function."""
-    return ModelKernel(function)
+def emulated_kernel(function: Callable[..., Any]) -> EmulatedKernel:
+    """Make an emulated kernel of a function."""
+    return EmulatedKernel(function)
 
 
 def select(condition: Any, if_true: Any, if_false: Any) -> Any:

@@ -13,7 +13,7 @@ from refsim.core.errors import LimitError
 from refsim.core.tensor import TensorDesc
 
 MAX_PUSH_WORDS = 32  # Vulkan guarantees 128 bytes
-PLANE_ROW = 1 << 15  # planes of a domain are folded into rows of this many: grids are limited to 65535
+PLANE_ROW = 1 << 15  # planes of a global size are folded into rows of this many: grids are limited to 65535
 Triple = tuple[int, int, int]
 
 
@@ -41,8 +41,8 @@ def plane_words(out: TensorDesc) -> int:
     return out.strides_whcn[out.layout.dim_order[1]] * per_block
 
 
-def plane_domain(out: TensorDesc) -> Triple:
-    """The domain of a kernel that computes each word by itself: x within a plane, the plane in z and y.
+def plane_global_size(out: TensorDesc) -> Triple:
+    """The global size of a kernel that computes each word by itself: x within a plane, the plane in z and y.
 
     The word's number is (y * PLANE_ROW + z) * plane words + x.
     """
@@ -70,8 +70,8 @@ def column_local(out: TensorDesc, columns: int) -> Triple:
 class Launch:
     """One dispatch of one kernel.
 
-    ``domain`` is how many output words there are to compute along x, y and z; each invocation computes
-    ``tile`` of them, a workgroup has ``local`` invocations, and ``grid`` workgroups cover the domain.
+    ``global_size`` is how many output words there are to compute along x, y and z; each invocation computes
+    ``tile`` of them, a workgroup has ``local`` invocations, and ``grid`` workgroups cover it.
     ``spec`` are specialization words (layouts, flags), ``push`` the push words (sizes, strides, parameters). A
     device gets ``local``, ``tile`` and ``spec`` as its specialization constants, in that order. ``variant`` names a
     build of the shader for launches like this one: the same bytes, faster.
@@ -81,7 +81,7 @@ class Launch:
     out: TensorDesc
     spec: tuple[int, ...]
     push: tuple[int, ...]
-    domain: Triple
+    global_size: Triple
     local: Triple = (64, 1, 1)
     tile: Triple = (1, 1, 1)
     grid: Triple = field(default=(0, 0, 0))
@@ -95,22 +95,24 @@ class Launch:
         if self.grid == (0, 0, 0):
             x, y, z = (
                 -(-extent // (local * tile))
-                for extent, local, tile in zip(self.domain, self.local, self.tile, strict=True)
+                for extent, local, tile in zip(self.global_size, self.local, self.tile, strict=True)
             )
             object.__setattr__(self, "grid", (x, y, z))
 
     @property
-    def covered(self) -> Triple:
-        """The part of the domain that the grid reaches: all of it, unless the launch is wrong."""
+    def reached(self) -> Triple:
+        """The part of the global size that the grid reaches: all of it, unless the launch is wrong."""
         x, y, z = (
             min(extent, groups * local * tile)
-            for extent, groups, local, tile in zip(self.domain, self.grid, self.local, self.tile, strict=True)
+            for extent, groups, local, tile in zip(
+                self.global_size, self.grid, self.local, self.tile, strict=True
+            )
         )
         return (x, y, z)
 
-    def invocation(self, point: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """(workgroup, invocation within it) that computes a point of the domain; arrays do too."""
-        number = [along // tile for along, tile in zip(point, self.tile, strict=True)]
+    def invocation(self, item: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """(workgroup, invocation within it) that computes a work item; arrays do too."""
+        number = [along // tile for along, tile in zip(item, self.tile, strict=True)]
         groups = [along // local for along, local in zip(number, self.local, strict=True)]
         return groups, [along % local for along, local in zip(number, self.local, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Draw: random choices that are the same with every version of NumPy.
+"""Rng: random choices that are the same with every version of NumPy.
 
 Only the raw stream of PCG64 is used, which NumPy guarantees; its distributions may change between releases.
 """
@@ -13,7 +13,7 @@ import numpy as np
 T = TypeVar("T")
 
 
-class Draw:
+class Rng:
     """A seeded source of choices and arrays."""
 
     def __init__(self, seed: int) -> None:

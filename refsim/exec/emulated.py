@@ -1,4 +1,4 @@
-"""The model executor: every kernel as one invocation after another, over the packed words."""
+"""The emulating executor: every kernel as one invocation after another, over the packed words."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from refsim.exec.executor import Executor
 from refsim.ops.base.registry import OPS
 
 
-class ModelExecutor(Executor):
+class EmulatedExecutor(Executor):
     """Runs the Numba kernels of refsim/ops; the slow, plain one that is for looking inside.
 
     With NUMBA_DISABLE_JIT=1 in the environment they are Python functions that a debugger can step through.
     """
 
-    name = "cpu:model"
+    name = "cpu:emulated"
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         kernel = OPS[launch.shader].kernel
         assert kernel is not None
         out = PackedBuffer(launch.out)
-        x, y, z = launch.covered
+        x, y, z = launch.reached
         spec = np.array(launch.spec, np.uint32).astype(np.int64)
         push = np.array(launch.push, np.uint32).view(np.int32)
         written = out.words.view(_WrappingWords) if ready().config.DISABLE_JIT else out.words

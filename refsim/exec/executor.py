@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +24,15 @@ class Session(Protocol):
     ) -> list[np.ndarray]:
         """The graph's outputs as logical arrays; `observe` gets an `Event` of delegate `number`."""
         ...
+
+
+@dataclass(frozen=True)
+class ExecutorInfo:
+    """An executor's name for `executor_named`, and what runs it; or why it is not available and what fixes that."""
+
+    name: str
+    available: bool
+    detail: str
 
 
 class Executor(ABC):
@@ -53,7 +63,7 @@ class Executor(ABC):
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """The same, for a call whose steps and constants were made before."""
         buffers = {name: buffer.words for name, buffer in inputs.items()} | prepared.consts
-        for step in prepared.steps:
+        for step in prepared.dispatches:
             result = self.run(step.launch, [buffers[name] for name in step.inputs])
             buffers[step.output] = result.words
         return result

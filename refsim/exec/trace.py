@@ -15,7 +15,7 @@ from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Node
 from refsim.graph.interpreter import Event
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
 from refsim.ops.base.spec import Call, Kind, Prepared
 
@@ -27,7 +27,7 @@ class Traced:
     delegate: int
     node: Node
     outputs: Mapping[str, PackedBuffer | np.ndarray]
-    bound: Bound | None
+    bound: BoundCase | None
 
     @property
     def output(self) -> str:
@@ -71,7 +71,7 @@ def trace(
     return model.run(inputs, witness, observe)
 
 
-def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> Bound:
+def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> BoundCase:
     """A call of a graph as a case: its parameters and layouts are spelled out, its data is what it got."""
     params = {
         arg.name: getattr(call.params, arg.name)
@@ -79,7 +79,7 @@ def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> Bound:
         if getattr(call.params, arg.name, None) is not None
     }
     shapes = {name: (buffer.desc.shape, str(buffer.desc.layout)) for name, buffer in inputs.items()}
-    return Bound(Case(call.op.name, params, shapes, str(call.out.layout)), call, dict(inputs))
+    return BoundCase(Case(call.op.name, params, shapes, str(call.out.layout)), call, dict(inputs))
 
 
 def find_node(model: Model, text: str) -> tuple[int, Node]:

@@ -24,7 +24,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
 from refsim.core.qmath import PROFILES
 from refsim.core.tensor import MAX_BYTES, TensorDesc
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, Target
@@ -39,7 +39,7 @@ class Stored:
     """A case read back: the call with its inputs, and the bytes that its output must have."""
 
     name: str
-    bound: Bound
+    bound: BoundCase
     expected: PackedBuffer
 
 
@@ -52,7 +52,7 @@ def sha256(data: bytes | np.ndarray) -> str:
 # --- writing ---------------------------------------------------------------------------------------------
 
 
-def contents(bound: Bound, expected: PackedBuffer, note: str = "") -> dict[str, bytes]:
+def contents(bound: BoundCase, expected: PackedBuffer, note: str = "") -> dict[str, bytes]:
     """File name -> bytes of a case."""
     call, files = bound.call, {}
     tensors = []
@@ -222,7 +222,7 @@ def _stored(files: Files, name: str, info: dict[str, Any]) -> Stored:
         style=str(info["style"]),
         poison=bool(info["poison"]),
     )
-    return Stored(name, Bound(case, _in_order(call, inputs), inputs), expected)
+    return Stored(name, BoundCase(case, _in_order(call, inputs), inputs), expected)
 
 
 def _in_order(call: Call, inputs: dict[str, PackedBuffer]) -> Call:

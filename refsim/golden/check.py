@@ -15,7 +15,7 @@ from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
 from refsim.golden.store import Entry, digest
-from refsim.ops.base.binding import Bound, bind
+from refsim.ops.base.binding import BoundCase, bind
 
 SAME, DIFFERENT, ERROR = "same", "different", "error"
 CRASHED, TIMEOUT = "crashed", "timeout"
@@ -68,10 +68,12 @@ def check_stored(stored: Stored, entry: Entry | None, executors: Mapping[str, Ex
         yield run(name, executor_name, executor, bound, stored.expected)
 
 
-def run(case: str, name: str, executor: Executor, bound: Bound, expected: PackedBuffer) -> Result:
+def run(case: str, name: str, executor: Executor, bound: BoundCase, expected: PackedBuffer) -> Result:
     """One executor on one case, every byte compared."""
     try:
-        refused = next(filter(None, (executor.supports(step.launch) for step in bound.call.steps())), None)
+        refused = next(
+            filter(None, (executor.supports(step.launch) for step in bound.call.dispatches())), None
+        )
         if refused is not None:
             return Result(case, name, ERROR, {"message": f"refused: {refused}"})
         actual = executor.run_call(bound.call, bound.inputs)
@@ -81,19 +83,19 @@ def run(case: str, name: str, executor: Executor, bound: Bound, expected: Packed
     return Result(case, name, DIFFERENT if detail else SAME, detail)
 
 
-def compared(bound: Bound, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:
+def compared(bound: BoundCase, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:
     """Nothing if the buffers are equal, else how many cells differ, in which pattern and why."""
     if np.array_equal(expected.raw, actual.raw):
         return {}
     report = diff(expected, actual, call=bound, limit=1)
     return {
         "differing": report.differing,
-        "pattern": list(report.shape),
+        "pattern": list(report.pattern),
         "causes": [str(cause) for cause in report.causes[:3]],
     }
 
 
-def _drawn_alike(stored: Bound, drawn: Bound) -> dict[str, Any]:
+def _drawn_alike(stored: BoundCase, drawn: BoundCase) -> dict[str, Any]:
     """Whether the seed still gives the stored inputs and constants."""
     for name, buffer in stored.inputs.items():
         if not np.array_equal(buffer.raw, drawn.inputs[name].raw):

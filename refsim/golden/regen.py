@@ -15,7 +15,7 @@ from refsim.core.errors import ParameterError
 from refsim.formats.cases import add_to_zip, contents
 from refsim.golden.rules import RULES, case, layouts_of
 from refsim.golden.store import SUMS, Corpus, Entry, digest, line, write_sums
-from refsim.ops.base.binding import Bound, bind
+from refsim.ops.base.binding import BoundCase, bind
 
 CHANGELOG = "CHANGELOG.md"
 MAX_CASE_BYTES = 24_000
@@ -94,7 +94,7 @@ class _Chosen:
         self._preferred = frozenset(spread)
         self._taken: Counter[int] = Counter()
 
-    def wants(self, number: int, bound: Bound) -> bool:
+    def wants(self, number: int, bound: BoundCase) -> bool:
         slot, combination = divmod(number, self._combinations)
         if slot not in self._preferred or self._taken[combination] == self._per_layouts:
             return False

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from refsim.core.layout import C, Layout
 from refsim.core.qmath import inv_scale
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base.binding import STYLES
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -35,7 +35,7 @@ class Slot:
 
     layouts: tuple[Layout, ...]
     number: int
-    draw: Draw
+    rng: Rng
 
     @property
     def style(self) -> str:
@@ -68,7 +68,7 @@ class Slot:
 
     def size(self, dim: int, most: int) -> int:
         """A size of the slot's residue mod 4, up to about ``most``."""
-        return self.residue(dim) + 4 * self.draw.integer(0 if self.residue(dim) else 1, most // 4)
+        return self.residue(dim) + 4 * self.rng.integer(0 if self.residue(dim) else 1, most // 4)
 
     @property
     def batch(self) -> int:
@@ -85,16 +85,16 @@ def _rounded(value: float) -> float:
 
 def scales(slot: Slot, names: tuple[str, ...]) -> dict[str, float]:
     """A scale per tensor, the output's last, as the style needs them."""
-    draw = slot.draw
-    moderate = {name: _rounded(draw.scale_moderate()) for name in names}
+    rng = slot.rng
+    moderate = {name: _rounded(rng.scale_moderate()) for name in names}
     if slot.style == "ties":
-        return {name: draw.choice([0.25, 0.5]) for name in names[:-1]} | {names[-1]: draw.choice([0.5, 1.0])}
+        return {name: rng.choice([0.25, 0.5]) for name in names[:-1]} | {names[-1]: rng.choice([0.5, 1.0])}
     if slot.style == "near_ties":
         base = moderate[names[-1]]
-        parts = {name: _rounded(base * draw.choice([0.5, 1.5, 0.25, 1.0])) for name in names[:-1]}
+        parts = {name: _rounded(base * rng.choice([0.5, 1.5, 0.25, 1.0])) for name in names[:-1]}
         return parts | {names[-1]: base}
     if slot.style == "saturation":
-        return moderate | {names[-1]: _rounded(moderate[names[0]] * draw.choice([0.25, 0.5, 0.75]))}
+        return moderate | {names[-1]: _rounded(moderate[names[0]] * rng.choice([0.25, 0.5, 0.75]))}
     return moderate
 
 
@@ -111,23 +111,23 @@ def shape4(slot: Slot) -> tuple[int, ...]:
     A large one has more than 1024 words in a plane of its two fastest dims.
     """
     if slot.large:
-        few, wide = slot.draw.integer(1, 3), 65 + slot.residue(0)
+        few, wide = slot.rng.integer(1, 3), 65 + slot.residue(0)
         if slot.layouts[-1].inner == C:
-            return (slot.draw.integer(1, 2), 68 + slot.residue(2), few, wide)
-        return (slot.draw.integer(1, 2), few, 68 + slot.residue(1), wide)
+            return (slot.rng.integer(1, 2), 68 + slot.residue(2), few, wide)
+        return (slot.rng.integer(1, 2), few, 68 + slot.residue(1), wide)
     return (slot.batch, slot.size(2, 12), slot.size(1, 8), slot.size(0, 16))
 
 
 def _ranked(slot: Slot, most: int) -> tuple[int, ...]:
     """Now and then another rank than 4."""
     shape = shape4(slot)
-    odd = slot.draw.chance(12) and not slot.large
-    rank = slot.draw.choice([1, 2, 3, 5, 6, 7, 8][: 3 if most == 4 else 7]) if odd else 4
-    return shape[4 - rank :] if rank <= 4 else (*(slot.draw.integer(1, 2) for _ in range(rank - 4)), *shape)
+    odd = slot.rng.chance(12) and not slot.large
+    rank = slot.rng.choice([1, 2, 3, 5, 6, 7, 8][: 3 if most == 4 else 7]) if odd else 4
+    return shape[4 - rank :] if rank <= 4 else (*(slot.rng.integer(1, 2) for _ in range(rank - 4)), *shape)
 
 
 def _add(slot: Slot) -> Any:
-    alpha = slot.draw.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
+    alpha = slot.rng.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
     shape = _ranked(slot, 4)
     return {**quantization(slot, ("a", "b", "out")), "alpha": alpha}, {"a": shape, "b": shape}, {}
 
@@ -141,7 +141,7 @@ def _clone(slot: Slot) -> Any:
 
 
 def _convert(slot: Slot) -> Any:
-    scale = slot.draw.choice([0.5, 0.25]) if slot.style == "ties" else _rounded(slot.draw.scale_moderate())
+    scale = slot.rng.choice([0.5, 0.25]) if slot.style == "ties" else _rounded(slot.rng.scale_moderate())
     return {"scale": scale, "zp": slot.zero_point(0)}, {"x": _ranked(slot, 8)}, {}
 
 
@@ -151,8 +151,8 @@ def _stage(slot: Slot) -> Any:
 
 
 def _shuffle(slot: Slot) -> Any:
-    draw = slot.draw
-    r = draw.choice([2, 2, 2, 1, 3])
+    rng = slot.rng
+    r = rng.choice([2, 2, 2, 1, 3])
     params = quantization(slot, ("in", "out"))
     out_scale = params.pop("out_scale")
     if slot.number % 5 % 3 == 0:  # quantized alike: bytes move
@@ -166,11 +166,11 @@ def _shuffle(slot: Slot) -> Any:
 
 def _window(slot: Slot) -> dict[str, Any]:
     """Kernel, stride, padding and dilation; the pairs have unequal sides as a rule."""
-    draw, i = slot.draw, slot.number
+    rng, i = slot.rng, slot.number
 
     def pair(low: int, high: int) -> tuple[int, int]:
-        first = draw.integer(low, high)
-        return first, low + (first - low + draw.choice([0, 1, 1, 2])) % (high - low + 1)
+        first = rng.integer(low, high)
+        return first, low + (first - low + rng.choice([0, 1, 1, 2])) % (high - low + 1)
 
     return {
         "kernel_size": pair(1, 4),
@@ -192,7 +192,7 @@ def _image(
         return {"x": (1, channels, 101 * strides[0], 163 * strides[1])}
     if slot.large:
         wide = (width + slot.residue(0)) * strides[1] + 12
-        return {"x": (slot.draw.integer(1, 2), channels, slot.size(1, 8) + 12, wide)}
+        return {"x": (slot.rng.integer(1, 2), channels, slot.size(1, 8) + 12, wide)}
     sides = []
     for axis, (dim, most) in enumerate(((1, 8), (0, 12))):
         dilation = params.get("dilation", (1, 1))[axis]
@@ -209,18 +209,18 @@ def _conv_params(slot: Slot, window: dict[str, Any], groups: int) -> dict[str, A
 
 def _channels(slot: Slot, whole_words: bool) -> tuple[int, int, int]:
     """(groups, input channels, output channels); one case in eight has many input channels."""
-    draw, i = slot.draw, slot.number
+    rng, i = slot.rng, slot.number
     if slot.large:  # as many output words as the widest tile has, and some
         channels = slot.size(2, 8)
         out = {43: 36, 59: 21}.get(i, 33 + slot.residue(1))
         return 1, (channels + 3) // 4 * 4 if whole_words else channels, out
     groups = (1, 1, 2, 1, 3)[i % 5]
     if groups > 1:
-        return groups, 4 * groups * draw.integer(1, 2), 4 * groups * draw.integer(1, 2)
+        return groups, 4 * groups * rng.integer(1, 2), 4 * groups * rng.integer(1, 2)
     channels = slot.size(2, 8)
     if i % 8 == 5:
-        channels += draw.choice([64, 128, 256])
-    return 1, (channels + 3) // 4 * 4 if whole_words else channels, slot.residue(2) ^ 3 or draw.integer(1, 13)
+        channels += rng.choice([64, 128, 256])
+    return 1, (channels + 3) // 4 * 4 if whole_words else channels, slot.residue(2) ^ 3 or rng.integer(1, 13)
 
 
 def _conv(slot: Slot, whole_words: bool = False) -> Any:
@@ -243,7 +243,7 @@ def _common_window(slot: Slot) -> dict[str, Any] | None:
 
 
 def _depthwise(slot: Slot) -> Any:
-    channels = 4 * slot.draw.integer(1, 5)
+    channels = 4 * slot.rng.integer(1, 5)
     if slot.large and not slot.huge:
         channels = 36
     params = _conv_params(slot, _common_window(slot) or _window(slot), channels)
@@ -259,14 +259,14 @@ def _pointwise(slot: Slot) -> Any:
 
 
 def _transposed(slot: Slot) -> Any:
-    draw = slot.draw
+    rng = slot.rng
     groups, channels, out = _channels(slot, whole_words=False)
     window = _window(slot)
     kernel, stride = window["kernel_size"], window["stride"]
     window |= {
         "dilation": (1, 1),
-        "padding": tuple(draw.integer(0, (k - 1) // 2) for k in kernel),
-        "output_padding": tuple(draw.integer(0, s - 1) for s in stride),
+        "padding": tuple(rng.integer(0, (k - 1) // 2) for k in kernel),
+        "output_padding": tuple(rng.integer(0, s - 1) for s in stride),
     }
     params = _conv_params(slot, window, groups)
     image = {"x": (slot.batch, channels, slot.size(1, 5), slot.size(0, 7))}
@@ -279,7 +279,7 @@ def _im2col(slot: Slot) -> Any:
     groups = (1, 1, 2)[slot.number % 3]
     params = {"in_scale": 1.0, "in_zp": slot.zero_point(0), "out_scale": 1.0, "out_zp": 0, "groups": groups}
     params |= _window(slot)
-    return params, _image(slot, params, 4 * groups * slot.draw.integer(1, 3)), {}
+    return params, _image(slot, params, 4 * groups * slot.rng.integer(1, 3)), {}
 
 
 def _linear_params(slot: Slot) -> dict[str, Any]:
@@ -295,16 +295,16 @@ def _k(slot: Slot) -> tuple[int, int]:
     if slot.number % 11 == 3:
         k = _LARGE_K[slot.number // 11 % len(_LARGE_K)]
         return k, 6 if k <= 4096 else 2
-    return 4 * slot.draw.integer(1, 24), 44
+    return 4 * slot.rng.integer(1, 24), 44
 
 
 def _linear(slot: Slot) -> Any:
     k, most = _k(slot)
-    lead = slot.draw.choice([(), (), (2,), (2, 3)])
+    lead = slot.rng.choice([(), (), (2,), (2, 3)])
     rows = slot.size(1, 8) if k < 1024 else 1 + slot.residue(1)
     out = min(slot.size(0, 20), most)
     if slot.large:
-        k, lead = 4 * slot.draw.integer(1, 5), ()
+        k, lead = 4 * slot.rng.integer(1, 5), ()
         rows, out = 33 + slot.residue(1), 33 + slot.residue(0)
     if slot.huge:
         rows, out = 16411, {43: 36, 59: 21}[slot.number]
@@ -314,7 +314,7 @@ def _linear(slot: Slot) -> Any:
 
 def _gemv(slot: Slot) -> Any:
     k, most = _k(slot)
-    lead = slot.draw.choice([(), (1,), (1, 1)])
+    lead = slot.rng.choice([(), (1,), (1, 1)])
     return (
         _linear_params(slot),
         {"x": (*lead, k)},
@@ -360,12 +360,12 @@ def layouts_of(name: str) -> tuple[tuple[Layout, ...], ...]:
 def case(name: str, number: int) -> Case:
     """Case ``number`` of an operator."""
     combinations = layouts_of(name)
-    draw = Draw(crc32(name.encode()) << 20 | number)
-    slot = Slot(combinations[number % len(combinations)], number // len(combinations), draw)
+    rng = Rng(crc32(name.encode()) << 20 | number)
+    slot = Slot(combinations[number % len(combinations)], number // len(combinations), rng)
     params, shapes, features = RULES[name][1](slot)
     inputs = {key: (shape, str(row)) for (key, shape), row in zip(shapes.items(), slot.layouts, strict=False)}
     return Case(
-        name, params, inputs, str(slot.layouts[-1]), draw.integer(0, SEEDS - 1), features,
+        name, params, inputs, str(slot.layouts[-1]), rng.integer(0, SEEDS - 1), features,
         style=slot.style, poison=slot.number % 4 != 3,
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from refsim.golden.store import Entry, line
 from refsim.mutate.mutant import Mutant
 from refsim.mutate.process import build, execute
 from refsim.mutate.verdict import CRASHED, STOPPED, SURVIVED, Verdict, differs, refused
-from refsim.ops.base.binding import STYLES, Bound, bind
+from refsim.ops.base.binding import STYLES, BoundCase, bind
 from refsim.ops.base.case import Case
 
 #: How many cases are tried: the first few, and the rest if those show nothing.
@@ -73,8 +73,8 @@ class _Tried:
 
     name: str
     key: str
-    bound: Bound
-    other: Bound | None
+    bound: BoundCase
+    other: BoundCase | None
 
 
 def run(mutant: Mutant, root: Path, count: int) -> Verdict:
@@ -92,7 +92,7 @@ def run(mutant: Mutant, root: Path, count: int) -> Verdict:
 
 
 def _shaders(op: str) -> list[str]:
-    found = {step.launch.shader for _, case in chosen(op, 6) for step in bind(case).call.steps()}
+    found = {step.launch.shader for _, case in chosen(op, 6) for step in bind(case).call.dispatches()}
     return sorted(found)
 
 
@@ -120,7 +120,7 @@ def _written(mutant: Mutant, part: Sequence[tuple[str, Case]], folder: Path) -> 
         yield _Tried(name, f"{number:03d}-{order.index(mine)}", mine, other)
 
 
-def _write(folder: Path, bound: Bound) -> None:
+def _write(folder: Path, bound: BoundCase) -> None:
     folder.mkdir(parents=True)
     expected = PackedBuffer(bound.call.out)  # the child only runs the case
     for name, data in contents(bound, expected).items():

@@ -55,7 +55,7 @@ def _write(path: Path, raw: np.ndarray) -> None:
 def model(folder: str, executor: str, file: str) -> None:
     """Run a model on ``before.npz``, then on ``inputs.npz``, and write each value of the second run as NAME.npy.
 
-    A value of the fast executor is read from a run that ends with it: what lies between is in memory that others use
+    A value of the native executor is read from a run that ends with it: what lies between is in memory that others use
     too. Its bytes are those of a plan, so that elements are written; other executors' raw bytes are NAME.bin.
     """
     from refsim.core.buffer import PackedBuffer

@@ -55,7 +55,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- reading graphs -------------------------------------------------------------------------------------
     model("cpu-G4-read", "G4", "cpu", ("output: not an int8",), _COUNTED),
     model("gpu-G4-read", "G4", "gpu", ("output: not an int8",), _COUNTED),
-    # --- the plan of the fast executor ------------------------------------------------------------------------
+    # --- the plan of the native executor ------------------------------------------------------------------------
     model("cpu-S3-last", "S3", "cpu", (_STALE,), (_PLAN, "            end[value] = number\n", "            end.setdefault(value, number)\n")),
     model("cpu-S3-inplace", "S3", "cpu", (_STALE,), (_ARENA, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
     model("cpu-S1-plan", "S1", "cpu", (_STALE,), (_PLAN, "[job for step in part for job in step.jobs], _threads(", "[job for step in (*part[1:], part[0]) for job in step.jobs], _threads(")),

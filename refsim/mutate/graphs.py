@@ -25,7 +25,7 @@ from refsim.graph.interpreter import run_node, stored
 from refsim.mutate.mutant import Mutant, checkout
 from refsim.mutate.process import execute
 from refsim.mutate.verdict import CRASHED, SURVIVED, Verdict, differs, refused
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 
 MODELS = "tests/data/models"
 
@@ -35,7 +35,7 @@ class Held:
     """A buffer of a graph: its value's name, the call that wrote it, and its bytes."""
 
     name: str
-    bound: Bound
+    bound: BoundCase
     buffer: PackedBuffer
 
 
@@ -92,7 +92,7 @@ def run_model(mutant: Mutant, root: Path) -> Verdict:
     return Verdict(mutant, SURVIVED, tried=len(right), message=message)
 
 
-def _before(right: tuple[Held, ...], held: Held) -> Bound | None:
+def _before(right: tuple[Held, ...], held: Held) -> BoundCase | None:
     """The call before on the same operator, else the one before."""
     earlier = right[: right.index(held)]
     same = [other for other in earlier if other.bound.call.op is held.bound.call.op]
@@ -128,7 +128,7 @@ class _Fused:
 
     operator: str
     held: Held | None
-    producer: Bound | None
+    producer: BoundCase | None
 
 
 @cache
@@ -147,7 +147,7 @@ def _lowered_right(network: str) -> Mapping[str, _Fused]:
 def _lowered(folder: Path) -> Mapping[str, _Fused]:
     """What a lowering left in a folder, run on random inputs. Raises what reading or running it raises."""
     facts: dict[str, Any] = json.loads((folder / "lowered.json").read_text())
-    runs: dict[int, dict[int, tuple[Held, Bound | None]]] = {}
+    runs: dict[int, dict[int, tuple[Held, BoundCase | None]]] = {}
     found = {}
     for number, quantize, operator, value in facts["fused"]:
         if number not in runs:
@@ -158,7 +158,7 @@ def _lowered(folder: Path) -> Mapping[str, _Fused]:
     return found
 
 
-def _run(graph: Graph, number: int) -> Iterator[tuple[int, tuple[Held, Bound | None]]]:
+def _run(graph: Graph, number: int) -> Iterator[tuple[int, tuple[Held, BoundCase | None]]]:
     """(value, (what an int8 operator wrote there, the call that wrote its first input)) on random inputs."""
     executor, draw = executor_named("cpu"), np.random.default_rng(number)
     values: dict[int, Any] = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
@@ -166,7 +166,7 @@ def _run(graph: Graph, number: int) -> Iterator[tuple[int, tuple[Held, Bound | N
         tensor = graph.tensors[value]
         array = draw.standard_normal(tensor.shape) * (50 if tensor.dtype == np.int8 else 1)
         values[value] = stored(graph, value, array.astype(tensor.dtype), graph.where)
-    calls: dict[int, Bound] = {}
+    calls: dict[int, BoundCase] = {}
     for node in graph.nodes:
         values |= run_node(graph, node, values, executor)
         if node.call is None:

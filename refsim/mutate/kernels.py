@@ -1,4 +1,4 @@
-"""Bugs seeded into the model kernels, the launches and the CPU executor."""
+"""Bugs seeded into the emulated kernels, the launches and the CPU executor."""
 
 # ruff: noqa: E501  (anchors are quoted as they stand in the sources)
 
@@ -99,14 +99,14 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                extent // (local * tile)\n"),)),
     Mutant("cpu-I5-add", "I5", "q8ta_add", ("stale constant",), (
         edit(_MODEL, "        kernel((z, y, x), spec, push,",
-             "        push[24:] = _FIRST.setdefault((launch.shader, launch.domain), push[24:].copy())\n"
+             "        push[24:] = _FIRST.setdefault((launch.shader, launch.global_size), push[24:].copy())\n"
              "        kernel((z, y, x), spec, push,"),
-        edit(_MODEL, "class ModelExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass ModelExecutor(Executor):"),), twin="before"),
+        edit(_MODEL, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="before"),
     Mutant("cpu-I5-conv", "I5", GENERAL, ("stale constant",), (
         edit(_MODEL, "        kernel((z, y, x), spec, push,",
-             "        push[26:] = _FIRST.setdefault((launch.shader, launch.domain), push[26:].copy())\n"
+             "        push[26:] = _FIRST.setdefault((launch.shader, launch.global_size), push[26:].copy())\n"
              "        kernel((z, y, x), spec, push,"),
-        edit(_MODEL, "class ModelExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass ModelExecutor(Executor):"),), twin="before"),
+        edit(_MODEL, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="before"),
     Mutant("cpu-I6-conv", "I6", GENERAL, ("write out of bounds", "behind the buffer"), (
         edit(_GENERAL, "        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)\n",
              "        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)\n        if to == out.size - 1:\n            to += 1\n"),)),
@@ -173,6 +173,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cpu-S3-pool", "S3", "q8ta_relu", ("stale or foreign buffer",), (
         edit(_MODEL, "        out = PackedBuffer(launch.out)\n",
              "        out = _POOL.setdefault(launch.out, PackedBuffer(launch.out))\n        out.words[:] = 0\n"),
-        edit(_MODEL, "class ModelExecutor(Executor):", "_POOL: dict = {}\n\n\nclass ModelExecutor(Executor):"),), twin="after"),
+        edit(_MODEL, "class EmulatedExecutor(Executor):", "_POOL: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="after"),
 )
 # fmt: on

@@ -43,7 +43,7 @@ class Mutant:
     subject: str
     causes: tuple[str, ...]
     edits: tuple[Edit, ...]
-    executor: str = "cpu:model"
+    executor: str = "cpu:emulated"
     stage: str = CASES
     twin: str = ""
     drawn: bool = False

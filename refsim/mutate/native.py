@@ -1,4 +1,4 @@
-"""Bugs seeded into the native vector kernels of the fast executor, and into what is prepacked for them."""
+"""Bugs seeded into the native vector kernels of the native executor, and into what is prepacked for them."""
 
 # ruff: noqa: E501  (anchors are quoted as they stand in the sources)
 

@@ -107,9 +107,9 @@ MUTANTS: tuple[Mutant, ...] = (
         (_SHUFFLE, "ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1])", "ivec4(left[r], left[r + 2], right[r], right[r + 2])"),
         (_SHUFFLE, "R + place.y) * R + place.x", "R + place.x) * R + place.y")),
     gpu("I5-add", "I5", "q8ta_add", "stale constant",
-        (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.domain), launch.push)\n        push = (*push,"), twin="before"),
+        (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n        push = (*push,"), twin="before"),
     gpu("I5-conv", "I5", GENERAL, "stale constant",
-        (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.domain), launch.push)\n        push = (*push,"), twin="before"),
+        (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n        push = (*push,"), twin="before"),
     gpu("I6-conv", "I6", GENERAL, ("write out of bounds", "behind the buffer"), (_CONV, "result[word_idx(OUT, OUT_HASH, p)]", "result[word_idx(OUT, OUT_HASH, p) + 1]")),
     gpu("I6-linear", "I6", "q8ta_linear", ("write out of bounds", "before the buffer"), (_LINEAR, "result[word_idx(OUT, OUT_HASH, ", "result[-1 + word_idx(OUT, OUT_HASH, ")),
     # --- numerics ----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- order of work -----------------------------------------------------------------------------------
     gpu("S1-reduction", "S1", "q8ta_linear_gemv", "reduction too short", (_GEMV, "barrier();\n        ivec4 sum", "ivec4 sum")),
     gpu("S1-scratch", "S1", IM2COL, "stale or foreign buffer",
-        ("refsim/exec/executor.py", "        for step in prepared.steps:\n", "        for step in prepared.steps:\n            buffers.setdefault(step.output, PackedBuffer(step.launch.out).words)\n        for step in reversed(prepared.steps):\n"),
+        ("refsim/exec/executor.py", "        for step in prepared.dispatches:\n", "        for step in prepared.dispatches:\n            buffers.setdefault(step.output, PackedBuffer(step.launch.out).words)\n        for step in reversed(prepared.dispatches):\n"),
         ("refsim/exec/executor.py", "            buffers[step.output] = result.words\n", "            buffers[step.output] = result.words\n            done = result if step.output == \"out\" else done\n"),
         ("refsim/exec/executor.py", "        return result\n", "        return done\n")),
     gpu("S2-partial", "S2", "q8ta_linear_gemv", "reduction too short", (_GEMV, "u < FANIN; ++u) sum", "u < FANIN - 1; ++u) sum")),

@@ -14,11 +14,11 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import LayoutError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
 from refsim.core.launch import Launch, offsets
 from refsim.core.layout import INT8_LAYOUTS, PACKED_4W
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
@@ -50,10 +50,10 @@ def launch(call: Call) -> Launch:
     return elementwise.launch(call, spec=(call.out.hashed, call.descs["x"].hashed), params=())
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
-    for z, y, x in np.ndindex(covered):
+    for z, y, x in np.ndindex(reached):
         i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:
             continue
@@ -68,9 +68,9 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(draw: Draw) -> Case:
-    inputs = {"x": (elementwise.random_shape(draw), str(draw.choice(INT8_LAYOUTS)))}
-    return Case("int8x4_to_nchw", {}, inputs, str(PACKED_4W), draw.integer(0, 2**31))
+def sample(rng: Rng) -> Case:
+    inputs = {"x": (elementwise.random_shape(rng), str(rng.choice(INT8_LAYOUTS)))}
+    return Case("int8x4_to_nchw", {}, inputs, str(PACKED_4W), rng.integer(0, 2**31))
 
 
 CASES = (
@@ -90,7 +90,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=elementwise.point,
+    work_item=elementwise.work_item,
     sample=sample,
     cases=CASES,
 )

@@ -14,11 +14,11 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import ShapeError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
 from refsim.core.launch import Launch, offsets
 from refsim.core.layout import INT8_LAYOUTS, PACKED_4W
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
@@ -56,10 +56,10 @@ def launch(call: Call) -> Launch:
     return elementwise.launch(call, spec=(call.out.hashed,), params=())
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash = spec[0]
-    for z, y, x in np.ndindex(covered):
+    for z, y, x in np.ndindex(reached):
         i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:
             continue
@@ -72,11 +72,11 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(draw: Draw) -> Case:
-    shape = elementwise.random_shape(draw)
+def sample(rng: Rng) -> Case:
+    shape = elementwise.random_shape(rng)
     inputs = {"x": ((prod(shape),), str(PACKED_4W))}
     return Case(
-        "nchw_to_int8x4", {"shape": shape}, inputs, str(draw.choice(INT8_LAYOUTS)), draw.integer(0, 2**31)
+        "nchw_to_int8x4", {"shape": shape}, inputs, str(rng.choice(INT8_LAYOUTS)), rng.integer(0, 2**31)
     )
 
 
@@ -103,7 +103,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=elementwise.point,
+    work_item=elementwise.work_item,
     sample=sample,
     cases=CASES,
 )

@@ -14,12 +14,12 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
-from refsim.core.jit import jitable, model_kernel
+from refsim.core.jit import emulated_kernel, jitable
 from refsim.core.lanes import as_f32, insert, lane
 from refsim.core.launch import Launch, offsets
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, mul_add, requant
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
@@ -90,12 +90,12 @@ def launch(call: Call) -> Launch:
     )
 
 
-@model_kernel
-def kernel(covered, spec, push, a, b, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, a, b, out):  # type: ignore[no-untyped-def]
     out_hash, a_hash, b_hash = spec[0], spec[1], spec[2]
     a_scale, b_scale, inv = as_f32(push[A_SCALE]), as_f32(push[B_SCALE]), as_f32(push[INV])
     alpha = as_f32(push[ALPHA])
-    for z, y, x in np.ndindex(covered):
+    for z, y, x in np.ndindex(reached):
         i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
         if i < 0:
             continue
@@ -127,18 +127,18 @@ def check(call: Call) -> None:
         )
 
 
-def sample(draw: Draw) -> Case:
-    shape = elementwise.random_shape(draw)
-    a = draw.choice(INT8_LAYOUTS)
+def sample(rng: Rng) -> Case:
+    shape = elementwise.random_shape(rng)
+    a = rng.choice(INT8_LAYOUTS)
     b, out = (
-        draw.choice(elementwise.compatible(a, INT8_LAYOUTS)),
-        draw.choice(elementwise.compatible(a, INT8_LAYOUTS)),
+        rng.choice(elementwise.compatible(a, INT8_LAYOUTS)),
+        rng.choice(elementwise.compatible(a, INT8_LAYOUTS)),
     )
-    params = {f"{t}_scale": draw.scale() for t in ("a", "b", "out")}
-    params |= {f"{t}_zp": draw.zero_point() for t in ("a", "b", "out")}
-    params["alpha"] = draw.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
+    params = {f"{t}_scale": rng.scale() for t in ("a", "b", "out")}
+    params |= {f"{t}_zp": rng.zero_point() for t in ("a", "b", "out")}
+    params["alpha"] = rng.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
     inputs = {"a": (shape, str(a)), "b": (shape, str(b))}
-    return Case("q8ta_add", params, inputs, str(out), seed=draw.integer(0, 2**31))
+    return Case("q8ta_add", params, inputs, str(out), seed=rng.integer(0, 2**31))
 
 
 _PARAMS = dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.06, out_zp=5)
@@ -171,7 +171,7 @@ OP = OpSpec(
     padding=elementwise.padding_unspecified,
     launch=launch,
     kernel=kernel,
-    point=elementwise.tile_point,
+    work_item=elementwise.tile_work_item,
     check=check,
     sample=sample,
     cases=CASES,

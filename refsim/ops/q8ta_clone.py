@@ -12,11 +12,11 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import LayoutError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
 from refsim.core.launch import Launch, offsets
 from refsim.core.layout import INT8_LAYOUTS
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
@@ -44,10 +44,10 @@ def launch(call: Call) -> Launch:
     return elementwise.launch_tiles(call, params=())
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
-    for z, y, x in np.ndindex(covered):
+    for z, y, x in np.ndindex(reached):
         i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
         if i < 0:
             continue
@@ -62,10 +62,10 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(draw: Draw) -> Case:
-    x, out = draw.choice(INT8_LAYOUTS), draw.choice(INT8_LAYOUTS)
+def sample(rng: Rng) -> Case:
+    x, out = rng.choice(INT8_LAYOUTS), rng.choice(INT8_LAYOUTS)
     return Case(
-        "q8ta_clone", {}, {"x": (elementwise.random_shape(draw), str(x))}, str(out), draw.integer(0, 2**31)
+        "q8ta_clone", {}, {"x": (elementwise.random_shape(rng), str(x))}, str(out), rng.integer(0, 2**31)
     )
 
 
@@ -87,7 +87,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=elementwise.tile_point,
+    work_item=elementwise.tile_work_item,
     sample=sample,
     cases=CASES,
 )

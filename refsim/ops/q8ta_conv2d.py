@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, Layout
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -53,8 +53,8 @@ def expand(call: Call) -> Sequence[Part]:
     return (Part(replace(call, op=op, params=op.params(**asdict(call.params))), {"x": "x"}),)
 
 
-def sample(draw: Draw) -> Case:
-    case = OPS[draw.choice(["q8ta_conv2d_general", "q8ta_conv2d_im2col"])].sample(draw)
+def sample(rng: Rng) -> Case:
+    case = OPS[rng.choice(["q8ta_conv2d_general", "q8ta_conv2d_im2col"])].sample(rng)
     return replace(case, op="q8ta_conv2d")
 
 

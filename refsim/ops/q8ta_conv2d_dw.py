@@ -13,11 +13,11 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import lane, splat
 from refsim.core.launch import Launch, column_local
 from refsim.core.layout import PACKED_4C1W
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.conv import DILATION, IN_ZP, KERNEL, OUT, PADDING, QUANT, STRIDE, X
@@ -111,24 +111,24 @@ def launch(call: Call) -> Launch:
         out=call.out,
         spec=(x.hashed, call.out.hashed, int(x.vectors), int(call.out.vectors)),
         push=conv.push_words(call),
-        domain=(c // 4, w, row_groups * ROWS),
+        global_size=(c // 4, w, row_groups * ROWS),
         local=column_local(call.out, 4),
         tile=(1, 4, rows if built else FEW_ROWS),
         variant=window.name if built else "",
     )
 
 
-def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point that writes the word at a coordinate."""
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes the word at a coordinate."""
     return c // 4, w, n * -(-launch.out.sizes_whcn[1] // ROWS) * ROWS + h
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     border = splat(push[IN_ZP])
     channel_words = push[OUT + 2] // 4
-    for z, ow, c4 in np.ndindex(covered):
+    for z, ow, c4 in np.ndindex(reached):
         rows = (push[OUT + 1] + ROWS - 1) // ROWS * ROWS
         n, oh = z // rows, z % rows
         if oh >= push[OUT + 1]:
@@ -154,18 +154,18 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 
 
 def constants(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
+    params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
 ) -> dict[str, Any]:
     channels = shapes["x"][-3]
-    weight = epilogue.weights(features, (*params.kernel_size, channels), params.taps, draw)
-    rest = epilogue.per_channel(params, weight.sum((0, 1)), params.taps, features, draw)
+    weight = epilogue.weights(features, (*params.kernel_size, channels), params.taps, rng)
+    rest = epilogue.per_channel(params, weight.sum((0, 1)), params.taps, features, rng)
     return {"weight": weight.astype(np.int8), **rest}
 
 
-def sample(draw: Draw) -> Case:
-    channels = 4 * draw.integer(1, 4)
-    params = epilogue.random_quantization(draw) | conv.random_window(draw, 5) | {"groups": channels}
-    return conv.sample_case(draw, Params.where, params, channels, channels)
+def sample(rng: Rng) -> Case:
+    channels = 4 * rng.integer(1, 4)
+    params = epilogue.random_quantization(rng) | conv.random_window(rng, 5) | {"groups": channels}
+    return conv.sample_case(rng, Params.where, params, channels, channels)
 
 
 _BASE = {**conv.BASE, "groups": 8}
@@ -188,7 +188,7 @@ OP = OpSpec(
     padding=conv.padding,
     launch=launch,
     kernel=kernel,
-    point=point,
+    work_item=work_item,
     prepack=prepack,
     check=check,
     input_layout=lambda params, x, out, target: PACKED_4C1W,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.core import index
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case
 from refsim.ops.base.conv import DILATION, IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
@@ -33,13 +33,13 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
     return conv.define_conv(epilogue.float_epilogue, params, target, x, consts)
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     border = splat(push[IN_ZP])
     all_oc = (push[OUT + 2] + 3) // 4 * 4
-    for group, word, position in np.ndindex(covered):
+    for group, word, position in np.ndindex(reached):
         ow, row = position % push[OUT], position // push[OUT]
         oh, n = row % push[OUT + 1], row // push[OUT + 1]
         oc4 = group * push[OC4] + word
@@ -65,13 +65,13 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-def sample(draw: Draw) -> Case:
-    params = epilogue.random_quantization(draw)
-    groups = draw.choice([1, 1, 1, 2, 3])
-    per_group = draw.integer(1, 9) if groups == 1 else 4 * draw.integer(1, 2)
-    out = draw.integer(1, 10) if groups == 1 else 4 * groups * draw.integer(1, 2)
-    params |= conv.random_window(draw) | {"groups": groups}
-    return conv.sample_case(draw, Params.where, params, per_group * groups, out)
+def sample(rng: Rng) -> Case:
+    params = epilogue.random_quantization(rng)
+    groups = rng.choice([1, 1, 1, 2, 3])
+    per_group = rng.integer(1, 9) if groups == 1 else 4 * rng.integer(1, 2)
+    out = rng.integer(1, 10) if groups == 1 else 4 * groups * rng.integer(1, 2)
+    params |= conv.random_window(rng) | {"groups": groups}
+    return conv.sample_case(rng, Params.where, params, per_group * groups, out)
 
 
 CASES = conv.cases(Params.where)
@@ -86,7 +86,7 @@ OP = OpSpec(
     padding=conv.padding,
     launch=conv.launch,
     kernel=kernel,
-    point=conv.point,
+    work_item=conv.work_item,
     prepack=conv.prepack,
     check=conv.check,
     constants=conv.constants,

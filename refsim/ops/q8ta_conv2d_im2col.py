@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from refsim.core.errors import ShapeError
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.registry import OPS
@@ -53,12 +53,12 @@ def check(call: Call) -> None:
         )
 
 
-def sample(draw: Draw) -> Case:
-    groups = draw.choice([1, 1, 1, 2, 3])
-    channels = 4 * groups * draw.integer(1, 2)
-    out = draw.integer(1, 10) if groups == 1 else 4 * groups * draw.integer(1, 2)
-    params = epilogue.random_quantization(draw) | conv.random_window(draw) | {"groups": groups}
-    return conv.sample_case(draw, Params.where, params, channels, out)
+def sample(rng: Rng) -> Case:
+    groups = rng.choice([1, 1, 1, 2, 3])
+    channels = 4 * groups * rng.integer(1, 2)
+    out = rng.integer(1, 10) if groups == 1 else 4 * groups * rng.integer(1, 2)
+    params = epilogue.random_quantization(rng) | conv.random_window(rng) | {"groups": groups}
+    return conv.sample_case(rng, Params.where, params, channels, out)
 
 
 CASES = (

@@ -13,10 +13,10 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.layout import PACKED_4W4C
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.conv import IC4, OC4, OUT, QUANT, X
@@ -42,12 +42,12 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
     return conv.define_conv(epilogue.int_epilogue, params, target, x, consts)
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     all_oc = (push[OUT + 2] + 3) // 4 * 4
-    for group, word, position in np.ndindex(covered):
+    for group, word, position in np.ndindex(reached):
         w, row = position % push[OUT], position // push[OUT]
         h, n = row % push[OUT + 1], row // push[OUT + 1]
         oc4 = group * push[OC4] + word
@@ -68,10 +68,10 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-def sample(draw: Draw) -> Case:
-    groups = draw.choice([1, 1, 1, 2])
-    per_group = draw.integer(1, 20) if groups == 1 else 4 * draw.integer(1, 3)
-    out = draw.integer(1, 18) if groups == 1 else 4 * groups * draw.integer(1, 3)
+def sample(rng: Rng) -> Case:
+    groups = rng.choice([1, 1, 1, 2])
+    per_group = rng.integer(1, 20) if groups == 1 else 4 * rng.integer(1, 3)
+    out = rng.integer(1, 18) if groups == 1 else 4 * groups * rng.integer(1, 3)
     window = {
         "kernel_size": (1, 1),
         "stride": (1, 1),
@@ -79,8 +79,8 @@ def sample(draw: Draw) -> Case:
         "dilation": (1, 1),
         "groups": groups,
     }
-    params = epilogue.random_quantization(draw) | window
-    return conv.sample_case(draw, Params.where, params, per_group * groups, out, x_layouts=(PACKED_4W4C,))
+    params = epilogue.random_quantization(rng) | window
+    return conv.sample_case(rng, Params.where, params, per_group * groups, out, x_layouts=(PACKED_4W4C,))
 
 
 _BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(1, 1))
@@ -119,7 +119,7 @@ OP = OpSpec(
     padding=conv.padding,
     launch=conv.launch,
     kernel=kernel,
-    point=conv.point,
+    work_item=conv.work_item,
     prepack=conv.prepack,
     check=conv.check,
     constants=conv.constants,

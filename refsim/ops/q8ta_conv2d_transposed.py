@@ -13,10 +13,10 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
 from refsim.core.launch import Launch
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.conv import IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
@@ -93,18 +93,18 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return np.concatenate([packed, missed.reshape(-1)])
 
 
-def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point that writes the word at a coordinate."""
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes the word at a coordinate."""
     width, height, *_ = launch.out.sizes_whcn
     sh, sw = launch.push[STRIDE], launch.push[STRIDE + 1]
     rows, columns = -(-height // sh), -(-width // sw)
     position = (n * rows + h // sh) * columns + w // sw
-    per_group = launch.domain[1]
+    per_group = launch.global_size[1]
     return position, c // 4 % per_group, c // 4 // per_group * (sh * sw) + h % sh * sw + w % sw
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     channel_step = push[X + 6] * index.words_per_block(x_hash)
     border = splat(push[IN_ZP])
@@ -112,7 +112,7 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     phases = push[STRIDE] * push[STRIDE + 1]
     rows = (push[OUT + 1] + push[STRIDE] - 1) // push[STRIDE]
     columns = (push[OUT] + push[STRIDE + 1] - 1) // push[STRIDE + 1]
-    for z, word, position in np.ndindex(covered):
+    for z, word, position in np.ndindex(reached):
         phase, group = z % phases, z // phases
         oc4 = group * push[OC4] + word
         ow = position % columns * push[STRIDE + 1] + phase % push[STRIDE + 1]
@@ -147,20 +147,20 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-def sample(draw: Draw) -> Case:
-    groups = draw.choice([1, 1, 1, 2])
-    per_group = draw.integer(1, 9) if groups == 1 else 4 * draw.integer(1, 2)
-    out = draw.integer(1, 10) if groups == 1 else 4 * groups * draw.integer(1, 2)
-    stride = (draw.integer(1, 3), draw.integer(1, 3))
-    kernel_size = (draw.integer(1, 4), draw.integer(1, 4))
-    params = epilogue.random_quantization(draw) | {
+def sample(rng: Rng) -> Case:
+    groups = rng.choice([1, 1, 1, 2])
+    per_group = rng.integer(1, 9) if groups == 1 else 4 * rng.integer(1, 2)
+    out = rng.integer(1, 10) if groups == 1 else 4 * groups * rng.integer(1, 2)
+    stride = (rng.integer(1, 3), rng.integer(1, 3))
+    kernel_size = (rng.integer(1, 4), rng.integer(1, 4))
+    params = epilogue.random_quantization(rng) | {
         "kernel_size": kernel_size,
         "stride": stride,
-        "padding": (draw.integer(0, (kernel_size[0] - 1) // 2), draw.integer(0, (kernel_size[1] - 1) // 2)),
-        "output_padding": (draw.integer(0, stride[0] - 1), draw.integer(0, stride[1] - 1)),
+        "padding": (rng.integer(0, (kernel_size[0] - 1) // 2), rng.integer(0, (kernel_size[1] - 1) // 2)),
+        "output_padding": (rng.integer(0, stride[0] - 1), rng.integer(0, stride[1] - 1)),
         "groups": groups,
     }
-    return conv.sample_case(draw, Params.where, params, per_group * groups, out)
+    return conv.sample_case(rng, Params.where, params, per_group * groups, out)
 
 
 _BASE = {**conv.BASE, "stride": (2, 3), "padding": (1, 0)}
@@ -203,7 +203,7 @@ OP = OpSpec(
     padding=conv.padding,
     launch=launch,
     kernel=kernel,
-    point=point,
+    work_item=work_item,
     prepack=prepack,
     check=conv.check,
     constants=conv.constants,

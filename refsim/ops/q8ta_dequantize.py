@@ -13,12 +13,12 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, f32_bits, lane
 from refsim.core.launch import Launch, offsets
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
 from refsim.core.qmath import f32
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.quantized import QuantizedParams
@@ -52,11 +52,11 @@ def launch(call: Call) -> Launch:
     )
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
     scale = as_f32(push[SCALE])
-    for z, y, x in np.ndindex(covered):
+    for z, y, x in np.ndindex(reached):
         i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
         if i < 0:
             continue
@@ -64,11 +64,11 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = f32_bits(f32(lane(x_words[at // 4], at % 4) - push[ZP]) * scale)
 
 
-def sample(draw: Draw) -> Case:
-    params = {"scale": draw.scale(), "zp": draw.zero_point()}
-    shape = elementwise.random_shape(draw, max_rank=8)
-    x, out = draw.choice(INT8_LAYOUTS), draw.choice(FLOAT_LAYOUTS)
-    return Case("q8ta_dequantize", params, {"x": (shape, str(x))}, str(out), draw.integer(0, 2**31))
+def sample(rng: Rng) -> Case:
+    params = {"scale": rng.scale(), "zp": rng.zero_point()}
+    shape = elementwise.random_shape(rng, max_rank=8)
+    x, out = rng.choice(INT8_LAYOUTS), rng.choice(FLOAT_LAYOUTS)
+    return Case("q8ta_dequantize", params, {"x": (shape, str(x))}, str(out), rng.integer(0, 2**31))
 
 
 _PARAMS = dict(scale=0.05, zp=-3)
@@ -101,7 +101,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=elementwise.tile_point,
+    work_item=elementwise.tile_work_item,
     sample=sample,
     cases=CASES,
     max_rank=8,

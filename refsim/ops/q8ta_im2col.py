@@ -15,11 +15,11 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import LayoutError, ShapeError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import splat
 from refsim.core.launch import Launch, words
 from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.conv import DILATION, IC4, IN_ZP, KERNEL, OUT, PADDING, STRIDE, X
@@ -97,22 +97,22 @@ def launch(call: Call) -> Launch:
             0,
             p.in_zp,
         ),
-        domain=(c // 4, w, n * h),
+        global_size=(c // 4, w, n * h),
         local=(16, 4, 1),
         tile=(1, 4, 1),
     )
 
 
-def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point that writes the word at a coordinate."""
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes the word at a coordinate."""
     return c // 4, w, n * launch.out.sizes_whcn[1] + h
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     taps = push[KERNEL] * push[KERNEL + 1]
-    for z, ow, k4 in np.ndindex(covered):
+    for z, ow, k4 in np.ndindex(reached):
         n, oh = z // push[OUT + 1], z % push[OUT + 1]
         channel, rest = k4 % push[IC4], k4 // push[IC4]
         tap, group = rest % taps, rest // taps
@@ -125,11 +125,11 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[index.word_idx(push, OUT, out_hash, ow, oh, 4 * k4, n)] = word
 
 
-def sample(draw: Draw) -> Case:
-    groups = draw.choice([1, 1, 2])
-    channels = 4 * groups * draw.integer(1, 2)
-    params = {"in_scale": 1.0, "in_zp": draw.zero_point(), "out_scale": 1.0, "out_zp": 0, "groups": groups}
-    case = conv.sample_case(draw, "q8ta_im2col", params | conv.random_window(draw), channels, 0)
+def sample(rng: Rng) -> Case:
+    groups = rng.choice([1, 1, 2])
+    channels = 4 * groups * rng.integer(1, 2)
+    params = {"in_scale": 1.0, "in_zp": rng.zero_point(), "out_scale": 1.0, "out_zp": 0, "groups": groups}
+    case = conv.sample_case(rng, "q8ta_im2col", params | conv.random_window(rng), channels, 0)
     return Case("q8ta_im2col", case.params, case.inputs, str(PACKED_4W4C), case.seed)
 
 
@@ -158,7 +158,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=point,
+    work_item=work_item,
     check=check,
     sample=sample,
     cases=CASES,

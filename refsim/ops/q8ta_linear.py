@@ -14,11 +14,11 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.gemm import cut
@@ -45,19 +45,19 @@ def launch(call: Call) -> Launch:
         out=call.out,
         spec=(call.descs["x"].hashed, call.out.hashed),
         push=linear.push_words(call),
-        domain=(h * c * n, -(-w // 4), 1),
+        global_size=(h * c * n, -(-w // 4), 1),
         local=shape.local,
         tile=shape.tile,
         variant=shape.name,
     )
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[0], spec[1]
     k_step = push[X + 4] * index.words_per_block(x_hash)
     all_out = (push[OUT] + 3) // 4 * 4
-    for _, o4, row in np.ndindex(covered):
+    for _, o4, row in np.ndindex(reached):
         h, plane = row % push[OUT + 1], row // push[OUT + 1]
         c, n = plane % push[OUT + 2], plane // push[OUT + 2]
         a0, a1, a2, a3 = 0, 0, 0, 0
@@ -76,12 +76,12 @@ def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-def sample(draw: Draw) -> Case:
-    lead = draw.choice([(), (), (2,), (2, 3)])
-    shape = (*lead, draw.integer(1, 9), 4 * draw.integer(1, 12))
-    features = epilogue.random_features(draw, draw.integer(1, 18))
-    params = epilogue.random_quantization(draw)
-    return Case("q8ta_linear", params, {"x": (shape, "4H4W")}, "4H4W", draw.integer(0, 2**31), features)
+def sample(rng: Rng) -> Case:
+    lead = rng.choice([(), (), (2,), (2, 3)])
+    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
+    features = epilogue.random_features(rng, rng.integer(1, 18))
+    params = epilogue.random_quantization(rng)
+    return Case("q8ta_linear", params, {"x": (shape, "4H4W")}, "4H4W", rng.integer(0, 2**31), features)
 
 
 _BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9)
@@ -128,7 +128,7 @@ OP = OpSpec(
     padding=linear.padding,
     launch=launch,
     kernel=kernel,
-    point=linear.point,
+    work_item=linear.work_item,
     prepack=linear.prepack,
     check=linear.check,
     constants=linear.constants,

@@ -11,11 +11,11 @@ from math import prod
 import numpy as np
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.linear import K4, OUT, QUANT
@@ -39,15 +39,15 @@ def launch(call: Call) -> Launch:
         out=call.out,
         spec=(call.descs["x"].hashed, call.out.hashed),
         push=linear.push_words(call),
-        domain=(1, -(-call.out.shape[-1] // 4), 1),
+        global_size=(1, -(-call.out.shape[-1] // 4), 1),
         local=(1, 4, 64),
     )
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     all_out = (push[OUT] + 3) // 4 * 4
-    for _, o4, _ in np.ndindex(covered):
+    for _, o4, _ in np.ndindex(reached):
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * o4
         for k4 in range(push[K4]):
@@ -71,11 +71,11 @@ def check(call: Call) -> None:
     linear.check(call)
 
 
-def sample(draw: Draw) -> Case:
-    shape = (*draw.choice([(), (1,), (1, 1)]), 4 * draw.integer(1, 24))
-    features = epilogue.random_features(draw, draw.integer(1, 34))
-    params = epilogue.random_quantization(draw)
-    return Case("q8ta_linear_gemv", params, {"x": (shape, "4W")}, "4W", draw.integer(0, 2**31), features)
+def sample(rng: Rng) -> Case:
+    shape = (*rng.choice([(), (1,), (1, 1)]), 4 * rng.integer(1, 24))
+    features = epilogue.random_features(rng, rng.integer(1, 34))
+    params = epilogue.random_quantization(rng)
+    return Case("q8ta_linear_gemv", params, {"x": (shape, "4W")}, "4W", rng.integer(0, 2**31), features)
 
 
 _BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9)
@@ -115,7 +115,7 @@ OP = OpSpec(
     padding=linear.padding,
     launch=launch,
     kernel=kernel,
-    point=linear.point,
+    work_item=linear.work_item,
     prepack=linear.prepack,
     check=check,
     constants=linear.constants,

@@ -16,12 +16,12 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
-from refsim.core.jit import model_kernel
+from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, insert, lane
 from refsim.core.launch import Launch, column_local, offsets, words
 from refsim.core.layout import CHANNELS_PACKED_INT8
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
@@ -111,22 +111,22 @@ def launch(call: Call) -> Launch:
             p.out_zp,
             call.target.profile.flags,
         ),
-        domain=(-(-c // 4), w, n * h),
+        global_size=(-(-c // 4), w, n * h),
         local=column_local(call.out, COLUMNS),
         tile=(1, COLUMNS, rows),
     )
 
 
-def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point that writes the word at a coordinate."""
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes the word at a coordinate."""
     return c // 4, w, n * launch.out.sizes_whcn[1] + h
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash, moves_bytes, r = spec[0], spec[1], spec[2], spec[3]
     in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
-    for z, w, c4 in np.ndindex(covered):
+    for z, w, c4 in np.ndindex(reached):
         h, c, n = z % push[OUT + 1], 4 * c4, z // push[OUT + 1]
         word = 0
         for k in range(index.lanes_inside(push, OUT, out_hash, w, h, c, n)):
@@ -140,21 +140,21 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[index.word_idx(push, OUT, out_hash, w, h, c, n)] = word
 
 
-def sample(draw: Draw) -> Case:
-    r = draw.choice([2, 2, 2, 1, 3])
-    n, c, h, w = draw.integer(1, 2), draw.integer(1, 6), draw.integer(1, 6), draw.integer(1, 6)
-    scale, zp = draw.scale(), draw.zero_point()
-    alike = draw.chance(40)
+def sample(rng: Rng) -> Case:
+    r = rng.choice([2, 2, 2, 1, 3])
+    n, c, h, w = rng.integer(1, 2), rng.integer(1, 6), rng.integer(1, 6), rng.integer(1, 6)
+    scale, zp = rng.scale(), rng.zero_point()
+    alike = rng.chance(40)
     params = {
         "in_scale": scale,
         "in_zp": zp,
-        "out_inv_scale": float(inv_scale(scale if alike else draw.scale())),
-        "out_zp": zp if alike else draw.zero_point(),
+        "out_inv_scale": float(inv_scale(scale if alike else rng.scale())),
+        "out_zp": zp if alike else rng.zero_point(),
         "upscale": r,
     }
-    x, out = draw.choice(CHANNELS_PACKED_INT8), draw.choice(CHANNELS_PACKED_INT8)
+    x, out = rng.choice(CHANNELS_PACKED_INT8), rng.choice(CHANNELS_PACKED_INT8)
     inputs = {"x": ((n, c * r * r, h, w), str(x))}
-    return Case("q8ta_pixel_shuffle", params, inputs, str(out), draw.integer(0, 2**31))
+    return Case("q8ta_pixel_shuffle", params, inputs, str(out), rng.integer(0, 2**31))
 
 
 _PARAMS = dict(in_scale=0.03, in_zp=-3, out_inv_scale=20.0, out_zp=7, upscale=2)
@@ -193,7 +193,7 @@ OP = OpSpec(
     padding=padding,
     launch=launch,
     kernel=kernel,
-    point=point,
+    work_item=work_item,
     sample=sample,
     cases=CASES,
 )

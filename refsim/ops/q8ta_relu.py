@@ -13,12 +13,12 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
-from refsim.core.jit import jitable, model_kernel
+from refsim.core.jit import emulated_kernel, jitable
 from refsim.core.lanes import as_f32, insert, lane
 from refsim.core.launch import Launch, offsets
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
@@ -60,11 +60,11 @@ def launch(call: Call) -> Launch:
     )
 
 
-@model_kernel
-def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[0], spec[1]
     in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
-    for z, y, x in np.ndindex(covered):
+    for z, y, x in np.ndindex(reached):
         i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
         if i < 0:
             continue
@@ -78,17 +78,17 @@ def kernel(covered, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(draw: Draw) -> Case:
-    x = draw.choice(INT8_LAYOUTS)
+def sample(rng: Rng) -> Case:
+    x = rng.choice(INT8_LAYOUTS)
     params = {
-        "in_scale": draw.scale(),
-        "in_zp": draw.zero_point(),
-        "out_scale": draw.scale(),
-        "out_zp": draw.zero_point(),
+        "in_scale": rng.scale(),
+        "in_zp": rng.zero_point(),
+        "out_scale": rng.scale(),
+        "out_zp": rng.zero_point(),
     }
-    out = draw.choice(elementwise.compatible(x, INT8_LAYOUTS))
+    out = rng.choice(elementwise.compatible(x, INT8_LAYOUTS))
     return Case(
-        "q8ta_relu", params, {"x": (elementwise.random_shape(draw), str(x))}, str(out), draw.integer(0, 2**31)
+        "q8ta_relu", params, {"x": (elementwise.random_shape(rng), str(x))}, str(out), rng.integer(0, 2**31)
     )
 
 
@@ -116,7 +116,7 @@ OP = OpSpec(
     padding=elementwise.padding_unspecified,
     launch=launch,
     kernel=kernel,
-    point=elementwise.tile_point,
+    work_item=elementwise.tile_work_item,
     sample=sample,
     cases=CASES,
     sync=("x", "out"),

@@ -40,7 +40,7 @@ def statistics(source: VkGraph, graph: Graph) -> Statistics:
         operators=len(graph.nodes),
         int8_operators=len(int8),
         float_operators=len(graph.nodes) - len(int8),
-        dispatches=sum(len(node.prepared.steps) for node in int8 if node.prepared is not None),
+        dispatches=sum(len(node.prepared.dispatches) for node in int8 if node.prepared is not None),
         clones=len(clones),
         clone_bytes=sum(moved),
         constants=len(source.constants),

@@ -79,7 +79,7 @@ int word_elements(uint hashed) {
     return block_numel(hashed) > 1 ? 4 : 1;
 }
 
-// --- the domain of kernels that compute each word by itself (refsim/core/launch.py: plane_domain) ---
+// --- the global_size of kernels that compute each word by itself (refsim/core/launch.py: plane_global_size) ---
 
 const int PLANE_ROW = 1 << 15;
 

@@ -13,7 +13,7 @@ from refsim import aten
 from refsim.aten import bridge
 from refsim.aten.table import TABLE, max_pool2d_with_indices
 from refsim.core.errors import GraphError, UnknownOperatorError
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 
 needs_torch = pytest.mark.skipif(
     find_spec("torch") is None, reason="torch is not installed (pip install 'refsim[torch]')"
@@ -111,7 +111,7 @@ def test_results_never_share_memory_with_arguments() -> None:
 # --- against torch ---------------------------------------------------------------------------------------
 
 #: sums of these are exact, so that the order of additions, which torch chooses freely, does not matter
-EXACT = (Draw(5).ints(-64, 64, (2, 3, 7, 6)) / 8).astype(np.float32)
+EXACT = (Rng(5).ints(-64, 64, (2, 3, 7, 6)) / 8).astype(np.float32)
 SPECIAL = EXACT.copy()
 SPECIAL[0, 0, :2] = NAN
 SPECIAL[0, 1, 0, :3] = (INF, -INF, -0.0)

@@ -75,7 +75,7 @@ def test_both_maps_show_every_difference() -> None:
 
 def test_the_causes_and_the_values_are_on_it() -> None:
     text, report = page(bordered())
-    assert "border padded with 0" in text and report.shape[0] in text
+    assert "border padded with 0" in text and report.pattern[0] in text
     data = json.loads(re.search(r"const data = (.*);\n", text).group(1))  # type: ignore[union-attr]
     at = int(np.flatnonzero(report.evidence.differing)[0])
     assert data["expected"][at] == int(GOOD.data[at]) and data["actual"][at] == int(

@@ -16,7 +16,7 @@ from refsim.bytediff.invocations import writer
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.layout import layout
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.binding import Bound, bind
+from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 
@@ -57,16 +57,16 @@ GEMV = bind(
     )
 )
 
-Wrong = Callable[[], tuple[Bound, Any]]
+Wrong = Callable[[], tuple[BoundCase, Any]]
 Row = tuple[str, str, Wrong]
 
 
-def _conv(bound: Bound = BOUND, **bug: Any) -> Wrong:
+def _conv(bound: BoundCase = BOUND, **bug: Any) -> Wrong:
     return lambda: (bound, conv(bound, **bug))
 
 
-def _edited(bound: Bound, edit: Callable[[PackedBuffer], Any]) -> Wrong:
-    def make() -> tuple[Bound, Any]:
+def _edited(bound: BoundCase, edit: Callable[[PackedBuffer], Any]) -> Wrong:
+    def make() -> tuple[BoundCase, Any]:
         buffer = bound.call.expected(bound.inputs)
         changed = edit(buffer)
         return bound, buffer if changed is None else changed
@@ -105,19 +105,19 @@ def _as(row: str) -> Callable[[PackedBuffer], np.ndarray]:
     return edit
 
 
-def _blocks_transposed() -> tuple[Bound, Any]:
+def _blocks_transposed() -> tuple[BoundCase, Any]:
     bound = bind(replace(ADD.case, out_layout="4W4C"))
     blocks = bound.call.expected(bound.inputs).raw.reshape(-1, 4, 4)
     return bound, np.ascontiguousarray(blocks.swapaxes(1, 2)).reshape(-1)
 
 
-def _square_transposed() -> tuple[Bound, Any]:
+def _square_transposed() -> tuple[BoundCase, Any]:
     case = replace(ADD.case, inputs={name: ((2, 5, 6, 6), row) for name, (_, row) in ADD.case.inputs.items()})
     bound = bind(case)
     return bound, np.ascontiguousarray(bound.call.expected(bound.inputs).unpack().swapaxes(2, 3))
 
 
-def _channels_as_rows() -> tuple[Bound, Any]:
+def _channels_as_rows() -> tuple[BoundCase, Any]:
     bound = bind(Case("q8ta_clone", {}, {"x": ((2, 6, 5, 8), "4W")}, "4W", style="position"))
     x = bound.inputs["x"].unpack()
     n, c, h, w = x.shape
@@ -130,7 +130,7 @@ def _channels_as_rows() -> tuple[Bound, Any]:
 
 
 def _add(**bug: Any) -> Wrong:
-    def make() -> tuple[Bound, Any]:
+    def make() -> tuple[BoundCase, Any]:
         p = ADD.call.params
         a, b = (ADD.inputs[name].unpack().astype(np.float32) for name in "ab")
         if bug.get("twice"):
@@ -144,7 +144,7 @@ def _add(**bug: Any) -> Wrong:
     return make
 
 
-def _converted() -> tuple[Bound, Any]:
+def _converted() -> tuple[BoundCase, Any]:
     """Out-of-range values become -2**31 before the zero point is added."""
     x, p = QUANTIZE.inputs["x"].unpack(), QUANTIZE.call.params
     with np.errstate(all="ignore"):
@@ -160,7 +160,7 @@ def _sums_of_input_channels() -> np.ndarray:
     return np.resize(weight.sum(0), len(weight)).astype(np.int32)
 
 
-def _scratch_unread() -> tuple[Bound, Any]:
+def _scratch_unread() -> tuple[BoundCase, Any]:
     """The second dispatch ran before the first had written: all products with 0."""
     call, p = IM2COL.call, IM2COL.call.params
     adj = -np.int64(p.in_zp) * np.asarray(call.consts["weight_sums"]).astype(np.int64)
@@ -171,7 +171,7 @@ def _scratch_unread() -> tuple[Bound, Any]:
     return IM2COL, np.broadcast_to(q[:, None, None], call.out.shape).astype(np.int8)
 
 
-def _words_of_blocks() -> tuple[Bound, Any]:
+def _words_of_blocks() -> tuple[BoundCase, Any]:
     """A clone that finds every word of a source block where its first one lies."""
     bound = bind(Case("q8ta_clone", {}, {"x": ((2, 8, 5, 12), "4W4C")}, "4C1W", style="position"))
     source = PackedBuffer(bound.inputs["x"].desc)
@@ -179,7 +179,7 @@ def _words_of_blocks() -> tuple[Bound, Any]:
     return bound, source.unpack()
 
 
-def _squares_turned() -> tuple[Bound, Any]:
+def _squares_turned() -> tuple[BoundCase, Any]:
     """A clone that turns each square of four columns by four words of channels."""
     bound = bind(Case("q8ta_clone", {}, {"x": ((2, 32, 5, 12), "4C")}, "4W4C", style="position"))
     x = (
@@ -191,7 +191,7 @@ def _squares_turned() -> tuple[Bound, Any]:
 def _gemv(heard: Callable[[np.ndarray], np.ndarray], offset: int = 0) -> Wrong:
     """Sums over those input words alone whose number ``heard`` allows; the input is made unsigned by an offset."""
 
-    def make() -> tuple[Bound, Any]:
+    def make() -> tuple[BoundCase, Any]:
         call, p = GEMV.call, GEMV.call.params
         weight, wsum, scale = (np.asarray(call.consts[n]) for n in ("weight", "weight_sums", "weight_scales"))
         x = GEMV.inputs["x"].unpack().astype(np.int64)
@@ -207,8 +207,8 @@ def _gemv(heard: Callable[[np.ndarray], np.ndarray], offset: int = 0) -> Wrong:
 def _grids_floored(axes: str) -> Wrong:
     """Both dispatches of an im2col convolution, or the second, without their last partial groups."""
 
-    def make() -> tuple[Bound, Any]:
-        first, second = IM2COL_LARGE.call.steps()
+    def make() -> tuple[BoundCase, Any]:
+        first, second = IM2COL_LARGE.call.dispatches()
         assert first.launch.shader == "q8ta_im2col"
         windows = OPS["q8ta_conv2d_im2col"].expand(IM2COL_LARGE.call)  # type: ignore[misc]
         scratch = PackedBuffer.pack(
@@ -228,8 +228,8 @@ def _grids_floored(axes: str) -> Wrong:
 def _cut(launch: Any, buffer: PackedBuffer) -> None:
     """Zero the words that whole workgroups alone do not reach."""
     for word in range(launch.out.words):
-        point = writer(launch, word).point
-        groups = (e // (n * t) for e, n, t in zip(launch.domain, launch.local, launch.tile, strict=True))
+        point = writer(launch, word).work_item
+        groups = (e // (n * t) for e, n, t in zip(launch.global_size, launch.local, launch.tile, strict=True))
         reached = [max(1, g) * n * t for g, n, t in zip(groups, launch.local, launch.tile, strict=True)]
         if any(p >= r for p, r in zip(point, reached, strict=True)):
             buffer.words[word] = 0
@@ -310,7 +310,7 @@ ROWS: tuple[Row, ...] = (
 F05 = np.float32(0.5)
 
 
-def check(name: str, detail: str, bound: Bound, wrong: Any, **more: Any) -> None:
+def check(name: str, detail: str, bound: BoundCase, wrong: Any, **more: Any) -> None:
     expected = bound.call.expected(bound.inputs)
     if isinstance(wrong, np.ndarray) and wrong.ndim == 4:
         values, wrong = wrong, PackedBuffer(expected.desc)
@@ -391,9 +391,9 @@ def test_every_hypothesis_is_tested_and_described() -> None:
 def test_predictions_are_whole_buffers(op: str) -> None:
     """A prediction has the buffer's size and type for every operator, and never changes the evidence."""
     from refsim.bytediff.evidence import Evidence
-    from refsim.core.rng import Draw
+    from refsim.core.rng import Rng
 
-    bound = bind(OPS[op].sample(Draw(12)))
+    bound = bind(OPS[op].sample(Rng(12)))
     expected = bound.call.expected(bound.inputs)
     before = expected.raw.copy()
     compared = np.ones(expected.desc.buffer_numel, bool)

@@ -1,24 +1,24 @@
-"""OpSpec.point says which point of a launch's domain writes a word; the kernels themselves are the witness."""
+"""OpSpec.work_item says which point of a launch's global_size writes a word; the kernels themselves are the witness."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from refsim.bytediff.invocations import domain_points
-from refsim.core.rng import Draw
+from refsim.bytediff.invocations import work_items
+from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Step
+from refsim.ops.base.spec import Call, Dispatch
 
 SENTINEL = 0x5A5A5A5A
 KERNELS = [name for name, op in OPS.items() if op.kernel is not None]
 
 
 def _written(
-    call: Call, step: Step, buffers: dict[str, np.ndarray], covered: tuple[int, int, int]
+    call: Call, step: Dispatch, buffers: dict[str, np.ndarray], covered: tuple[int, int, int]
 ) -> np.ndarray:
-    """Words that the kernel writes when only that much of the domain is run."""
+    """Words that the kernel writes when only that much of the global_size is run."""
     launch = step.launch
     kernel = OPS[launch.shader].kernel
     assert kernel is not None
@@ -34,17 +34,17 @@ def _written(
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_point_of_a_word_is_the_one_that_writes_it(name: str) -> None:
-    draw = Draw(7)
+    rng = Rng(7)
     for _ in range(12):
-        bound = bind(OPS[name].sample(draw))
-        (step,) = bound.call.steps()
+        bound = bind(OPS[name].sample(rng))
+        (step,) = bound.call.dispatches()
         buffers = {k: b.words.copy() for k, b in bound.inputs.items()} | bound.call.const_words()
-        domain = step.launch.domain
-        whole = _written(bound.call, step, buffers, domain)
-        points = domain_points(step.launch)
+        global_size = step.launch.global_size
+        whole = _written(bound.call, step, buffers, global_size)
+        points = work_items(step.launch)
         for axis in range(3):
-            for limit in {1, domain[axis] // 2, domain[axis] - 1} - {0, domain[axis]}:
-                covered = tuple(limit if a == axis else n for a, n in enumerate(domain))
+            for limit in {1, global_size[axis] // 2, global_size[axis] - 1} - {0, global_size[axis]}:
+                covered = tuple(limit if a == axis else n for a, n in enumerate(global_size))
                 written = _written(bound.call, step, buffers, covered)  # type: ignore[arg-type]
                 np.testing.assert_array_equal(
                     written, whole & (points[axis] < limit), err_msg=f"{bound.case}"

@@ -12,7 +12,7 @@ import refsim
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import LayoutError, ParameterError, RawBufferError, ShapeError
 from refsim.core.qmath import NVIDIA, Profile
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -38,7 +38,7 @@ def changed(*bytes_: int) -> np.ndarray:
 
 def test_equal_buffers_are_the_same() -> None:
     report = refsim.diff(GOOD.raw, GOOD.raw.tobytes(), "4W4C", (2, 5, 3, 7))
-    assert report.same and not report.causes and not report.shape and not report.differences
+    assert report.same and not report.causes and not report.pattern and not report.differences
 
 
 def test_every_changed_byte_is_found_with_its_kind_and_place() -> None:
@@ -55,7 +55,7 @@ def test_every_changed_byte_is_found_with_its_kind_and_place() -> None:
 
 
 def test_the_writer_is_the_invocation_of_the_launch() -> None:
-    launch = ADD.call.steps()[-1].launch
+    launch = ADD.call.dispatches()[-1].launch
     report = refsim.diff(GOOD, changed(300), call=ADD)
     writer = report.differences[0].writer
     assert writer is not None
@@ -65,10 +65,10 @@ def test_the_writer_is_the_invocation_of_the_launch() -> None:
             writer.workgroup, writer.invocation, launch.local, launch.tile, strict=True
         )
     ]
-    assert all(0 <= p - q < t for p, q, t in zip(writer.point, point, launch.tile, strict=True))
+    assert all(0 <= p - q < t for p, q, t in zip(writer.work_item, point, launch.tile, strict=True))
     n, c, h, w = report.differences[0].place.index
     rows = -(-GOOD.desc.shape[-2] // 4) * 4  # of a batch, padded: an invocation takes four
-    assert tuple(writer.point) == (c // 4, w, n * rows + h)
+    assert tuple(writer.work_item) == (c // 4, w, n * rows + h)
 
 
 def test_a_buffer_from_a_device_is_spared_what_upstream_leaves_to_chance() -> None:
@@ -93,9 +93,9 @@ def test_the_tail_of_an_allocation_is_shown_and_never_fails() -> None:
 
 
 def fused_case() -> tuple[refsim.PackedBuffer, PackedBuffer, object]:
-    draw = Draw(1)
+    rng = Rng(1)
     while True:
-        bound = bind(replace(OPS["q8ta_conv2d_dw"].sample(draw), style="near_ties"))
+        bound = bind(replace(OPS["q8ta_conv2d_dw"].sample(rng), style="near_ties"))
         good = bound.call.expected(bound.inputs)
         fused = replace(bound.call, target=Target(NVIDIA)).expected(bound.inputs)
         if good != fused:
@@ -141,7 +141,7 @@ def test_pattern(line: str) -> None:
     part = PATTERNS[line](values)
     part ^= 0x35
     report = refsim.diff(GOOD, PackedBuffer.pack(values, "4W4C"), call=ADD, device=True)
-    assert line in report.shape
+    assert line in report.pattern
 
 
 def test_borders_and_steps_are_patterns() -> None:
@@ -150,13 +150,15 @@ def test_borders_and_steps_are_patterns() -> None:
     values[:, :, [0, -1], :] = 3
     values[:, :, :, [0, -1]] = 3
     report = refsim.diff(good, PackedBuffer.pack(values, "4C"))
-    assert "borders only: at most 0 from the edge of the image" in report.shape
-    assert "every differing element is 3" in report.shape
+    assert "borders only: at most 0 from the edge of the image" in report.pattern
+    assert "every differing element is 3" in report.pattern
 
 
 def test_padding_alone_is_said_to_be_padding() -> None:
     padding = np.flatnonzero(GOOD.kinds() != ByteKind.VALUE)
-    assert refsim.diff(GOOD, changed(padding[0]), call=ADD).shape == ("padding only: every element is right",)
+    assert refsim.diff(GOOD, changed(padding[0]), call=ADD).pattern == (
+        "padding only: every element is right",
+    )
 
 
 def test_as_json_is_plain_data_and_str_is_the_text() -> None:

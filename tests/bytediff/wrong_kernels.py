@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
 
 F = np.float32
@@ -34,7 +34,7 @@ def requant(t: Any, inv: Any, zp: int, *, rounding: Any = np.rint, clamp_first: 
 
 
 def conv(
-    bound: Bound,
+    bound: BoundCase,
     *,
     border: int | None = None,
     fold: int = 1,

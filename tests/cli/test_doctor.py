@@ -1,4 +1,4 @@
-"""refsim doctor: names what is there and what is not, with the command that mends it."""
+"""refsim doctor: names what is there and what is not, with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_json_lists_every_package_and_executor(refsim) -> None:
     assert by_name["numpy"]["detail"] == version("numpy")
     for finding in by_name.values():
         assert finding["status"] in ("ok", "missing")
-        assert finding["status"] == "ok" or finding["mend"]
+        assert finding["status"] == "ok" or finding["fix"]
     executors = {e["name"]: e for e in done.json["executors"]}
     assert executors["cpu"]["available"] and any(name.startswith("gpu") for name in executors)
 
@@ -31,5 +31,5 @@ def test_a_missing_required_package_is_status_2(refsim, monkeypatch: pytest.Monk
     monkeypatch.setattr(doctor, "version", gone)
     done = refsim("doctor")
     assert done.status == 2
-    assert "mend numba: pip install numba" in done.out.splitlines()
-    assert any(line.startswith("mend kp: make gpu") for line in done.out.splitlines())
+    assert "fix numba: pip install numba" in done.out.splitlines()
+    assert any(line.startswith("fix kp: make gpu") for line in done.out.splitlines())

@@ -116,7 +116,7 @@ def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Pat
     again = verified(refsim, small, "q8ta_relu", "--results", str(path), "--resume")
     assert again["resumed"] == 5 and again["cases"] == facts["cases"] and again["same"]
     assert len(path.read_text().splitlines()) == 1 + facts["cases"]
-    refused = refsim("golden", "verify", "-x", "cpu:model", "--root", small, "--results", path, "--resume")
+    refused = refsim("golden", "verify", "-x", "cpu:emulated", "--root", small, "--results", path, "--resume")
     refused.refused("results of another state")
 
 

@@ -14,7 +14,7 @@ NOTHING = Mutant(
     "N5",
     "q8ta_relu",
     ("relu bound",),
-    (edit("refsim/exec/emulated.py", '    name = "cpu:model"', '    name = str("cpu:model")'),),
+    (edit("refsim/exec/emulated.py", '    name = "cpu:emulated"', '    name = str("cpu:emulated")'),),
 )
 
 

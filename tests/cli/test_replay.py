@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refsim.core.buffer import PackedBuffer
-from refsim.exec.cpu import ModelExecutor
+from refsim.exec.cpu import EmulatedExecutor
 from refsim.formats.cases import read_folder
 
 RELU, ADD = "delegate0_v55", "delegate0_v66"
@@ -43,8 +43,8 @@ def test_extract_makes_a_case_that_replays(mixed, tmp_path: Path, refsim) -> Non
     assert done.status == 0 and done.json["operator"] == "q8ta_add" and done.json["delegate"] == 0
     stored = read_folder(tmp_path / "add")
     assert stored.bound.call.op.name == "q8ta_add" and len(stored.bound.inputs) == 2
-    again = refsim("replay", tmp_path / "add", "-x", "cpu,cpu:model", "--json")
-    assert again.status == 0 and list(again.json["executors"]) == ["cpu", "cpu:model"]
+    again = refsim("replay", tmp_path / "add", "-x", "cpu,cpu:emulated", "--json")
+    assert again.status == 0 and list(again.json["executors"]) == ["cpu", "cpu:emulated"]
     refsim("extract", *mixed, "--node", ADD, "-o", tmp_path / "add").refused("already exists")
 
 
@@ -113,13 +113,13 @@ def test_nonsense_is_one_line(arguments: list[str], match: str, refsim) -> None:
 
 
 def test_compare_two_executors(mixed, refsim) -> None:
-    done = refsim("compare", *mixed, "-x", "cpu", "-x", "cpu:model", "--json")
+    done = refsim("compare", *mixed, "-x", "cpu", "-x", "cpu:emulated", "--json")
     assert done.status == 0 and done.json["same"] and done.json["first"] is None
     assert len(done.json["buffers"]) == 14 and all(row["different"] == 0 for row in done.json["buffers"])
 
 
 def test_compare_names_the_first_buffer_that_differs(mixed, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = ModelExecutor.run
+    honest = EmulatedExecutor.run
 
     def run(self, launch, inputs):
         out = honest(self, launch, inputs)
@@ -127,8 +127,8 @@ def test_compare_names_the_first_buffer_that_differs(mixed, refsim, monkeypatch:
             out.words.byteswap(inplace=True)
         return out
 
-    monkeypatch.setattr(ModelExecutor, "run", run)
-    done = refsim("compare", *mixed, "-x", "cpu,cpu:model")
+    monkeypatch.setattr(EmulatedExecutor, "run", run)
+    done = refsim("compare", *mixed, "-x", "cpu,cpu:emulated")
     assert done.status == 1 and f"first: node 4 q8ta_relu, {RELU}" in done.out
     assert "1. byte order: output bytes reversed (predicts every byte)" in done.out
     refsim("compare", *mixed, "-x", "cpu").refused("two executors are compared, not 1")
@@ -151,7 +151,7 @@ def test_the_guilty_operator_is_told_from_its_victims(mixed, dumped: Path, tmp_p
 
     model = load(str(mixed[0]))
     given = [np.load(mixed[2])[f"in{i}"] for i in range(len(model.input_shapes()))]
-    broken = executor_named("cpu:model")
+    broken = executor_named("cpu:emulated")
     honest = broken.run
 
     def run(launch, inputs):

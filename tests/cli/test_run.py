@@ -69,9 +69,9 @@ def test_another_expected_output_is_a_difference(tmp_path: Path, refsim) -> None
 
 
 def test_executors_are_held_against_each_other(refsim) -> None:
-    done = refsim("run", MIXED, "--random", "7", "-x", "cpu,cpu:model", "--json")
+    done = refsim("run", MIXED, "--random", "7", "-x", "cpu,cpu:emulated", "--json")
     assert done.status == 0 and done.json["outputs"][0]["same"] is True
-    assert all(set(node["ms"]) == {"cpu", "cpu:model"} for node in done.json["nodes"])
+    assert all(set(node["ms"]) == {"cpu", "cpu:emulated"} for node in done.json["nodes"])
 
 
 @pytest.mark.parametrize("threads", [2, 3])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from refsim.core.buffer import GUARD_WORDS, ByteKind, PackedBuffer, byte_kinds, guarded
 from refsim.core.errors import RawBufferError, ShapeError
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 
 LAYOUTS = (*INT8_LAYOUTS, *FLOAT_LAYOUTS)
@@ -20,8 +20,8 @@ shapes = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple) | st.lis
 
 
 def data(shape: tuple[int, ...], row: Layout, seed: int = 0) -> np.ndarray:
-    draw = Draw(seed)
-    return draw.int8(shape) if row.packed_int8 else draw.floats(0.1, shape)
+    rng = Rng(seed)
+    return rng.int8(shape) if row.packed_int8 else rng.floats(0.1, shape)
 
 
 @given(shape=shapes, row=st.sampled_from(LAYOUTS), seed=st.integers(0, 1000))

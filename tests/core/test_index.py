@@ -10,7 +10,7 @@ import pytest
 from refsim.core import buffer, index
 from refsim.core.jit import ready
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 
 numba = ready()
@@ -86,8 +86,8 @@ def test_coord_is_the_inverse(row: Layout) -> None:
 
 @each_layout
 def test_walking_the_blocks(row: Layout) -> None:
-    draw = Draw(3)
-    shapes = [ALL_SHAPES[draw.integer(0, len(ALL_SHAPES) - 1)] for _ in range(40)]
+    rng = Rng(3)
+    shapes = [ALL_SHAPES[rng.integer(0, len(ALL_SHAPES) - 1)] for _ in range(40)]
     for shape in [*shapes, (1, 1, 1, 1), (3, 9, 9, 9), (1, 4, 4, 4), (2, 5, 5, 5)]:
         desc = TensorDesc(shape, row)
         for (n, c, h, w), place in by_walk(shape, row).items():

@@ -7,13 +7,13 @@ import pytest
 
 from refsim.core import lanes
 from refsim.core.jit import ready
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 
 numba = ready()
 
-BYTES = Draw(1).int8((200, 4))
+BYTES = Rng(1).int8((200, 4))
 WORDS = BYTES.copy().view(np.int32).reshape(-1)
-OTHER = Draw(2).int8((200, 4))
+OTHER = Rng(2).int8((200, 4))
 
 
 @pytest.mark.parametrize("k", range(4))

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from refsim.core.errors import LimitError
-from refsim.core.launch import MAX_PUSH_WORDS, PLANE_ROW, Launch, offsets, plane_domain, plane_words, words
+from refsim.core.launch import (
+    MAX_PUSH_WORDS,
+    PLANE_ROW,
+    Launch,
+    offsets,
+    plane_global_size,
+    plane_words,
+    words,
+)
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import bind
@@ -31,20 +39,20 @@ def test_offsets() -> None:
 def test_a_plane_domain_covers_every_word_once(row: Layout) -> None:
     for shape in ((2, 5, 3, 7), (1, 1, 1, 1), (3, 4, 9, 2), (2, 2, 2, 3, 4, 5)):
         desc = TensorDesc(shape, row)
-        x, y, z = plane_domain(desc)
+        x, y, z = plane_global_size(desc)
         assert x == plane_words(desc)
         assert x * y * z == desc.words, shape
 
 
 def test_many_planes_fold_into_rows() -> None:
     desc = TensorDesc((PLANE_ROW + 5, 1, 1, 1), "4W")  # type: ignore[arg-type]
-    x, y, z = plane_domain(desc)
+    x, y, z = plane_global_size(desc)
     assert (y, z) == (2, PLANE_ROW)
     assert x * y * z >= desc.words
 
 
 @pytest.mark.parametrize(
-    ("domain", "local", "tile", "grid"),
+    ("global_size", "local", "tile", "grid"),
     [
         ((1, 1, 1), (64, 1, 1), (1, 1, 1), (1, 1, 1)),
         ((64, 2, 3), (64, 1, 1), (1, 1, 1), (1, 2, 3)),
@@ -52,17 +60,17 @@ def test_many_planes_fold_into_rows() -> None:
         ((65, 9, 3), (8, 8, 1), (4, 2, 1), (3, 1, 3)),
     ],
 )
-def test_the_grid_is_rounded_up(domain, local, tile, grid) -> None:
-    launch = Launch("q8ta_clone", OUT, (), (), domain, local, tile)
+def test_the_grid_is_rounded_up(global_size, local, tile, grid) -> None:
+    launch = Launch("q8ta_clone", OUT, (), (), global_size, local, tile)
     assert launch.grid == grid
-    assert launch.covered == domain
+    assert launch.reached == global_size
     assert launch.invocations == np.prod(grid) * np.prod(local)
 
 
 def test_a_grid_that_is_too_small_covers_less() -> None:
-    """So that a dispatch that floors shows in the bytes of the model executor too."""
+    """So that a dispatch that floors shows in the bytes of the emulating executor too."""
     launch = Launch("q8ta_clone", OUT, (), (), (100, 1, 1), grid=(1, 1, 1))
-    assert launch.covered == (64, 1, 1)
+    assert launch.reached == (64, 1, 1)
 
 
 def test_push_words_have_a_limit() -> None:
@@ -77,11 +85,11 @@ def test_launches_of_every_operator(name: str) -> None:
     for case in OPS[name].cases:
         if not isinstance(case, Case):
             continue
-        for step in bind(case).call.steps():
+        for step in bind(case).call.dispatches():
             launch = step.launch
             assert OPS[launch.shader].kernel is not None
             assert all(0 <= word < 1 << 32 for word in (*launch.push, *launch.spec))
             assert all(1 <= count <= 65535 for count in launch.grid)
             assert np.prod(launch.local) <= 256, "more than the GPUs of today all allow"
-            assert launch.covered == launch.domain
+            assert launch.reached == launch.global_size
             assert launch.out.words >= 1

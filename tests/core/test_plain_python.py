@@ -1,4 +1,4 @@
-"""The model kernels are Python: without Numba's compiler they write the same bytes, and a debugger can step in."""
+"""The emulated kernels are Python: without Numba's compiler they write the same bytes, and a debugger can step in."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from refsim.ops.base.registry import OPS
 CODE = """
 import sys, warnings
 warnings.simplefilter("error")
-from refsim.exec.emulated import ModelExecutor
+from refsim.exec.emulated import EmulatedExecutor
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 import numba
 assert numba.config.DISABLE_JIT
-executor = ModelExecutor()
+executor = EmulatedExecutor()
 for name in sys.argv[1:]:
     case = next(case for case in OPS[name].cases if isinstance(case, Case))
     bound = bind(case)
@@ -48,7 +48,7 @@ def test_a_whole_model_runs_uncompiled() -> None:
         "-i",
         f"{model}.io.npz",
         "-x",
-        "cpu:model",
+        "cpu:emulated",
     ]
     command += ["--golden", f"{model}.dump.zip", "--expect", f"{model}.io.npz"]
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}

@@ -15,7 +15,7 @@ from refsim.core import qmath
 from refsim.core.errors import ParameterError
 from refsim.core.jit import ready
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile, fused, inv_scale, requant
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 
 numba = ready()
 
@@ -73,7 +73,7 @@ def check_fused(a: float, b: float, c: float) -> None:
 
 
 def test_nearest32_is_what_numpy_rounds_to() -> None:
-    for value in Draw(1).uniform(-1e6, 1e6, (500,)):
+    for value in Rng(1).uniform(-1e6, 1e6, (500,)):
         assert same_bits(nearest32(Fraction(value)), np.float32(value))
     assert same_bits(nearest32(Fraction(2) ** -149), np.float32(2.0**-149))
     assert nearest32(Fraction(2**24 + 1)) == 2**24
@@ -91,9 +91,9 @@ def test_fused_on_random_numbers(a: float, b: float, c: float) -> None:
 def adversarial() -> list[tuple[float, float, float]]:
     """Products whose last bits decide: sums on ties of binary32, ties missed by one bit in 2**48, cancellation."""
     rows = []
-    draw = Draw(11)
+    rng = Rng(11)
     for _ in range(400):
-        a, b = (float(np.float32(1 + draw.integer(0, 2**23 - 1) * 2.0**-23)) for _ in range(2))
+        a, b = (float(np.float32(1 + rng.integer(0, 2**23 - 1) * 2.0**-23)) for _ in range(2))
         exact = Fraction(a) * Fraction(b)
         for scale in (1.0, 2.0**-20, 2.0**20):
             near = float(nearest32(exact * Fraction(scale)))
@@ -195,7 +195,7 @@ ZERO_POINTS = [-128, -127, -1, 0, 1, 5, 126, 127]
 @pytest.mark.parametrize("profile", EVERY_PROFILE, ids=lambda p: p.name)
 def test_requant(profile: Profile) -> None:
     """Ties, edges and specials, for every zero point and profile; scalars and arrays."""
-    values = np.array([*TIES, *EDGES, *Draw(2).uniform(-300, 300, (200,))], np.float32)
+    values = np.array([*TIES, *EDGES, *Rng(2).uniform(-300, 300, (200,))], np.float32)
     for inv in (np.float32(1.0), np.float32(0.5), inv_scale(0.3)):
         rounded = [rounded_exactly(value, inv, profile) for value in values]
         for zp in ZERO_POINTS:
@@ -224,9 +224,9 @@ def mul_add_compiled(a, b, c, flags):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("profile", EVERY_PROFILE, ids=lambda p: p.name)
 def test_numba_computes_what_python_computes(profile: Profile) -> None:
-    draw = Draw(4)
+    rng = Rng(4)
     values = np.array(
-        [*TIES, *EDGES, *draw.uniform(-3e9, 3e9, (300,)), *draw.uniform(-200, 200, (300,))], np.float32
+        [*TIES, *EDGES, *rng.uniform(-3e9, 3e9, (300,)), *rng.uniform(-200, 200, (300,))], np.float32
     )
     with np.errstate(all="ignore"):
         for zp in ZERO_POINTS:
@@ -286,7 +286,7 @@ def test_wrap32() -> None:
 def test_inv_scale_rounds_twice_on_purpose() -> None:
     """The scale to binary32, then the quotient: not 1 / scale of the double."""
     differs = 0
-    for scale in Draw(6).uniform(1e-3, 1.0, (2000,)):
+    for scale in Rng(6).uniform(1e-3, 1.0, (2000,)):
         need = nearest32(1 / Fraction(float(np.float32(scale))))
         assert same_bits(inv_scale(scale), need)
         differs += not same_bits(np.float32(1.0 / scale), need)

@@ -13,7 +13,7 @@ import pytest
 import refsim
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, GraphError, ParameterError, RefsimError, ShapeError
-from refsim.exec.cpu import ModelExecutor
+from refsim.exec.cpu import EmulatedExecutor
 from refsim.exec.executor import run_graph
 from refsim.formats.pte import program, pte
 from refsim.formats.pte.check import check_plan
@@ -110,7 +110,7 @@ def test_every_executor_of_the_cpu_gives_the_same_bytes() -> None:
     with np.load(MODELS / "mixed_ops.io.npz") as io:
         x, need = io["in0"], io["upstream_out0"]
     model = refsim.load(MODELS / "mixed_ops.pte")
-    for executor in ("cpu", "cpu:model", ModelExecutor()):
+    for executor in ("cpu", "cpu:emulated", EmulatedExecutor()):
         assert model.run([x], executor=executor)[0].tobytes() == need.tobytes()
 
 
@@ -223,4 +223,4 @@ def test_an_operator_that_gives_too_little() -> None:
     graph = VkGraph("", (OperatorCall(0, "aten.relu.default", (0, 3)),), values, (0,), (1, 2))
     built = build(Blob(graph, ()), "delegate")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"node 0 aten\.relu\.default: gives fewer results; got 1, need 2"):
-        run_graph(built, [np.zeros(4, np.float32)], ModelExecutor())
+        run_graph(built, [np.zeros(4, np.float32)], EmulatedExecutor())

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refsim.core.errors import FormatError, RefsimError
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.formats.cases import Files, add_to_zip, contents, read, read_folder, write_folder
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 
 
 def made(op: str, seed: int = 3) -> tuple:
-    bound = bind(OPS[op].sample(Draw(seed)))
+    bound = bind(OPS[op].sample(Rng(seed)))
     expected = bound.call.expected(bound.inputs)
     return bound, expected, contents(bound, expected)
 

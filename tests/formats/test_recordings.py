@@ -116,7 +116,7 @@ def test_the_tables_of_the_documentation_are_fresh() -> None:
     script = tables()
     text = script.PAGE.read_text()
     assert set(re.findall(r"<!-- table: (\w+) -->", text)) == set(script.TABLES)
-    assert script.renewed(text) == text, "mend: python docs/tables.py --write"
+    assert script.renewed(text) == text, "fix: python docs/tables.py --write"
     assert "**" not in text, "a recording differs that is not listed, or the other way round"
 
 

@@ -61,7 +61,7 @@ def check_all(executors: list[str]) -> None:
 
 
 def test_every_case_on_the_cpu() -> None:
-    check_all(["cpu", "cpu:model"])
+    check_all(["cpu", "cpu:emulated"])
 
 
 def test_every_case_on_the_gpu_as_on_the_cpu() -> None:

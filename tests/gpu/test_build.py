@@ -1,4 +1,4 @@
-"""Building kp: what is missing is named with the command that mends it, and nothing is built twice."""
+"""Building kp: what is missing is named with the command that fixes it, and nothing is built twice."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_every_depthwise_build_writes_the_definitions_bytes(
     ]  # fmt: skip
     for case in rows:
         bound = bind(case)
-        assert bound.call.steps()[-1].launch.variant == window.name
+        assert bound.call.dispatches()[-1].launch.variant == window.name
         compare_calls(executor, [bound], count)
     check(count)
 
@@ -106,7 +106,7 @@ def test_every_buffer_of_a_model(executor: KomputeExecutor, name: str) -> None:
 
 def test_a_grid_beyond_the_device_is_refused_before_anything_runs(executor: KomputeExecutor) -> None:
     bound = bind(OPS["q8ta_relu"].cases[0])
-    (step,) = bound.call.steps()
+    (step,) = bound.call.dispatches()
     before = dict(executor.device._live)
     huge = replace(step.launch, grid=(1, 1 << 31, 1))
     with pytest.raises(DeviceError, match="q8ta_relu: the device cannot take a grid"):
@@ -119,7 +119,7 @@ def test_a_grid_beyond_the_device_is_refused_before_anything_runs(executor: Komp
 @pytest.mark.parametrize("name", ["q8ta_conv2d_dw", "q8ta_linear", "q8ta_conv2d_pw"])
 def test_the_plain_shader_takes_launches_that_name_a_variant(executor: KomputeExecutor, name: str) -> None:
     for bound in cases(name, 6):
-        (step,) = bound.call.steps()
+        (step,) = bound.call.dispatches()
         buffers = {n: b.words for n, b in bound.inputs.items()} | bound.call.const_words()
         words = [buffers[n] for n in step.inputs]
         plain = executor.run(replace(step.launch, variant=""), words)

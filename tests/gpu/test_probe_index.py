@@ -11,8 +11,8 @@ import pytest
 
 from refsim.core import index
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
-from refsim.core.jit import model_kernel
-from refsim.core.launch import MAX_PUSH_WORDS, PLANE_ROW, Launch, plane_domain, words
+from refsim.core.jit import emulated_kernel
+from refsim.core.launch import MAX_PUSH_WORDS, PLANE_ROW, Launch, plane_global_size, words
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
@@ -34,7 +34,7 @@ def executor(device: Device) -> Iterator[KomputeExecutor]:
         yield opened
 
 
-@model_kernel
+@emulated_kernel
 def rows(meta, hashed, coords, out):  # type: ignore[no-untyped-def]
     """What index.py gives for each coordinate, in the order of probe/index.comp."""
     for i in range(len(coords)):
@@ -93,7 +93,7 @@ def walk(desc: TensorDesc) -> tuple[Launch, np.ndarray]:
         out=desc,
         spec=(desc.hashed,),
         push=words(desc.meta, radix),
-        domain=plane_domain(desc),
+        global_size=plane_global_size(desc),
         local=(256, 1, 1),
         tile=(4, 1, 1),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from refsim.core.errors import DeviceError, ShapeError
-from refsim.exec.emulated import ModelExecutor
+from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.model import load
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
@@ -31,7 +31,7 @@ def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> Non
         first = model.run(inputs, executor, lambda event: seen.append(event.node.name))
         again = model.run(inputs, executor)
     assert len(seen) == sum(1 for _ in model.nodes())
-    expected = model.run(inputs, ModelExecutor())
+    expected = model.run(inputs, EmulatedExecutor())
     assert all(np.array_equal(a, b) for a, b in zip(first, expected, strict=True))
     assert all(np.array_equal(a, b) for a, b in zip(again, expected, strict=True))
 
@@ -45,7 +45,7 @@ def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -
         executor._child.send_signal(signal.SIGSTOP)
         executor._child.send_signal(signal.SIGKILL)
         with pytest.raises(DeviceError, match="ended the worker process") as caught:
-            executor._ask("supports", bound.call.steps()[0].launch)
+            executor._ask("supports", bound.call.dispatches()[0].launch)
         assert "signal 9" in str(caught.value)
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
 
@@ -59,7 +59,7 @@ def test_a_silent_child_is_given_up(device: Device) -> None:
         assert executor._child is not None
         executor._child.send_signal(signal.SIGSTOP)
         with pytest.raises(DeviceError, match="did not end"):
-            executor._ask("supports", bound.call.steps()[0].launch)
+            executor._ask("supports", bound.call.dispatches()[0].launch)
 
 
 def test_errors_keep_their_type(device: Device) -> None:

@@ -20,7 +20,7 @@ from refsim.core.errors import (
     UnknownOperatorError,
 )
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, PACKED_4W4C, PACKED_CONV2D, WIDTH_PACKED
-from refsim.exec.cpu import ModelExecutor
+from refsim.exec.cpu import EmulatedExecutor
 from refsim.exec.executor import run_graph
 from refsim.formats.pte import pte
 from refsim.formats.vkgraph.check import check_graph
@@ -210,7 +210,7 @@ def test_unknown_operator_names_itself_and_the_node() -> None:
     graph = build(changed(LINEAR, chain=tuple(chain)), "delegate")
     inputs = [np.zeros(graph.tensors[i].shape, graph.tensors[i].dtype) for i in graph.inputs]
     with pytest.raises(UnknownOperatorError, match=r"delegate: node 1 my_ops\.mystery\.default"):
-        run_graph(graph, inputs, ModelExecutor())
+        run_graph(graph, inputs, EmulatedExecutor())
 
 
 def test_a_zero_point_may_arrive_as_a_double() -> None:
@@ -304,7 +304,7 @@ def test_damaged_graphs_give_typed_errors(blob: Blob) -> None:
                 continue
             inputs = [np.zeros(built.tensors[i].shape, built.tensors[i].dtype) for i in built.inputs]
             with np.errstate(all="ignore"):
-                run_graph(built, inputs, ModelExecutor())
+                run_graph(built, inputs, EmulatedExecutor())
             outcomes["ran"] += 1
         except RefsimError as error:
             outcomes[type(error).__name__] += 1

@@ -38,7 +38,7 @@ def test_writes_what_run_and_compare_read(tmp_path: Path, capsys: pytest.Capture
         done = Done(capsys, "run", source, "-i", io, "-o", tmp_path / "out.npz")
         assert done.status == 0, done.err
         assert np.load(tmp_path / "out.npz")["out0"].tobytes() == np.load(io)["upstream_out0"].tobytes()
-    assert Done(capsys, "compare", folder, "-x", "cpu", "-x", "cpu:model", "-i", io).status == 0
+    assert Done(capsys, "compare", folder, "-x", "cpu", "-x", "cpu:emulated", "-i", io).status == 0
     assert Done(capsys, "inspect", folder / "delegate1.bin").status == 0
 
 

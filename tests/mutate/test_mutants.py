@@ -100,13 +100,13 @@ def test_a_crash_kills_the_copy_alone(end: str) -> None:
 def test_the_record_is_of_these_mutants() -> None:
     rows = record.read()
     stale = [name for name, mutant in ALL.items() if rows.get(name, {}).get("digest") != mutant.digest]
-    mend = " ".join(f"--id {name}" for name in stale)
-    assert list(rows) == list(ALL) and not stale, f"mend: refsim mutate --record {mend}"
+    fix = " ".join(f"--id {name}" for name in stale)
+    assert list(rows) == list(ALL) and not stale, f"fix: refsim mutate --record {fix}"
 
 
 def test_the_page_shows_the_record() -> None:
     rows = list(record.read().values())
-    assert record.page_path().read_text() == record.page(rows), "mend: refsim mutate --record"
+    assert record.page_path().read_text() == record.page(rows), "fix: refsim mutate --record"
 
 
 def test_every_mutant_was_killed_and_nine_in_ten_named() -> None:

@@ -15,14 +15,14 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.layout import Layout
 from refsim.core.qmath import PROFILES
-from refsim.core.rng import Draw
-from refsim.exec.cpu import ModelExecutor
+from refsim.core.rng import Rng
+from refsim.exec.cpu import EmulatedExecutor
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, Target
 
-EXECUTOR = ModelExecutor()
+EXECUTOR = EmulatedExecutor()
 Layouts = tuple[Layout, ...]
 
 
@@ -38,7 +38,7 @@ def legal_layouts(name: str) -> Iterator[Layouts]:
 
 def sampled(name: str, seed: int, layouts: Layouts | None = None) -> Case:
     """The random configuration of a seed, in other layouts if any are given."""
-    case = OPS[name].sample(Draw(seed))
+    case = OPS[name].sample(Rng(seed))
     if layouts is None:
         return case
     inputs = {
@@ -49,7 +49,7 @@ def sampled(name: str, seed: int, layouts: Layouts | None = None) -> Case:
 
 
 def check_case(case: Case, target: Target, rerun: str, poison: int | None = None) -> PackedBuffer:
-    """define + pack == model kernel in every byte, nothing beside the buffers or in the inputs touched.
+    """define + pack == emulated kernel in every byte, nothing beside the buffers or in the inputs touched.
 
     With ``poison`` (a seed) the kernel sees random bytes in the padding of its inputs, and must not care.
     """

@@ -10,7 +10,7 @@ import pytest
 
 from refsim.core.errors import ParameterError, UnknownOperatorError
 from refsim.core.qmath import CANONICAL, NVIDIA
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -29,7 +29,7 @@ def digest(case: Case) -> str:
 
 @pytest.mark.parametrize("name", OPS)
 def test_a_case_always_has_the_same_data(name: str) -> None:
-    first, second = (OPS[name].sample(Draw(17)) for _ in range(2))
+    first, second = (OPS[name].sample(Rng(17)) for _ in range(2))
     assert first == second
     assert digest(first) == digest(second)
     assert digest(replace(first, seed=first.seed + 1)) != digest(first)
@@ -40,7 +40,7 @@ def test_samples_are_legal_small_and_varied(name: str) -> None:
     """Every seed binds; among a few there are paddings, several layouts and shapes, and batches."""
     shapes, layouts = set(), set()
     for seed in range(120):
-        bound = bind(OPS[name].sample(Draw(seed)))
+        bound = bind(OPS[name].sample(Rng(seed)))
         assert bound.call.out.nbytes <= 1 << 18
         shapes.add(bound.call.out.shape)
         layouts.add((*(d.layout.name for d in bound.call.descs.values()), bound.call.out.layout.name))
@@ -54,7 +54,7 @@ def test_unknown_operator() -> None:
 
 
 def test_constants_do_not_depend_on_the_target() -> None:
-    case = OPS["q8ta_conv2d_pw"].sample(Draw(3))
+    case = OPS["q8ta_conv2d_pw"].sample(Rng(3))
     plain, other = bind(case, Target(CANONICAL)), bind(case, Target(NVIDIA))
     for name, value in plain.call.consts.items():
         assert np.array_equal(value, other.call.consts[name])
@@ -71,7 +71,7 @@ def test_weight_sums_are_the_sums_of_the_weights() -> None:
         ("q8ta_conv2d_dw", -1),
     ):
         for seed in range(20):
-            consts = bind(OPS[name].sample(Draw(seed))).call.consts
+            consts = bind(OPS[name].sample(Rng(seed))).call.consts
             weight = np.moveaxis(consts["weight"].astype(int), axis, 0)
             assert np.array_equal(weight.reshape(len(weight), -1).sum(1), consts["weight_sums"])
 
@@ -81,7 +81,7 @@ def test_outputs_use_the_range() -> None:
     for name in ("q8ta_conv2d", "q8ta_conv2d_dw", "q8ta_linear", "q8ta_conv2d_transposed"):
         inner = total = 0
         for seed in range(30):
-            bound = bind(OPS[name].sample(Draw(seed)))
+            bound = bind(OPS[name].sample(Rng(seed)))
             values = bound.call.expected(bound.inputs).unpack()
             inner += int((np.abs(values.astype(int)) < 127).sum())
             total += values.size
@@ -90,4 +90,4 @@ def test_outputs_use_the_range() -> None:
 
 def test_unknown_style() -> None:
     with pytest.raises(ParameterError, match="unknown data style; got 'loud', need random, "):
-        bind(replace(OPS["q8ta_clone"].sample(Draw(0)), style="loud"))
+        bind(replace(OPS["q8ta_clone"].sample(Rng(0)), style="loud"))

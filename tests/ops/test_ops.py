@@ -1,4 +1,4 @@
-"""One test over all operators: define + pack == model kernel, byte for byte, whatever the configuration.
+"""One test over all operators: define + pack == emulated kernel, byte for byte, whatever the configuration.
 
 REFSIM_RANDOM=2000 runs that many random configurations per operator instead of the few that are usual.
 """
@@ -18,7 +18,7 @@ from laws import EXECUTOR, Layouts, check, check_case, legal_layouts, sampled
 from refsim.core.buffer import ByteKind
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, PROFILES, Profile
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.registry import OPS
@@ -182,11 +182,11 @@ def interpreted(case: Case) -> None:
     bound = bind(case)
     words = {name: Bounded(b.words) for name, b in bound.inputs.items()}
     words |= {name: Bounded(w) for name, w in bound.call.const_words().items()}
-    for step in bound.call.steps():
+    for step in bound.call.dispatches():
         launch = step.launch
         push = np.array(launch.push, np.uint32).view(np.int32).tolist()
         out = Bounded(np.zeros(launch.out.words, np.int32))
-        x, y, z = launch.covered
+        x, y, z = launch.reached
         kernel = OPS[launch.shader].kernel.py_func
         with np.errstate(all="ignore"):
             kernel((z, y, x), list(launch.spec), push, *(words[n] for n in step.inputs), out)
@@ -229,7 +229,7 @@ def test_padding_of_constants_is_never_read(name: str) -> None:
         params = op.make_params(case.params)
         bound = bind(case)
         shapes = {key: desc.shape for key, desc in bound.call.descs.items()}
-        consts = op.constants(params, shapes, case.features, Draw(case.seed))
+        consts = op.constants(params, shapes, case.features, Rng(case.seed))
         out = bound.call.out.shape[op.channel_dim]
         dirty = {}
         for arg in op.of_kind(Kind.CONST):

@@ -16,9 +16,9 @@ from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import RefsimError, ShapeError
 from refsim.core.qmath import LAVAPIPE, NVIDIA
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu import ModelExecutor
+from refsim.exec.cpu import EmulatedExecutor
 from refsim.formats.recordings import ELEMENT, WRITTEN, Differences, Recording, read, staged_inputs
-from refsim.ops.base.binding import Bound
+from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Target
@@ -26,7 +26,7 @@ from refsim.ops.base.spec import Target
 GOLDEN = Path(__file__).parents[2] / "golden" / "upstream"
 DIFFERENCES = Differences.load(GOLDEN / "differences.json")
 RECORDINGS = [recording for path in sorted(GOLDEN.glob("*.zip")) for recording in read(path)]
-EXECUTOR = ModelExecutor()
+EXECUTOR = EmulatedExecutor()
 
 same = [r for r in RECORDINGS if DIFFERENCES.cause(r.id) is None]
 excepted = [r for r in RECORDINGS if DIFFERENCES.cause(r.id) is not None]
@@ -37,12 +37,12 @@ def each(recordings: list[Recording]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("recording", recordings, ids=lambda r: r.id)
 
 
-def both(recording: Recording, target: Target | None = None) -> tuple[Bound, PackedBuffer]:
-    """The recorded call with its inputs, and its output by definition, which the model kernel confirms."""
+def both(recording: Recording, target: Target | None = None) -> tuple[BoundCase, PackedBuffer]:
+    """The recorded call with its inputs, and its output by definition, which the emulated kernel confirms."""
     call, inputs = recording.call(target), recording.inputs()
     defined = call.expected(inputs)
     assert EXECUTOR.run_call(call, inputs) == defined
-    return Bound(Case(recording.op, {}, {}, ""), call, inputs), defined
+    return BoundCase(Case(recording.op, {}, {}, ""), call, inputs), defined
 
 
 def test_there_are_recordings_of_everything() -> None:
@@ -62,7 +62,7 @@ def test_same_bytes(recording: Recording) -> None:
 # --- the ones that differ, by cause ----------------------------------------------------------------------
 
 
-def defect_in_values(recording: Recording) -> tuple[Bound, PackedBuffer, np.ndarray]:
+def defect_in_values(recording: Recording) -> tuple[BoundCase, PackedBuffer, np.ndarray]:
     """The call, our output, and the places that differ, of which some must be elements."""
     bound, ours = both(recording)
     places = recording.differences(ours, recording.raw, bound.call)

@@ -280,7 +280,7 @@ def test_device_defined_follows_the_padding() -> None:
 
 
 def test_steps_of_a_composite_name_their_buffers() -> None:
-    steps = bound("q8ta_conv2d_im2col").call.steps()
+    steps = bound("q8ta_conv2d_im2col").call.dispatches()
     assert [s.launch.shader for s in steps] == ["q8ta_im2col", "q8ta_conv2d_pw"]
     assert [s.output for s in steps] == ["scratch", "out"]
     assert steps[0].inputs == ("x",)
@@ -290,9 +290,9 @@ def test_steps_of_a_composite_name_their_buffers() -> None:
 def test_conv2d_takes_the_kernel_that_upstream_takes() -> None:
     grouped = bound("q8ta_conv2d", 2)
     assert grouped.call.params.groups == 2
-    assert [s.launch.shader for s in grouped.call.steps()] == ["q8ta_conv2d_general"]
+    assert [s.launch.shader for s in grouped.call.dispatches()] == ["q8ta_conv2d_general"]
     mali = bind(grouped.case, Target(mali=True))
-    assert [s.launch.shader for s in mali.call.steps()] == ["q8ta_im2col", "q8ta_conv2d_pw"]
+    assert [s.launch.shader for s in mali.call.dispatches()] == ["q8ta_im2col", "q8ta_conv2d_pw"]
 
 
 def test_an_absent_bias_is_one_word() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, cells, hypothesis
-from refsim.bytediff.invocations import domain_points
+from refsim.bytediff.invocations import work_items
 from refsim.bytediff.rerun import chained, each_input, has_weights, quantized, rerun
 from refsim.core.buffer import GUARD, ByteKind, PackedBuffer
 from refsim.core.launch import Launch
@@ -37,14 +37,14 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
         for fill in ev.fills:
             yield from _tail(ev, fill)
         return
-    points = domain_points(ev.launch)
+    items = work_items(ev.launch)
     for axis, name in enumerate("xyz"):
-        for limit, what in _limits(ev, ev.launch, points, axis):
-            missing = points[axis] >= limit
+        for limit, what in _limits(ev, ev.launch, items, axis):
+            missing = items[axis] >= limit
             if missing.any() and not missing.all():
                 for fill in ev.fills:
                     yield Prediction(
-                        f"{name} >= {limit} of {ev.launch.domain[axis]} not computed ({what})",
+                        f"{name} >= {limit} of {ev.launch.global_size[axis]} not computed ({what})",
                         _without_words(ev, missing, fill),
                         fitted=what == _FITTED or fill != 0,
                     )
@@ -71,16 +71,16 @@ def _ends_of_images(ev: Evidence) -> Iterator[Prediction]:
 def _beyond_whole_groups(launch: Launch) -> np.ndarray:
     """Words of the output that a grid rounded down, though never to nothing, does not reach."""
     missing = np.zeros(launch.out.words, bool)
-    for axis, along in enumerate(domain_points(launch)):
+    for axis, along in enumerate(work_items(launch)):
         group = launch.local[axis] * launch.tile[axis]
-        missing |= along >= max(1, launch.domain[axis] // group) * group
+        missing |= along >= max(1, launch.global_size[axis] // group) * group
     return missing
 
 
 def _parts_rounded_down(ev: Evidence) -> Iterator[Prediction]:
     """A composite operator whose intermediate buffers, and perhaps the output, lack what such grids leave out."""
     assert ev.bound is not None and ev.launch is not None
-    launches = [step.launch for step in ev.bound.call.steps()]
+    launches = [step.launch for step in ev.bound.call.dispatches()]
 
     def rounded(number: int, buffer: PackedBuffer) -> PackedBuffer:
         fresh = PackedBuffer(buffer.desc)
@@ -95,15 +95,15 @@ def _parts_rounded_down(ev: Evidence) -> Iterator[Prediction]:
         yield Prediction("the grids of all dispatches rounded down", both.reshape(-1))
 
 
-def _limits(ev: Evidence, launch: Launch, points: np.ndarray, axis: int) -> Iterator[tuple[int, str]]:
-    extent, tile, local = launch.domain[axis], launch.tile[axis], launch.local[axis]
+def _limits(ev: Evidence, launch: Launch, items: np.ndarray, axis: int) -> Iterator[tuple[int, str]]:
+    extent, tile, local = launch.global_size[axis], launch.tile[axis], launch.local[axis]
     yield extent // (local * tile) * (local * tile), "grid rounded down"
     yield extent // tile * tile, "part of a tile dropped"
     yield extent - 1, "one short"
     yield max(launch.grid[axis] - 1, 0) * local * tile, "one workgroup short"
-    differing = np.flatnonzero(ev.differing.reshape(len(points[axis]), -1).any(axis=1))
+    differing = np.flatnonzero(ev.differing.reshape(len(items[axis]), -1).any(axis=1))
     if len(differing):
-        yield int(points[axis][differing].min()), _FITTED
+        yield int(items[axis][differing].min()), _FITTED
 
 
 def _without_words(ev: Evidence, missing: np.ndarray, fill: int) -> np.ndarray:

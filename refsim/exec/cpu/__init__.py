@@ -1,6 +1,23 @@
-"""The CPU executors: plain model kernels in Numba, and fast kernels in LLVM IR that write the same bytes."""
+"""The CPU's executors: native kernels in LLVM IR, and the emulated kernels, which write the same bytes."""
 
-from refsim.exec.cpu.executor import FastExecutor
-from refsim.exec.emulated import ModelExecutor
+from __future__ import annotations
 
-__all__ = ["FastExecutor", "ModelExecutor"]
+from refsim.exec.cpu.executor import NativeExecutor
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.exec.executor import Executor, ExecutorInfo
+
+__all__ = ["EmulatedExecutor", "NativeExecutor", "executors", "open_named"]
+
+
+def open_named(rest: str, threads: int) -> Executor | None:
+    """``cpu`` or ``cpu:emulated``, by what stands behind the colon."""
+    if rest == "emulated":
+        return EmulatedExecutor()
+    return None if rest else NativeExecutor(threads)
+
+
+def executors() -> list[ExecutorInfo]:
+    return [
+        ExecutorInfo("cpu", True, "native kernels, the emulated ones where there is none"),
+        ExecutorInfo("cpu:emulated", True, "emulated kernels in Numba, one invocation at a time"),
+    ]

@@ -1,4 +1,4 @@
-"""Compile fast kernels, each when it is first needed, and keep the machine code on disk.
+"""Compile native kernels, each when it is first needed, and keep the machine code on disk.
 
 An entry is named by the kernel and its variant; its directory by a digest of everything that makes the code: the
 sources of this package, LLVM's version, and the processor with its features. Other code or another processor

@@ -1,4 +1,4 @@
-"""The fast executor: native kernels where a rule of routes.py applies, the model kernels elsewhere."""
+"""The native executor: native kernels where a rule of routes.py applies, the emulated kernels elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from refsim.core.errors import ParameterError
 from refsim.core.launch import Launch
 from refsim.exec.cpu.routes import Choice, choose
 from refsim.exec.cpu.thread_pool import Program
-from refsim.exec.emulated import ModelExecutor
+from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import Executor
 from refsim.ops.base.spec import Prepared
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from refsim.graph.graph import Graph
 
 
-class FastExecutor(Executor):
+class NativeExecutor(Executor):
     """Runs whole calls natively, prepacked at the first use; bytes equal to the model's, padding included.
 
     ``threads`` may be any number from 1 and changes no byte; of a whole graph, short runs of steps take one. ``force``
     names routes by operator, see `routes.choose`. ``own_layouts``: whole graphs may hold what nobody looks at in
     layouts that suit the kernels.
     ``memory_limit``: a whole graph holds at most so many times its weights and largest live set, if giving up routes
-    with larger constants can do that. Single launches go to the model kernel.
+    with larger constants can do that. Single launches go to the emulated kernel.
     """
 
     name = "cpu"
@@ -48,7 +48,7 @@ class FastExecutor(Executor):
         self.force = dict(force or {})
         self.own_layouts = own_layouts
         self.memory_limit = memory_limit
-        self.model = ModelExecutor()
+        self.emulated = EmulatedExecutor()
         self._plans: dict[int, Plan] = {}
         self._programs: WeakKeyDictionary[Prepared, Program | None] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class FastExecutor(Executor):
             return known
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        return self.model.run(launch, inputs)
+        return self.emulated.run(launch, inputs)
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         with self._lock:
@@ -77,7 +77,7 @@ class FastExecutor(Executor):
                 self._programs[prepared] = Program(jobs, self.threads) if jobs else None
             program = self._programs[prepared]
             if program is None:
-                return self.model.run_prepared(prepared, inputs)
+                return self.emulated.run_prepared(prepared, inputs)
             out = PackedBuffer(prepared.call.out)
             buffers = {name: buffer.words for name, buffer in {**inputs, "out": out}.items()}
             buffers |= {

@@ -16,7 +16,7 @@ from refsim.exec.cpu.elementwise.prepack import UNBOUNDED
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.pool import prepack as pool
-from refsim.exec.cpu.routes import MODEL
+from refsim.exec.cpu.routes import EMULATED
 from refsim.exec.cpu.step import Step, value_name
 from refsim.graph.graph import Graph, Node, Ref
 
@@ -87,7 +87,7 @@ def join(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None
 def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
     """The route of an operation on elements, and its jobs; none if there is no kernel."""
     if elementwise.refuses(e):
-        return MODEL, ()
+        return EMULATED, ()
     found, isa = lut.find(e, cpu().isa), cpu().isa
     if not isinstance(found, str):
         return "tables", (elementwise.lower(found, isa),)

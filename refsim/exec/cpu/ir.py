@@ -1,6 +1,6 @@
 """A small notation for LLVM IR: values with operators, loops with carried values, vectors.
 
-Fast kernels are written with it. It emits text for LLVM 15 and later (opaque pointers). All arithmetic is what LLVM
+Native kernels are written with it. It emits text for LLVM 15 and later (opaque pointers). All arithmetic is what LLVM
 does without any fast-math flag: IEEE, never contracted; integers wrap. No memory access assumes any alignment.
 """
 

@@ -1,4 +1,4 @@
-"""The processor that fast kernels are compiled for, and what they may use of it.
+"""The processor that native kernels are compiled for, and what they may use of it.
 
 Numba's variables decide here too: NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name another processor than the host.
 """

@@ -25,14 +25,14 @@ from refsim.exec.cpu import arena
 from refsim.exec.cpu.arena import Span
 from refsim.exec.cpu.fusion import chain, join
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.routes import MODEL, choose
+from refsim.exec.cpu.routes import EMULATED, choose
 from refsim.exec.cpu.step import Step, value_name
 from refsim.exec.cpu.thread_pool import Program
 from refsim.graph.graph import Graph, Node, Ref
 from refsim.graph.interpreter import Observer, logical, results, run_nodes, stored
 
 if TYPE_CHECKING:
-    from refsim.exec.cpu.executor import FastExecutor
+    from refsim.exec.cpu.executor import NativeExecutor
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ LARGER = ("winograd4", "winograd2")
 
 
 class Plan:
-    """A graph on the fast executor, made once; `run` is not for two callers at once and locks."""
+    """A graph on the native executor, made once; `run` is not for two callers at once and locks."""
 
-    def __init__(self, graph: Graph, executor: FastExecutor) -> None:
+    def __init__(self, graph: Graph, executor: NativeExecutor) -> None:
         self.graph, self.executor = graph, executor
         self._lock = threading.Lock()
         self.descs = _descs(graph, executor)
@@ -134,7 +134,7 @@ class Plan:
             return [np.array(self._get(held, value)) for value in graph.outputs]
 
     def _host(self, held: dict[int, Any], step: Step) -> None:
-        """A float operator through the bridge, or a q8ta operator through its model kernel."""
+        """A float operator through the bridge, or a q8ta operator through its emulated kernel."""
         (node,) = step.nodes
         values = _Lazy(held, self._get)
         if node.prepared is None:
@@ -145,7 +145,7 @@ class Plan:
             name: stored(self.graph, value, self._get(held, value), str(node))
             for name, value in node.inputs.items()
         }
-        made = self.executor.model.run_prepared(node.prepared, buffers)  # type: ignore[arg-type]
+        made = self.executor.emulated.run_prepared(node.prepared, buffers)  # type: ignore[arg-type]
         self._put(held, node.outputs[0], made.unpack().reshape(self.graph.tensors[node.outputs[0]].shape))
 
     def _put(self, held: dict[int, Any], value: int, array: np.ndarray) -> None:
@@ -198,7 +198,7 @@ class _Lazy(dict[int, Any]):
 # --- steps -------------------------------------------------------------------------------------------------
 
 
-def _descs(graph: Graph, executor: FastExecutor) -> dict[int, TensorDesc]:
+def _descs(graph: Graph, executor: NativeExecutor) -> dict[int, TensorDesc]:
     """How each value lies in memory."""
     found = {}
     for value, tensor in graph.tensors.items():
@@ -222,7 +222,7 @@ def _refs(args: Any) -> Iterator[int]:
             yield from _refs(arg)
 
 
-def _steps(graph: Graph, descs: dict[int, TensorDesc], executor: FastExecutor) -> Iterator[Step]:
+def _steps(graph: Graph, descs: dict[int, TensorDesc], executor: NativeExecutor) -> Iterator[Step]:
     readers = Counter(value for node in graph.nodes for value in _inputs(node))
     readers.update(graph.outputs)
     reader_of = {value: node for node in graph.nodes for value in _inputs(node)}
@@ -247,7 +247,7 @@ def _constant_bytes(step: Step) -> int:
     return sum(array.nbytes for job in step.jobs for array in job.keep)
 
 
-def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: FastExecutor, limit: float) -> None:
+def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: NativeExecutor, limit: float) -> None:
     """Replace steps whose constants are in a larger form the largest first, until all fits ``limit`` bytes."""
 
     def larger() -> list[int]:
@@ -266,7 +266,7 @@ def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: FastExecutor
 
 
 def _single(
-    node: Node, descs: dict[int, TensorDesc], executor: FastExecutor, avoid: Mapping[str, str] | None = None
+    node: Node, descs: dict[int, TensorDesc], executor: NativeExecutor, avoid: Mapping[str, str] | None = None
 ) -> Step:
     call = node.call
     reads = _inputs(node)
@@ -282,7 +282,7 @@ def _single(
     }
     temps = {name: f"{node.number}.{name}" for job in jobs for name, _ in job.temps}
     jobs = tuple(job.renamed(**names, **temps) for job in jobs)
-    return Step((node,), choice.route if jobs else MODEL, reads, node.outputs, jobs, choice)
+    return Step((node,), choice.route if jobs else EMULATED, reads, node.outputs, jobs, choice)
 
 
 def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -304,7 +304,7 @@ def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:
 WAKING, ELEMENT, WEIGHT = 300_000, 0.1, 0.07
 
 
-def _threads(part: Sequence[Step], descs: dict[int, TensorDesc], executor: FastExecutor) -> int:
+def _threads(part: Sequence[Step], descs: dict[int, TensorDesc], executor: NativeExecutor) -> int:
     """As many as the executor has, if the steps take longer than waking them would."""
     return executor.threads if sum(_cycles(step, descs) for step in part) > WAKING else 1
 

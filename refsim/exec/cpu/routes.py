@@ -1,4 +1,4 @@
-"""Which native kernel computes a call: a table of rules, tried in order; the last one is the model kernel.
+"""Which native kernel computes a call: a table of rules, tried in order; the last one is the emulated kernel.
 
 A rule looks at `Facts` and either gives the jobs' builder or says why it does not apply, so that a choice can be
 printed (`refsim inspect --plan`), tested and overruled.
@@ -82,14 +82,14 @@ class Choice:
 
     @property
     def route(self) -> str:
-        return self.rule.route if self.rule else MODEL
+        return self.rule.route if self.rule else EMULATED
 
     def jobs(self) -> tuple[Job, ...] | None:
-        """The jobs, prepacked now; None for the model kernel."""
+        """The jobs, prepacked now; None for the emulated kernel."""
         return self.rule.lower(self.facts) if self.rule else None
 
 
-MODEL = "model"
+EMULATED = "emulated"
 
 
 def _gemv(facts: Facts) -> tuple[Job, ...]:
@@ -219,7 +219,7 @@ def choose(
 ) -> Choice:
     """The first rule that applies. ``force`` maps an operator, or ``*``, to the only route it may take.
 
-    A forced route that does not apply leaves the model kernel. ParameterError for an operator that there is not, or a
+    A forced route that does not apply leaves the emulated kernel. ParameterError for an unknown operator, or a
     route that it never takes. ``avoid`` maps routes that are not wanted to the reason.
     """
     asked = call.op.name
@@ -259,7 +259,7 @@ def _forced(names: Sequence[str], force: Mapping[str, str]) -> str | None:
             )
         # a composite takes the routes of the kernels that it may become
         every = name == ANY or OPS[name].expand is not None
-        known = {rule.route for rule in RULES if every or name in rule.ops} | {MODEL}
+        known = {rule.route for rule in RULES if every or name in rule.ops} | {EMULATED}
         if route not in known:
             raise ParameterError(f"route of {name}", "unknown", got=route, need=", ".join(sorted(known)))
     return next((force[name] for name in names if name in force), None)

@@ -15,7 +15,7 @@ import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -23,7 +23,7 @@ from refsim.ops.base.spec import Call, Kind, Target
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundCase:
     """A call with its input buffers."""
 
     case: Case
@@ -31,33 +31,33 @@ class Bound:
     inputs: dict[str, PackedBuffer]
 
 
-def bind(case: Case, target: Target | None = None) -> Bound:
+def bind(case: Case, target: Target | None = None) -> BoundCase:
     """Make a case's constants and inputs from its seed, and bind its operator."""
     if case.style not in STYLES:
         raise ParameterError(case.op, "unknown data style", got=repr(case.style), need=", ".join(STYLES))
     op = OPS[case.op]
     params = op.make_params(case.params)
-    draw = Draw(case.seed)
+    rng = Rng(case.seed)
     descs = {name: TensorDesc(shape, layout) for name, (shape, layout) in case.inputs.items()}  # type: ignore[arg-type]
     shapes = {name: desc.shape for name, desc in descs.items()}
     features = {**case.features, "style": case.style}
-    consts = op.constants(params, shapes, features, draw) if op.constants else {}
+    consts = op.constants(params, shapes, features, rng) if op.constants else {}
     call = op.bind(params, descs, consts, case.out_layout, target=target)
     inputs = {}
     for number, arg in enumerate(op.of_kind(Kind.INPUT)):
         desc = descs[arg.name]
-        inputs[arg.name] = PackedBuffer.pack(input_data(case, desc, draw, number), desc.layout)
+        inputs[arg.name] = PackedBuffer.pack(input_data(case, desc, rng, number), desc.layout)
     if case.poison:
         for buffer in inputs.values():
-            _poison(buffer, draw)
-    return Bound(case, call, inputs)
+            _poison(buffer, rng)
+    return BoundCase(case, call, inputs)
 
 
-def _poison(buffer: PackedBuffer, draw: Draw) -> None:
+def _poison(buffer: PackedBuffer, rng: Rng) -> None:
     """Random bytes into an int8 buffer's padding."""
     if buffer.desc.is_int8:
         padding = buffer.kinds() != ByteKind.VALUE
-        buffer.raw[padding] = draw.ints(0, 255, (int(padding.sum()),))
+        buffer.raw[padding] = rng.ints(0, 255, (int(padding.sum()),))
 
 
 def positions(count: int, number: int = 0) -> np.ndarray:
@@ -65,40 +65,40 @@ def positions(count: int, number: int = 0) -> np.ndarray:
     return (np.arange(count) + 17 * number) % 251 - 125
 
 
-def _extremes(draw: Draw, count: int) -> np.ndarray:
+def _extremes(rng: Rng, count: int) -> np.ndarray:
     """-128 and 127 in no order after a first quarter of -128 alone, which makes the largest sums."""
-    values = draw.choices([-128, 127], (count,))
+    values = rng.choices([-128, 127], (count,))
     values[: count // 4] = -128
     return values
 
 
 #: Style -> steps of the quantized range (int64) for a count of elements and the input's number.
-STYLES: dict[str, Callable[[Draw, int, int], np.ndarray]] = {
-    "random": lambda draw, count, number: draw.ints(-128, 127, (count,)),
-    "position": lambda draw, count, number: positions(count, number),
-    "ties": lambda draw, count, number: draw.ints(-40, 40, (count,)),
-    "near_ties": lambda draw, count, number: draw.ints(-128, 127, (count,)),
-    "saturation": lambda draw, count, number: _extremes(draw, count),
+STYLES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
+    "random": lambda rng, count, number: rng.ints(-128, 127, (count,)),
+    "position": lambda rng, count, number: positions(count, number),
+    "ties": lambda rng, count, number: rng.ints(-40, 40, (count,)),
+    "near_ties": lambda rng, count, number: rng.ints(-128, 127, (count,)),
+    "saturation": lambda rng, count, number: _extremes(rng, count),
 }
 
-#: Style -> what a float input holds, in steps; "random" is `Draw.floats`.
-_FLOATS: dict[str, Callable[[Draw, int], np.ndarray]] = {
-    "position": lambda draw, count: positions(count).astype(np.float64),
-    "ties": lambda draw, count: draw.ints(-200, 200, (count,)) + 0.5,
-    "near_ties": lambda draw, count: (
-        draw.ints(-140, 140, (count,)) + 0.5 + draw.ints(-4, 4, (count,)) * 2.0**-24
+#: Style -> what a float input holds, in steps; "random" is `Rng.floats`.
+_FLOATS: dict[str, Callable[[Rng, int], np.ndarray]] = {
+    "position": lambda rng, count: positions(count).astype(np.float64),
+    "ties": lambda rng, count: rng.ints(-200, 200, (count,)) + 0.5,
+    "near_ties": lambda rng, count: (
+        rng.ints(-140, 140, (count,)) + 0.5 + rng.ints(-4, 4, (count,)) * 2.0**-24
     ),
-    "saturation": lambda draw, count: draw.ints(-600, 600, (count,)) * 1.0,
+    "saturation": lambda rng, count: rng.ints(-600, 600, (count,)) * 1.0,
 }
 
 
-def input_data(case: Case, desc: TensorDesc, draw: Draw, number: int = 0) -> np.ndarray:
+def input_data(case: Case, desc: TensorDesc, rng: Rng, number: int = 0) -> np.ndarray:
     """The logical values of one input."""
     count = prod(desc.shape)
     if desc.is_int8:
-        return STYLES[case.style](draw, count, number).astype(np.int8).reshape(desc.shape)
+        return STYLES[case.style](rng, count, number).astype(np.int8).reshape(desc.shape)
     scale = float(case.params.get("scale", 1.0))
     if case.style not in _FLOATS:
-        return draw.floats(scale, desc.shape)
-    steps = _FLOATS[case.style](draw, count) * np.float64(np.float32(scale))
+        return rng.floats(scale, desc.shape)
+    steps = _FLOATS[case.style](rng, count) * np.float64(np.float32(scale))
     return steps.astype(np.float32).reshape(desc.shape)

@@ -11,7 +11,7 @@ import numpy as np
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.launch import Launch, offsets, words
 from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.epilogue import (
     align4,
@@ -233,7 +233,7 @@ def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
         out=call.out,
         spec=(call.descs["x"].hashed, call.out.hashed),
         push=push_words(call),
-        domain=(positions, per_group, slices),
+        global_size=(positions, per_group, slices),
         local=shape.local,
         tile=shape.tile,
         variant=shape.name,
@@ -246,10 +246,10 @@ def launch(call: Call) -> Launch:
     return launch_gemm(call, n * h * w)
 
 
-def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point that writes the word at a coordinate."""
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes the word at a coordinate."""
     width, height, *_ = launch.out.sizes_whcn
-    per_group = launch.domain[1]
+    per_group = launch.global_size[1]
     return (n * height + h) * width + w, c // 4 % per_group, c // 4 // per_group
 
 
@@ -269,29 +269,29 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 
 
 def constants(
-    params: ConvParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
+    params: ConvParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
 ) -> dict[str, Any]:
     """Random weights with the sums, scales and bias that an exporter would hand over."""
     k = params.taps * (shapes["x"][-3] // params.groups)
-    return row_constants(params, features["out_channels"], k, features, draw)
+    return row_constants(params, features["out_channels"], k, features, rng)
 
 
-def random_window(draw: Draw, largest: int = 4) -> dict[str, Any]:
+def random_window(rng: Rng, largest: int = 4) -> dict[str, Any]:
     """Kernel, stride, padding and dilation, each pair with unequal sides as a rule."""
 
     def pair(low: int, high: int) -> tuple[int, int]:
-        return (draw.integer(low, high), draw.integer(low, high))
+        return (rng.integer(low, high), rng.integer(low, high))
 
     return {
         "kernel_size": pair(1, largest),
         "stride": pair(1, 3),
         "padding": pair(0, 3),
-        "dilation": pair(1, 2) if draw.chance(40) else (1, 1),
+        "dilation": pair(1, 2) if rng.chance(40) else (1, 1),
     }
 
 
 def sample_case(
-    draw: Draw,
+    rng: Rng,
     op: str,
     params: dict[str, Any],
     channels: int,
@@ -306,10 +306,10 @@ def sample_case(
             params["kernel_size"], params.get("dilation", (1, 1)), params["padding"], strict=True
         )
     ]
-    shape = (draw.integer(1, 2), channels, least[0] + draw.integer(0, 5), least[1] + draw.integer(0, 9))
-    inputs = {"x": (shape, str(draw.choice(x_layouts)))}
-    features = random_features(draw, out)
-    return Case(op, params, inputs, str(draw.choice(CHANNELS_PACKED_INT8)), draw.integer(0, 2**31), features)
+    shape = (rng.integer(1, 2), channels, least[0] + rng.integer(0, 5), least[1] + rng.integer(0, 9))
+    inputs = {"x": (shape, str(rng.choice(x_layouts)))}
+    features = random_features(rng, out)
+    return Case(op, params, inputs, str(rng.choice(CHANNELS_PACKED_INT8)), rng.integer(0, 2**31), features)
 
 
 BASE = dict(

@@ -7,9 +7,9 @@ from typing import Any
 
 from refsim.core.index import block_extent, block_numel, buf_idx, inner_dim, word_idx
 from refsim.core.jit import jitable
-from refsim.core.launch import PLANE_ROW, Launch, column_local, plane_domain, words
+from refsim.core.launch import PLANE_ROW, Launch, column_local, plane_global_size, words
 from refsim.core.layout import C, H, Layout, W
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding
 
@@ -29,22 +29,22 @@ def launch(call: Call, spec: Sequence[int], params: Sequence[object]) -> Launch:
         out=call.out,
         spec=tuple(spec),
         push=words(call.out.meta, *(d.meta for d in inputs), *params),
-        domain=plane_domain(call.out),
+        global_size=plane_global_size(call.out),
         local=(256, 1, 1),
         tile=(4, 1, 1),
     )
 
 
-def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point that writes a word, the inverse of `word_number`."""
-    each = launch.domain[0]
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes a word, the inverse of `word_number`."""
+    each = launch.global_size[0]
     plane = word // each
     return word % each, plane // PLANE_ROW, plane % PLANE_ROW
 
 
 @jitable
 def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
-    """The output word that a domain point of `launch` stands for; the number of words or more if there is none."""
+    """The output word that a work item of `launch` stands for; the number of words or more if there is none."""
     second_slowest = (hashed >> 8) & 15
     elements = meta[at + 4 + second_slowest] * block_numel(hashed)
     return (y * PLANE_ROW + z) * (elements // 4 if block_numel(hashed) > 1 else elements) + x
@@ -69,7 +69,7 @@ def launch_tiles(call: Call, params: Sequence[object]) -> Launch:
         out=out,
         spec=words([d.hashed for d in (out, *inputs)], [d.vectors for d in (out, *inputs)]),
         push=words(out.meta, *(d.meta for d in inputs), *params),
-        domain=(-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE)),
+        global_size=(-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE)),
         local=column_local(out, TILE) if same_way else (8, 8, 1),
         tile=(TILE // along_c, TILE // along_w, TILE),
     )
@@ -80,8 +80,8 @@ def word_extent(out: TensorDesc, dim: int) -> int:
     return 4 if out.is_int8 and dim == out.layout.inner else 1
 
 
-def tile_point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point of `launch_tiles` that writes the word at a coordinate."""
+def tile_work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item of `launch_tiles` that writes the word at a coordinate."""
     out = launch.out
     rows = -(-out.sizes_whcn[H] // TILE) * TILE
     return c // word_extent(out, C), w // word_extent(out, W), n * rows + h
@@ -89,7 +89,7 @@ def tile_point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tup
 
 @jitable
 def tile_word(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
-    """(number of the output word, or -1 if there is none; w, h, c, n of its first element) of a point of
+    """(number of the output word, or -1 if there is none; w, h, c, n of its first element) of a work item of
     `launch_tiles`."""
     rows = (meta[at + 1] + TILE - 1) // TILE * TILE
     h, n = z % rows, z // rows
@@ -115,11 +115,11 @@ def params(*names: str) -> tuple[Arg, ...]:
     return tuple(Arg(name) for name in names)
 
 
-def random_shape(draw: Draw, max_rank: int = 4, largest: Sequence[int] = (3, 13, 7, 11)) -> tuple[int, ...]:
+def random_shape(rng: Rng, max_rank: int = 4, largest: Sequence[int] = (3, 13, 7, 11)) -> tuple[int, ...]:
     """A small shape of random rank, NCHW, every residue mod 4 likely; outer dims beyond 4 stay tiny."""
-    rank = draw.integer(1, max_rank)
+    rank = rng.integer(1, max_rank)
     limits = ([2] * 4 + list(largest))[-rank:]
-    return tuple(draw.integer(1, limit) for limit in limits)
+    return tuple(rng.integer(1, limit) for limit in limits)
 
 
 def compatible(first: Layout, layouts: Sequence[Layout]) -> list[Layout]:

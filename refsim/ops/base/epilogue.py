@@ -27,7 +27,7 @@ from refsim.core.qmath import (
     requant,
     wrap32,
 )
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base.spec import Call, Target
 
 ACTIVATIONS = ("none", "relu")
@@ -182,18 +182,18 @@ def out_word(integer, acc, oc, channels, push, at, sums, scales, bias):  # type:
 # --- random data -----------------------------------------------------------------------------------------
 
 
-def _sparse(draw: Draw, shape: tuple[int, ...], k: int) -> np.ndarray:
+def _sparse(rng: Rng, shape: tuple[int, ...], k: int) -> np.ndarray:
     """Some four of -1 and 1 a row, so that sums stay small enough for ties."""
-    return draw.choices([-1, 1], shape) * (draw.ints(0, k - 1, shape) < 4)
+    return rng.choices([-1, 1], shape) * (rng.ints(0, k - 1, shape) < 4)
 
 
 #: Style of a case -> weights (int64) of a shape with k of them per output channel.
-_WEIGHTS: dict[str, Callable[[Draw, tuple[int, ...], int], np.ndarray]] = {
-    "random": lambda draw, shape, k: draw.ints(-127, 127, shape),
-    "position": lambda draw, shape, k: (np.arange(prod(shape)) * 83 % 251 - 125).reshape(shape),
+_WEIGHTS: dict[str, Callable[[Rng, tuple[int, ...], int], np.ndarray]] = {
+    "random": lambda rng, shape, k: rng.ints(-127, 127, shape),
+    "position": lambda rng, shape, k: (np.arange(prod(shape)) * 83 % 251 - 125).reshape(shape),
     "ties": _sparse,
-    "near_ties": lambda draw, shape, k: draw.ints(-2, 2, shape),  # larger ones saturate nearly every output
-    "saturation": lambda draw, shape, k: draw.choices([-128, -128, 127], shape),
+    "near_ties": lambda rng, shape, k: rng.ints(-2, 2, shape),  # larger ones saturate nearly every output
+    "saturation": lambda rng, shape, k: rng.choices([-128, -128, 127], shape),
 }
 
 
@@ -201,20 +201,20 @@ def _style(features: Mapping[str, Any]) -> str:
     return "near_ties" if features.get("ties") else str(features.get("style", "random"))
 
 
-def weights(features: Mapping[str, Any], shape: tuple[int, ...], k: int, draw: Draw) -> np.ndarray:
+def weights(features: Mapping[str, Any], shape: tuple[int, ...], k: int, rng: Rng) -> np.ndarray:
     """Weights (int64), k of them per output channel, in the case's style."""
-    return _WEIGHTS[_style(features)](draw, shape, k)
+    return _WEIGHTS[_style(features)](rng, shape, k)
 
 
-def row_constants(params: Any, out: int, k: int, features: Mapping[str, Any], draw: Draw) -> dict[str, Any]:
+def row_constants(params: Any, out: int, k: int, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
     """weight (out, k padded to 4) and its per-row constants, scaled so that outputs spread over the range."""
     weight = np.zeros((out, align4(k)), np.int8)
-    weight[:, :k] = weights(features, (out, k), k, draw)
-    return {"weight": weight, **per_channel(params, weight.astype(np.int64).sum(1), k, features, draw)}
+    weight[:, :k] = weights(features, (out, k), k, rng)
+    return {"weight": weight, **per_channel(params, weight.astype(np.int64).sum(1), k, features, rng)}
 
 
 def per_channel(
-    params: Any, sums: np.ndarray, k: int, features: Mapping[str, Any], draw: Draw
+    params: Any, sums: np.ndarray, k: int, features: Mapping[str, Any], rng: Rng
 ) -> dict[str, Any]:
     """weight_sums, weight_scales and bias, padded to 4.
 
@@ -223,19 +223,19 @@ def per_channel(
     """
     out, style = len(sums), _style(features)
     if style == "near_ties":
-        parts = np.array([6, 10, 14, 22])[draw.ints(0, 3, (out,))]
+        parts = np.array([6, 10, 14, 22])[rng.ints(0, 3, (out,))]
         scales = params.out_scale / (params.in_scale * parts)
-        bias = draw.ints(-60, 60, (out,)) * params.out_scale
+        bias = rng.ints(-60, 60, (out,)) * params.out_scale
     elif style == "ties":
         # one step of the sum is half a step of the output, or a quarter
-        halves = 2.0 ** draw.ints(-2, -1, (out,)) * (params.out_scale / params.in_scale)
+        halves = 2.0 ** rng.ints(-2, -1, (out,)) * (params.out_scale / params.in_scale)
         scales = np.exp2(np.rint(np.log2(halves)))
-        bias = draw.ints(-64, 64, (out,)) * (params.out_scale / 2)
+        bias = rng.ints(-64, 64, (out,)) * (params.out_scale / 2)
     else:
-        spread = 2.0 ** draw.integer(-1, 2) * 40.0 * params.out_scale
+        spread = 2.0 ** rng.integer(-1, 2) * 40.0 * params.out_scale
         spread /= params.in_scale * 74.0 * 74.0 * k**0.5
-        scales = draw.uniform(0.5, 1.5, (out,)) * min(max(spread, 2.0**-58), 2.0**58)
-        bias = draw.uniform(-60.0, 60.0, (out,)) * params.out_scale
+        scales = rng.uniform(0.5, 1.5, (out,)) * min(max(spread, 2.0**-58), 2.0**58)
+        bias = rng.uniform(-60.0, 60.0, (out,)) * params.out_scale
     return {
         "weight_sums": pad_rows(sums.astype(np.int32), align4(out)),
         "weight_scales": pad_rows(scales.astype(np.float32), align4(out)),
@@ -243,17 +243,17 @@ def per_channel(
     }
 
 
-def random_features(draw: Draw, out: int) -> dict[str, Any]:
+def random_features(rng: Rng, out: int) -> dict[str, Any]:
     """What constants a random case has: output channels, a bias or none, sums near ties."""
-    return {"out_channels": out, "bias": draw.chance(70), "ties": draw.chance(25)}
+    return {"out_channels": out, "bias": rng.chance(70), "ties": rng.chance(25)}
 
 
-def random_quantization(draw: Draw) -> dict[str, Any]:
+def random_quantization(rng: Rng) -> dict[str, Any]:
     """Scales, zero points and activation."""
     return {
-        "in_scale": draw.choice([0.5, 0.25, draw.scale_moderate(), draw.scale_moderate()]),
-        "in_zp": draw.zero_point(),
-        "out_scale": draw.choice([0.5, draw.scale_moderate(), draw.scale_moderate()]),
-        "out_zp": draw.zero_point(),
-        "activation": draw.choice(["none", "none", "relu"]),
+        "in_scale": rng.choice([0.5, 0.25, rng.scale_moderate(), rng.scale_moderate()]),
+        "in_zp": rng.zero_point(),
+        "out_scale": rng.choice([0.5, rng.scale_moderate(), rng.scale_moderate()]),
+        "out_zp": rng.zero_point(),
+        "activation": rng.choice(["none", "none", "relu"]),
     }

@@ -14,7 +14,7 @@ import numpy as np
 from refsim.core.errors import ShapeError
 from refsim.core.launch import Launch, offsets, words
 from refsim.core.layout import Layout
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.ops.base import epilogue
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
 
@@ -90,8 +90,8 @@ def push_words(call: Call) -> tuple[int, ...]:
     return words(x.meta, call.out.meta, x.shape[-1] // 4, epilogue.quantization(call))
 
 
-def point(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The domain point that writes the word at a coordinate."""
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes the word at a coordinate."""
     _, height, channels, _ = launch.out.sizes_whcn
     return (n * channels + c) * height + h, w // 4, 0 * n
 
@@ -104,6 +104,6 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 
 
 def constants(
-    params: LinearParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], draw: Draw
+    params: LinearParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
 ) -> dict[str, Any]:
-    return epilogue.row_constants(params, features["out_channels"], shapes["x"][-1], features, draw)
+    return epilogue.row_constants(params, features["out_channels"], shapes["x"][-1], features, rng)

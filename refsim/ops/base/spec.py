@@ -14,7 +14,7 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import Layout, layout
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.case import Case, ErrorCase
 
@@ -77,7 +77,7 @@ class Padding:
 
 
 @dataclass(frozen=True)
-class Step:
+class Dispatch:
     """One dispatch of a call: the launch, the names of its input buffers, and the name of its output."""
 
     launch: Launch
@@ -124,13 +124,13 @@ class Call:
         table = np.array([True, padding.lane.on_device is written, padding.word.on_device is written])
         return table[byte_kinds(self.out)]
 
-    def steps(self) -> list[Step]:
+    def dispatches(self) -> list[Dispatch]:
         """The dispatches that compute the call, in order."""
         if self.op.expand is not None:
-            return [step for part in self.op.expand(self) for step in part.call_steps()]
+            return [step for part in self.op.expand(self) for step in part.call_dispatches()]
         assert self.op.launch is not None
         names = tuple(a.name for a in self.op.args if a.kind in (Kind.INPUT, Kind.CONST))
-        return [Step(self.op.launch(self), names)]
+        return [Dispatch(self.op.launch(self), names)]
 
     def const_words(self) -> dict[str, np.ndarray]:
         """Constants as the kernels read them (int32 words); an absent one is a single 0."""
@@ -145,7 +145,7 @@ class Prepared:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.steps = call.steps()
+        self.dispatches = call.dispatches()
         self.consts = call.const_words()
 
 
@@ -157,14 +157,14 @@ class Part:
     inputs: Mapping[str, str]  # the part's argument -> buffer name in the composite
     output: str = "out"
 
-    def call_steps(self) -> list[Step]:
+    def call_dispatches(self) -> list[Dispatch]:
         return [
-            Step(
+            Dispatch(
                 step.launch,
                 tuple(self.inputs.get(name, name) for name in step.inputs),
                 self.output if step.output == "out" else step.output,
             )
-            for step in self.call.steps()
+            for step in self.call.dispatches()
         ]
 
 
@@ -201,9 +201,9 @@ class OpSpec:
     ``out_shape(params, shapes, consts, declared)`` is the output's shape; ``declared`` is what a graph says, or
     None. ``input_layout(params, in, out, target)`` is what an unresolved input layout becomes. ``channel_dim`` is
     the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo.
-    ``point(launch, word, w, h, c, n)`` is the point (x, y, z) of the launch's domain that writes a word; the word
+    ``work_item(launch, word, w, h, c, n)`` is the work item (x, y, z) that writes a word; the word
     begins at that coordinate.
-    ``sample(draw)`` makes a random legal `Case`, ``constants(params, shapes, features, draw)`` its constants.
+    ``sample(rng)`` makes a random legal `Case`, ``constants(params, shapes, features, rng)`` its constants.
     """
 
     name: str
@@ -213,10 +213,10 @@ class OpSpec:
     define: Callable[..., np.ndarray]
     out_shape: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Any], tuple[int, ...]]
     padding: Callable[[Call], Padding]
-    sample: Callable[[Draw], Case]
+    sample: Callable[[Rng], Case]
     cases: Sequence[Case | ErrorCase] = ()
     constants: (
-        Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Draw], dict[str, Any]] | None
+        Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]] | None
     ) = None
     check: Callable[[Call], None] | None = None
     launch: Callable[[Call], Launch] | None = None
@@ -227,7 +227,7 @@ class OpSpec:
     input_layout: Callable[[Any, tuple[int, ...], tuple[int, ...], Target], Layout] | None = None
     channel_dim: int = -3
     max_rank: int = 4
-    point: Callable[..., tuple[Any, Any, Any]] | None = None
+    work_item: Callable[..., tuple[Any, Any, Any]] | None = None
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.kind is kind)

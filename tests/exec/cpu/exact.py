@@ -1,4 +1,4 @@
-"""Fast kernels against the model kernels, byte for byte: golden cases, recordings, random configurations.
+"""Native kernels against the emulated kernels, byte for byte: golden cases, recordings, random configurations.
 
 python tests/exec/cpu/exact.py [--random 1000] [--threads 1,2,3] [--only REGEX]; what is finished is kept in a file,
 so that a run that was stopped goes on where it was. NUMBA_CPU_NAME=generic checks the code for another processor.
@@ -21,8 +21,8 @@ from wide import wide
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
-from refsim.core.rng import Draw
-from refsim.exec.cpu import FastExecutor, ModelExecutor, compiled
+from refsim.core.rng import Rng
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, compiled
 from refsim.exec.cpu.conv_problem import WINDOW_OPS
 from refsim.exec.cpu.isa import cpu
 from refsim.formats import recordings
@@ -32,7 +32,7 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Prepared
 
 CHUNK = 100
-MODEL = ModelExecutor()
+EMULATED = EmulatedExecutor()
 Inputs = dict[str, PackedBuffer]
 
 
@@ -71,7 +71,7 @@ def recorded(op: str, number: int) -> tuple[Call, Inputs] | None:
 def random(op: str, number: int) -> tuple[Call, Inputs]:
     """As the operators sample them; every fourth one larger."""
     seed = 100_000 + number
-    bound = bind(wide(op, seed) if number % 4 == 0 else OPS[op].sample(Draw(seed)))
+    bound = bind(wide(op, seed) if number % 4 == 0 else OPS[op].sample(Rng(seed)))
     return bound.call, dict(bound.inputs)
 
 
@@ -93,11 +93,11 @@ FORCED = {
 
 
 def compare(
-    call: Call, inputs: Inputs, executors: dict[int, FastExecutor], number: int
+    call: Call, inputs: Inputs, executors: dict[int, NativeExecutor], number: int
 ) -> tuple[str, list[str]]:
-    """The route taken, and what differs; the inputs' padding holds random bytes for the fast kernels."""
+    """The route taken, and what differs; the inputs' padding holds random bytes for the native kernels."""
     prepared = Prepared(call)
-    expected = MODEL.run_prepared(prepared, inputs)
+    expected = EMULATED.run_prepared(prepared, inputs)
     given = inputs
     if not (call.op.name == "q8ta_clone" and call.padding.copied):
         rng = np.random.default_rng(number)
@@ -135,8 +135,8 @@ def main() -> int:
         "random": Source(lambda op: options.random, random),
     }
     counts = [int(count) for count in options.threads.split(",")]
-    executors = {count: FastExecutor(count) for count in counts}
-    forced = {route: {count: FastExecutor(count, {"*": route}) for count in counts} for route in FORCED}
+    executors = {count: NativeExecutor(count) for count in counts}
+    forced = {route: {count: NativeExecutor(count, {"*": route}) for count in counts} for route in FORCED}
     for route, (config, ops) in FORCED.items():
         sources[route] = Source(lambda op, ops=ops: options.random if op in ops else 0, config)
     # the digest is of all sources that make the machine code, and of the processor

@@ -1,4 +1,4 @@
-"""Fast kernels write the model kernels' bytes: every case, every recording, random ones, for any number of threads.
+"""Native kernels write the emulated kernels' bytes: every case, every recording, random ones, any number of threads.
 
 REFSIM_RANDOM=1000 runs that many random configurations per operator and thread count instead of the usual few.
 """
@@ -19,8 +19,8 @@ from wide import check, repacks, wide
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import PROFILES
-from refsim.core.rng import Draw
-from refsim.exec.cpu import FastExecutor, ModelExecutor
+from refsim.core.rng import Rng
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.cpu.isa import cpu
 from refsim.formats import recordings
 from refsim.ops.base.binding import bind
@@ -31,8 +31,8 @@ from refsim.ops.base.spec import Prepared, Target
 ROOT = Path(__file__).parents[3]
 RANDOM = int(os.environ.get("REFSIM_RANDOM", "12"))
 THREADS = (1, 2, 3)
-EXECUTORS = {count: FastExecutor(count) for count in THREADS}
-MODEL = ModelExecutor()
+EXECUTORS = {count: NativeExecutor(count) for count in THREADS}
+EMULATED = EmulatedExecutor()
 CASES = [
     pytest.param(case, id=f"{name}-{number}")
     for name, op in OPS.items()
@@ -66,7 +66,7 @@ def test_recordings(path: Path) -> None:
             prepared = Prepared(recording.call())
         except RefsimError:
             continue  # refused here; tests/ops counts these
-        expected = MODEL.run_prepared(prepared, recording.inputs())
+        expected = EMULATED.run_prepared(prepared, recording.inputs())
         for count, executor in EXECUTORS.items():
             actual = executor.run_prepared(prepared, recording.inputs())
             assert np.array_equal(actual.raw, expected.raw), f"{recording.id}, {count} threads"
@@ -80,7 +80,7 @@ def test_random(name: str, threads: int) -> None:
     """Small shapes as the operators sample them; every fourth one larger."""
     for number in range(RANDOM):
         seed = 1000 * threads + number
-        check(wide(name, seed) if number % 4 == 0 else OPS[name].sample(Draw(seed)), EXECUTORS[threads])
+        check(wide(name, seed) if number % 4 == 0 else OPS[name].sample(Rng(seed)), EXECUTORS[threads])
 
 
 @pytest.mark.parametrize("shape", REPACKED, ids=str)
@@ -91,8 +91,8 @@ def test_repacks(shape: tuple[int, ...]) -> None:
 
 def test_other_profiles_take_the_model() -> None:
     for profile in ("nvidia", "lavapipe"):
-        prepared = Prepared(bind(OPS["q8ta_conv2d_pw"].sample(Draw(1)), Target(PROFILES[profile])).call)
-        assert EXECUTORS[1].choose(prepared).route == "model"
+        prepared = Prepared(bind(OPS["q8ta_conv2d_pw"].sample(Rng(1)), Target(PROFILES[profile])).call)
+        assert EXECUTORS[1].choose(prepared).route == "emulated"
 
 
 @pytest.mark.parametrize("cpu", ["generic", "haswell"])
@@ -100,10 +100,10 @@ def test_other_processors(cpu: str) -> None:
     """Code for a lesser processor than the host's writes the same bytes (in a process of its own)."""
     code = (
         "import sys; sys.path.insert(0, 'tests/exec/cpu')\n"
-        "from wide import check, repacks, wide, OPS, Draw; from refsim.exec.cpu import FastExecutor\n"
-        "executor = FastExecutor(2)\n"
+        "from wide import check, repacks, wide, OPS, Rng; from refsim.exec.cpu import NativeExecutor\n"
+        "executor = NativeExecutor(2)\n"
         f"for name in OPS:\n  for seed in range({max(3, RANDOM // 5)}):\n"
-        "    check(wide(name, seed), executor); check(OPS[name].sample(Draw(seed)), executor)\n"
+        "    check(wide(name, seed), executor); check(OPS[name].sample(Rng(seed)), executor)\n"
         f"for shape in {REPACKED[:4]}:\n  for case in repacks(shape): check(case, executor)\n"
     )
     env = {**os.environ, "NUMBA_CPU_NAME": cpu, "PYTHONPATH": str(ROOT)}
@@ -126,7 +126,7 @@ def test_fast_routes_are_taken() -> None:
     ):
         for seed in range(10):
             routes[EXECUTORS[1].choose(Prepared(bind(wide(name, seed)).call)).route] += 1
-    assert routes["model"] == 0, routes
+    assert routes["emulated"] == 0, routes
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_fast_routes_are_taken() -> None:
 )
 def test_forced_routes(route: str) -> None:
     """Routes that a rule would prefer to another are exact wherever they apply."""
-    executor = FastExecutor(2, {"*": route})
+    executor = NativeExecutor(2, {"*": route})
     taken = Counter()
     for seed in range(RANDOM):
         for name in ("q8ta_conv2d_general", "q8ta_conv2d_im2col"):
@@ -154,7 +154,7 @@ def test_forced_routes(route: str) -> None:
     assert taken[route] > RANDOM, taken
 
 
-@pytest.mark.parametrize(("channels", "route"), [(112, "winograd4"), (116, "model")])
+@pytest.mark.parametrize(("channels", "route"), [(112, "winograd4"), (116, "emulated")])
 @pytest.mark.parametrize("zp", [127, -128])
 def test_winograd_at_the_bound_of_its_sums(channels: int, route: str, zp: int) -> None:
     """The largest sums that the check at prepack lets through, and the first ones that it does not."""
@@ -170,11 +170,11 @@ def test_winograd_at_the_bound_of_its_sums(channels: int, route: str, zp: int) -
     scales = np.where(scales > 0, scales * (50 / largest.max()), 0).astype(np.float32)
     consts = {**bound.call.consts, "weight": weight, "weight_sums": sums, "weight_scales": scales}
     prepared = Prepared(replace(bound.call, consts=consts))
-    executor = FastExecutor(1, {"*": "winograd4"})
+    executor = NativeExecutor(1, {"*": "winograd4"})
     assert executor.choose(prepared).route == route
     desc = bound.call.descs["x"]
     for value in (-128, 127):
         inputs = {"x": PackedBuffer.pack(np.full(desc.shape, value, np.int8), desc.layout)}
-        expected, actual = (e.run_prepared(prepared, inputs).raw for e in (MODEL, executor))
+        expected, actual = (e.run_prepared(prepared, inputs).raw for e in (EMULATED, executor))
         assert np.array_equal(actual, expected)
         assert value == zp or len(np.unique(expected)) > 2, "else sums that wrap would not be seen"

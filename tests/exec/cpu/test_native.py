@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from refsim.core.errors import ParameterError
-from refsim.exec.cpu import FastExecutor, compiled, thread_pool
+from refsim.exec.cpu import NativeExecutor, compiled, thread_pool
 from refsim.exec.cpu import isa as target
 from refsim.exec.cpu.ir import F32, I8, I16, I32, I64, PTR, Module, vec
 
 ROOT = Path(__file__).parents[3]
 RUN = (
     "import sys; sys.path.insert(0, 'tests/exec/cpu')\n"
-    "from wide import *; print(check(wide('q8ta_conv2d_pw', 1), FastExecutor(2)))"
+    "from wide import *; print(check(wide('q8ta_conv2d_pw', 1), NativeExecutor(2)))"
 )
 
 
@@ -95,7 +95,7 @@ def test_instructions_follow_the_processor(name: str, features: str, isa: str) -
 def test_threads_are_checked() -> None:
     for threads in (0, -1, 5000):
         with pytest.raises(ParameterError, match="threads is out of range"):
-            FastExecutor(threads)
+            NativeExecutor(threads)
 
 
 # --- the notation ------------------------------------------------------------------------------------------

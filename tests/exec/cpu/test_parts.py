@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from refsim.core.buffer import PackedBuffer
-from refsim.exec.cpu import FastExecutor, ModelExecutor, compiled
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, Fields
 from refsim.exec.cpu.depthwise.prepack import groups
 from refsim.exec.cpu.dot import safe
@@ -98,8 +98,8 @@ def test_byte_products_at_their_limits(fill: int) -> None:
         prepared = Prepared(replace(bound.call, consts=consts))
         for value in (127, -128):
             x = PackedBuffer.pack(np.full((9, 64), value, np.int8), bound.call.descs["x"].layout)
-            wanted = ModelExecutor().run_prepared(prepared, {"x": x})
-            executor = FastExecutor(force={"*": "gemm8"})
+            wanted = EmulatedExecutor().run_prepared(prepared, {"x": x})
+            executor = NativeExecutor(force={"*": "gemm8"})
             assert executor.choose(prepared).route == "gemm8"
             assert np.array_equal(executor.run_prepared(prepared, {"x": x}).raw, wanted.raw)
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refsim.core.errors import GraphError, ParameterError, ShapeError
-from refsim.core.rng import Draw
-from refsim.exec.cpu import FastExecutor, ModelExecutor, arena, plan
+from refsim.core.rng import Rng
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, arena, plan
 from refsim.exec.cpu.arena import Place, Span
 from refsim.exec.cpu.thread_pool import Program
 from refsim.exec.model import load
@@ -22,17 +22,17 @@ MODELS = sorted((Path(__file__).parents[2] / "data" / "models").glob("*.pte"))
 
 def inputs_of(path: Path, seed: int) -> list[np.ndarray]:
     shapes = load(path).input_shapes()
-    return [Draw(seed).uniform(-3.0, 3.0, shape).astype(dtype) for shape, dtype in shapes]
+    return [Rng(seed).uniform(-3.0, 3.0, shape).astype(dtype) for shape, dtype in shapes]
 
 
 @pytest.mark.parametrize("own_layouts", [True, False])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_same_outputs_as_the_model(path: Path, threads: int, own_layouts: bool) -> None:
-    model, executor = load(path), FastExecutor(threads, own_layouts=own_layouts)
+    model, executor = load(path), NativeExecutor(threads, own_layouts=own_layouts)
     for seed in (1, 2, 1):  # a second run must not see what the first left behind
         given = inputs_of(path, seed)
-        expected = model.run(given, ModelExecutor())
+        expected = model.run(given, EmulatedExecutor())
         actual = model.run(given, executor)
         assert [a.tobytes() for a in actual] == [e.tobytes() for e in expected], seed
         assert [a.shape for a in actual] == [e.shape for e in expected]
@@ -42,7 +42,7 @@ def test_same_outputs_as_the_model(path: Path, threads: int, own_layouts: bool) 
 def test_observed_nodes_have_the_models_bytes(path: Path) -> None:
     model, given = load(path), inputs_of(path, 3)
     seen: list[list[bytes]] = []
-    for executor in (ModelExecutor(), FastExecutor(2)):
+    for executor in (EmulatedExecutor(), NativeExecutor(2)):
         taken: list[bytes] = []
         model.run(given, executor, lambda event, taken=taken: taken.extend(
             held.raw.tobytes() if hasattr(held, "raw") else held.tobytes() for held in event.outputs.values()
@@ -54,7 +54,7 @@ def test_observed_nodes_have_the_models_bytes(path: Path) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_memory_is_close_to_the_least(path: Path, threads: int) -> None:
-    model, executor = load(path), FastExecutor(threads)
+    model, executor = load(path), NativeExecutor(threads)
     for graph in model.graphs.values():
         memory = executor.session(graph).memory
         assert memory.live <= memory.values <= 1.5 * memory.live + 8 * arena.ALIGN
@@ -66,20 +66,20 @@ def test_memory_is_close_to_the_least(path: Path, threads: int) -> None:
 
 def test_larger_constants_are_given_up_for_memory() -> None:
     graph = load(next(p for p in MODELS if p.stem == "mixed_ops")).graphs[0]
-    free, kept = FastExecutor(memory_limit=1e9).session(graph), FastExecutor().session(graph)
+    free, kept = NativeExecutor(memory_limit=1e9).session(graph), NativeExecutor().session(graph)
     assert [step.route for step in free.steps].count("winograd4") == 1
     assert free.memory.ratio > 1.5 > kept.memory.ratio
     (row,) = [row for row in kept.rows() if "winograd4" in row["passed"] and row["operator"] == "q8ta_conv2d"
               and "more than 1.5 times" in row["passed"]["winograd4"]]  # fmt: skip
     assert row["route"] == "gemm"
-    forced = FastExecutor(force={"q8ta_conv2d_im2col": "winograd4"}).session(graph)
+    forced = NativeExecutor(force={"q8ta_conv2d_im2col": "winograd4"}).session(graph)
     assert "winograd4" in [step.route for step in forced.steps], "what is asked for is not given up"
 
 
 def test_chains_are_joined_only_where_nobody_reads_between() -> None:
     model = load(next(p for p in MODELS if p.stem.startswith("mobilenet")))
     (graph,) = model.graphs.values()
-    steps = FastExecutor().session(graph).steps
+    steps = NativeExecutor().session(graph).steps
     joined = [step for step in steps if len(step.nodes) == 3]
     assert len(joined) == 34
     for step in joined:
@@ -91,7 +91,7 @@ def test_chains_are_joined_only_where_nobody_reads_between() -> None:
 def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def threads(name: str) -> set[int]:
         (graph, *_) = load(MODELS[0].with_name(f"{name}.pte")).graphs.values()
-        return {part.threads for part in FastExecutor(2).session(graph)._parts if isinstance(part, Program)}
+        return {part.threads for part in NativeExecutor(2).session(graph)._parts if isinstance(part, Program)}
 
     monkeypatch.setattr(plan, "WAKING", 300_000)
     assert threads("linear_head") == {1}
@@ -102,7 +102,7 @@ def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch
 
 def test_wrong_inputs_are_refused() -> None:
     graph = load(MODELS[0]).graphs[0]
-    plan = FastExecutor().session(graph)
+    plan = NativeExecutor().session(graph)
     with pytest.raises(ShapeError, match="wrong number of inputs"):
         plan.run([])
     with pytest.raises(ShapeError, match="wrong shape"):
@@ -113,14 +113,14 @@ def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
     (graph, *_) = load(MODELS[0].with_name("mixed_ops.pte")).graphs.values()
 
     def routes(force: dict[str, str]) -> dict[str, str]:
-        rows = FastExecutor(force=force).session(graph).rows()
+        rows = NativeExecutor(force=force).session(graph).rows()
         return {row["operator"]: row["route"] for row in rows}
 
     assert routes({})["q8ta_conv2d"] == "gemm"
     # the kernel that the composite becomes has the last word, any operator the first
-    assert routes({"q8ta_conv2d": "model", "*": "gemm"})["q8ta_conv2d"] == "model"
+    assert routes({"q8ta_conv2d": "emulated", "*": "gemm"})["q8ta_conv2d"] == "emulated"
     assert (
-        routes({"q8ta_conv2d_general": "gemm", "q8ta_conv2d_im2col": "gemm", "q8ta_conv2d": "model"})[
+        routes({"q8ta_conv2d_general": "gemm", "q8ta_conv2d_im2col": "gemm", "q8ta_conv2d": "emulated"})[
             "q8ta_conv2d"
         ]
         == "gemm"
@@ -131,22 +131,25 @@ def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
     ("force", "problem"),
     [
         ({"q8ta_ad": "flat"}, "got q8ta_ad, need .*q8ta_add"),
-        ({"q8ta_add": "gemm"}, "route of q8ta_add: unknown; got gemm, need flat, fused, model, rows, tables"),
+        (
+            {"q8ta_add": "gemm"},
+            "route of q8ta_add: unknown; got gemm, need emulated, flat, fused, rows, tables",
+        ),
         ({"*": "fast"}, "got fast, need .*gemm8.*winograd4"),
     ],
 )
 def test_routes_that_there_are_not_are_refused(force: dict[str, str], problem: str) -> None:
     (graph, *_) = load(MODELS[0].with_name("mixed_ops.pte")).graphs.values()
     with pytest.raises(ParameterError, match=problem):
-        FastExecutor(force=force).session(graph)
+        NativeExecutor(force=force).session(graph)
 
 
 def test_rows_tell_routes_and_reasons() -> None:
     graph = load(next(p for p in MODELS if p.stem == "mixed_ops")).graphs[0]
-    rows = FastExecutor(force={"q8ta_relu": "model"}).session(graph).rows()
+    rows = NativeExecutor(force={"q8ta_relu": "emulated"}).session(graph).rows()
     by_operator = {row["operator"]: row for row in rows}
-    assert by_operator["q8ta_relu"]["route"] == "model" and not by_operator["q8ta_relu"]["kernel"]
-    assert by_operator["q8ta_relu"]["passed"]["flat"] == "model is forced"
+    assert by_operator["q8ta_relu"]["route"] == "emulated" and not by_operator["q8ta_relu"]["kernel"]
+    assert by_operator["q8ta_relu"]["passed"]["flat"] == "emulated is forced"
     assert by_operator["q8ta_conv2d_dw"]["kernel"].startswith("depthwise_")
     assert "winograd4" in by_operator["q8ta_conv2d_pw"]["passed"]
 

@@ -9,9 +9,9 @@ import pytest
 
 from refsim.aten.table import max_pool2d_with_indices
 from refsim.core.layout import PACKED_4C, PACKED_4W, PACKED_4W4C, WIDTH_PACKED, Layout
-from refsim.core.rng import Draw
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu import FastExecutor, ModelExecutor
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.executor import run_graph
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.ops.base.registry import OPS
@@ -80,44 +80,44 @@ def pooled(
 
 
 def check(graph: Graph, seed: int, joined: bool = True) -> None:
-    x = Draw(seed).uniform(-6.0, 6.0, graph.tensors[0].shape).astype(np.float32)
-    want = run_graph(graph, [x], ModelExecutor())
+    x = Rng(seed).uniform(-6.0, 6.0, graph.tensors[0].shape).astype(np.float32)
+    want = run_graph(graph, [x], EmulatedExecutor())
     for threads in (1, 2, 3):
-        executor = FastExecutor(threads)
+        executor = NativeExecutor(threads)
         got = run_graph(graph, [x], executor)
         assert [g.tobytes() for g in got] == [w.tobytes() for w in want]
         assert joined == any(step.route == "pool" for step in executor.session(graph).steps)
 
 
-def quantization(draw: Draw) -> Quantization:
-    return float(np.float32(draw.uniform(0.01, 0.09, (1,))[0])), draw.integer(-128, 127)
+def quantization(rng: Rng) -> Quantization:
+    return float(np.float32(rng.uniform(0.01, 0.09, (1,))[0])), rng.integer(-128, 127)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_max_pool(seed: int) -> None:
-    draw = Draw(seed)
-    n, c, h, w = (draw.integer(1, limit) for limit in (2, 150, 12, 20))
-    kernel = [draw.integer(1, min(3, h)), draw.integer(1, min(4, w))]
-    stride, dilation = [draw.integer(1, 3), draw.integer(1, 2)], [1, 1]
+    rng = Rng(seed)
+    n, c, h, w = (rng.integer(1, limit) for limit in (2, 150, 12, 20))
+    kernel = [rng.integer(1, min(3, h)), rng.integer(1, min(4, w))]
+    stride, dilation = [rng.integer(1, 3), rng.integer(1, 2)], [1, 1]
     if seed % 3 == 0:
         dilation = [2 if h > 2 * kernel[0] else 1, 2 if w > 2 * kernel[1] else 1]
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
-    padding, ceil = [draw.integer(0, r // 2) for r in reach], bool(seed % 2)
+    padding, ceil = [rng.integer(0, r // 2) for r in reach], bool(seed % 2)
     args = (kernel, stride, padding, dilation, ceil)
     out = max_pool2d_with_indices(np.zeros((n, c, h, w), np.float32), *args)[0].shape
-    before = quantization(draw)
-    after = before if seed % 4 else quantization(draw)
+    before = quantization(rng)
+    after = before if seed % 4 else quantization(rng)
     clamp = CLAMPS[seed % len(CLAMPS)]
     check(pooled(MAXPOOL, (n, c, h, w), args, out, before, after, clamp=clamp), seed)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_mean(seed: int) -> None:
-    draw = Draw(seed)
-    n, c, h, w = (draw.integer(1, limit) for limit in (3, 150, 9, 15))
+    rng = Rng(seed)
+    n, c, h, w = (rng.integer(1, limit) for limit in (3, 150, 9, 15))
     view = seed % 3 > 0
     args = ([-1, -2] if seed % 2 else [2, 3], True)
-    before, after = quantization(draw), quantization(draw)
+    before, after = quantization(rng), quantization(rng)
     clamp = CLAMPS[seed % len(CLAMPS)]
     check(pooled(MEAN, (n, c, h, w), args, (n, c, 1, 1), before, after, view=view, clamp=clamp), seed)
 
@@ -131,11 +131,11 @@ def test_clamps_alone(clamp: tuple[float, float]) -> None:
     x = b.float(CLAMP, (Ref(x), *clamp), (1, 8, 5, 6))
     x = b.convert("q8ta_quantize", x, after, PACKED_4C)
     graph = b.graph((b.convert("q8ta_dequantize", x, after, WIDTH_PACKED),))
-    given = Draw(1).uniform(-6.0, 6.0, (1, 8, 5, 6)).astype(np.float32)
-    executor = FastExecutor()
+    given = Rng(1).uniform(-6.0, 6.0, (1, 8, 5, 6)).astype(np.float32)
+    executor = NativeExecutor()
     assert (
         run_graph(graph, [given], executor)[0].tobytes()
-        == run_graph(graph, [given], ModelExecutor())[0].tobytes()
+        == run_graph(graph, [given], EmulatedExecutor())[0].tobytes()
     )
     assert len(executor.session(graph).steps) == 3
 
@@ -148,6 +148,6 @@ def test_what_is_not_joined() -> None:
     graph = pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, PACKED_4W4C)
     check(graph, 3)  # it may lie in 4C between
     x = np.ones(shape, np.float32)
-    kept = FastExecutor(own_layouts=False)
-    assert run_graph(graph, [x], kept)[0].tobytes() == run_graph(graph, [x], ModelExecutor())[0].tobytes()
+    kept = NativeExecutor(own_layouts=False)
+    assert run_graph(graph, [x], kept)[0].tobytes() == run_graph(graph, [x], EmulatedExecutor())[0].tobytes()
     assert all(step.route != "pool" for step in kept.session(graph).steps)

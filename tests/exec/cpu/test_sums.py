@@ -10,8 +10,8 @@ import pytest
 from wide import check
 
 from refsim.core.qmath import CANONICAL
-from refsim.core.rng import Draw
-from refsim.exec.cpu import FastExecutor
+from refsim.core.rng import Rng
+from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.elementwise import fma, lut, proof
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.lut_kernel import PAIRS
@@ -68,10 +68,10 @@ def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the native kernel: the definition's bytes for all pairs, for every shape that tables have."""
     monkeypatch.setattr(proof, "computed", evaluated)
     found = Counter()
-    draw = Draw(1)
+    rng = Rng(1)
     for number in range(60):
-        params = {f"{name}_scale": draw.scale_moderate() for name in ("a", "b", "out")}
-        params |= {f"{name}_zp": draw.zero_point() for name in ("a", "b", "out")}
+        params = {f"{name}_scale": rng.scale_moderate() for name in ("a", "b", "out")}
+        params |= {f"{name}_zp": rng.zero_point() for name in ("a", "b", "out")}
         params["alpha"] = (1.0, 0.3, -2.0)[number % 3]
         made = lut.find(described(params), ISA)
         if not isinstance(made, str):
@@ -107,16 +107,16 @@ def test_every_kernel_of_sums(op: str, layouts: tuple[str, ...]) -> None:
     made = lut.find(described(EACH[op]), ISA)
     assert not isinstance(made, str) and made.op == op
     for shape in ((1, 4, 1, 1), (1, 5, 3, 7), (2, 8, 9, 13), (1, 64, 16, 16)):
-        for executor in (FastExecutor(), FastExecutor(2)):
+        for executor in (NativeExecutor(), NativeExecutor(2)):
             assert check(case(EACH[op], shape, *layouts), executor) == "tables"
 
 
 @pytest.mark.parametrize("route", ["tables", "fused", "flat", "rows"])
 @pytest.mark.parametrize("name", ["q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"])
 def test_each_route_gives_the_same_bytes(name: str, route: str) -> None:
-    executor, taken = FastExecutor(2, {"*": route}), Counter()
+    executor, taken = NativeExecutor(2, {"*": route}), Counter()
     for seed in range(40):
-        taken[check(OPS[name].sample(Draw(seed)), executor)] += 1
+        taken[check(OPS[name].sample(Rng(seed)), executor)] += 1
     rule = next(rule for rule in RULES if rule.route == route)
     able = {"tables": cpu().isa.lookup, "fused": cpu().isa.fma}.get(route, True)
     assert bool(taken[route]) == (able and name in rule.ops), taken
@@ -125,14 +125,14 @@ def test_each_route_gives_the_same_bytes(name: str, route: str) -> None:
 @native
 @pytest.mark.parametrize("params", [TIES, FAR], ids=["ties", "far"])
 def test_fused_where_there_are_no_tables(params: dict[str, Any]) -> None:
-    assert check(case(params, (1, 8, 9, 12)), FastExecutor()) == "fused"
-    choice = FastExecutor().choose(Prepared(bind(case(params)).call))
+    assert check(case(params, (1, 8, 9, 12)), NativeExecutor()) == "fused"
+    choice = NativeExecutor().choose(Prepared(bind(case(params)).call))
     assert dict(choice.passed)["tables"] == "no tables give every pair its byte"
 
 
 def test_the_formula_where_nothing_else_gives_every_byte() -> None:
-    assert check(case(THIRDS, (1, 8, 9, 12)), FastExecutor()) == "flat"
-    passed = dict(FastExecutor().choose(Prepared(bind(case(THIRDS)).call)).passed)
+    assert check(case(THIRDS, (1, 8, 9, 12)), NativeExecutor()) == "flat"
+    passed = dict(NativeExecutor().choose(Prepared(bind(case(THIRDS)).call)).passed)
     if cpu().isa.fma:
         assert passed["fused"] == "no constants give every pair its byte"
 
@@ -149,12 +149,12 @@ def test_a_wrong_table_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     monkeypatch.setattr(lut, "_pairs", damaged)
-    assert check(case(MODERATE, (1, 8, 9, 12)), FastExecutor()) == "fused"
+    assert check(case(MODERATE, (1, 8, 9, 12)), NativeExecutor()) == "fused"
 
 
 @native
 def test_the_plan_tells_the_kernel() -> None:
-    choice = FastExecutor().choose(Prepared(bind(case(EACH["pairs_b"], (1, 8, 4, 4))).call))
+    choice = NativeExecutor().choose(Prepared(bind(case(EACH["pairs_b"], (1, 8, 4, 4))).call))
     (job,) = choice.jobs() or ()
     assert choice.route == "tables" and job.variant == "flat_oppairs_b_lanes16_clamprange_packsTrue"
 
@@ -168,10 +168,10 @@ needs_fma = pytest.mark.skipif(
 
 @needs_fma
 def test_fused_constants_are_found_for_nearly_all() -> None:
-    executor, draw, taken = FastExecutor(2, {"*": "fused"}), Draw(2), Counter()
+    executor, rng, taken = NativeExecutor(2, {"*": "fused"}), Rng(2), Counter()
     for number in range(40):
-        params = {f"{name}_scale": draw.scale_moderate() for name in ("a", "b", "out")}
-        params |= {f"{name}_zp": draw.zero_point() for name in ("a", "b", "out")}
+        params = {f"{name}_scale": rng.scale_moderate() for name in ("a", "b", "out")}
+        params |= {f"{name}_zp": rng.zero_point() for name in ("a", "b", "out")}
         params["alpha"] = (1.0, 0.3, -2.0)[number % 3]
         layouts = ("4W4C",) * 3 if number % 2 else ("4W4C", "4C", "4C1W")
         taken[check(case(params, (1, 5, 3, 1 + number), *layouts), executor)] += 1

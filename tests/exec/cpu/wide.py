@@ -14,23 +14,23 @@ import numpy as np
 
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.qmath import CANONICAL
-from refsim.core.rng import Draw
-from refsim.exec.cpu import FastExecutor, ModelExecutor
+from refsim.core.rng import Rng
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Prepared, Target
 
-MODEL = ModelExecutor()
+EMULATED = EmulatedExecutor()
 
 
 def wide(name: str, seed: int) -> Case:
     """A sample of the operator with larger sizes."""
-    draw = Draw(seed)
-    case = OPS[name].sample(draw)
+    rng = Rng(seed)
+    case = OPS[name].sample(rng)
     inputs = {}
     for key, (shape, layout) in case.inputs.items():
-        inputs[key] = (grown(name, case, shape, draw), layout)
+        inputs[key] = (grown(name, case, shape, rng), layout)
     if len(inputs) == 2:
         first = next(iter(inputs.values()))[0]
         inputs = {key: (first, layout) for key, (_, layout) in inputs.items()}
@@ -39,32 +39,32 @@ def wide(name: str, seed: int) -> Case:
     if name == "q8ta_conv2d_dw":
         params["groups"] = inputs["x"][0][1]
     elif "out_channels" in features and groups == 1:
-        features["out_channels"] = draw.integer(1, 150)
+        features["out_channels"] = rng.integer(1, 150)
     if name == "nchw_to_int8x4":
-        shape = tuple(draw.integer(1, limit) for limit in (2, 40, 20, 40))
+        shape = tuple(rng.integer(1, limit) for limit in (2, 40, 20, 40))
         params["shape"], inputs["x"] = shape, ((int(np.prod(shape)),), inputs["x"][1])
     return replace(case, inputs=inputs, features=features, params=params)
 
 
-def grown(name: str, case: Case, shape: tuple[int, ...], draw: Draw) -> tuple[int, ...]:
+def grown(name: str, case: Case, shape: tuple[int, ...], rng: Rng) -> tuple[int, ...]:
     """A larger shape that the operator still takes."""
     if name == "q8ta_linear":
-        return (*shape[:-2], draw.integer(1, 90), 4 * draw.integer(1, 80))
+        return (*shape[:-2], rng.integer(1, 90), 4 * rng.integer(1, 80))
     if name == "q8ta_linear_gemv":
-        return (*shape[:-1], 4 * draw.integer(1, 200))
+        return (*shape[:-1], 4 * rng.integer(1, 200))
     if "conv" in name or name == "q8ta_im2col":
         n, channels, h, w = shape
         groups = case.params.get("groups", 1)
         if name == "q8ta_conv2d_dw":
-            channels = 4 * draw.integer(1, 40)
+            channels = 4 * rng.integer(1, 40)
         elif groups == 1:
-            channels = 4 * draw.integer(1, 20) if channels % 4 == 0 else draw.integer(1, 80)
-        return (n, channels, h + draw.integer(0, 24), w + draw.integer(0, 40))
+            channels = 4 * rng.integer(1, 20) if channels % 4 == 0 else rng.integer(1, 80)
+        return (n, channels, h + rng.integer(0, 24), w + rng.integer(0, 40))
     if name == "q8ta_pixel_shuffle":
         r = case.params["upscale"]
-        return (shape[0], draw.integer(1, 12) * r * r, draw.integer(1, 20), draw.integer(1, 40))
+        return (shape[0], rng.integer(1, 12) * r * r, rng.integer(1, 20), rng.integer(1, 40))
     limits = ([1] * 4 + [2, 40, 20, 40])[-len(shape) :]
-    return tuple(draw.integer(1, limit) for limit in limits)
+    return tuple(rng.integer(1, limit) for limit in limits)
 
 
 def repacks(shape: tuple[int, ...]) -> Iterator[Case]:
@@ -76,8 +76,8 @@ def repacks(shape: tuple[int, ...]) -> Iterator[Case]:
         yield from (Case("q8ta_clone", {}, {"x": (shape, a)}, b) for b in layouts if b != a)
 
 
-def check(case: Case, executor: FastExecutor, target: Target | None = None, poison: int = 1) -> str:
-    """Same bytes as the model kernels, also with random bytes in the inputs' padding; gives the route taken."""
+def check(case: Case, executor: NativeExecutor, target: Target | None = None, poison: int = 1) -> str:
+    """Same bytes as the emulated kernels, also with random bytes in the inputs' padding; gives the route taken."""
     bound = bind(case, target)
     prepared = Prepared(bound.call)
     route = executor.choose(prepared).route
@@ -88,7 +88,7 @@ def check(case: Case, executor: FastExecutor, target: Target | None = None, pois
         inputs = {name: buffer.poison(rng) for name, buffer in bound.inputs.items()}
     before = {name: buffer.raw.copy() for name, buffer in inputs.items()}
     actual = executor.run_prepared(prepared, inputs)
-    expected = MODEL.run_prepared(prepared, bound.inputs)
+    expected = EMULATED.run_prepared(prepared, bound.inputs)
     wrong = np.flatnonzero(actual.raw != expected.raw)
     assert not wrong.size, f"{route}: {wrong.size} of {expected.raw.size} bytes, first {wrong[0]}: {case}"
     for name, raw in before.items():
@@ -100,4 +100,4 @@ def check(case: Case, executor: FastExecutor, target: Target | None = None, pois
 if __name__ == "__main__":
     threads = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     case = wide(sys.argv[1], int(sys.argv[2]))
-    print(check(case, FastExecutor(threads), Target(CANONICAL)), case)
+    print(check(case, NativeExecutor(threads), Target(CANONICAL)), case)
