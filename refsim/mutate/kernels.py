@@ -9,7 +9,7 @@ from refsim.mutate.mutant import Mutant, edit
 _OPS = "refsim/ops/"
 _LAUNCH = "refsim/core/launch.py"
 _INDEX, _LANES, _QMATH = "refsim/core/index.py", "refsim/core/lanes.py", "refsim/core/qmath.py"
-_EPILOGUE, _CONV, _MODEL = _OPS + "_epilogue.py", _OPS + "_conv.py", "refsim/exec/emulated.py"
+_EPILOGUE, _CONV, _EMULATED = _OPS + "base/epilogue.py", _OPS + "base/conv.py", "refsim/exec/emulated.py"
 _GENERAL, _DW, _PW = _OPS + "q8ta_conv2d_general.py", _OPS + "q8ta_conv2d_dw.py", _OPS + "q8ta_conv2d_pw.py"
 _TRANSPOSED, _IM2COL = _OPS + "q8ta_conv2d_transposed.py", _OPS + "q8ta_im2col.py"
 _ADD, _RELU, _CLONE = _OPS + "q8ta_add.py", _OPS + "q8ta_relu.py", _OPS + "q8ta_clone.py"
@@ -98,15 +98,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cpu-I4-add", "I4", "q8ta_add", ("nothing written", "grid outside the device's limits"), (
         edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                extent // (local * tile)\n"),)),
     Mutant("cpu-I5-add", "I5", "q8ta_add", ("stale constant",), (
-        edit(_MODEL, "        kernel((z, y, x), spec, push,",
+        edit(_EMULATED, "        kernel((z, y, x), spec, push,",
              "        push[24:] = _FIRST.setdefault((launch.shader, launch.global_size), push[24:].copy())\n"
              "        kernel((z, y, x), spec, push,"),
-        edit(_MODEL, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="before"),
+        edit(_EMULATED, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="before"),
     Mutant("cpu-I5-conv", "I5", GENERAL, ("stale constant",), (
-        edit(_MODEL, "        kernel((z, y, x), spec, push,",
+        edit(_EMULATED, "        kernel((z, y, x), spec, push,",
              "        push[26:] = _FIRST.setdefault((launch.shader, launch.global_size), push[26:].copy())\n"
              "        kernel((z, y, x), spec, push,"),
-        edit(_MODEL, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="before"),
+        edit(_EMULATED, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="before"),
     Mutant("cpu-I6-conv", "I6", GENERAL, ("write out of bounds", "behind the buffer"), (
         edit(_GENERAL, "        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)\n",
              "        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)\n        if to == out.size - 1:\n            to += 1\n"),)),
@@ -171,8 +171,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cpu-S2-lane", "S2", "q8ta_linear_gemv", ("reduction too short",), (
         edit(_LANES, " + lane(a, 3) * lane(b, 3)", ""),)),
     Mutant("cpu-S3-pool", "S3", "q8ta_relu", ("stale or foreign buffer",), (
-        edit(_MODEL, "        out = PackedBuffer(launch.out)\n",
+        edit(_EMULATED, "        out = PackedBuffer(launch.out)\n",
              "        out = _POOL.setdefault(launch.out, PackedBuffer(launch.out))\n        out.words[:] = 0\n"),
-        edit(_MODEL, "class EmulatedExecutor(Executor):", "_POOL: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="after"),
+        edit(_EMULATED, "class EmulatedExecutor(Executor):", "_POOL: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="after"),
 )
 # fmt: on

@@ -14,7 +14,7 @@ from refsim.mutate.mutant import CASES, Mutant, check, checkout, copy, edit
 from refsim.mutate.run import run
 
 RELU = ALL["cpu-N5-relu"]
-MODEL = "refsim/exec/emulated.py"
+EMULATED = "refsim/exec/emulated.py"
 
 
 @pytest.mark.parametrize("mutant", ALL.values(), ids=list(ALL))
@@ -37,7 +37,7 @@ def test_every_kind_is_seeded_wherever_it_can_be() -> None:
 @pytest.mark.parametrize(("anchor", "found"), [("no such line", "0 times"), ("import", "times")])
 def test_an_edit_that_does_not_apply_is_an_error(anchor: str, found: str) -> None:
     with pytest.raises(FormatError, match=found):
-        run(replace(RELU, edits=(edit(MODEL, anchor, ""),)))
+        run(replace(RELU, edits=(edit(EMULATED, anchor, ""),)))
     with pytest.raises(FormatError, match="no such file"):
         check(replace(RELU, edits=(edit("refsim/nothing.py", anchor, ""),)), checkout())
 
@@ -62,7 +62,7 @@ def test_cases_are_spread() -> None:
 # --- what becomes of a mutant ----------------------------------------------------------------------------
 
 
-def seeded(anchor: str, replacement: str, file: str = MODEL) -> verdict.Verdict:
+def seeded(anchor: str, replacement: str, file: str = EMULATED) -> verdict.Verdict:
     mutant = Mutant("test", "N5", "q8ta_relu", ("on purpose",), (edit(file, anchor, replacement),))
     return run(mutant, count=2)
 
@@ -73,13 +73,13 @@ def test_different_bytes_kill() -> None:
 
 
 def test_what_changes_nothing_survives() -> None:
-    found = seeded("        x, y, z = launch.covered\n", "        x, y, z = tuple(launch.covered)\n")
+    found = seeded("        x, y, z = launch.reached\n", "        x, y, z = tuple(launch.reached)\n")
     assert not found.killed and found.tried == 2 and found.rank is None
 
 
 def test_a_typed_error_kills_and_names_the_cause() -> None:
     found = seeded(
-        "        x, y, z = launch.covered\n",
+        "        x, y, z = launch.reached\n",
         "        from refsim.core.errors import ShapeError\n        raise ShapeError('here', 'on purpose')\n",
     )
     assert (
@@ -89,7 +89,7 @@ def test_a_typed_error_kills_and_names_the_cause() -> None:
 
 @pytest.mark.parametrize("end", ["import os; os._exit(9)", "import os; os.abort()", "1 / 0"])
 def test_a_crash_kills_the_copy_alone(end: str) -> None:
-    found = seeded("        x, y, z = launch.covered\n", f"        {end}\n        x, y, z = 1, 1, 1\n")
+    found = seeded("        x, y, z = launch.reached\n", f"        {end}\n        x, y, z = 1, 1, 1\n")
     assert found.how == verdict.CRASHED and found.rank is None
     assert "exit status" in found.message
 
