@@ -42,8 +42,9 @@ def test_a_stale_example_is_noticed() -> None:
     assert not example.holds(("a 0.002 c", "z")) and not example.holds(("a 0.002 b", "z", "y"))
 
 
-def test_picture_is_what_its_script_draws() -> None:
-    assert (ROOT / "docs/img/byte_order.svg").read_text() == script("docs/img/byte_order.py").svg()
+@pytest.mark.parametrize("name", ["byte_order", "data_flow"])
+def test_picture_is_what_its_script_draws(name: str) -> None:
+    assert (ROOT / f"docs/img/{name}.svg").read_text() == script(f"docs/img/{name}.py").svg()
 
 
 @pytest.mark.parametrize("page", console.PAGES, ids=lambda page: page.name)

@@ -60,7 +60,7 @@ def apply(layer: Layer, inputs: list[Tensor], weight: Tensor | None, bias: Tenso
 
 
 def quantize(net: Net, seed: int = 0) -> Quantized:
-    """Rng weights, quantize them, run once in float for the ranges."""
+    """Draw weights, quantize them, run once in float for the ranges."""
     torch.manual_seed(seed)
     x = torch.randn(net.shape)
     values, weights, scales, biases = [x], [], [], []

@@ -1,4 +1,4 @@
-"""Rng the byte order of a packed layout: byte_order.svg, from the layout's own index function.
+"""Draw the byte order of a packed layout: byte_order.svg, from the layout's own index function.
 
 python docs/img/byte_order.py
 """

@@ -34,7 +34,7 @@ def inputs_options(function: F) -> F:
     """--input and --random, one of which a model needs."""
     for option in (
         click.option(
-            "--random", "seed", type=click.IntRange(0), help="Rng the inputs from this seed instead."
+            "--random", "seed", type=click.IntRange(0), help="Draw the inputs from this seed instead."
         ),
         click.option(
             "--input", "-i", "inputs", metavar="FILE", help="Inputs: .npz with in0, in1...; or .npy for one."
