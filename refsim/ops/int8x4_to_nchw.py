@@ -21,7 +21,8 @@ from refsim.core.layout import INT8_LAYOUTS, PACKED_4W
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,11 @@ CASES = (
 OP = OpSpec(
     name="int8x4_to_nchw",
     serialized="",
-    args=(elementwise.tensor("x", INT8_LAYOUTS), elementwise.tensor("out", (PACKED_4W,), Kind.OUTPUT)),
+    family=Family.STAGE_OUT,
+    args=(
+        elementwise.tensor("x", INT8_LAYOUTS),
+        Arg("out", Kind.OUTPUT, (PACKED_4W,), contiguous=True),
+    ),
     params=Params,
     define=define,
     out_shape=out_shape,

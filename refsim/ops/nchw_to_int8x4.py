@@ -22,6 +22,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,9 @@ CASES = (
 OP = OpSpec(
     name="nchw_to_int8x4",
     serialized="",
+    family=Family.STAGE_IN,
     args=(
-        elementwise.tensor("x", (PACKED_4W,)),
+        Arg("x", Kind.INPUT, (PACKED_4W,), contiguous=True),
         Arg("shape"),
         elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
     ),

@@ -23,6 +23,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
+from refsim.ops.base.traits import Affine, Family, Term
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,12 @@ def define(params: Params, target: Target, a: np.ndarray, b: np.ndarray) -> np.n
         flags,
     )
     return requant(y, inv_scale(params.out_scale), params.out_zp, flags).astype(np.int8)
+
+
+def affine(params: Params) -> Affine:
+    a = Term(params.a_scale, params.a_zp)
+    b = Term(params.b_scale, params.b_zp, params.alpha)
+    return Affine((a, b), inv_scale(params.out_scale), params.out_zp)
 
 
 OUT, A, B, A_SCALE, A_ZP, B_SCALE, B_ZP, INV, ZP, ALPHA, FLAGS = offsets(8, 8, 8, 1, 1, 1, 1, 1, 1, 1, 1)
@@ -159,6 +166,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_add",
     serialized="et_vk.q8ta_add.default",
+    family=Family.ELEMENTWISE,
     args=(
         elementwise.tensor("a", INT8_LAYOUTS),
         elementwise.tensor("b", INT8_LAYOUTS),
@@ -176,4 +184,5 @@ OP = OpSpec(
     sample=sample,
     cases=CASES,
     sync=("a", "b", "out"),
+    affine=affine,
 )

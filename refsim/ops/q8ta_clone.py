@@ -20,6 +20,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_clone",
     serialized="aten.clone.default",
+    family=Family.RELAYOUT,
     args=(elementwise.tensor("x", INT8_LAYOUTS), elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT)),
     params=Params,
     define=define,

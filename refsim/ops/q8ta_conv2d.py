@@ -17,6 +17,7 @@ from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec, Part, Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def sample(rng: Rng) -> Case:
 OP = OpSpec(
     name="q8ta_conv2d",
     serialized="et_vk.q8ta_conv2d.default",
+    family=Family.CONVOLUTION,
     args=conv.args(),
     params=Params,
     define=define,
@@ -73,4 +75,6 @@ OP = OpSpec(
     constants=conv.constants,
     sample=sample,
     cases=conv.cases("q8ta_conv2d"),
+    min_rank=3,
+    picks=True,
 )

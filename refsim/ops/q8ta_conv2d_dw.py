@@ -22,6 +22,7 @@ from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.conv import DILATION, IN_ZP, KERNEL, OUT, PADDING, QUANT, STRIDE, X
 from refsim.ops.base.spec import Call, OpSpec, Target
+from refsim.ops.base.traits import Epilogue, Family
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,7 @@ CASES = (
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_dw.default",
+    family=Family.DEPTHWISE,
     args=conv.args(weight_channels=2),
     params=Params,
     define=define,
@@ -195,4 +197,7 @@ OP = OpSpec(
     constants=constants,
     sample=sample,
     cases=CASES,
+    min_rank=3,
+    epilogue=Epilogue.FLOAT_ZP,
+    any_channels=False,
 )

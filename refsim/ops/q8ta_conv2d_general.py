@@ -20,6 +20,7 @@ from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case
 from refsim.ops.base.conv import DILATION, IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
 from refsim.ops.base.spec import OpSpec, Target
+from refsim.ops.base.traits import Epilogue, Family
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ CASES = conv.cases(Params.where)
 OP = OpSpec(
     name=Params.where,
     serialized="",
+    family=Family.CONVOLUTION,
     args=conv.args(),
     params=Params,
     define=define,
@@ -92,4 +94,6 @@ OP = OpSpec(
     constants=conv.constants,
     sample=sample,
     cases=CASES,
+    min_rank=3,
+    epilogue=Epilogue.FLOAT_ZP,
 )

@@ -16,6 +16,7 @@ from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec, Part, Target
+from refsim.ops.base.traits import Epilogue, Family
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ CASES = (
 OP = OpSpec(
     name=Params.where,
     serialized="",
+    family=Family.CONVOLUTION,
     args=conv.args(),
     params=Params,
     define=define,
@@ -84,4 +86,7 @@ OP = OpSpec(
     constants=conv.constants,
     sample=sample,
     cases=CASES,
+    min_rank=3,
+    epilogue=Epilogue.INTEGER_ZP,
+    any_channels=False,
 )

@@ -21,6 +21,7 @@ from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.conv import IC4, OC4, OUT, QUANT, X
 from refsim.ops.base.spec import OpSpec, Target
+from refsim.ops.base.traits import Epilogue, Family
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ CASES = (
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_pw.default",
+    family=Family.CONVOLUTION,
     args=conv.args(x_layouts=(PACKED_4W4C,)),
     params=Params,
     define=define,
@@ -125,4 +127,7 @@ OP = OpSpec(
     constants=conv.constants,
     sample=sample,
     cases=CASES,
+    min_rank=3,
+    epilogue=Epilogue.INTEGER_ZP,
+    one_tap=True,
 )

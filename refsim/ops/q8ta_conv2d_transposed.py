@@ -21,6 +21,7 @@ from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.conv import IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
 from refsim.ops.base.spec import Call, OpSpec, Target
+from refsim.ops.base.traits import Epilogue, Family
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,7 @@ CASES = (
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_transposed.default",
+    family=Family.CONVOLUTION,
     args=conv.args(transposed=True),
     params=Params,
     define=define,
@@ -209,4 +211,7 @@ OP = OpSpec(
     constants=conv.constants,
     sample=sample,
     cases=CASES,
+    min_rank=3,
+    epilogue=Epilogue.FLOAT_ZP,
+    transposed=True,
 )

@@ -23,6 +23,7 @@ from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.quantized import QuantizedParams
 from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_dequantize",
     serialized="quantized_decomposed.dequantize_per_tensor.default",
+    family=Family.DEQUANTIZE,
     args=(
         elementwise.tensor("x", INT8_LAYOUTS),
         *elementwise.params("scale", "zp", "qmin", "qmax", "dtype", "out_dtype"),

@@ -24,6 +24,7 @@ from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.conv import DILATION, IC4, IN_ZP, KERNEL, OUT, PADDING, STRIDE, X
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,7 @@ def out_shape(
     params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
 ) -> tuple[int, ...]:
     x = shapes["x"]
-    rows = params.taps * x[-3] if len(x) >= 3 else 1
-    *outer, h, w = conv.shape_for(params, x, rows, None)
+    *outer, h, w = conv.shape_for(params, x, params.taps * x[-3], None)
     return (*outer, h, epilogue.align4(w))
 
 
@@ -147,6 +147,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_im2col",
     serialized="",
+    family=Family.WINDOWS,
     args=(
         Arg("x", Kind.INPUT, CHANNELS_PACKED_INT8),
         *(Arg(name) for name in ("in_zp", "kernel_size", "stride", "padding", "dilation", "groups")),
@@ -162,4 +163,6 @@ OP = OpSpec(
     check=check,
     sample=sample,
     cases=CASES,
+    min_rank=3,
+    any_channels=False,
 )

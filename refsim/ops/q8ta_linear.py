@@ -24,6 +24,7 @@ from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.gemm import cut
 from refsim.ops.base.linear import K4, OUT, QUANT, X
 from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.traits import Epilogue, Family
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_linear",
     serialized="et_vk.q8ta_linear.default",
+    family=Family.LINEAR,
     args=linear.args(PACKED_4H4W),
     params=Params,
     define=define,
@@ -135,4 +137,5 @@ OP = OpSpec(
     sample=sample,
     cases=CASES,
     channel_dim=-1,
+    epilogue=Epilogue.INTEGER_ZP,
 )

@@ -20,6 +20,7 @@ from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.linear import K4, OUT, QUANT
 from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.traits import Epilogue, Family
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_linear_gemv",
     serialized="et_vk.q8ta_linear_gemv.default",
+    family=Family.LINEAR,
     args=linear.args(PACKED_4W),
     params=Params,
     define=define,
@@ -122,4 +124,6 @@ OP = OpSpec(
     sample=sample,
     cases=CASES,
     channel_dim=-1,
+    epilogue=Epilogue.INTEGER_ZP,
+    one_row=True,
 )

@@ -25,6 +25,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Affine, Family, Term
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,20 @@ def out_shape(
     params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any
 ) -> tuple[int, ...]:
     shape, r = shapes["x"], params.upscale
-    if len(shape) < 3 or shape[-3] % (r * r):
+    if shape[-3] % (r * r):
         raise ShapeError("q8ta_pixel_shuffle", "channels do not divide", got=shape, need=f"C % {r * r} == 0")
     return (*shape[:-3], shape[-3] // (r * r), shape[-2] * r, shape[-1] * r)
 
 
 def padding(call: Call) -> Padding:
     return Padding(Pad(0), Pad(0, OnDevice.UNTOUCHED))
+
+
+def affine(params: Params) -> Affine | None:
+    if params.moves_bytes:
+        return None
+    term = Term(params.in_scale, params.in_zp)
+    return Affine((term,), np.float32(params.out_inv_scale), params.out_zp)
 
 
 OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1)
@@ -182,6 +190,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_pixel_shuffle",
     serialized="et_vk.q8ta_pixel_shuffle.default",
+    family=Family.SHUFFLE,
     args=(
         elementwise.tensor("x", CHANNELS_PACKED_INT8),
         *elementwise.params("in_scale", "in_zp", "out_inv_scale", "out_zp", "upscale"),
@@ -196,4 +205,8 @@ OP = OpSpec(
     work_item=work_item,
     sample=sample,
     cases=CASES,
+    affine=affine,
+    min_rank=3,
+    any_channels=False,
+    resizes=True,
 )

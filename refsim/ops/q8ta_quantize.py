@@ -25,6 +25,7 @@ from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.quantized import QuantizedParams
 from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_quantize",
     serialized="quantized_decomposed.quantize_per_tensor.default",
+    family=Family.QUANTIZE,
     args=(
         elementwise.tensor("x", FLOAT_LAYOUTS),
         *elementwise.params("scale", "zp", "qmin", "qmax", "dtype"),

@@ -22,6 +22,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
+from refsim.ops.base.traits import Affine, Family, Term
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ def _relu(q, in_scale, in_zp):  # type: ignore[no-untyped-def]
 def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     y = _relu(x.astype(np.int32), np.float32(params.in_scale), params.in_zp)
     return requant(y, inv_scale(params.out_scale), params.out_zp, target.profile.flags).astype(np.int8)
+
+
+def affine(params: Params) -> Affine:
+    term = Term(params.in_scale, params.in_zp)
+    return Affine((term,), inv_scale(params.out_scale), params.out_zp, relu=True)
 
 
 OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1)
@@ -105,6 +111,7 @@ CASES = (
 OP = OpSpec(
     name="q8ta_relu",
     serialized="et_vk.q8ta_relu.default",
+    family=Family.ELEMENTWISE,
     args=(
         elementwise.tensor("x", INT8_LAYOUTS),
         *elementwise.params("in_scale", "in_zp", "out_scale", "out_zp"),
@@ -120,4 +127,6 @@ OP = OpSpec(
     sample=sample,
     cases=CASES,
     sync=("x", "out"),
+    affine=affine,
+    resizes=True,
 )

@@ -226,19 +226,17 @@ def test_layouts_must_agree_in_what_they_pack() -> None:
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_too_many_dims(name: str) -> None:
+def test_too_few_and_too_many_dims(name: str) -> None:
     op = OPS[name]
     case = bound(name)
-    deep = {
-        key: TensorDesc((1,) * (op.max_rank + 1), d.layout)
-        for key, d in case.call.descs.items()
-        if op.max_rank < 8
-    }
-    if deep:
-        with pytest.raises(ShapeError, match=rf"{name}: \w+ has too many dims; got 5, need 1 to 4"):
-            op.bind(case.call.params, deep, case.call.consts, case.call.out.layout)
-    else:
-        assert name in ("q8ta_quantize", "q8ta_dequantize")
+    assert 1 <= op.min_rank <= 4 <= op.max_rank <= 8
+    for rank, which in ((op.min_rank - 1, "few"), (op.max_rank + 1, "many")):
+        if not 1 <= rank <= 8:
+            continue  # no tensor has so many
+        descs = {key: TensorDesc((1,) * rank, d.layout) for key, d in case.call.descs.items()}
+        need = f"{op.min_rank} to {op.max_rank}"
+        with pytest.raises(ShapeError, match=rf"{name}: \w+ has too {which} dims; got {rank}, need {need}"):
+            op.bind(case.call.params, descs, case.call.consts, case.call.out.layout)
 
 
 def test_dynamic_layouts_are_refused() -> None:

@@ -118,8 +118,6 @@ def out_shape(
 
 
 def shape_for(params: ConvParams, x: tuple[int, ...], rows: int, declared: Any) -> tuple[int, ...]:
-    if len(x) < 3:
-        raise ShapeError(params.where, "x has too few dims", got=x, need="(N,) C, H, W")
     h, w = params.out_size((x[-2], x[-1]))
     if h < 1 or w < 1:
         raise ShapeError(params.where, "the window is larger than the padded image", got=f"output {h} x {w}")

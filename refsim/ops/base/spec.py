@@ -17,6 +17,7 @@ from refsim.core.qmath import CANONICAL, Profile
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.traits import Affine, Epilogue, Family, Variant
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Arg:
     """One argument: its name, kind, legal layouts (tensors), dtype (constants), and whether it may be none.
 
     ``channels`` is the dim of a constant that counts output channels; it may come padded to a multiple of 4.
+    ``contiguous``: the tensor is plain NCHW bytes in one dim, whatever its layout is called.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Arg:
     dtype: type | None = None
     optional: bool = False
     channels: int | None = None
+    contiguous: bool = False
 
 
 class OnDevice(Enum):
@@ -204,10 +207,18 @@ class OpSpec:
     ``work_item(launch, word, w, h, c, n)`` is the work item (x, y, z) that writes a word; the word
     begins at that coordinate.
     ``sample(rng)`` makes a random legal `Case`, ``constants(params, shapes, features, rng)`` its constants.
+
+    What others ask for instead of the name: ``family``; ``epilogue``, where the operator itself ends an integer sum;
+    ``affine(params)``, the arithmetic of an operator from int8 to int8, None where the bytes move unchanged; ``picks``,
+    for a composite that is one of several other operators, chosen per call; ``transposed``, for a convolution that
+    spreads its input; ``one_tap``, for one whose window is always a single tap; ``one_row``, for a linear operator that
+    refuses more rows; ``any_channels``, unless channels must come in whole words or other multiples; ``resizes``, where
+    upstream lets shapes change between runs; ``variants``, the builds of its shader beside the plain one.
     """
 
     name: str
     serialized: str
+    family: Family
     args: tuple[Arg, ...]
     params: type
     define: Callable[..., np.ndarray]
@@ -226,8 +237,18 @@ class OpSpec:
     sync: tuple[str, ...] = ()
     input_layout: Callable[[Any, tuple[int, ...], tuple[int, ...], Target], Layout] | None = None
     channel_dim: int = -3
+    min_rank: int = 1
     max_rank: int = 4
     work_item: Callable[..., tuple[Any, Any, Any]] | None = None
+    epilogue: Epilogue | None = None
+    affine: Callable[[Any], Affine | None] | None = None
+    picks: bool = False
+    transposed: bool = False
+    one_tap: bool = False
+    one_row: bool = False
+    any_channels: bool = True
+    resizes: bool = False
+    variants: Sequence[Variant] = ()
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.kind is kind)
@@ -269,11 +290,7 @@ class OpSpec:
                 if arg.name not in inputs:
                     raise ShapeError(self.name, f"input {arg.name} is missing")
                 self._check_layout(arg, inputs[arg.name].layout)
-                rank = len(inputs[arg.name].shape)
-                if rank > self.max_rank:
-                    raise ShapeError(
-                        self.name, f"{arg.name} has too many dims", got=rank, need=f"1 to {self.max_rank}"
-                    )
+                self._check_rank(arg, len(inputs[arg.name].shape))
             elif arg.kind is Kind.CONST:
                 self._check_const(arg, consts.get(arg.name))
         self._check_layout(self.output, layout(out_layout))
@@ -295,6 +312,16 @@ class OpSpec:
         if self.check is not None:
             self.check(call)
         return call
+
+    def _check_rank(self, arg: Arg, rank: int) -> None:
+        if not self.min_rank <= rank <= self.max_rank:
+            few_or_many = "few" if rank < self.min_rank else "many"
+            raise ShapeError(
+                self.name,
+                f"{arg.name} has too {few_or_many} dims",
+                got=rank,
+                need=f"{self.min_rank} to {self.max_rank}",
+            )
 
     def _check_layout(self, arg: Arg, given: Layout) -> None:
         if given not in arg.layouts:

@@ -1,0 +1,66 @@
+"""What an operator says of itself, so that others can ask for a property and need not know its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+
+
+class Family(Enum):
+    """What an operator does with its elements. Every operator has exactly one family."""
+
+    ELEMENTWISE = "elementwise"  # arithmetic on the int8 values that stand at the output's own place
+    SHUFFLE = "shuffle"  # the same for one value, which stands at another place
+    RELAYOUT = "relayout"  # the values of a packed tensor, unchanged, in another layout
+    STAGE_IN = "stage in"  # plain NCHW bytes to a packed layout
+    STAGE_OUT = "stage out"  # a packed layout to plain NCHW bytes
+    QUANTIZE = "quantize"  # float to int8
+    DEQUANTIZE = "dequantize"  # int8 to float
+    CONVOLUTION = "convolution"  # sums over a window and the channels of a group, with weights
+    DEPTHWISE = "depthwise"  # sums over a window of one channel, with weights
+    WINDOWS = "windows"  # the windows of an image, copied out as channels
+    LINEAR = "linear"  # sums over the last dim, with weights
+
+
+class Epilogue(Enum):
+    """Where the zero point of the input is taken out of an integer sum."""
+
+    INTEGER_ZP = "integer zero point"  # in int32, before the sum becomes a float
+    FLOAT_ZP = "float zero point"  # in binary32, after the sum has become a float
+
+
+@dataclass(frozen=True)
+class Term:
+    """One quantized operand of an `Affine`: it stands for ``factor * (q - zp) * scale``."""
+
+    scale: float
+    zp: int
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The real-valued arithmetic of an int8 operator: the terms are added up, bounded by relu and requantized.
+
+    ``terms`` has one entry per input. The output byte is ``rne(y * inv) + zp``, clamped to int8, where y is the sum of
+    the terms, or max(sum, 0) with ``relu``. ``inv`` is the inverse of the output's scale, rounded to binary32.
+    """
+
+    terms: tuple[Term, ...]
+    inv: np.float32
+    zp: int
+    relu: bool = False
+
+
+class Variant(Protocol):
+    """A build of a shader with some sizes fixed: the name of the build, and its definitions by name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def definitions(self) -> Mapping[str, int]: ...
