@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.table import TABLE
+from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import GraphError, UnknownOperatorError
 
 _NAME = re.compile(r"^(?P<space>\w+)(?:\.|::)(?P<base>\w+)(?:\.(?P<overload>\w+))?$")
@@ -56,11 +57,6 @@ def find(name: str, where: str) -> Operator:
     return Operator(name, "torch", _from_torch(match["space"], base, match["overload"], where))
 
 
-#: Codes of dtypes in a serialized graph; complex and quantized ones have no name here.
-_SCALAR_TYPES = {
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
-    11: "bool", 15: "bfloat16",
-}  # fmt: skip
 #: Arguments that say where and how a tensor lies in memory: nothing to an array.
 _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "dim_order")
 
@@ -106,7 +102,7 @@ def _from_torch(space: str, base: str, overload: str | None, where: str) -> Call
             raise TypeError(f"{len(args)} arguments, the operator takes {len(takes)}")
         for argument, arg in zip(takes, args, strict=False):
             if argument.name == "dtype" and isinstance(arg, int):
-                arg = getattr(torch, _SCALAR_TYPES[arg])
+                arg = getattr(torch, BY_PROGRAM_CODE[arg].name)
             if not argument.kwarg_only:
                 given.append(to_torch(arg))
             elif argument.name not in _PLACEMENT:

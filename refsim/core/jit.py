@@ -1,9 +1,9 @@
 """How refsim meets Numba: scalar code that is also plain Python, and a cache that notices edits.
 
 Numba's own cache looks at the file of the compiled function only, so an edit to a function that it calls
-(index.py, qmath.py) would go unseen. The cache directory is therefore named after a digest of every source file
-that compiles anything (it imports this one) and of the versions of Numba and NumPy: other code, other
-directory. Numba itself keys the entries by CPU, writes them through a rename, and so tolerates several processes.
+(index.py, qmath.py) would go unseen. The cache directory is therefore named (refsim.core.cache) after every source
+file that compiles anything, which is each that imports this one, and the versions of Numba and NumPy.
+Numba itself keys the entries by CPU, writes them through a rename, and so tolerates several processes.
 
 Importing Numba takes longer than most runs, and they need no emulated kernel. So it is imported when the first one is
 called, or by `ready`.
@@ -11,15 +11,15 @@ called, or by `ready`.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+
+from refsim.core.cache import directory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,27 +44,13 @@ def ready() -> Any:
     return numba
 
 
-def _source_digest(numba_version: str) -> str:
-    digest = hashlib.sha256(f"{numba_version} {np.__version__}".encode())
-    root = Path(__file__).parents[1]
-    for path in sorted(root.rglob("*.py")):
-        source = path.read_bytes()
-        if b"refsim.core.jit" in source or path.name == "jit.py":
-            digest.update(str(path.relative_to(root)).encode() + source)
-    return digest.hexdigest()[:16]
-
-
 def _cache_dir(numba_version: str) -> Path:
-    """Directory for compiled kernels; a private temporary one where the user's cache is not writable."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = base / "refsim" / f"numba-{_source_digest(numba_version)}"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if os.access(path, os.W_OK):
-            return path
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="refsim-numba-"))
+    """Directory for compiled kernels."""
+
+    def counts(path: Path, source: bytes) -> bool:
+        return b"refsim.core.jit" in source or path.name == "jit.py"
+
+    return directory("numba", f"{numba_version} {np.__version__}", Path(__file__).parents[1], counts)
 
 
 def jitable(function: F) -> F:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from refsim import aten
+from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, GraphError, ShapeError
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
@@ -121,18 +122,13 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
 
 # --- the plan around the delegates -----------------------------------------------------------------------
 
-_DTYPES = {
-    "BYTE": np.uint8, "CHAR": np.int8, "SHORT": np.int16, "INT": np.int32, "LONG": np.int64,
-    "HALF": np.float16, "FLOAT": np.float32, "DOUBLE": np.float64, "BOOL": np.bool_,
-}  # fmt: skip
-
 
 def _dtype(tensor: program.Tensor, where: str) -> np.dtype[Any]:
-    if tensor.dtype_name not in _DTYPES:
-        raise GraphError(
-            where, "tensor of an unsupported dtype", got=tensor.dtype_name, need=", ".join(_DTYPES)
-        )
-    return np.dtype(_DTYPES[tensor.dtype_name])
+    row = BY_PROGRAM_CODE[tensor.scalar_type]
+    if not row.computed:
+        known = ", ".join(row.program[1] for row in BY_PROGRAM_CODE.values() if row.program and row.computed)
+        raise GraphError(where, "tensor of an unsupported dtype", got=tensor.dtype_name, need=known)
+    return row.numpy
 
 
 def _run_plan(

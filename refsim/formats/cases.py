@@ -249,7 +249,8 @@ def _shape(row: Mapping[str, Any]) -> tuple[int, ...]:
     return shape
 
 
-_CONST_DTYPES = {"int8": np.int8, "int32": np.int32, "float32": np.float32}
+#: What a constant of an operator may be.
+_CONST_DTYPES = ("int8", "int32", "float32")
 
 
 def _constant(files: Files, row: Mapping[str, Any]) -> np.ndarray:
@@ -263,7 +264,7 @@ def _constant(files: Files, row: Mapping[str, Any]) -> np.ndarray:
         raise LimitError(
             f"{files.where}: {row['name']}", "too large", got=f"{size} bytes", need=f"<= {MAX_BYTES}"
         )
-    return np.frombuffer(_bytes(files, row, size), _CONST_DTYPES[dtype]).reshape(shape)
+    return np.frombuffer(_bytes(files, row, size), np.dtype(dtype)).reshape(shape)
 
 
 def _bytes(files: Files, row: Mapping[str, Any], size: int) -> bytes:

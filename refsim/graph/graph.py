@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from refsim.core.dtypes import BY_DELEGATE_CODE
 from refsim.core.errors import GraphError, RefsimError
 from refsim.core.layout import (
     BY_SCHEMA_VALUE,
@@ -27,18 +28,6 @@ from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import DATATYPES, Null, OperatorCall, Value, ValueList, VkGraph, VkTensor
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, OpSpec, Prepared, Target
-
-#: VkTensor.datatype name -> NumPy dtype of the logical elements.
-DTYPES = {
-    "BOOL": np.bool_,
-    "UINT8": np.uint8,
-    "INT8": np.int8,
-    "INT32": np.int32,
-    "FLOAT16": np.float16,
-    "FLOAT32": np.float32,
-    "FLOAT64": np.float64,
-    "INT64": np.int64,
-}
 
 
 @dataclass(frozen=True)
@@ -190,12 +179,16 @@ def _is_image(value: Value) -> TypeGuard[VkTensor]:
 
 
 def _tensor(blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str) -> Tensor:
-    name = DATATYPES[value.datatype][0]
-    if name not in DTYPES:
+    row = BY_DELEGATE_CODE[value.datatype]
+    if not row.computed:
+        known = ", ".join(DATATYPES[code][0] for code, row in BY_DELEGATE_CODE.items() if row.computed)
         raise GraphError(
-            f"{where}: value {number}", "tensor without a datatype", got=name, need=", ".join(DTYPES)
+            f"{where}: value {number}",
+            "tensor without a datatype",
+            got=DATATYPES[value.datatype][0],
+            need=known,
         )
-    dtype = np.dtype(DTYPES[name])
+    dtype = row.numpy
     data = None
     if value.is_constant:
         raw = blob.constants[value.constant_id]

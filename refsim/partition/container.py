@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from refsim.core.dtypes import BY_NAME, name_of
 from refsim.core.errors import GraphError
 from refsim.formats.pte import program as pte
 from refsim.formats.pte.pte import VULKAN_ID
@@ -20,18 +21,6 @@ from refsim.partition.program import Operator
 from refsim.partition.serialize import arguments_of
 
 ARENA = 1  # 0 is reserved by the format
-_TYPES = {
-    torch.uint8: "BYTE",
-    torch.int8: "CHAR",
-    torch.int16: "SHORT",
-    torch.int32: "INT",
-    torch.int64: "LONG",
-    torch.float16: "HALF",
-    torch.float32: "FLOAT",
-    torch.float64: "DOUBLE",
-    torch.bool: "BOOL",
-}
-_CODES = {name: code for code, (name, _size) in pte.SCALAR_TYPES.items()}
 
 
 def write(lowered: Lowered) -> bytes:
@@ -110,9 +99,7 @@ class _Writer:
         return self.ids[node.name]
 
     def tensor(self, fake: Any, data: torch.Tensor | None = None) -> pte.Tensor:
-        if fake.dtype not in _TYPES:
-            raise GraphError(self.lowered.where, "a dtype that no plan holds", got=fake.dtype)
-        code = _CODES[_TYPES[fake.dtype]]
+        code = self.code(fake.dtype)
         sizes = tuple(int(size) for size in fake.shape)
         order = tuple(range(len(sizes)))
         if data is not None:
@@ -127,11 +114,18 @@ class _Writer:
         place = pte.Allocation(ARENA, offset & 0xFFFFFFFF, offset >> 32)
         return pte.Tensor(code, sizes, order, allocation=place)
 
+    def code(self, dtype: torch.dtype) -> int:
+        """The program's code of a dtype; GraphError if nothing computes with it."""
+        row = BY_NAME.get(name_of(dtype))
+        if row is None or not row.computed or row.program is None:
+            raise GraphError(self.lowered.where, "a dtype that no plan holds", got=dtype)
+        return row.program[0]
+
     def argument(self, value: Any) -> int:
         if isinstance(value, fx.Node):
             return self.id_of(value)
         if isinstance(value, torch.dtype):
-            value = _CODES[_TYPES[value]]
+            value = self.code(value)
         if isinstance(value, list | tuple):
             return self.list(list(value))
         kinds = {bool: schema.Bool, int: schema.Int, float: schema.Double, str: schema.String}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from refsim.core.dtypes import name_of
 from refsim.partition import constraints
 from refsim.partition.nodes import DEQUANTIZE, GETITEM, QUANTIZE, nodes_in, target_name, tensors_of
 from refsim.partition.refusal import Refusal, refuse
@@ -112,7 +113,7 @@ def _at(dtypes: Dtypes | tuple[Dtypes, ...], index: int) -> Dtypes:
 
 
 def _dtype(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return name_of(tensor.dtype)
 
 
 def _wrong(tensor: Any, allowed: Iterable[str]) -> str:

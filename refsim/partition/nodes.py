@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from refsim.core.dtypes import name_of
+
 GETITEM = "getitem"
 QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
 DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
@@ -88,7 +90,7 @@ def numel_of(node: Any) -> int:
 
 def dtype_of(node: Any) -> str:
     """``float32``, ``int8``, ...: the dtype's name without its module."""
-    return str(node.meta["val"].dtype).removeprefix("torch.")
+    return name_of(node.meta["val"].dtype)
 
 
 def argument(node: Any, index: int, default: Any = None) -> Any:

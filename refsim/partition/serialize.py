@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import fx
 
+from refsim.core.dtypes import BY_DELEGATE_CODE, name_of
 from refsim.core.errors import GraphError
 from refsim.formats.vkgraph import schema
 from refsim.formats.vkgraph.schema import VkBytes, VkGraph
@@ -22,7 +23,7 @@ from refsim.partition.repset import Storage, TensorRepr
 from refsim.partition.repset.sets import DEFAULT_REPR
 
 VERSION = "0"
-_CODES = {name.lower(): code for code, (name, _size) in schema.DATATYPES.items()}
+_CODES = {row.name: code for code, row in BY_DELEGATE_CODE.items() if row.computed}
 #: Devices need not have 64-bit types: such tensors are held in 32 bits.
 _NARROWED = {"int64": "int32", "float64": "float32"}
 
@@ -108,7 +109,7 @@ class _Writer:
         return self.add(schema.ValueList(tuple(items)))
 
     def tensor(self, node: fx.Node, fake: Any, given: TensorRepr) -> schema.VkTensor:
-        dtype = str(fake.dtype).removeprefix("torch.")
+        dtype = name_of(fake.dtype)
         held = _NARROWED.get(dtype, dtype)
         if held not in _CODES:
             raise GraphError(f"{self.where}: {node}", "a dtype that no delegate holds", got=dtype)

@@ -1,9 +1,8 @@
 """Compile native kernels, each when it is first needed, and keep the machine code on disk.
 
-An entry is named by the kernel and its variant; its directory by a digest of everything that makes the code: the
-sources of this package, LLVM's version, and the processor with its features. Other code or another processor
-means another directory. Entries are written to a temporary name and renamed, and carry a digest of their own, so
-that several processes may share the cache and a damaged entry is compiled again.
+An entry is named by the kernel and its variant; its directory (refsim.core.cache) after the sources of this package,
+LLVM's version, and the processor with its features. Entries are written to a temporary name and renamed, and carry a
+digest of their own, so that several processes may share the cache and a damaged entry is compiled again.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
+from refsim.core.cache import directory as cache_directory
 from refsim.exec.cpu.ir import Module
 from refsim.exec.cpu.isa import cpu
 
@@ -105,21 +105,9 @@ def _engine() -> llvm.ExecutionEngine:
 
 @cache
 def directory() -> Path:
-    """Where compiled kernels are kept; a private temporary one where the user's cache is not writable."""
-    digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
-    digest.update(f"{cpu().name} {cpu().features}".encode())
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = base / "refsim" / f"native-{digest.hexdigest()[:16]}"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if os.access(path, os.W_OK):
-            return path
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="refsim-native-"))
+    """Where compiled kernels are kept."""
+    versions = f"{llvmlite.__version__} {llvm.llvm_version_info} {cpu().name} {cpu().features}"
+    return cache_directory("native", versions, Path(__file__).parent)
 
 
 def _read(path: Path) -> bytes | None:

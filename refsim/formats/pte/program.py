@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.formats.vkgraph.schema import (
     COMMON_TABLES,
     Bool,
@@ -25,29 +26,7 @@ from refsim.formats.vkgraph.schema import (
 #: Tensor.scalar_type -> (name, bytes per element). Quantized and sub-byte types are never executed here,
 #: but files may carry them; a size of 0 marks types without whole bytes.
 SCALAR_TYPES: Mapping[int, tuple[str, int]] = {
-    0: ("BYTE", 1),
-    1: ("CHAR", 1),
-    2: ("SHORT", 2),
-    3: ("INT", 4),
-    4: ("LONG", 8),
-    5: ("HALF", 2),
-    6: ("FLOAT", 4),
-    7: ("DOUBLE", 8),
-    11: ("BOOL", 1),
-    12: ("QINT8", 1),
-    13: ("QUINT8", 1),
-    14: ("QINT32", 4),
-    15: ("BFLOAT16", 2),
-    16: ("QUINT4X2", 0),
-    17: ("QUINT2X4", 0),
-    22: ("BITS16", 2),
-    23: ("FLOAT8E5M2", 1),
-    24: ("FLOAT8E4M3FN", 1),
-    25: ("FLOAT8E5M2FNUZ", 1),
-    26: ("FLOAT8E4M3FNUZ", 1),
-    27: ("UINT16", 2),
-    28: ("UINT32", 4),
-    29: ("UINT64", 8),
+    code: (row.program[1], row.nbytes) for code, row in sorted(BY_PROGRAM_CODE.items()) if row.program
 }
 #: Tensor.extra.location and DelegateData.location.
 IN_SEGMENT, EXTERNAL = 0, 1

@@ -12,17 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from refsim.core.dtypes import BY_DELEGATE_CODE
+
 #: VkTensor.datatype -> (name, bytes per element); 127 means "not set" and has no size.
 DATATYPES: Mapping[int, tuple[str, int]] = {
-    0: ("BOOL", 1),
-    1: ("UINT8", 1),
-    2: ("INT8", 1),
-    3: ("INT32", 4),
-    4: ("FLOAT16", 2),
-    5: ("FLOAT32", 4),
-    6: ("FLOAT64", 8),
-    7: ("INT64", 8),
-    127: ("UNSET", 0),
+    code: (row.name.upper(), row.nbytes) for code, row in sorted(BY_DELEGATE_CODE.items())
 }
 UNSET_DATATYPE = 127
 
