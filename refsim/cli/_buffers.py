@@ -17,7 +17,7 @@ from refsim.core import atomic_write
 from refsim.core.rng import Rng
 from refsim.exec.model import Model
 from refsim.formats import npz
-from refsim.formats.pte.pte import read_file
+from refsim.formats.file import read_file
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,7 +15,7 @@ from refsim.cli._output import print_json, print_table, shape_text
 from refsim.cli._plan import show_plan
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
-from refsim.formats.pte import program
+from refsim.formats.pte import schema as program
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")

@@ -14,7 +14,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
 from refsim.formats import dumps, npz
-from refsim.formats.pte.pte import read_file
+from refsim.formats.file import read_file
 
 
 @click.command("unpack")

@@ -15,7 +15,8 @@ from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, GraphError, ShapeError
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
-from refsim.formats.pte import program, pte
+from refsim.formats.pte import read as pte
+from refsim.formats.pte import schema as program
 from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.graph import Graph, Node, build
 from refsim.graph.interpreter import Observer

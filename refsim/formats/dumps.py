@@ -24,7 +24,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, LayoutError, RawBufferError
 from refsim.core.layout import Layout, layout
 from refsim.core.tensor import TensorDesc
-from refsim.formats.pte.pte import read_file
+from refsim.formats.file import read_file
 
 MAX_JSON_BYTES = 1 << 24
 _QUANTIZATION = (("out_scale", "out_zp"), ("scale", "zp"))

@@ -163,7 +163,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def _raw(buffer: Buffer) -> bytes | np.ndarray | PackedBuffer:
     """The bytes themselves."""
     if isinstance(buffer, os.PathLike):
-        from refsim.formats.pte.pte import read_file
+        from refsim.formats.file import read_file
 
         return bytes(read_file(buffer))
     return buffer

@@ -24,8 +24,9 @@ from refsim.core.layout import (
     Layout,
 )
 from refsim.core.tensor import TensorDesc
+from refsim.formats.literals import Null
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import DATATYPES, Null, OperatorCall, Value, ValueList, VkGraph, VkTensor
+from refsim.formats.vkgraph.schema import DATATYPES, OperatorCall, Value, ValueList, VkGraph, VkTensor
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, OpSpec, Prepared, Target
 

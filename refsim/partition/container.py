@@ -11,10 +11,11 @@ from torch import fx
 
 from refsim.core.dtypes import BY_NAME, name_of
 from refsim.core.errors import GraphError
-from refsim.formats.pte import program as pte
-from refsim.formats.pte.pte import VULKAN_ID
-from refsim.formats.vkgraph import schema
-from refsim.formats.vkgraph.write import ALIGNMENT, write_pte
+from refsim.formats import literals
+from refsim.formats.flatbuffer.encode import ALIGNMENT
+from refsim.formats.pte import schema as pte
+from refsim.formats.pte.read import VULKAN_ID
+from refsim.formats.pte.write import write_pte
 from refsim.partition.lower import Lowered
 from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
 from refsim.partition.program import Operator
@@ -128,20 +129,20 @@ class _Writer:
             value = self.code(value)
         if isinstance(value, list | tuple):
             return self.list(list(value))
-        kinds = {bool: schema.Bool, int: schema.Int, float: schema.Double, str: schema.String}
+        kinds = {bool: literals.Bool, int: literals.Int, float: literals.Double, str: literals.String}
         kind = kinds.get(type(value))
         key = (type(value), value if kind else None)
         if key not in self.literals:
-            self.literals[key] = self.add(kind(value) if kind else schema.Null())
+            self.literals[key] = self.add(kind(value) if kind else literals.Null())
         return self.literals[key]
 
     def list(self, items: Sequence[Any]) -> int:
         if any(isinstance(item, fx.Node) for item in items):
             return self.add(pte.TensorList(tuple(self.id_of(item) for item in items)))
         if items and all(type(item) is float for item in items):
-            return self.add(schema.DoubleList(tuple(items)))
+            return self.add(literals.DoubleList(tuple(items)))
         if items and all(type(item) is bool for item in items):
-            return self.add(schema.BoolList(tuple(items)))
+            return self.add(literals.BoolList(tuple(items)))
         return self.add(pte.IntIdList(tuple(self.argument(item) for item in items)))
 
     # --- instructions ---

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from refsim.core.errors import FormatError, MissingDependencyError
-from refsim.formats.pte.pte import read_file
+from refsim.formats.file import read_file
 
 ZIP_MAGIC = b"PK\x03\x04"
 

@@ -13,6 +13,7 @@ from torch import fx
 
 from refsim.core.dtypes import BY_DELEGATE_CODE, name_of
 from refsim.core.errors import GraphError
+from refsim.formats import literals
 from refsim.formats.vkgraph import schema
 from refsim.formats.vkgraph.schema import VkBytes, VkGraph
 from refsim.formats.vkgraph.write import named_constant, pack_constants, write_blob
@@ -140,21 +141,21 @@ class _Writer:
             # an int is no float here, unlike in upstream's serializer: a zero point stays an Int
             key = (type(value), value)
             if key not in self.scalars:
-                kind: Any = {bool: schema.Bool, int: schema.Int, float: schema.Double}[type(value)]
+                kind: Any = {bool: literals.Bool, int: literals.Int, float: literals.Double}[type(value)]
                 self.scalars[key] = self.add(kind(value))
             return self.scalars[key]
         if isinstance(value, str):
-            return self.add(schema.String(value))
+            return self.add(literals.String(value))
         if isinstance(value, list | tuple):
             return self.list(node, list(value))
         if value is None or isinstance(
             value, torch.dtype | torch.device | torch.layout | torch.memory_format
         ):
-            return self.add(schema.Null())
+            return self.add(literals.Null())
         raise GraphError(f"{self.where}: {node}", "an argument that cannot be serialized", got=repr(value))
 
     def list(self, node: fx.Node, items: list[Any]) -> int:
-        for kind, made in ((bool, schema.BoolList), (int, schema.IntList), (float, schema.DoubleList)):
+        for kind, made in ((bool, literals.BoolList), (int, literals.IntList), (float, literals.DoubleList)):
             if all(type(item) is kind for item in items) and (items or kind is int):
                 return self.add(made(tuple(items)))
         return self.add(schema.ValueList(tuple(self.argument(node, item) for item in items)))

@@ -15,10 +15,11 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, GraphError, ParameterError, RefsimError, ShapeError
 from refsim.exec.cpu import EmulatedExecutor
 from refsim.exec.executor import run_graph
-from refsim.formats.pte import program, pte
+from refsim.formats.limits import LIMITS
+from refsim.formats.literals import Bool, Double, Int, Null, String
+from refsim.formats.pte import read as pte
+from refsim.formats.pte import schema as program
 from refsim.formats.pte.check import check_plan
-from refsim.formats.vkgraph.limits import LIMITS
-from refsim.formats.vkgraph.schema import Bool, Double, Int, Null, String
 from refsim.graph.graph import build
 
 MODELS = Path(__file__).parents[1] / "data" / "models"

@@ -17,7 +17,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GraphError, RefsimError, ShapeError
 from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C, PACKED_4C1W, PACKED_CONV2D
 from refsim.exec.model import Model
-from refsim.formats.pte import pte
+from refsim.formats.pte import read as pte
 from refsim.graph.interpreter import Event
 from refsim.ops.base.spec import Kind, Target
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.pte import program as pp
-from refsim.formats.pte.program import PROGRAM
-from refsim.formats.pte.pte import EXTENDED_AT, kind_of, load, read_file, read_pte
-from refsim.formats.vkgraph.limits import Limits
-from refsim.formats.vkgraph.schema import Bool, BoolList, Double, DoubleList, Int, Null, String
-from refsim.formats.vkgraph.write import encode, write_pte
+from refsim.formats.file import read_file
+from refsim.formats.flatbuffer.encode import encode
+from refsim.formats.limits import Limits
+from refsim.formats.literals import Bool, BoolList, Double, DoubleList, Int, Null, String
+from refsim.formats.pte import schema as pp
+from refsim.formats.pte.read import EXTENDED_AT, kind_of, load, read_pte
+from refsim.formats.pte.schema import PROGRAM
+from refsim.formats.pte.write import write_pte
 
 MODELS = sorted((Path(__file__).parents[1] / "data" / "models").glob("*.pte"))
 BY_NAME = {path.stem: path for path in MODELS}

@@ -5,20 +5,20 @@ from dataclasses import replace
 import pytest
 
 from refsim.core.errors import FormatError, LimitError
+from refsim.formats.flatbuffer.encode import encode
+from refsim.formats.literals import Int, Null
 from refsim.formats.vkgraph.read import HEADER, HEADER_MAGIC, read_blob
 from refsim.formats.vkgraph.schema import (
     DEFAULT_STORAGE,
     NAMED_OFFSET,
     VKGRAPH,
-    Int,
-    Null,
     OperatorCall,
     ValueList,
     VkBytes,
     VkGraph,
     VkTensor,
 )
-from refsim.formats.vkgraph.write import encode, write_blob
+from refsim.formats.vkgraph.write import write_blob
 
 FLOAT = 5
 GOOD = VkGraph(

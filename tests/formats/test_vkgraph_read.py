@@ -9,8 +9,8 @@ import pytest
 
 from refsim.core.errors import FormatError, GraphError, LimitError
 from refsim.core.layout import BY_SCHEMA_VALUE
-from refsim.formats.pte.pte import load
-from refsim.formats.vkgraph.limits import Limits
+from refsim.formats.limits import Limits
+from refsim.formats.pte.read import load
 from refsim.formats.vkgraph.read import HEADER, read_blob
 from refsim.formats.vkgraph.schema import STORAGES, VkTensor
 from refsim.formats.vkgraph.write import named_constant, pack_constants, write_blob

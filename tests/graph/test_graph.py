@@ -22,24 +22,11 @@ from refsim.core.errors import (
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, PACKED_4W4C, PACKED_CONV2D, WIDTH_PACKED
 from refsim.exec.cpu import EmulatedExecutor
 from refsim.exec.executor import run_graph
-from refsim.formats.pte import pte
+from refsim.formats.literals import Bool, BoolList, Double, DoubleList, Int, IntList, Null, String
+from refsim.formats.pte import read as pte
 from refsim.formats.vkgraph.check import check_graph
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import (
-    Bool,
-    BoolList,
-    Double,
-    DoubleList,
-    Int,
-    IntList,
-    Null,
-    OperatorCall,
-    String,
-    SymInt,
-    ValueList,
-    VkGraph,
-    VkTensor,
-)
+from refsim.formats.vkgraph.schema import OperatorCall, SymInt, ValueList, VkGraph, VkTensor
 from refsim.graph.graph import build, resolve_layouts
 from refsim.ops.base.spec import Target
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refsim.core.errors import GraphError
-from refsim.formats.pte import pte
-from refsim.formats.vkgraph.schema import Int, OperatorCall, ValueList, VkGraph, VkTensor
+from refsim.formats.literals import Int
+from refsim.formats.pte import read as pte
+from refsim.formats.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
 from refsim.graph import memory
 
 MODELS = sorted((Path(__file__).parents[1] / "data" / "models").glob("*.pte"))

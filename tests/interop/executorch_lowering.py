@@ -11,9 +11,10 @@ from executorch.exir import to_edge_transform_and_lower
 from torch.export import ExportedProgram
 
 from refsim.core.layout import BY_SCHEMA_VALUE
-from refsim.formats.pte.pte import Pte, read_pte
+from refsim.formats.literals import Null
+from refsim.formats.pte.read import Pte, read_pte
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import STORAGES, Null, ValueList, VkTensor
+from refsim.formats.vkgraph.schema import STORAGES, ValueList, VkTensor
 
 CLONE = "aten.clone.default"
 

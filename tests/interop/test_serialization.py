@@ -13,7 +13,8 @@ import torch
 from executorch.exir._serialize._program import deserialize_pte_binary
 from lowering.networks import NETWORKS, program
 
-from refsim.formats.pte.pte import load
+from refsim.formats import literals
+from refsim.formats.pte.read import load
 from refsim.formats.vkgraph import schema as ours
 from refsim.formats.vkgraph.read import read_blob
 from refsim.formats.vkgraph.write import pack_constants, write_blob
@@ -21,7 +22,7 @@ from refsim.partition.container import write
 from refsim.partition.lower import lower
 
 MODELS = sorted((Path(__file__).parents[1] / "data" / "models").glob("*.pte"))
-LISTS = (ours.IntList, ours.DoubleList, ours.BoolList, ours.ValueList)
+LISTS = (literals.IntList, literals.DoubleList, literals.BoolList, ours.ValueList)
 ENUMS = {
     "datatype": theirs.VkDataType,
     "staging_datatype": theirs.VkDataType,
@@ -45,7 +46,7 @@ def to_theirs(graph: ours.VkGraph) -> theirs.VkGraph:
 
 def value_to_theirs(value: Any) -> Any:
     kind = getattr(theirs, type(value).__name__)
-    if isinstance(value, ours.Null):
+    if isinstance(value, literals.Null):
         return kind()
     if isinstance(value, ours.VkTensor):
         fields = {name: getattr(value, name) for name in value.__slots__}

@@ -145,7 +145,7 @@ def test_same_seed_same_result(lowered: Lowered) -> None:
 
 def test_a_graph_that_was_changed_afterwards(lowered: Lowered) -> None:
     """What is checked is the serialized graph, not the program that it was made from."""
-    from refsim.formats.vkgraph.schema import Double
+    from refsim.formats.literals import Double
 
     (delegate,) = lowered.delegates
     graph = delegate.serialized.graph

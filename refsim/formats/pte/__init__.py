@@ -1,1 +1,1 @@
-"""The .pte container (``ET12``): its program, read and checked."""
+"""The .pte container (``ET12``): read, checked and written."""

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from refsim.core.errors import FormatError
-from refsim.formats.pte.program import (
+from refsim.formats.limits import Limits, check_code, check_ids, check_size
+from refsim.formats.literals import Int, Null
+from refsim.formats.pte.schema import (
     DELEGATE_INLINE,
     DELEGATE_SEGMENT,
     EXTERNAL,
@@ -26,9 +28,6 @@ from refsim.formats.pte.program import (
     Tensor,
     TensorList,
 )
-from refsim.formats.vkgraph.check import check_code, check_ids, check_size
-from refsim.formats.vkgraph.limits import Limits
-from refsim.formats.vkgraph.schema import Int, Null
 
 #: List class -> (lowest id, classes that its items may be).
 _LISTS: dict[type, tuple[int, tuple[type, ...]]] = {

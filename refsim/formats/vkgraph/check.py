@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from refsim.core.errors import FormatError
-from refsim.formats.vkgraph.flat import quote
-from refsim.formats.vkgraph.limits import LIMITS, Limits
+from refsim.formats.file import quote
+from refsim.formats.limits import LIMITS, Limits, check_code, check_ids, check_size
 from refsim.formats.vkgraph.schema import (
     DATATYPES,
     NAMED_OFFSET,
@@ -45,39 +43,6 @@ def check_graph(graph: VkGraph, raw_size: int, where: str, limits: Limits = LIMI
             check_ids(f"{where}: values[{number}].items", value.items, count)
     limits.check(f"{where}: values", "total_bytes", total)
     _check_lists(graph, where, limits)
-
-
-def span(count: int, lowest: int = 0) -> str:
-    """The ids of ``count`` things, as an error names them."""
-    return f"{lowest} to {count - 1}" if count > lowest else "none: there are no such things"
-
-
-def check_ids(place: str, ids: Iterable[int], count: int, lowest: int = 0) -> None:
-    """Every id is in [lowest, count)."""
-    for position, number in enumerate(ids):
-        if not lowest <= number < count:
-            raise FormatError(f"{place}[{position}]", "no such id", got=number, need=span(count, lowest))
-
-
-def check_size(place: str, dims: tuple[int, ...], itemsize: int, limits: Limits) -> int:
-    """Bytes of a tensor of ``dims``; raises LimitError, and FormatError for a negative dim."""
-    limits.check(f"{place}.dims", "rank", len(dims))
-    nbytes = itemsize
-    for position, size in enumerate(dims):
-        if size < 0:
-            raise FormatError(f"{place}.dims[{position}]", "negative size", got=size, need="at least 0")
-        nbytes *= size
-    # a zero elsewhere must not hide an absurd size: the other dims still give strides and grids
-    for size in dims:
-        limits.check(f"{place}.dims", "tensor_bytes", size)
-    limits.check(f"{place}.dims {list(dims)}", "tensor_bytes", nbytes)
-    return nbytes
-
-
-def check_code(place: str, code: int, known: Iterable[int]) -> None:
-    """An enum's code is one of ``known``."""
-    if code not in known:
-        raise FormatError(place, "unknown code", got=code, need=f"one of {sorted(known)}")
 
 
 def _check_bytes(place: str, part: VkBytes, raw_size: int) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from refsim.core.errors import FormatError, GraphError
-from refsim.formats.vkgraph.check import check_graph, span
-from refsim.formats.vkgraph.flat import decode, quote, view
-from refsim.formats.vkgraph.limits import LIMITS, Limits
+from refsim.formats.file import quote, view
+from refsim.formats.flatbuffer.decode import decode
+from refsim.formats.limits import LIMITS, Limits, span
+from refsim.formats.vkgraph.check import check_graph
 from refsim.formats.vkgraph.schema import NAMED_OFFSET, VKGRAPH, VkBytes, VkGraph
 
 HEADER_MAGIC = b"VH00"

@@ -1,18 +1,27 @@
-"""The serialized graph (``VK00``) as data: one row per field, and the frozen classes that hold it in memory.
+"""The serialized graph (``VK00``) as data: the frozen classes that hold it, and the rows of its tables.
 
-A row is ``(slot, name, type)`` or ``(slot, name, type, default)``. Types are the flatbuffer scalars,
-``string``, ``[scalar]``, ``bytes`` (a ``[ubyte]`` kept as a view of the file), a table, ``[table]``, or a
-union; a union takes two slots, its type byte in ``slot - 1`` and its table in ``slot``. The reader and the
-writer know no field beyond these rows. The rows of ``ET12`` are in `refsim.formats.pte.program`.
+`refsim.formats.flatbuffer.schema` says how rows are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from refsim.core.dtypes import BY_DELEGATE_CODE
+from refsim.formats.flatbuffer.schema import Schema, table
+from refsim.formats.literals import (
+    COMMON_TABLES,
+    Bool,
+    BoolList,
+    Double,
+    DoubleList,
+    Int,
+    IntList,
+    Null,
+    String,
+)
 
 #: VkTensor.datatype -> (name, bytes per element); 127 means "not set" and has no size.
 DATATYPES: Mapping[int, tuple[str, int]] = {
@@ -30,50 +39,10 @@ NAMED_OFFSET = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Null:
-    """No value: an argument that was left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Int:
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class Double:
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Bool:
-    value: bool
-
-
-@dataclass(frozen=True, slots=True)
-class String:
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class SymInt:
     """An int32 that may change between runs; ``value`` is the one at export."""
 
     value: int
-
-
-@dataclass(frozen=True, slots=True)
-class IntList:
-    items: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DoubleList:
-    items: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoolList:
-    items: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,61 +117,6 @@ class VkGraph:
     storage_type_override: int = DEFAULT_STORAGE
     memory_layout_override: int = DEFAULT_LAYOUT
 
-
-class Field(NamedTuple):
-    slot: int
-    name: str
-    type: str
-    default: Any = None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A flatbuffer table: the class that holds it, and its rows.
-
-    ``cls`` None means that the table only wraps its single field, whose value then stands for it.
-    """
-
-    cls: type | None
-    fields: tuple[Field, ...]
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A file format: 4-byte identifier, root table, tables and unions (member 1 first; 0 is "none")."""
-
-    identifier: bytes
-    root: str
-    tables: Mapping[str, Table]
-    unions: Mapping[str, tuple[str, ...]]
-    union_of: Mapping[tuple[str, type], int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        kinds = {
-            (union, cls): code
-            for union, members in self.unions.items()
-            for code, name in enumerate(members, 1)
-            if (cls := self.tables[name].cls) is not None
-        }
-        object.__setattr__(self, "union_of", kinds)
-
-
-def table(cls: type | None, *rows: tuple[Any, ...]) -> Table:
-    """A `Table` from plain rows."""
-    return Table(cls, tuple(Field(*row) for row in rows))
-
-
-#: Tables that both formats define alike.
-COMMON_TABLES: Mapping[str, Table] = {
-    "Null": table(Null),
-    "Int": table(Int, (0, "value", "long", 0)),
-    "Bool": table(Bool, (0, "value", "bool", False)),
-    "Double": table(Double, (0, "value", "double", 0.0)),
-    "String": table(String, (0, "value", "string")),
-    "IntList": table(IntList, (0, "items", "[long]")),
-    "DoubleList": table(DoubleList, (0, "items", "[double]")),
-    "BoolList": table(BoolList, (0, "items", "[bool]")),
-}
 
 VKGRAPH = Schema(
     identifier=b"VK00",

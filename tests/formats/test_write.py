@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refsim.core.errors import FormatError, RefsimError
-from refsim.formats.pte.program import PROGRAM
-from refsim.formats.pte.pte import load, read_pte
+from refsim.formats import literals
+from refsim.formats.file import view
+from refsim.formats.flatbuffer.decode import decode
+from refsim.formats.flatbuffer.encode import encode
+from refsim.formats.pte.read import load, read_pte
+from refsim.formats.pte.schema import PROGRAM
+from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph import schema as vk
-from refsim.formats.vkgraph.flat import decode, view
 from refsim.formats.vkgraph.read import HEADER, read_blob
-from refsim.formats.vkgraph.write import encode, pack_constants, write_blob, write_pte
+from refsim.formats.vkgraph.write import pack_constants, write_blob
 
 MODELS = sorted((Path(__file__).parents[1] / "data" / "models").glob("*.pte"))
 
@@ -40,14 +44,14 @@ free = st.builds(
 )
 plain = st.one_of(
     free,
-    st.just(vk.Null()),
-    st.builds(vk.Int, int64),
-    st.builds(vk.Double, doubles),
-    st.builds(vk.Bool, st.booleans()),
-    st.builds(vk.IntList, tuples(int64)),
-    st.builds(vk.DoubleList, tuples(doubles)),
-    st.builds(vk.BoolList, tuples(st.booleans())),
-    st.builds(vk.String, text),
+    st.just(literals.Null()),
+    st.builds(literals.Int, int64),
+    st.builds(literals.Double, doubles),
+    st.builds(literals.Bool, st.booleans()),
+    st.builds(literals.IntList, tuples(int64)),
+    st.builds(literals.DoubleList, tuples(doubles)),
+    st.builds(literals.BoolList, tuples(st.booleans())),
+    st.builds(literals.String, text),
     st.builds(vk.SymInt, int32),
 )
 named = tuples(st.builds(vk.VkBytes, st.just(vk.NAMED_OFFSET), st.integers(0, 99), text.filter(bool)))
@@ -60,7 +64,7 @@ def graphs(draw):
     rows, raw = pack_constants(parts)
     rows += draw(named)
     constant = st.integers(0, max(len(rows) - 1, 0)).map(
-        lambda number: vk.VkTensor(2, (rows[number].length,), number) if rows else vk.Null()
+        lambda number: vk.VkTensor(2, (rows[number].length,), number) if rows else literals.Null()
     )
     values = draw(st.lists(st.one_of(constant, plain), min_size=1, max_size=8))
     ids = tuples(st.integers(0, len(values) - 1))
@@ -126,9 +130,9 @@ def one_value(value) -> vk.VkGraph:
 )
 def test_doubles_keep_their_bits(bits):
     (value,) = struct.unpack("<d", struct.pack("<Q", bits))
-    for item in (vk.Double(value), vk.DoubleList((value,))):
+    for item in (literals.Double(value), literals.DoubleList((value,))):
         (read,) = read_blob(write_blob(one_value(item))).graph.values
-        found = read.value if isinstance(read, vk.Double) else read.items[0]
+        found = read.value if isinstance(read, literals.Double) else read.items[0]
         assert struct.pack("<d", found) == struct.pack("<Q", bits)
     assert math.copysign(1, value) == (-1 if bits >> 63 else 1)
 
@@ -137,18 +141,18 @@ def test_doubles_keep_their_bits(bits):
     ("value", "message"),
     [
         (
-            vk.Int(2**63),
+            literals.Int(2**63),
             "Int.value: cannot be written; got 9223372036854775808, need a value that fits a long",
         ),
         (vk.SymInt(-(2**31) - 1), "SymInt.value"),
         (vk.VkTensor(5, (2**32,)), "limit tensor_bytes"),
-        (vk.Int("3"), "Int.value: cannot be written; got '3', need a long"),
-        (vk.Int(1.5), "got 1.5, need a long"),
-        (vk.Bool(2), "need a bool"),
-        (vk.String("\ud800"), "text that UTF-8 can hold"),
-        (vk.String(b"x"), "need a str"),
+        (literals.Int("3"), "Int.value: cannot be written; got '3', need a long"),
+        (literals.Int(1.5), "got 1.5, need a long"),
+        (literals.Bool(2), "need a bool"),
+        (literals.String("\ud800"), "text that UTF-8 can hold"),
+        (literals.String(b"x"), "need a str"),
         ("text", "VkValue.value: cannot be written; got 'text', need one of Null, Int"),
-        (vk.IntList((2**64,)), "IntList.items"),
+        (literals.IntList((2**64,)), "IntList.items"),
     ],
 )
 def test_values_that_no_file_can_hold(value, message):
@@ -158,14 +162,14 @@ def test_values_that_no_file_can_hold(value, message):
 
 
 def test_encoding_by_the_wrong_schema():
-    graph = one_value(vk.Null())
+    graph = one_value(literals.Null())
     with pytest.raises(FormatError, match="Program: cannot be written"):
         encode(graph, PROGRAM)
 
 
 def test_regions_are_aligned():
     rows, raw = pack_constants([b"a" * 17, b"b"])
-    blob = write_blob(replace(one_value(vk.Null()), constants=rows), raw[:-3])
+    blob = write_blob(replace(one_value(literals.Null()), constants=rows), raw[:-3])
     _, _, start, size, raw_start, raw_size = HEADER.unpack_from(blob)
     assert (start, raw_start % 16, raw_size) == (32, 0, 48)
     assert rows == (vk.VkBytes(0, 17), vk.VkBytes(32, 1))

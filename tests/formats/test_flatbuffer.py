@@ -8,10 +8,12 @@ import flatbuffers
 import pytest
 
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.vkgraph import flat
-from refsim.formats.vkgraph.flat import decode, quote, view
-from refsim.formats.vkgraph.schema import VKGRAPH, Int, IntList, Null, OperatorCall, String, VkGraph
-from refsim.formats.vkgraph.write import encode
+from refsim.formats.file import quote, view
+from refsim.formats.flatbuffer import decode as decoder
+from refsim.formats.flatbuffer.decode import decode
+from refsim.formats.flatbuffer.encode import encode
+from refsim.formats.literals import Int, IntList, Null, String
+from refsim.formats.vkgraph.schema import VKGRAPH, OperatorCall, VkGraph
 
 EMPTY = VkGraph("", (), (), (), ())
 
@@ -77,7 +79,7 @@ def test_overlapping_vectors_cannot_multiply_memory():
 def test_number_of_objects_is_limited(monkeypatch):
     data = encode(replace(EMPTY, values=tuple(Int(n) for n in range(60))), VKGRAPH)
     assert len(read(data).values) == 60
-    monkeypatch.setattr(flat, "MAX_OBJECTS", 100)
+    monkeypatch.setattr(decoder, "MAX_OBJECTS", 100)
     with pytest.raises(LimitError, match=r"file: too many objects; got 10\d, need at most 100"):
         read(data)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from refsim.core.errors import FormatError
+from refsim.formats.file import quote, read_file, view
+from refsim.formats.flatbuffer.decode import decode
+from refsim.formats.limits import LIMITS, Limits, span
 from refsim.formats.pte.check import check_plan
-from refsim.formats.pte.program import (
+from refsim.formats.pte.schema import (
     DELEGATE_SEGMENT,
     EXTERNAL,
     PROGRAM,
@@ -21,9 +23,6 @@ from refsim.formats.pte.program import (
     SegmentOffsets,
     Tensor,
 )
-from refsim.formats.vkgraph.check import span
-from refsim.formats.vkgraph.flat import decode, quote, view
-from refsim.formats.vkgraph.limits import LIMITS, Limits
 from refsim.formats.vkgraph.read import HEADER_MAGIC as BLOB_MAGIC
 from refsim.formats.vkgraph.read import Blob, read_blob
 
@@ -81,20 +80,6 @@ class Pte:
 def load(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Pte:
     """Read the .pte file at ``path``; raises FormatError, also when it cannot be opened, and LimitError."""
     return read_pte(read_file(path), os.fsdecode(path), limits)
-
-
-def read_file(path: str | os.PathLike[str]) -> memoryview:
-    """The bytes of a regular file; raises FormatError if there is none."""
-    name = os.fsdecode(path)
-    try:
-        # asked before opening: a device may never end, and a pipe may never open
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise FormatError(name, "cannot be read", got="no regular file", need="a readable file")
-        with open(path, "rb") as file:
-            return view(file.read())
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FormatError(name, "cannot be read", got=reason, need="a readable file") from error
 
 
 def kind_of(data: bytes | bytearray | memoryview) -> str | None:

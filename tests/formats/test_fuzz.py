@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refsim.core.errors import FormatError, GraphError, LimitError
-from refsim.formats.pte.pte import load, read_pte
+from refsim.formats.pte.read import load, read_pte
 from refsim.formats.vkgraph.read import read_blob
 
 MODELS = Path(__file__).parents[1] / "data" / "models"

@@ -11,19 +11,8 @@ import struct
 from typing import Any, NoReturn
 
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.vkgraph.schema import Field, Schema, Table
+from refsim.formats.flatbuffer.schema import SCALARS, Field, Schema, Table
 
-#: Flatbuffer scalar -> little-endian struct code.
-SCALARS = {
-    "bool": "?",
-    "byte": "b",
-    "ubyte": "B",
-    "int": "i",
-    "uint": "I",
-    "long": "q",
-    "ulong": "Q",
-    "double": "d",
-}
 _STRUCTS = {name: struct.Struct("<" + code) for name, code in SCALARS.items()}
 _U16 = struct.Struct("<H")
 #: Nesting of tables; neither schema is recursive, both stay below 10.
@@ -31,17 +20,6 @@ MAX_DEPTH = 32
 #: Tables, vectors and strings in one flatbuffer; real programs have thousands. Bounds the cost of Python
 #: objects, which take far more than the 4 bytes that the smallest table does.
 MAX_OBJECTS = 2**20
-
-
-def view(data: bytes | bytearray | memoryview) -> memoryview:
-    """A read-only byte view of ``data``; nothing is copied."""
-    return memoryview(data).cast("B").toreadonly()
-
-
-def quote(content: object) -> str:
-    """``content`` as an error shows it: escaped, since files carry control characters, and short."""
-    text = repr(content)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def decode(data: memoryview, schema: Schema, where: str, base: int = 0) -> Any:

@@ -1,6 +1,6 @@
-"""The program flatbuffer of a .pte file (``ET12``) as data: rows and classes, as in `refsim.formats.vkgraph.schema`.
+"""The program of a .pte file (``ET12``) as data: the frozen classes that hold it, and the rows of its tables.
 
-Only what running a program needs is listed; the reader skips every other field.
+Only the fields that running a program needs are listed; the reader skips the others.
 """
 
 from __future__ import annotations
@@ -10,18 +10,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from refsim.core.dtypes import BY_PROGRAM_CODE
-from refsim.formats.vkgraph.schema import (
-    COMMON_TABLES,
-    Bool,
-    BoolList,
-    Double,
-    DoubleList,
-    Int,
-    Null,
-    Schema,
-    String,
-    table,
-)
+from refsim.formats.flatbuffer.schema import Schema, table
+from refsim.formats.literals import COMMON_TABLES, Bool, BoolList, Double, DoubleList, Int, Null, String
 
 #: Tensor.scalar_type -> (name, bytes per element). Quantized and sub-byte types are never executed here,
 #: but files may carry them; a size of 0 marks types without whole bytes.

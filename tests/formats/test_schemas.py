@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from refsim.formats.pte.program import PROGRAM
-from refsim.formats.vkgraph.flat import SCALARS
+from refsim.formats.flatbuffer.schema import SCALARS
+from refsim.formats.pte.schema import PROGRAM
 from refsim.formats.vkgraph.schema import DATATYPES, VKGRAPH, VkTensor
 
 ROWS = [

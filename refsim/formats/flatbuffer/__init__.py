@@ -1,0 +1,1 @@
+"""Flatbuffers by the rows of a schema: decoded with every offset checked, and encoded."""

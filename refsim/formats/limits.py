@@ -1,0 +1,63 @@
+"""What a file may declare: limits, checked before anything of that size is allocated, and checks of ids and codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from refsim.core.errors import FormatError, LimitError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``rank``: dims per tensor; ``tensor_bytes``: one tensor's elements; ``total_bytes``: all tensors
+    that are not constants; ``list_items``: values that one ValueList stands for, lists inside it included.
+    """
+
+    rank: int = 8
+    tensor_bytes: int = 2**31
+    total_bytes: int = 2**34
+    list_items: int = 2**16
+    list_depth: int = 8
+
+    def check(self, where: str, name: str, got: int) -> None:
+        """Raise LimitError if ``got`` exceeds the limit called ``name``."""
+        allowed = getattr(self, name)
+        if got > allowed:
+            raise LimitError(where, f"exceeds the limit {name}", got=got, need=f"at most {allowed}")
+
+
+LIMITS = Limits()
+
+
+def span(count: int, lowest: int = 0) -> str:
+    """The ids of ``count`` things, as an error names them."""
+    return f"{lowest} to {count - 1}" if count > lowest else "none: there are no such things"
+
+
+def check_ids(place: str, ids: Iterable[int], count: int, lowest: int = 0) -> None:
+    """Every id is in [lowest, count)."""
+    for position, number in enumerate(ids):
+        if not lowest <= number < count:
+            raise FormatError(f"{place}[{position}]", "no such id", got=number, need=span(count, lowest))
+
+
+def check_size(place: str, dims: tuple[int, ...], itemsize: int, limits: Limits) -> int:
+    """Bytes of a tensor of ``dims``; raises LimitError, and FormatError for a negative dim."""
+    limits.check(f"{place}.dims", "rank", len(dims))
+    nbytes = itemsize
+    for position, size in enumerate(dims):
+        if size < 0:
+            raise FormatError(f"{place}.dims[{position}]", "negative size", got=size, need="at least 0")
+        nbytes *= size
+    # a zero elsewhere must not hide an absurd size: the other dims still give strides and grids
+    for size in dims:
+        limits.check(f"{place}.dims", "tensor_bytes", size)
+    limits.check(f"{place}.dims {list(dims)}", "tensor_bytes", nbytes)
+    return nbytes
+
+
+def check_code(place: str, code: int, known: Iterable[int]) -> None:
+    """An enum's code is one of ``known``."""
+    if code not in known:
+        raise FormatError(place, "unknown code", got=code, need=f"one of {sorted(known)}")
