@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean gpu-if-possible
+.PHONY: help demo test lint bench mutants clean gpu-if-possible
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -49,6 +49,11 @@ lint: $(VENV)/.installed  ## ruff and mypy
 bench: $(VENV)/.installed  ## time layouts and operators against their peers; writes out/bench/*.json
 	@echo "== running the benchmarks"
 	@$(RUN) bench
+
+# make mutants ONLY="cpu-I1-q8ta_add cpu-N7-add", make mutants MUTATE="--workers 2 --record"
+mutants: $(VENV)/.installed  ## seed known bugs into copies of the sources; the corpus must notice each
+	@echo "== seeding bugs and running what should show them"
+	@$(RUN) refsim.cli mutate $(addprefix --id=,$(ONLY)) $(MUTATE)
 
 clean:  ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

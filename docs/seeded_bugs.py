@@ -2,7 +2,7 @@
 
 python docs/seeded_bugs.py [NAME...]   writes out/debugging/NAME/: every buffer of that run
 
-The device is the CPU executor in a copy of the sources that has one of the seeded bugs of `refsim.mutate`.
+The device is the CPU executor in a copy of the sources that has one of the seeded bugs of tests/mutants.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ RUNS = {
 
 def make(name: str) -> None:
     """Write the dumps of one run anew."""
-    sys.path.insert(0, str(ROOT))
-    from refsim.mutate.kernels import MUTANTS
-    from refsim.mutate.mutant import copy
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    from mutants.seeded import ALL
+    from mutants.tree import copy
 
     bug, model = RUNS[name]
-    (mutant,) = (mutant for mutant in MUTANTS if mutant.id == bug)
+    mutant = ALL[bug]
     shutil.rmtree(TARGET / name, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
-        copy(mutant, ROOT, Path(scratch) / "device")
+        copy(mutant, Path(scratch) / "device")
         models = ROOT / "tests" / "data" / "models"
         options = ["-i", models / f"{model}.io.npz", "-x", mutant.executor, "--dump", ".", TARGET / name]
         command = [sys.executable, "-m", "refsim.cli", "run", models / f"{model}.pte", *options]

@@ -73,3 +73,9 @@ def test_metadata_and_nothing_else(site: Path) -> None:
     entries = (info / "entry_points.txt").read_text()
     assert "refsim = refsim.cli:main" in entries and "refsim = refsim.golden.pytest_plugin" in entries
     assert {p.name for p in site.iterdir()} == {"refsim", "refsim_gpu", info.name}
+
+
+def test_seeded_bugs_stay_in_the_checkout(site: Path, tmp_path: Path) -> None:
+    done = run(site, tmp_path, "-m", "refsim.cli", "mutate", "--list")
+    assert done.returncode == 2 and "needs a checkout of the sources" in done.stderr
+    assert not list(site.rglob("*mutant*"))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from mutants import record, run, verb
+from mutants.mutant import Mutant, edit
+from mutants.seeded import ALL
 
-from refsim import mutate
-from refsim.mutate import record, run
-from refsim.mutate.mutant import Mutant, edit
+import refsim as package
 
 CHEAP = ("cpu-N7-add", "cpu-N5-relu")
 NOTHING = Mutant(
@@ -20,7 +21,7 @@ NOTHING = Mutant(
 
 @pytest.fixture
 def survivor(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setitem(mutate.ALL, NOTHING.id, NOTHING)
+    monkeypatch.setitem(ALL, NOTHING.id, NOTHING)
     return NOTHING.id
 
 
@@ -45,7 +46,7 @@ def test_a_survivor_is_listed_with_the_line_that_repeats_it(refsim, survivor: st
 
 def test_list(refsim) -> None:
     done = refsim("mutate", "--list", "--json")
-    assert [row["mutant"] for row in done.json["mutants"]] == list(mutate.ALL)
+    assert [row["mutant"] for row in done.json["mutants"]] == list(ALL)
     text = refsim("mutate", "--list", "--bug", "N7", "-x", "gpu")
     assert text.status == 0 and len(text.out.splitlines()) == 2
     assert text.out.splitlines()[1].split() == [
@@ -60,8 +61,8 @@ def test_list(refsim) -> None:
 def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(
     refsim, monkeypatch: pytest.MonkeyPatch, survivor: str
 ) -> None:
-    only = {name: mutate.ALL[name] for name in ("cpu-N7-add", "gpu-N7-add")}
-    monkeypatch.setattr(mutate, "ALL", only)
+    only = {name: ALL[name] for name in ("cpu-N7-add", "gpu-N7-add")}
+    monkeypatch.setattr(verb, "ALL", only)
     monkeypatch.setattr(run, "missing", lambda place: "no device" if place == "gpu" else None)
     done = refsim("mutate", "--bug", "N7")
     assert done.status == 0 and "left out: mutants of gpu: no device" in done.out
@@ -75,7 +76,7 @@ def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     refsim("mutate", "--id", "cpu-N7-add", "--record")
     refsim("mutate", "--id", "cpu-N5-relu", "--record")
     rows = record.read()
-    assert list(rows) == [name for name in mutate.ALL if name in CHEAP]
+    assert list(rows) == [name for name in ALL if name in CHEAP]
     page = (tmp_path / "mutants.md").read_text()
     assert all(f"| `{name}` |" in page for name in CHEAP) and "| CPU | 2 of 2 | 2 of 2 (100 %) |" in page
 
@@ -91,3 +92,11 @@ def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
 )
 def test_refusals(refsim, options: list[str], match: str) -> None:
     refsim("mutate", *options).refused(match)
+
+
+def test_an_installed_package_says_that_it_needs_a_checkout(
+    refsim, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setattr(package, "__file__", str(tmp_path / "refsim" / "__init__.py"))
+    refsim("mutate", "--list").refused("needs a checkout of the sources")
+    assert refsim("mutate", "--help").status == 0

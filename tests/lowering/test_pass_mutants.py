@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
-from refsim.mutate import ALL
-from refsim.mutate.run import run
+from mutants.run import run
+from mutants.seeded import ALL
 
 
 @pytest.mark.parametrize("name", ["lower-G1-order", "lower-G4-clone", "lower-G5-add"])
 def test_it_is_killed_and_named(name: str) -> None:
-    verdict = run(ALL[name])
-    assert verdict.killed and verdict.named, verdict
+    outcome = run(ALL[name])
+    assert outcome.killed and outcome.named, outcome

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from mutants.mutant import Mutant
+from mutants.outcome import CRASHED, SURVIVED, Outcome, differs, refused
+from mutants.tree import CHECKOUT, execute
 from refsim.bytediff import diff
 from refsim.core.buffer import PackedBuffer, offsets
 from refsim.core.errors import MissingDependencyError, RefsimError
@@ -22,9 +25,6 @@ from refsim.formats.dumps import value_name
 from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.graph import Graph, build
 from refsim.graph.interpreter import run_node, stored
-from refsim.mutate.mutant import Mutant, checkout
-from refsim.mutate.process import execute
-from refsim.mutate.verdict import CRASHED, SURVIVED, Verdict, differs, refused
 from refsim.ops.base.binding import BoundCase
 
 MODELS = "tests/data/models"
@@ -45,7 +45,7 @@ class Held:
 @cache
 def _inputs(name: str, seed: int) -> tuple[np.ndarray, ...]:
     """What a model's recording was made with (seed 0), or that shuffled."""
-    with np.load(checkout() / MODELS / f"{name}.io.npz") as held:
+    with np.load(CHECKOUT / MODELS / f"{name}.io.npz") as held:
         arrays = [held[key] for key in sorted(held.files) if key.startswith("in")]
     draw = np.random.default_rng(seed)
     return tuple(a if not seed else draw.permutation(a.reshape(-1)).reshape(a.shape) for a in arrays)
@@ -61,19 +61,19 @@ def _right(name: str, seed: int) -> tuple[Held, ...]:
         if traced.bound is not None and isinstance(held, PackedBuffer):
             found.append(Held(traced.output, traced.bound, held))
 
-    model = load(checkout() / MODELS / f"{name}.pte")
+    model = load(CHECKOUT / MODELS / f"{name}.pte")
     trace(model, _inputs(name, seed), executor_named("cpu"), visit)
     return tuple(found)
 
 
-def run_model(mutant: Mutant, root: Path) -> Verdict:
+def run_model(mutant: Mutant, root: Path) -> Outcome:
     """Run a bundled model in the copy at ``root`` and judge the first value that is wrong."""
     folder = root / "model"
     folder.mkdir()
     for name, seed in (("before", 1), ("inputs", 0)):
         arrays = {f"in{i}": array for i, array in enumerate(_inputs(mutant.subject, seed))}
         np.savez(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]
-    file = str(checkout() / MODELS / f"{mutant.subject}.pte")
+    file = str(CHECKOUT / MODELS / f"{mutant.subject}.pte")
     message = execute(root, folder, "model", mutant.executor, file)
     right = _right(mutant.subject, 0)
     others = {held.name: held.buffer.raw for held in right}
@@ -89,7 +89,7 @@ def run_model(mutant: Mutant, root: Path) -> Verdict:
                 held.buffer, actual, call=held.bound, previous=_before(right, held), others=mine, limit=1
             )
             return differs(mutant, case, number, report)
-    return Verdict(mutant, SURVIVED, tried=len(right), message=message)
+    return Outcome(mutant, SURVIVED, tried=len(right), message=message)
 
 
 def _before(right: tuple[Held, ...], held: Held) -> BoundCase | None:
@@ -112,11 +112,11 @@ def _written(path: Path, right: PackedBuffer) -> PackedBuffer | None:
     return actual
 
 
-def _ended(mutant: Mutant, case: str, number: int, folder: Path, message: str) -> Verdict:
+def _ended(mutant: Mutant, case: str, number: int, folder: Path, message: str) -> Outcome:
     error = folder / "error"
     if error.exists():
         return refused(mutant, case, number, error.read_text())
-    return Verdict(mutant, CRASHED, case, number, message=message)
+    return Outcome(mutant, CRASHED, case, number, message=message)
 
 
 # --- networks through the lowering -----------------------------------------------------------------------
@@ -136,7 +136,7 @@ def _lowered_right(network: str) -> Mapping[str, _Fused]:
     with TemporaryDirectory(prefix="refsim-lowered-") as scratch:
         folder = Path(scratch) / "network"
         folder.mkdir()
-        message = execute(checkout(), folder, "network", str(checkout() / "tests"), network)
+        message = execute(CHECKOUT, folder, "network", network)
         if not (folder / "lowered.json").exists():
             raise MissingDependencyError(
                 f"network {network}", "cannot be lowered", got=message, need="the `torch` extra"
@@ -181,7 +181,7 @@ def _run(graph: Graph, number: int) -> Iterator[tuple[int, tuple[Held, BoundCase
 NOT_FUSED, OTHER_OPERATOR = "not fused", "another operator"
 
 
-def run_network(mutant: Mutant, root: Path) -> Verdict:
+def run_network(mutant: Mutant, root: Path) -> Outcome:
     """Lower a network with the copy at ``root``, and compare the graph and its run with the right ones.
 
     An error while the graph is read or run, and what the lowering's own check against torch finds, kill too.
@@ -189,7 +189,7 @@ def run_network(mutant: Mutant, root: Path) -> Verdict:
     right = _lowered_right(mutant.subject)
     folder = root / "network"
     folder.mkdir()
-    message = execute(root, folder, "network", str(checkout() / "tests"), mutant.subject)
+    message = execute(root, folder, "network", mutant.subject)
     if not (folder / "lowered.json").exists():
         return _ended(mutant, mutant.subject, 1, folder, message)
     facts: dict[str, Any] = json.loads((folder / "lowered.json").read_text())
@@ -220,4 +220,4 @@ def run_network(mutant: Mutant, root: Path) -> Verdict:
         return _ended(mutant, mutant.subject, 1, folder, message)
     if checked:
         return refused(mutant, mutant.subject, 1, checked)
-    return Verdict(mutant, SURVIVED, tried=len(right), message=message)
+    return Outcome(mutant, SURVIVED, tried=len(right), message=message)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from mutants import cases, outcome, record
+from mutants.bugs import BUGS, EXECUTORS, PLACES
+from mutants.mutant import CASES, Mutant, edit
+from mutants.run import run
+from mutants.seeded import ALL
+from mutants.tree import CHECKOUT, check, copy
 from refsim.core.errors import FormatError
 from refsim.golden.rules import RULES
-from refsim.mutate import ALL, cases, record, verdict
-from refsim.mutate.bugs import BUGS, EXECUTORS, PLACES
-from refsim.mutate.mutant import CASES, Mutant, check, checkout, copy, edit
-from refsim.mutate.run import run
 
 RELU = ALL["cpu-N5-relu"]
 EMULATED = "refsim/exec/emulated.py"
@@ -19,7 +22,7 @@ EMULATED = "refsim/exec/emulated.py"
 
 @pytest.mark.parametrize("mutant", ALL.values(), ids=list(ALL))
 def test_it_applies(mutant: Mutant) -> None:
-    check(mutant, checkout())
+    check(mutant)
     assert mutant.bug in BUGS and mutant.causes
     assert all(change.anchor != change.replacement for change in mutant.edits)
     if mutant.stage == CASES:
@@ -39,17 +42,17 @@ def test_an_edit_that_does_not_apply_is_an_error(anchor: str, found: str) -> Non
     with pytest.raises(FormatError, match=found):
         run(replace(RELU, edits=(edit(EMULATED, anchor, ""),)))
     with pytest.raises(FormatError, match="no such file"):
-        check(replace(RELU, edits=(edit("refsim/nothing.py", anchor, ""),)), checkout())
+        check(replace(RELU, edits=(edit("refsim/nothing.py", anchor, ""),)))
 
 
-def test_a_copy_differs_in_the_edit_alone(tmp_path) -> None:
-    copy(RELU, checkout(), tmp_path)
+def test_a_copy_differs_in_the_edit_alone(tmp_path: Path) -> None:
+    copy(RELU, tmp_path)
     (change,) = RELU.edits
     changed = (tmp_path / change.file).read_text()
-    assert changed == (checkout() / change.file).read_text().replace(change.anchor, change.replacement)
+    assert changed == (CHECKOUT / change.file).read_text().replace(change.anchor, change.replacement)
     assert change.replacement in changed
     for name in ("refsim/core/qmath.py", "shaders/q8ta_add.comp"):
-        assert (tmp_path / name).read_bytes() == (checkout() / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == (CHECKOUT / name).read_bytes()
 
 
 def test_cases_are_spread() -> None:
@@ -62,14 +65,14 @@ def test_cases_are_spread() -> None:
 # --- what becomes of a mutant ----------------------------------------------------------------------------
 
 
-def seeded(anchor: str, replacement: str, file: str = EMULATED) -> verdict.Verdict:
+def seeded(anchor: str, replacement: str, file: str = EMULATED) -> outcome.Outcome:
     mutant = Mutant("test", "N5", "q8ta_relu", ("on purpose",), (edit(file, anchor, replacement),))
     return run(mutant, count=2)
 
 
 def test_different_bytes_kill() -> None:
     found = run(RELU)
-    assert found.how == verdict.KILLED and found.named and found.case.startswith("q8ta_relu/")
+    assert found.how == outcome.KILLED and found.named and found.case.startswith("q8ta_relu/")
 
 
 def test_what_changes_nothing_survives() -> None:
@@ -83,14 +86,14 @@ def test_a_typed_error_kills_and_names_the_cause() -> None:
         "        from refsim.core.errors import ShapeError\n        raise ShapeError('here', 'on purpose')\n",
     )
     assert (
-        found.how == verdict.REFUSED and found.rank == 1 and "ShapeError: here: on purpose" in found.message
+        found.how == outcome.REFUSED and found.rank == 1 and "ShapeError: here: on purpose" in found.message
     )
 
 
 @pytest.mark.parametrize("end", ["import os; os._exit(9)", "import os; os.abort()", "1 / 0"])
 def test_a_crash_kills_the_copy_alone(end: str) -> None:
     found = seeded("        x, y, z = launch.reached\n", f"        {end}\n        x, y, z = 1, 1, 1\n")
-    assert found.how == verdict.CRASHED and found.rank is None
+    assert found.how == outcome.CRASHED and found.rank is None
     assert "exit status" in found.message
 
 

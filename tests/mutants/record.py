@@ -1,4 +1,4 @@
-"""The verdicts on all mutants as they were last found: docs/mutants.jsonl, and docs/mutants.md made of it."""
+"""The outcomes on all mutants as they were last found: docs/mutants.jsonl, and docs/mutants.md made of it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mutants.bugs import BUGS, CPU, GPU, LOWERING, PLACES, Bug
+from mutants.mutant import Mutant
+from mutants.outcome import FIRST, SURVIVED, Outcome
+from mutants.seeded import ALL
+from mutants.tree import CHECKOUT
 from refsim.core import atomic_write
-from refsim.mutate import ALL
-from refsim.mutate.bugs import BUGS, CPU, GPU, LOWERING, PLACES, Bug
-from refsim.mutate.mutant import Mutant, checkout
-from refsim.mutate.verdict import FIRST, SURVIVED, Verdict
 
 Row = Mapping[str, Any]
 TITLES = {CPU: "CPU", GPU: "lavapipe", LOWERING: "lowering"}
 
 
 def record_path() -> Path:
-    return checkout() / "docs" / "mutants.jsonl"
+    return CHECKOUT / "docs" / "mutants.jsonl"
 
 
 def page_path() -> Path:
-    return checkout() / "docs" / "mutants.md"
+    return CHECKOUT / "docs" / "mutants.md"
 
 
-def row(verdict: Verdict) -> Row:
-    """What is kept of a verdict."""
-    cause = verdict.causes[0] if verdict.causes else verdict.message
+def row(outcome: Outcome) -> Row:
+    """What is kept of an outcome."""
+    cause = outcome.causes[0] if outcome.causes else outcome.message
     return {
-        "id": verdict.mutant.id, "digest": verdict.mutant.digest, "how": verdict.how, "case": verdict.case,
-        "tried": verdict.tried, "rank": verdict.rank, "cause": cause.replace(str(checkout()) + "/", ""),
+        "id": outcome.mutant.id, "digest": outcome.mutant.digest, "how": outcome.how, "case": outcome.case,
+        "tried": outcome.tried, "rank": outcome.rank, "cause": cause.replace(str(CHECKOUT) + "/", ""),
     }  # fmt: skip
 
 
@@ -42,9 +43,9 @@ def read() -> dict[str, Row]:
     return {found["id"]: found for found in map(json.loads, lines)}
 
 
-def renew(verdicts: Iterable[Verdict]) -> None:
-    """Put verdicts into the record, drop mutants that there are no more, and make the page anew."""
-    rows = read() | {verdict.mutant.id: row(verdict) for verdict in verdicts}
+def renew(outcomes: Iterable[Outcome]) -> None:
+    """Put outcomes into the record, drop mutants that there are no more, and make the page anew."""
+    rows = read() | {outcome.mutant.id: row(outcome) for outcome in outcomes}
     kept = [rows[name] for name in ALL if name in rows]
     atomic_write.write(record_path(), "".join(json.dumps(each) + "\n" for each in kept).encode())
     atomic_write.write(page_path(), page(kept).encode())
@@ -129,7 +130,7 @@ _PAGE = """# Seeded bugs
 
 Each kind of bug that really happened in packed int8 kernels is put into a copy of the sources: into kernels, shaders,
 launches, executors and passes. The corpus must notice it, and the diff must name it. This page is made by
-`refsim mutate --record`, which keeps the verdicts in docs/mutants.jsonl; `refsim mutate --id ID` runs one again.
+`refsim mutate --record`, which keeps the outcomes in docs/mutants.jsonl; `refsim mutate --id ID` runs one again.
 
 {totals}
 On the CPU and on lavapipe a mutant runs cases of the corpus, or a bundled model (`MODEL/VALUE`: the first buffer that

@@ -1,4 +1,4 @@
-"""Cases of the corpus in a mutated copy: which are tried, and the verdict on what comes out."""
+"""Cases of the corpus in a mutated copy: which are tried, and the outcome on what comes out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from mutants.mutant import Mutant
+from mutants.outcome import CRASHED, STOPPED, SURVIVED, Outcome, differs, refused
+from mutants.tree import build, execute
 from refsim.bytediff import diff
 from refsim.core.buffer import PackedBuffer
 from refsim.formats.cases import contents
 from refsim.golden import coverage, rules
 from refsim.golden.store import Entry, line
-from refsim.mutate.mutant import Mutant
-from refsim.mutate.process import build, execute
-from refsim.mutate.verdict import CRASHED, STOPPED, SURVIVED, Verdict, differs, refused
 from refsim.ops.base.binding import STYLES, BoundCase, bind
 from refsim.ops.base.case import Case
 
@@ -77,7 +77,7 @@ class _Tried:
     other: BoundCase | None
 
 
-def run(mutant: Mutant, root: Path, count: int) -> Verdict:
+def run(mutant: Mutant, root: Path, count: int) -> Outcome:
     """Run cases in the copy at ``root`` and judge what comes out."""
     found = chosen(mutant.subject, count)
     if any(edit.file.startswith("shaders/") for edit in mutant.edits):
@@ -85,10 +85,10 @@ def run(mutant: Mutant, root: Path, count: int) -> Verdict:
         if stopped:
             return refused(mutant, "", 0, stopped, STOPPED)
     for begin, end in ((0, FEW), (FEW, len(found))):
-        verdict = _tried(mutant, found[begin:end], root) if begin < len(found) else None
-        if verdict is not None:
-            return replace(verdict, tried=begin + verdict.tried)
-    return Verdict(mutant, SURVIVED, tried=len(found))
+        outcome = _tried(mutant, found[begin:end], root) if begin < len(found) else None
+        if outcome is not None:
+            return replace(outcome, tried=begin + outcome.tried)
+    return Outcome(mutant, SURVIVED, tried=len(found))
 
 
 def _shaders(op: str) -> list[str]:
@@ -96,16 +96,16 @@ def _shaders(op: str) -> list[str]:
     return sorted(found)
 
 
-def _tried(mutant: Mutant, part: Sequence[tuple[str, Case]], root: Path) -> Verdict | None:
+def _tried(mutant: Mutant, part: Sequence[tuple[str, Case]], root: Path) -> Outcome | None:
     folder = root / "cases"
     shutil.rmtree(folder, ignore_errors=True)
     tried = list(_written(mutant, part, folder))
     mode = "drawn" if mutant.drawn else mutant.twin or "plain"
     message = execute(root, folder, "cases", mutant.executor, mode)
     for number, each in enumerate(tried, 1):
-        verdict = _judged(mutant, each, number, folder, message)
-        if verdict is not None:
-            return verdict
+        outcome = _judged(mutant, each, number, folder, message)
+        if outcome is not None:
+            return outcome
     return None
 
 
@@ -129,13 +129,13 @@ def _write(folder: Path, bound: BoundCase) -> None:
     (folder / "line.json").write_text(json.dumps(text))
 
 
-def _judged(mutant: Mutant, tried: _Tried, number: int, folder: Path, message: str) -> Verdict | None:
+def _judged(mutant: Mutant, tried: _Tried, number: int, folder: Path, message: str) -> Outcome | None:
     """None if the case came out right."""
     error, out = folder / f"{tried.key}.error", folder / f"{tried.key}.out"
     if error.exists():
         return refused(mutant, tried.name, number, error.read_text())
     if not out.exists():
-        return Verdict(mutant, CRASHED, tried.name, number, message=message or (folder / "error").read_text())
+        return Outcome(mutant, CRASHED, tried.name, number, message=message or (folder / "error").read_text())
     expected = tried.bound.call.expected(tried.bound.inputs)
     actual = PackedBuffer.from_raw(out.read_bytes(), expected.desc.shape, expected.desc.layout)
     if np.array_equal(actual.raw, expected.raw):

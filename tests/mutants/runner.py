@@ -109,9 +109,8 @@ class _EachValue:
         return type("Cut", (), {"run": staticmethod(run)})()
 
 
-def network(folder: str, tests: str, name: str) -> None:
+def network(folder: str, name: str) -> None:
     """Lower a network of tests/lowering; write each delegate as K.blob, and what was fused as lowered.json."""
-    sys.path.append(tests)
     from lowering.networks import program
 
     from refsim.partition.check import check
@@ -131,13 +130,13 @@ def network(folder: str, tests: str, name: str) -> None:
     (root / "lowered.json").write_text(json.dumps(facts))
 
 
-STAGES: dict[str, Callable[[str, str, str], None]] = {"cases": cases, "model": model, "network": network}
+STAGES: dict[str, Callable[..., None]] = {"cases": cases, "model": model, "network": network}
 
 
-def main(stage: str, folder: str, first: str, second: str) -> None:
+def main(stage: str, folder: str, *arguments: str) -> None:
     """A typed error outside a case is left in the folder's file ``error``."""
     try:
-        STAGES[stage](folder, first, second)
+        STAGES[stage](folder, *arguments)
     except RefsimError as error:
         (Path(folder) / "error").write_text(f"{type(error).__name__}: {error}")
 

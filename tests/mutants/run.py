@@ -11,30 +11,31 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
+from mutants import cases, graphs
+from mutants.bugs import GPU, LOWERING
+from mutants.mutant import CASES, MODEL, Mutant
+from mutants.outcome import Outcome
+from mutants.tree import copy
 from refsim.core.errors import RefsimError
-from refsim.mutate import cases, graphs
-from refsim.mutate.bugs import GPU, LOWERING
-from refsim.mutate.mutant import CASES, MODEL, Mutant, checkout, copy
-from refsim.mutate.verdict import Verdict
 
 
-def run(mutant: Mutant, count: int = cases.COUNT) -> Verdict:
+def run(mutant: Mutant, count: int = cases.COUNT) -> Outcome:
     """Seed the bug, run what should show it, and judge. FormatError if the mutant no longer applies."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="refsim-mutant-") as scratch:
         root = Path(scratch)
-        copy(mutant, checkout(), root)
+        copy(mutant, root)
         if mutant.stage == CASES:
-            verdict = cases.run(mutant, root, count)
+            outcome = cases.run(mutant, root, count)
         elif mutant.stage == MODEL:
-            verdict = graphs.run_model(mutant, root)
+            outcome = graphs.run_model(mutant, root)
         else:
-            verdict = graphs.run_network(mutant, root)
-    return replace(verdict, seconds=round(time.monotonic() - begin, 1))
+            outcome = graphs.run_network(mutant, root)
+    return replace(outcome, seconds=round(time.monotonic() - begin, 1))
 
 
-def run_all(mutants: Sequence[Mutant], workers: int = 1) -> Iterator[Verdict]:
-    """The verdicts in the order of the mutants."""
+def run_all(mutants: Sequence[Mutant], workers: int = 1) -> Iterator[Outcome]:
+    """The outcomes in the order of the mutants."""
     with ThreadPoolExecutor(max(1, workers)) as pool:
         yield from pool.map(run, mutants)
 

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from refsim.mutate.kernels import GENERAL, IM2COL, PW
-from refsim.mutate.mutant import Mutant, edit
+from mutants.mutant import Mutant, edit
+from mutants.seeded.emulated import GENERAL, IM2COL, PW
 
 _CPU = "refsim/exec/cpu/"
 _ELEMENTS, _GEMM, _RELAYOUT, _QUANTIZE = (

@@ -1,7 +1,7 @@
 """Bugs seeded into the shaders, into what they are launched with, and into the Kompute executor; run on lavapipe.
 
 What the host computes for both executors alike, constants and launches, is seeded once: `shared` names those mutants of
-kernels.py, which run here again.
+emulated.py, which run here again.
 """
 
 # ruff: noqa: E501  (anchors are quoted as they stand in the sources)
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refsim.mutate import kernels
-from refsim.mutate.kernels import DW, GENERAL, IM2COL, PW
-from refsim.mutate.mutant import Mutant, edit
+from mutants.mutant import Mutant, edit
+from mutants.seeded import emulated
+from mutants.seeded.emulated import DW, GENERAL, IM2COL, PW
 
 _S, _I = "shaders/", "shaders/include/"
 _INDEX, _LANES, _QMATH, _EPILOGUE = (
@@ -53,7 +53,7 @@ def gpu(
     return Mutant(f"gpu-{id}", bug, op, causes, tuple(edit(*row) for row in edits), "gpu", twin=twin)
 
 
-#: Mutants of kernels.py whose edits are in what the host computes for any executor.
+#: Mutants of emulated.py whose edits are in what the host computes for any executor.
 _HOST = (
     "P1-dw", "P1-rows", "P2-tail", "P3-weight", "P3-tile", "P4-weight", "I1-q8ta_add", f"I1-{GENERAL}", f"I1-{DW}",
     "I1-q8ta_linear", "I1-q8ta_conv2d_transposed", f"I1-{IM2COL}", "I2-exchanged", "I3-stride", "I3-padding",
@@ -62,7 +62,7 @@ _HOST = (
 
 
 def shared() -> tuple[Mutant, ...]:
-    found = {mutant.id.removeprefix("cpu-"): mutant for mutant in kernels.MUTANTS}
+    found = {mutant.id.removeprefix("cpu-"): mutant for mutant in emulated.MUTANTS}
     return tuple(replace(found[name], id=f"gpu-{name}", executor="gpu") for name in _HOST)
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from refsim.mutate.mutant import MODEL, NETWORK, Mutant, edit
+from mutants.mutant import MODEL, NETWORK, Mutant, edit
 
 _SESSION, _PLAN, _ARENA, _GRAPH = (
     "gpu/session.py",

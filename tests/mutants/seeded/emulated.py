@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from refsim.mutate.mutant import Mutant, edit
+from mutants.mutant import Mutant, edit
 
 _OPS = "refsim/ops/"
 _LAUNCH = "refsim/core/launch.py"

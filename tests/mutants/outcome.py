@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mutants.mutant import Mutant
 from refsim.bytediff import Cause, Report
-from refsim.mutate.mutant import Mutant
 
 KILLED, CRASHED, REFUSED, STOPPED, SURVIVED = "killed", "crashed", "refused", "build", "survived"
 #: How many causes count as named at once.
@@ -15,7 +15,7 @@ FIRST = 3
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """What became of a mutant.
 
     ``how``: ``killed`` by different bytes, ``refused`` with a typed error, ``crashed``, stopped by the ``build``, or
@@ -54,16 +54,16 @@ class Verdict:
         }  # fmt: skip
 
 
-def differs(mutant: Mutant, case: str, tried: int, report: Report) -> Verdict:
+def differs(mutant: Mutant, case: str, tried: int, report: Report) -> Outcome:
     """Killed by a diff."""
     named = tuple(map(str, report.causes[:FIRST]))
-    return Verdict(mutant, KILLED, case, tried, report.differing, named, _rank(mutant, report.causes))
+    return Outcome(mutant, KILLED, case, tried, report.differing, named, _rank(mutant, report.causes))
 
 
-def refused(mutant: Mutant, case: str, tried: int, text: str, how: str = REFUSED) -> Verdict:
+def refused(mutant: Mutant, case: str, tried: int, text: str, how: str = REFUSED) -> Outcome:
     """Killed by a typed error, or by what the comparison of two graphs says."""
     rank = next((1 for cause in mutant.causes if cause in text), None)
-    return Verdict(mutant, how, case, tried, causes=(text,), rank=rank, message=text)
+    return Outcome(mutant, how, case, tried, causes=(text,), rank=rank, message=text)
 
 
 def _rank(mutant: Mutant, causes: Sequence[Cause]) -> int | None:

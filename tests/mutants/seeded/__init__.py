@@ -1,0 +1,11 @@
+"""Every mutant: the edits that put a bug into a copy of the sources."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+from mutants.seeded import emulated, graphs, native, shaders
+
+#: By id.
+ALL: dict[str, Mutant] = {
+    mutant.id: mutant for module in (emulated, native, shaders, graphs) for mutant in module.MUTANTS
+}

@@ -1,0 +1,93 @@
+"""A copy of the sources with a bug in it, and processes that run there: they may crash or hang."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mutants.mutant import Mutant
+from refsim.core.errors import FormatError
+
+#: The checkout whose sources are copied.
+CHECKOUT = Path(__file__).resolve().parents[2]
+#: What is copied, from a checkout to the copy's root. Python finds gpu/ under its installed name.
+PARTS = {"refsim": "refsim", "gpu": "refsim_gpu", "shaders": "shaders"}
+SECONDS = 300.0
+
+_BUILD = """
+import sys, tempfile
+from pathlib import Path
+from refsim_gpu import build_shaders as b
+variants, names = sys.argv[1] == 'variants', set(sys.argv[2:])
+with tempfile.TemporaryDirectory(dir=".") as scratch:
+    for source, binary, options in b.variants():
+        if source.parent == b.SHADERS and source.stem in names:
+            binary.unlink(missing_ok=True)
+            if variants or not options:
+                binary.write_bytes(b.compile_one(source, options, Path(scratch)))
+"""
+
+
+def check(mutant: Mutant, root: Path = CHECKOUT) -> None:
+    """FormatError if an edit of the mutant no longer applies to the sources."""
+    for change in mutant.edits:
+        where = f"mutant {mutant.id}: {change.file}"
+        path = root / change.file
+        if not path.is_file():
+            raise FormatError(where, "no such file")
+        count = path.read_text().count(change.anchor)
+        if count != 1:
+            raise FormatError(
+                where, "the anchor does not occur exactly once", got=f"{count} times", need=change.anchor
+            )
+
+
+def copy(mutant: Mutant, target: Path) -> None:
+    """A copy of the sources with the bug in it."""
+    check(mutant)
+    for part, name in PARTS.items():
+        ignore = shutil.ignore_patterns("__pycache__", "*.md")
+        shutil.copytree(CHECKOUT / part, target / name, ignore=ignore)
+    for change in mutant.edits:
+        part, _, rest = change.file.partition("/")
+        path = target / PARTS[part] / rest
+        path.write_text(path.read_text().replace(change.anchor, change.replacement))
+
+
+def environment(root: Path, scratch: Path) -> dict[str, str]:
+    """Python finds the sources at ``root`` first, then this package; compiled kernels go to ``scratch``."""
+    kept = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    folders = (str(root), str(CHECKOUT / "tests"), os.environ.get("PYTHONPATH"))
+    path = os.pathsep.join(filter(None, folders))
+    return {**kept, "PYTHONPATH": path, "XDG_CACHE_HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def execute(root: Path, folder: Path, stage: str, *arguments: str, seconds: float = SECONDS) -> str:
+    """Run a stage of `mutants.runner` on the sources at ``root``; what it said if it did not end well."""
+    command = [sys.executable, "-m", "mutants.runner", stage, str(folder), *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment(root, folder.parent),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"did not end within {seconds:g} s"
+    return "" if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr.strip()[-400:]}"
+
+
+def build(root: Path, shaders: Sequence[str], variants: bool) -> str:
+    """Compile shaders of the copy anew, with their variants or without any; what stopped it, if anything did."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BUILD, "variants" if variants else "plain", *shaders],
+        cwd=root, env=environment(root, root), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
