@@ -1,50 +1,39 @@
-"""Which tensors of a serialized graph may share memory: lifetimes, a plan, and the check of any plan.
+"""Which tensors of a serialized graph may share memory: a plan, and the check of any plan.
 
-A tensor lives from the operator that writes it (inputs: from before the first) to the last that reads it (outputs:
-to the end). What et_vk.prepack writes is written once, when the graph is loaded, and lives for good.
+Lifetimes are those of refsim.core.lifetimes. What et_vk.prepack writes is written once, when the graph is loaded, and
+lives for good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
+from refsim.core import lifetimes as planner
 from refsim.core.errors import GraphError
 from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C1W, WIDTH_PACKED
+from refsim.core.lifetimes import Allocation, Lifetime
 from refsim.core.tensor import TensorDesc
 from refsim.formats.vkgraph.schema import DATATYPES, ValueList, VkGraph, VkTensor
 
 PREPACK = "et_vk.prepack.default"
 
 
-@dataclass(frozen=True)
-class Lifetime:
-    """Numbers of the operators between which a value is needed, both included; inputs begin at -1."""
-
-    first: int
-    last: int
-
-    def overlaps(self, other: Lifetime) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
-
 def lifetimes(graph: VkGraph) -> dict[int, Lifetime]:
     """Of every tensor that an operator writes or a caller gives, by value id; constants have none."""
-    end = len(graph.chain)
-    begin: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for number in _tensors(graph, graph.input_ids):
-        begin[number] = last[number] = -1
-    for place, call in enumerate(graph.chain):
-        for number in _tensors(graph, call.args[:-1]):
-            last[number] = place
-        for number in _tensors(graph, call.args[-1:]):
-            begin.setdefault(number, -1 if call.name == PREPACK else place)
-            last[number] = place
-    prepacked = [call.args[-1] for call in graph.chain if call.name == PREPACK]
-    for number in _tensors(graph, (*graph.output_ids, *prepacked)):
-        last[number] = end
-    return {number: Lifetime(first, last[number]) for number, first in begin.items()}
+    steps = [
+        (tuple(_tensors(graph, call.args[:-1])), tuple(_tensors(graph, call.args[-1:])))
+        for call in graph.chain
+    ]
+    return planner.lifetimes(
+        steps, _tensors(graph, graph.input_ids), _tensors(graph, graph.output_ids), _prepacked(graph)
+    )
+
+
+def _prepacked(graph: VkGraph) -> set[int]:
+    return {
+        number for call in graph.chain if call.name == PREPACK for number in _tensors(graph, call.args[-1:])
+    }
 
 
 def check(graph: VkGraph, where: str = "graph") -> None:
@@ -68,24 +57,14 @@ def check(graph: VkGraph, where: str = "graph") -> None:
 
 
 def plan(graph: VkGraph) -> VkGraph:
-    """The graph with memory objects, largest tensors first: each takes the smallest that is free while it lives.
-
-    Objects are numbered by their first use. Prepacked tensors keep memory of their own.
-    """
-    lives = lifetimes(graph)
-    prepacked = {call.args[-1] for call in graph.chain if call.name == PREPACK}
-    shared = [number for number in lives if number not in prepacked]
-    objects: list[list[int]] = []
-    for number in sorted(shared, key=lambda n: (-_size(graph, n), lives[n].first, n)):
-        for members in reversed(objects):  # the smallest that are large enough come first
-            if not any(lives[number].overlaps(lives[other]) for other in members):
-                members.append(number)
-                break
-        else:
-            objects.append([number])
-    objects.sort(key=lambda members: min((lives[number].first, number) for number in members))
-    chosen = {number: at for at, members in enumerate(objects) for number in members}
-    return with_objects(graph, chosen)
+    """The graph with memory objects as `planner.objects` shares them; prepacked tensors keep memory of their own."""
+    prepacked = _prepacked(graph)
+    wanted = [
+        Allocation(number, _size(graph, number), life)
+        for number, life in lifetimes(graph).items()
+        if number not in prepacked
+    ]
+    return with_objects(graph, planner.objects(wanted))
 
 
 def with_objects(graph: VkGraph, objects: Mapping[int, int]) -> VkGraph:

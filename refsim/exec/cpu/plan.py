@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refsim.core import lifetimes
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ShapeError
 from refsim.core.layout import PACKED_4C, WIDTH_PACKED, C
+from refsim.core.lifetimes import ALIGN, Allocation, Lifetime
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu import arena
-from refsim.exec.cpu.arena import Span
 from refsim.exec.cpu.fusion import chain, join
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.routes import EMULATED, choose
@@ -79,21 +79,20 @@ class Plan:
         self._lock = threading.Lock()
         self.descs = _descs(graph, executor)
         steps = list(_steps(graph, self.descs, executor))
-        spans = list(_spans(graph, steps, self.descs))
+        wanted = list(_wanted(graph, steps, self.descs))
         weights = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
-        least = weights + arena.live(spans)
-        values = arena.size(arena.plan(spans).values())
+        least = weights + lifetimes.live(wanted)
+        values = lifetimes.size(lifetimes.places(wanted).values())
         _fit(steps, self.descs, executor, executor.memory_limit * least - values)
         self.steps = tuple(steps)
-        places = arena.plan(spans)
-        size = arena.size(places.values())
+        # giving up a route changes the buffers between jobs
+        wanted = list(_wanted(graph, steps, self.descs))
+        places = lifetimes.places(wanted)
+        size = lifetimes.size(places.values())
         # reads may reach a little beyond the last value
-        self._block = np.zeros(size + 2 * arena.ALIGN, np.uint8)
-        start = -self._block.ctypes.data % arena.ALIGN
-        self._bytes = {
-            name: self._block[start + p.offset : start + p.offset + p.span.nbytes]
-            for name, p in places.items()
-        }
+        self._block = np.zeros(size + 2 * ALIGN, np.uint8)
+        start = -self._block.ctypes.data % ALIGN
+        self._bytes = {name: self._block[start + p.offset : start + p.end] for name, p in places.items()}
         addresses = {name: block.ctypes.data for name, block in self._bytes.items()}
         self._parts = [
             Program(
@@ -109,7 +108,7 @@ class Plan:
             constants=sum(map(_constant_bytes, self.steps)),
             values=size,
             scratch=max((program.scratch_bytes for program in programs), default=0),
-            live=arena.live(spans),
+            live=lifetimes.live(wanted),
             weights=weights,
         )
 
@@ -325,22 +324,16 @@ def _cycles(step: Step, descs: dict[int, TensorDesc]) -> float:
 # --- memory ------------------------------------------------------------------------------------------------
 
 
-def _spans(graph: Graph, steps: Sequence[Step], descs: dict[int, TensorDesc]) -> Iterator[Span]:
-    """When each value is needed: inputs from the start, outputs to the end."""
-    begin = dict.fromkeys(graph.inputs, -1)
-    end: dict[int, int] = {}
+def _wanted(graph: Graph, steps: Sequence[Step], descs: dict[int, TensorDesc]) -> Iterator[Allocation[str]]:
+    """What each value and each buffer between jobs needs of the block, and when."""
+    touched = [(step.reads, step.writes) for step in steps]
+    for value, life in lifetimes.lifetimes(touched, graph.inputs, graph.outputs).items():
+        if value in descs:
+            yield Allocation(value_name(value), descs[value].nbytes, life)
     for number, step in enumerate(steps):
-        for value in step.writes:
-            begin[value] = number
-        for value in step.reads:
-            end[value] = number
         for job in step.jobs:
             for name, nbytes in job.temps:
-                yield Span(name, nbytes, number, number)
-    end |= dict.fromkeys(graph.outputs, len(steps))
-    for value, first in begin.items():
-        if value in descs:
-            yield Span(value_name(value), descs[value].nbytes, first, max(first, end.get(value, first)))
+                yield Allocation(name, nbytes, Lifetime(number, number))
 
 
 def _row(graph: Graph, descs: dict[int, TensorDesc], step: Step) -> dict[str, Any]:

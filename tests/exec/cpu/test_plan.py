@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from refsim.core.errors import GraphError, ParameterError, ShapeError
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.lifetimes import ALIGN
 from refsim.core.rng import Rng
-from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, arena, plan
-from refsim.exec.cpu.arena import Place, Span
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, plan
 from refsim.exec.cpu.thread_pool import Program
 from refsim.exec.model import load
 
@@ -57,7 +54,7 @@ def test_memory_is_close_to_the_least(path: Path, threads: int) -> None:
     model, executor = load(path), NativeExecutor(threads)
     for graph in model.graphs.values():
         memory = executor.session(graph).memory
-        assert memory.live <= memory.values <= 1.5 * memory.live + 8 * arena.ALIGN
+        assert memory.live <= memory.values <= 1.5 * memory.live + 8 * ALIGN
         assert memory.weights == sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
         assert memory.constants >= memory.weights / 2, "the weights are not counted"
         # of a few hundred bytes, argument blocks and alignment are the most
@@ -152,43 +149,3 @@ def test_rows_tell_routes_and_reasons() -> None:
     assert by_operator["q8ta_relu"]["passed"]["flat"] == "emulated is forced"
     assert by_operator["q8ta_conv2d_dw"]["kernel"].startswith("depthwise_")
     assert "winograd4" in by_operator["q8ta_conv2d_pw"]["passed"]
-
-
-# --- the arena -----------------------------------------------------------------------------------------
-
-
-SPANS = st.lists(
-    st.tuples(st.integers(1, 5000), st.integers(0, 30), st.integers(0, 10)), min_size=1, max_size=40
-).map(lambda rows: [Span(f"s{i}", size, first, first + more) for i, (size, first, more) in enumerate(rows)])
-
-
-@given(SPANS)
-@settings(deadline=None)
-def test_plans_are_sound_and_aligned(spans: list[Span]) -> None:
-    places = arena.plan(spans)
-    assert all(place.offset % arena.ALIGN == 0 for place in places.values())
-    for step in range(45):  # by counting: no byte is needed twice at a step
-        used = np.zeros(arena.size(places.values()), np.int8)
-        for place in places.values():
-            if place.span.first <= step <= place.span.last:
-                used[place.offset : place.end] += 1
-        assert used.max(initial=0) <= 1
-    assert arena.size(places.values()) >= arena.live(spans)
-
-
-@given(SPANS)
-@settings(deadline=None)
-def test_check_finds_what_overlaps(spans: list[Span]) -> None:
-    places = list(arena.plan(spans).values())
-    for other in places[1:]:
-        if other.span.meets(places[0].span):
-            moved = [replace(p, offset=places[0].offset) if p is other else p for p in places]
-            with pytest.raises(GraphError, match="share memory while both are needed"):
-                arena.check(moved)
-
-
-def test_spans_that_follow_share() -> None:
-    spans = [Span("a", 640, 0, 1), Span("b", 640, 1, 2), Span("c", 640, 2, 3)]
-    places = arena.plan(spans)
-    assert places["a"].offset == places["c"].offset != places["b"].offset
-    arena.check([Place(spans[0], 0), Place(spans[2], 0)])

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from mutants.mutant import MODEL, NETWORK, Mutant, edit
 
-_SESSION, _PLAN, _ARENA, _GRAPH = (
+_SESSION, _PLAN, _LIVES, _GRAPH = (
     "gpu/session.py",
     "refsim/exec/cpu/plan.py",
-    "refsim/exec/cpu/arena.py",
+    "refsim/core/lifetimes.py",
     "refsim/graph/graph.py",
 )
 _PATTERNS = "refsim/partition/patterns/"
@@ -56,8 +56,8 @@ MUTANTS: tuple[Mutant, ...] = (
     model("cpu-G4-read", "G4", "cpu", ("output: not an int8",), _COUNTED),
     model("gpu-G4-read", "G4", "gpu", ("output: not an int8",), _COUNTED),
     # --- the plan of the native executor ------------------------------------------------------------------------
-    model("cpu-S3-last", "S3", "cpu", (_STALE,), (_PLAN, "            end[value] = number\n", "            end.setdefault(value, number)\n")),
-    model("cpu-S3-inplace", "S3", "cpu", (_STALE,), (_ARENA, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
+    model("cpu-S3-last", "S3", "cpu", (_STALE,), (_LIVES, "            last[value] = number\n", "            last.setdefault(value, number)\n")),
+    model("cpu-S3-inplace", "S3", "cpu", (_STALE,), (_LIVES, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
     model("cpu-S1-plan", "S1", "cpu", (_STALE,), (_PLAN, "[job for step in part for job in step.jobs], _threads(", "[job for step in (*part[1:], part[0]) for job in step.jobs], _threads(")),
     # --- the recorded sequence of the device's executor ---------------------------------------------------
     model("gpu-S1-download", "S1", "gpu", (_STALE, "nothing written"), (_SESSION, "[device.dispatch(algorithm), kp.OpTensorSyncLocal([tensor])]", "[kp.OpTensorSyncLocal([tensor]), device.dispatch(algorithm)]")),
