@@ -23,7 +23,7 @@ from refsim.core.layout import layout as layout_named
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu.routes import choose
-from refsim.exec.cpu.thread_pool import Program
+from refsim.exec.cpu.thread_pool import JobList
 from refsim.ops.base.registry import OPS
 
 #: Sizes as in the middle of a network; and the same with nothing a multiple of 4.
@@ -63,7 +63,7 @@ def copy(data: Data | Native) -> None:
 class Native:
     """A repack ready to run, and two plain buffers of as many bytes."""
 
-    program: Program
+    program: JobList
     buffers: dict[str, np.ndarray]
     source: np.ndarray
     target: np.ndarray
@@ -74,7 +74,7 @@ def native(op: str, x: TensorDesc, out_layout: str, params: dict[str, object]) -
     jobs = choose(call).jobs()
     assert jobs, f"{call} has no native kernel"
     buffers = {"x": PackedBuffer(x).words, "out": PackedBuffer(call.out).words}
-    program = Program(jobs, 1, {name: words.ctypes.data for name, words in buffers.items()})
+    program = JobList(jobs, 1, {name: words.ctypes.data for name, words in buffers.items()})
     larger = max(x, call.out, key=lambda desc: desc.nbytes)
     source, target = PackedBuffer(larger).raw, PackedBuffer(larger).raw
     for read in (buffers["x"], source):

@@ -1,4 +1,8 @@
-"""How a kernel receives its arguments: one block of 64-bit words, each with a name."""
+"""How a kernel receives its arguments: one block of 64-bit words, each with a name.
+
+A kernel has dozens of arguments. Instead of a long parameter list it gets a pointer to a block, and `ArgLayout` is the
+one place that says which word is which: prepack packs the values by name, the kernel reads them by name.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ from refsim.exec.cpu.ir import F32, I32, I64, PTR, Function, Value
 KERNEL_PARAMS = (PTR, I64, I64, PTR)
 
 
-class Fields:
+class ArgLayout:
     """Names of the words of an argument block, in order. Floats are stored as their binary32 bits."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
-        self._place = {name: at for at, name in enumerate(names)}
+        self._index = {name: at for at, name in enumerate(names)}
 
     @property
     def nbytes(self) -> int:
@@ -23,22 +27,22 @@ class Fields:
         return 8 * len(self.names)
 
     def pack(self, **values: float | np.floating | np.integer) -> np.ndarray:
-        """The block (int64) of these values, all of which must be given."""
-        if values.keys() != self._place.keys():
-            raise TypeError(f"fields differ: {sorted(values.keys() ^ self._place.keys())}")
+        """The block (int64) of these values. TypeError unless there is a value for every name and for no other."""
+        if values.keys() != self._index.keys():
+            raise TypeError(f"arguments differ: {sorted(values.keys() ^ self._index.keys())}")
         return np.array([_word(values[name]) for name in self.names], np.int64)
 
-    def place(self, name: str) -> int:
-        """Number of a field's word."""
-        return self._place[name]
+    def index(self, name: str) -> int:
+        """Number of a name's word."""
+        return self._index[name]
 
-    def read(self, fn: Function, block: Value) -> Loaded:
-        """Load every word, here."""
-        return Loaded(fn, {name: fn.load(block + 8 * at, I64) for name, at in self._place.items()})
+    def read(self, fn: Function, block: Value) -> LoadedArgs:
+        """Emit the loads of all words at this point of a kernel."""
+        return LoadedArgs(fn, {name: fn.load(block + 8 * at, I64) for name, at in self._index.items()})
 
 
-class Loaded:
-    """An argument block inside a kernel: an attribute is the word of that name."""
+class LoadedArgs:
+    """An argument block inside a kernel: an attribute is the word of that name, as an i64."""
 
     def __init__(self, fn: Function, words: dict[str, Value]) -> None:
         self._fn, self._words = fn, words

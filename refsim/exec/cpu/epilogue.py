@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refsim.exec.cpu.args import Loaded
+from refsim.exec.cpu.args import LoadedArgs
 from refsim.exec.cpu.ir import F32, I8, I32, Function, Value, vec
 
 #: Rows of per-channel constants of a panel, each a word per channel: first sum, scale, bias, zp_term.
@@ -37,7 +37,7 @@ def clamp_for(bound: float, zp: int, relu: bool) -> str:
 class Requant:
     """The part that all channels share: fields inv, low, high, zp of a kernel's arguments."""
 
-    def __init__(self, fn: Function, a: Loaded, lanes: int, clamp: str, float_zp: bool = False) -> None:
+    def __init__(self, fn: Function, a: LoadedArgs, lanes: int, clamp: str, float_zp: bool = False) -> None:
         self.fn, self.lanes, self.clamp, self.float_zp = fn, lanes, clamp, float_zp
         self.inv, self.low, self.high = (a.f32(name).splat(lanes) for name in ("inv", "low", "high"))
         self.zp = (a.i32("zp") - _MAGIC_BITS).splat(lanes)

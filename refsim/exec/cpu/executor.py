@@ -13,7 +13,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError
 from refsim.core.launch import Launch
 from refsim.exec.cpu.routes import Choice, choose
-from refsim.exec.cpu.thread_pool import Program
+from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import Executor
 from refsim.ops.base.spec import Prepared
@@ -50,7 +50,7 @@ class NativeExecutor(Executor):
         self.memory_limit = memory_limit
         self.emulated = EmulatedExecutor()
         self._plans: dict[int, Plan] = {}
-        self._programs: WeakKeyDictionary[Prepared, Program | None] = WeakKeyDictionary()
+        self._programs: WeakKeyDictionary[Prepared, JobList | None] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def choose(self, prepared: Prepared) -> Choice:
@@ -74,7 +74,7 @@ class NativeExecutor(Executor):
         with self._lock:
             if prepared not in self._programs:
                 jobs = self.choose(prepared).jobs()
-                self._programs[prepared] = Program(jobs, self.threads) if jobs else None
+                self._programs[prepared] = JobList(jobs, self.threads) if jobs else None
             program = self._programs[prepared]
             if program is None:
                 return self.emulated.run_prepared(prepared, inputs)

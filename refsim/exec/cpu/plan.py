@@ -27,7 +27,7 @@ from refsim.exec.cpu.fusion import chain, join
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.routes import EMULATED, choose
 from refsim.exec.cpu.step import Step, value_name
-from refsim.exec.cpu.thread_pool import Program
+from refsim.exec.cpu.thread_pool import JobList
 from refsim.graph.graph import Graph, Node, Ref
 from refsim.graph.interpreter import Observer, logical, results, run_nodes, stored
 
@@ -95,7 +95,7 @@ class Plan:
         self._bytes = {name: self._block[start + p.offset : start + p.end] for name, p in places.items()}
         addresses = {name: block.ctypes.data for name, block in self._bytes.items()}
         self._parts = [
-            Program(
+            JobList(
                 [job for step in part for job in step.jobs], _threads(part, self.descs, executor), addresses
             )
             if part[0].is_native
@@ -103,7 +103,7 @@ class Plan:
             for part in _parts(self.steps)
         ]
         self._constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
-        programs = [part for part in self._parts if isinstance(part, Program)]
+        programs = [part for part in self._parts if isinstance(part, JobList)]
         self.memory = Memory(
             constants=sum(map(_constant_bytes, self.steps)),
             values=size,
@@ -126,7 +126,7 @@ class Plan:
             for value, array in zip(graph.inputs, inputs, strict=True):
                 self._put(held, value, array)
             for part in self._parts:
-                if isinstance(part, Program):
+                if isinstance(part, JobList):
                     part.run()
                 else:
                     self._host(held, part)
@@ -243,7 +243,7 @@ def _inputs(node: Node) -> tuple[int, ...]:
 
 
 def _constant_bytes(step: Step) -> int:
-    return sum(array.nbytes for job in step.jobs for array in job.keep)
+    return sum(array.nbytes for job in step.jobs for array in job.owned)
 
 
 def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: NativeExecutor, limit: float) -> None:

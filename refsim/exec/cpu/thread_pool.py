@@ -1,4 +1,4 @@
-"""Crew: threads that run a list of jobs together, one native call each; results do not depend on their number."""
+"""Threads that run a list of jobs together, one native call each. Results do not depend on their number."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from refsim.exec.cpu.job import FIRST, LAST, Job, entry, shared_words, table
+from refsim.exec.cpu.job import Job
+from refsim.exec.cpu.runner import FIRST, LAST, entry, job_table, shared_words
 
 _ALIGN = 64
 
 
-class Program:
-    """Jobs in order with the runner's table and each thread's scratch, made once. Not for two callers at once."""
+class JobList:
+    """Jobs in order, with what the runner needs to execute them: its table, and scratch for each thread.
+
+    Made once and run often; not by two callers at the same time.
+    """
 
     def __init__(
         self, jobs: Sequence[Job], threads: int = 1, buffers: Mapping[str, int] | None = None
@@ -25,10 +29,10 @@ class Program:
         self.jobs = tuple(jobs)
         #: more threads than the widest job has tasks would only wait
         self.threads = max(1, min(threads, max((job.tasks for job in jobs), default=1)))
-        self._table = table(self.jobs)
+        self._table = job_table(self.jobs)
         self._shared = shared_words(len(self.jobs))
         size = max((job.scratch for job in jobs), default=0)
-        self._slots = [slot for job in self.jobs for slot in job.slots]
+        self._relocations = [r for job in self.jobs for r in job.relocations]
         self._scratch = [np.empty(size + _ALIGN, np.uint8) for _ in range(self.threads)]
         # an array's address takes a microsecond to ask for
         self._table_at, self._shared_at = self._table.ctypes.data, _aligned(self._shared)
@@ -41,20 +45,20 @@ class Program:
         return sum(block.nbytes for block in self._scratch)
 
     def bind(self, buffers: Mapping[str, int]) -> None:
-        """Tell where the buffers lie: addresses by the names that the jobs' slots have."""
-        for slot in self._slots:
-            slot.block[slot.place] = buffers[slot.buffer]
+        """Tell where the buffers lie: addresses by the names that the jobs' relocations have."""
+        for r in self._relocations:
+            r.block[r.word] = buffers[r.buffer]
 
     def run(self) -> None:
-        """Execute; the buffers are those that were bound last."""
+        """Execute, on the buffers that were bound last."""
         if self.threads == 1:
             self.work(0, alone=True)
             return
         self._shared[:] = 0
-        crew = _crew(self.threads - 1)
-        crew.start(self)
+        pool = _pool(self.threads - 1)
+        pool.start(self)
         self.work(0)
-        crew.join()
+        pool.join()
 
     def work(self, thread: int, alone: bool = False) -> None:
         """One thread's share of a run."""
@@ -68,8 +72,8 @@ def _aligned(block: np.ndarray) -> int:
     return -(-int(block.ctypes.data) // _ALIGN) * _ALIGN
 
 
-class Crew:
-    """Helper threads that wait for programs; they end with the process.
+class ThreadPool:
+    """Helper threads that wait for job lists; they end with the process.
 
     A thread that is woken may be put behind the one that woke it, on the same processor, for as long as a run lasts.
     So helpers are kept off the caller's processor, where there is another one.
@@ -77,7 +81,7 @@ class Crew:
 
     def __init__(self, helpers: int) -> None:
         self._lock = threading.Lock()
-        self._todo: list[SimpleQueue[Program]] = [SimpleQueue() for _ in range(helpers)]
+        self._todo: list[SimpleQueue[JobList]] = [SimpleQueue() for _ in range(helpers)]
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._help, args=(number,), daemon=True) for number in range(helpers)
@@ -86,11 +90,11 @@ class Crew:
             thread.start()
         self._avoided: int | None = None
 
-    def start(self, program: Program) -> None:
+    def start(self, jobs: JobList) -> None:
         self._lock.acquire()
         self._keep_off(_processor())
         for queue in self._todo:
-            queue.put(program)
+            queue.put(jobs)
 
     def _keep_off(self, processor: int | None) -> None:
         """Let the helpers run anywhere but there."""
@@ -113,9 +117,9 @@ class Crew:
 
     def _help(self, number: int) -> None:
         while True:
-            program = self._todo[number].get()
+            jobs = self._todo[number].get()
             try:
-                program.work(number + 1)
+                jobs.work(number + 1)
                 self._done.put(None)
             except BaseException as error:  # goes to the caller, who waits for it
                 self._done.put(error)
@@ -136,12 +140,12 @@ def _processor() -> int | None:
     return found if found >= 0 else None
 
 
-_crews: dict[int, Crew] = {}
-_crews_lock = threading.Lock()
+_pools: dict[int, ThreadPool] = {}
+_pools_lock = threading.Lock()
 
 
-def _crew(helpers: int) -> Crew:
-    with _crews_lock:
-        if helpers not in _crews:
-            _crews[helpers] = Crew(helpers)
-        return _crews[helpers]
+def _pool(helpers: int) -> ThreadPool:
+    with _pools_lock:
+        if helpers not in _pools:
+            _pools[helpers] = ThreadPool(helpers)
+        return _pools[helpers]

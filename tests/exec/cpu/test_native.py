@@ -138,7 +138,7 @@ def test_kernels_from_elsewhere_are_compiled_in_every_process() -> None:
 
 
 def test_helpers_keep_off_the_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    team = thread_pool.Crew(2)
+    team = thread_pool.ThreadPool(2)
     program = SimpleNamespace(work=lambda number: None)
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
     if len(allowed) > 1 and thread_pool._processor() is not None:

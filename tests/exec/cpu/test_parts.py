@@ -14,14 +14,15 @@ from hypothesis.extra import numpy as hnp
 
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, compiled
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.depthwise.prepack import groups
 from refsim.exec.cpu.dot import safe
 from refsim.exec.cpu.ir import I32, PTR, Module, Value, vec
 from refsim.exec.cpu.isa import ISAS, cpu
-from refsim.exec.cpu.job import Arguments, Job, ends, together
+from refsim.exec.cpu.job import Arguments, Job, combine
 from refsim.exec.cpu.narrow import VECTORS, order, squeeze
-from refsim.exec.cpu.thread_pool import Program
+from refsim.exec.cpu.runner import makespan
+from refsim.exec.cpu.thread_pool import JobList
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.spec import Prepared
@@ -104,7 +105,7 @@ def test_byte_products_at_their_limits(fill: int) -> None:
             assert np.array_equal(executor.run_prepared(prepared, {"x": x}).raw, wanted.raw)
 
 
-_MARK = Fields("at", "number")
+_MARK = ArgLayout("at", "number")
 
 
 def mark(module: Module, name: str) -> None:
@@ -129,21 +130,21 @@ def test_parts_of_a_job_run_each_task_once(shares: Sequence[int], rounds: int, t
         args = Arguments()
         block = args.block(_MARK, {}, at=words.ctypes.data, number=number)
         tasks = share * rounds
-        jobs.append(Job("mark", compiled.address(mark), block, tasks, 8 * number, (), tuple(args.keep)))
-    joined = together(jobs, rounds)
+        jobs.append(Job("mark", compiled.address(mark), block, tasks, 8 * number, (), tuple(args.owned)))
+    joined = combine(jobs, rounds)
     assert joined.tasks == sum(shares) * rounds
     assert joined.scratch == 8 * len(shares)
     assert joined.variant == " + ".join(["mark"] * len(shares))
-    Program([joined], threads).run()
+    JobList([joined], threads).run()
     for number, words in enumerate(memory, 1):
         assert words.tolist() == [number] * (len(words) - 1) + [0]
 
 
 def test_a_share_ends_with_its_last_thread() -> None:
-    assert ends([5.0], 4) == 5.0
-    assert ends([1.0] * 8, 2) == 4.0
-    assert ends([1.0] * 7, 2) == 4.0
+    assert makespan([5.0], 4) == 5.0
+    assert makespan([1.0] * 8, 2) == 4.0
+    assert makespan([1.0] * 7, 2) == 4.0
     # the second thread begins with the last task
-    assert ends([2.0, 2.0, 3.0], 2) == 4.0
-    assert ends([3.0, 1.0, 1.0, 1.0], 2) == 3.0
-    assert ends([], 2) == 0.0
+    assert makespan([2.0, 2.0, 3.0], 2) == 4.0
+    assert makespan([3.0, 1.0, 1.0, 1.0], 2) == 3.0
+    assert makespan([], 2) == 0.0

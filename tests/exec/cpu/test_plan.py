@@ -11,7 +11,7 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.lifetimes import ALIGN
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, plan
-from refsim.exec.cpu.thread_pool import Program
+from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.model import load
 
 MODELS = sorted((Path(__file__).parents[2] / "data" / "models").glob("*.pte"))
@@ -88,7 +88,7 @@ def test_chains_are_joined_only_where_nobody_reads_between() -> None:
 def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def threads(name: str) -> set[int]:
         (graph, *_) = load(MODELS[0].with_name(f"{name}.pte")).graphs.values()
-        return {part.threads for part in NativeExecutor(2).session(graph)._parts if isinstance(part, Program)}
+        return {part.threads for part in NativeExecutor(2).session(graph)._parts if isinstance(part, JobList)}
 
     monkeypatch.setattr(plan, "WAKING", 300_000)
     assert threads("linear_head") == {1}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
 from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
 from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
@@ -23,7 +23,7 @@ from refsim.exec.cpu.narrow import VECTORS, squeeze
 #: overlap the one before, with the same bytes. Where a tensor's pixels are not rows of words (`direct_in`, `direct_out`
 #: are 0), its region goes through scratch, as pixels of `group_words` words. `border` points at a pixel of zero points.
 #: Pixels beyond the last column are stored at `at_none`. `ring`: rows of units, a power of two, less one.
-DEPTHWISE = Fields(
+DEPTHWISE = ArgLayout(
     "x", "x_image", "x_row", "x_pixel", "height", "width",
     "out", "out_image", "out_row", "out_pixel", "out_h", "out_w",
     "pack", "pack_args", "unpack", "unpack_args", "direct_in", "direct_out", "group_words", "columns",
@@ -195,7 +195,7 @@ class _Source:
     def __init__(
         self,
         fn: Function,
-        a: Loaded,
+        a: LoadedArgs,
         dot: Dot,
         border: Value,
         *,

@@ -15,8 +15,9 @@ from refsim.exec.cpu.dot import DPBUSD, MADDWD, Dot
 from refsim.exec.cpu.gemm.gather import S8, pack, unpack
 from refsim.exec.cpu.gemm.prepack import pack_block, unpack_block
 from refsim.exec.cpu.isa import Isa
-from refsim.exec.cpu.job import Arguments, Job, ends, together
+from refsim.exec.cpu.job import Arguments, Job, combine
 from refsim.exec.cpu.narrow import VECTORS, order
+from refsim.exec.cpu.runner import makespan
 from refsim.exec.cpu.strides import ROWS
 from refsim.ops.base.spec import Call
 
@@ -89,7 +90,7 @@ def lower(call: Call, isa: Isa, threads: int) -> Job:
     found = list(groups(w.out.channels, isa))
     rows = _rows(w, isa, dot, found, threads)
     # all channels of some rows, then of the next ones: each thread has rows of its own, as in the steps around
-    return together(
+    return combine(
         [_part(call.op.name, w, isa, dot, g, rows) for g in found], w.out.images * -(-w.out.rows // rows)
     )
 
@@ -111,7 +112,7 @@ def _rows(w: Window, isa: Isa, dot: Dot, found: list[Groups], threads: int) -> i
         blocks = w.out.images * -(-w.out.rows // rows)
         # half as wide takes half as long; a quarter as wide does not take less
         each = [TASK + whole * max(0.5, g.lanes / isa.lanes) for g in found for _ in range(g.count)]
-        return ends(each * blocks, threads)
+        return makespan(each * blocks, threads)
 
     first = min(w.out.rows, max(least_blocks, threads))
     last = min(w.out.rows, max(least_blocks, 8 * threads))
@@ -186,7 +187,7 @@ def _part(name: str, w: Window, isa: Isa, dot: Dot, part: Groups, block_h: int) 
         at_none=at_none,
         **w.shared_fields(),
     )
-    return Job(
+    return args.job(
         name=name,
         kernel=compiled.address(
             kernel.depthwise,
@@ -203,6 +204,4 @@ def _part(name: str, w: Window, isa: Isa, dot: Dot, part: Groups, block_h: int) 
         block=block,
         tasks=w.out.images * -(-w.out.rows // block_h) * part.count,
         scratch=at_none + 64,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.elementwise.lut_kernel import PAIRS, TABLE, VECTOR_BYTES, lookup
 from refsim.exec.cpu.epilogue import RANGE, Requant
 from refsim.exec.cpu.gemm.gather import for_words
@@ -36,16 +36,16 @@ INPUTS = {
 _VALUES = (
     "a_scale", "a_zp", "b_scale", "b_zp", "alpha", "least", "most", "inv", "low", "high", "zp", "tables",
 )  # fmt: skip
-FLAT = Fields("a", "b", "out", "words", "words_per_task", *_VALUES)
+FLAT = ArgLayout("a", "b", "out", "words", "words_per_task", *_VALUES)
 #: `rows_per_task` rows of an image make a task; `mask` is for the last channel word, `at_b` a place in scratch.
 #: Sizes are those of the (first) input; `out_words` is of the output.
-ROWS_OF = Fields(
+ROWS_OF = ArgLayout(
     "pack_a", "pack_a_args", "pack_b", "pack_b_args", "unpack", "unpack_args",
     "height", "width", "words", "out_words", "row_blocks", "rows_per_task", "mask", "at_b", "at_out", *_VALUES,
 )  # fmt: skip
 
 
-def real(a: Loaded, which: str, q: Value) -> Value:
+def real(a: LoadedArgs, which: str, q: Value) -> Value:
     """Bytes as the real numbers they stand for: f32(q - zp) * scale."""
     lanes = q.type.lanes
     return (q.sext(I32) - a.i32(f"{which}_zp").splat(lanes)).to_f32() * a.f32(f"{which}_scale").splat(lanes)
@@ -63,7 +63,7 @@ class Operation:
     compute: Callable[[Read, int], Value]
 
 
-def operation(fn: Function, a: Loaded, op: str, lanes: int, clamp: str, packs: bool) -> Operation:
+def operation(fn: Function, a: LoadedArgs, op: str, lanes: int, clamp: str, packs: bool) -> Operation:
     """Any but a copy. Where ``packs``, four vectors of 32-bit lanes become one of bytes, else each by itself."""
     if op == TABLE or op in PAIRS:
         look = lookup(fn, a, op)
@@ -80,7 +80,7 @@ def operation(fn: Function, a: Loaded, op: str, lanes: int, clamp: str, packs: b
     return Operation(VECTORS * lanes if packs else lanes, compute)
 
 
-def _formula(fn: Function, a: Loaded, op: str, clamp: str) -> Callable[..., Value]:
+def _formula(fn: Function, a: LoadedArgs, op: str, clamp: str) -> Callable[..., Value]:
     """Rounding after rounding, as the operators are defined."""
 
     def wide(first: Value, second: Value | None = None) -> Value:
@@ -98,7 +98,7 @@ def _formula(fn: Function, a: Loaded, op: str, clamp: str) -> Callable[..., Valu
     return wide
 
 
-def _fused(fn: Function, a: Loaded) -> Callable[..., Value]:
+def _fused(fn: Function, a: LoadedArgs) -> Callable[..., Value]:
     """a_scale * a + (b_scale * b + alpha), each rounded once."""
 
     def wide(first: Value, second: Value) -> Value:
@@ -189,7 +189,7 @@ def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: b
         fn.loop(end, task, start=begin)
 
 
-def _mask_last_word(fn: Function, a: Loaded, at: Value, pixels: Value) -> None:
+def _mask_last_word(fn: Function, a: LoadedArgs, at: Value, pixels: Value) -> None:
     """Clear the lanes beyond the channels."""
 
     def pixel(p: Value) -> None:
@@ -199,7 +199,7 @@ def _mask_last_word(fn: Function, a: Loaded, at: Value, pixels: Value) -> None:
     fn.when(a.mask.eq(-1), lambda: None, lambda: fn.loop(pixels, pixel))
 
 
-def _shuffle_pixels(fn: Function, a: Loaded, source: Value, to: Value, height: Value) -> None:
+def _shuffle_pixels(fn: Function, a: LoadedArgs, source: Value, to: Value, height: Value) -> None:
     """Pixel rows of 4C channels to twice as many rows and columns of C: lane (dy, dx) of word c is channel c.
 
     Four input words become one output word in each of the four pixels; words beyond the last read what lies there.

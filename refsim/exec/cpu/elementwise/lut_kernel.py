@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from refsim.exec.cpu.args import Loaded
+from refsim.exec.cpu.args import LoadedArgs
 from refsim.exec.cpu.ir import I8, Function, Value, vec
 
 #: Bytes of a table, which has an entry for every byte (unsigned), and of a vector: what is looked up at once.
@@ -21,7 +21,7 @@ PAIRS = {"pairs": "", "pairs_a": "a", "pairs_b": "b", "pairs_ab": "ab"}
 Look = Callable[[Value], Value]
 
 
-def lookup(fn: Function, a: Loaded, op: str) -> Callable[..., Value]:
+def lookup(fn: Function, a: LoadedArgs, op: str) -> Callable[..., Value]:
     """A function of one or two vectors of bytes. Tables of a pair: ranks of a and b, wholes, rests."""
 
     def table(number: int) -> Look:

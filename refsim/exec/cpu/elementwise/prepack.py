@@ -24,7 +24,7 @@ from refsim.ops.base.spec import Call
 WORDS_PER_TASK = 16 * 1024
 ROW_BYTES = 16 * 1024
 
-Fields = dict[str, float | np.floating | int]
+Scalars = dict[str, float | np.floating | int]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Elementwise:
     out: TensorDesc
     op: str
     clamp: str
-    values: Fields
+    values: Scalars
     shuffle: bool = False
     copied: bool = False
     tables: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
@@ -50,7 +50,7 @@ class Elementwise:
         return self.out.nbytes != prod(self.out.shape)
 
 
-_UNUSED: Fields = {
+_UNUSED: Scalars = {
     "a_scale": 1.0,
     "a_zp": 0,
     "b_scale": 0.0,
@@ -69,7 +69,7 @@ def describe(call: Call) -> Elementwise:
         op = ADD if p.alpha == 1.0 else ADD_SCALED
         inv = inv_scale(p.out_scale)
         bound = 255.0 * (p.a_scale + abs(p.alpha) * p.b_scale) * float(inv)
-        own: Fields = {"a_scale": np.float32(p.a_scale), "a_zp": p.a_zp, "b_scale": np.float32(p.b_scale)}
+        own: Scalars = {"a_scale": np.float32(p.a_scale), "a_zp": p.a_zp, "b_scale": np.float32(p.b_scale)}
         own |= {"b_zp": p.b_zp, "alpha": np.float32(p.alpha), **shared_fields(inv, p.out_zp, relu)}
     elif name == "q8ta_clone" or (name == "q8ta_pixel_shuffle" and p.moves_bytes):
         op, bound, own = COPY, 0.0, shared_fields(np.float32(1.0), 0, relu)
@@ -140,14 +140,12 @@ def flat(e: Elementwise, isa: Isa) -> Job:
         tables=args.address(e.tables),
         **e.values,
     )
-    return Job(
+    return args.job(
         name=e.name,
         kernel=compiled.address(kernel.flat, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs),
         block=block,
         tasks=-(-words // WORDS_PER_TASK),
         scratch=0,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )
 
 
@@ -196,7 +194,7 @@ def rows(e: Elementwise, isa: Isa) -> Job:
         tables=args.address(e.tables),
         **e.values,
     )
-    return Job(
+    return args.job(
         name=e.name,
         kernel=compiled.address(
             kernel.rows, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs, shuffle=e.shuffle
@@ -204,6 +202,4 @@ def rows(e: Elementwise, isa: Isa) -> Job:
         block=block,
         tasks=x.images * -(-x.rows // per_task),
         scratch=2 * size + 4 * per_task * x.pixels * out.words * 4 + 64,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )

@@ -12,7 +12,7 @@ from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.kernel import BOUNDED, INPUTS
 from refsim.exec.cpu.elementwise.prepack import Elementwise
 from refsim.exec.cpu.isa import Isa
-from refsim.exec.cpu.thread_pool import Program
+from refsim.exec.cpu.thread_pool import JobList
 
 #: Every byte, as an unsigned one counts.
 BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
@@ -48,5 +48,5 @@ def computed(e: Elementwise, isa: Isa) -> np.ndarray:
     out = np.empty((BYTES.size, BYTES.size), np.int8)
     job = elementwise.flat(replace(e, inputs=dict.fromkeys(inputs, _PAIRS), out=_PAIRS), isa)
     addresses = {name: array.ctypes.data for name, array in (inputs | {"out": out}).items()}
-    Program([job], 1, addresses).run()
+    JobList([job], 1, addresses).run()
     return out

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from refsim.exec.cpu.args import Fields, Loaded
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.ir import I8, I16, I32, I64, PTR, Function, Module, Value, vec
 from refsim.exec.cpu.strides import BLOCKS, ROWS
 from refsim.exec.cpu.tile4x4 import TRANSPOSE4, join, quarters
@@ -21,14 +21,14 @@ BYTES_PER_WORD = {S8: 4, U8: 4, S16: 8}
 
 #: `border` is a word of four zero points; strides as in `View`. `up_h`, `up_w`: rows and columns of the rectangle that
 #: one row and column of the image take, the others being frame (more than 1 for transposed convolutions).
-PACK = Fields(
+PACK = ArgLayout(
     "source", "height", "width", "image_stride", "row_stride", "quad_stride", "pixel_stride", "word_stride",
     "border", "up_h", "up_w",
 )  # fmt: skip
 #: n, first row, rows, first column, columns, first channel word, channel words, destination, bytes of a packed row.
 PACK_PARAMS = (PTR, I64, I64, I64, I64, I64, I64, I64, PTR, I64)
 
-UNPACK = Fields("out", "image_stride", "row_stride", "quad_stride", "pixel_stride", "word_stride")
+UNPACK = ArgLayout("out", "image_stride", "row_stride", "quad_stride", "pixel_stride", "word_stride")
 #: n, first row, rows, first column, columns, first channel word, channel words, source, bytes of a pixel, of a row.
 UNPACK_PARAMS = (PTR, I64, I64, I64, I64, I64, I64, I64, PTR, I64, I64)
 
@@ -119,7 +119,7 @@ def pack(module: Module, name: str, *, kind: str, element: str, lanes: int, fixe
 
 def _copy_rows(
     fn: Function,
-    a: Loaded,
+    a: LoadedArgs,
     element: str,
     lanes: int,
     to: Value,
@@ -158,7 +158,9 @@ def _copy_rows(
 class _Quads:
     """Copy from a layout where four pixels of a word are neighbours, four pixels at a time."""
 
-    def __init__(self, fn: Function, a: Loaded, kind: str, element: str, words: Value, fixed: int) -> None:
+    def __init__(
+        self, fn: Function, a: LoadedArgs, kind: str, element: str, words: Value, fixed: int
+    ) -> None:
         self.fn, self.a, self.kind, self.element, self.words, self.fixed = fn, a, kind, element, words, fixed
         self.size = BYTES_PER_WORD[element]
         self.pixel_bytes = words * self.size

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
 from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
 from refsim.exec.cpu.ir import I1, I64, Function, Module, Value
@@ -19,7 +19,7 @@ from refsim.exec.cpu.ir import I1, I64, Function, Module, Value
 #: `at_*` are places in scratch; `direct` tells that full panels go straight to `out` at `out_*` strides.
 #: `tap_*`: from the first tap of an output pixel to the next one's; with `gather` these are windows on their own.
 #: `again`: for every vector of channels, the first of the units that it multiplies again; where these lie; by what.
-GEMM = Fields(
+GEMM = ArgLayout(
     "pack", "pack_args", "gather", "unpack", "unpack_args", "weight", "consts", "runs", "out",
     "row_blocks", "column_blocks", "parts", "parts_per_group", "panels", "panel_bytes",
     "out_h", "out_w", "block_h", "block_w",
@@ -153,7 +153,7 @@ def gemm(
 
 def _sums(
     fn: Function,
-    a: Loaded,
+    a: LoadedArgs,
     dot: Dot,
     requant: Requant,
     vectors: int,
@@ -184,7 +184,7 @@ def _sums(
 
 
 def _again(
-    fn: Function, a: Loaded, dot: Dot, base: Sequence[Value], column: Value, sums: list[list[Value]]
+    fn: Function, a: LoadedArgs, dot: Dot, base: Sequence[Value], column: Value, sums: list[list[Value]]
 ) -> None:
     """Add the second parts of weights to the sums of a panel, whose first vector of channels has that number."""
     for v in range(len(sums[0])):
@@ -237,7 +237,7 @@ def product(
 
 def _tables(
     fn: Function,
-    a: Loaded,
+    a: LoadedArgs,
     scratch: Value,
     panel: int,
     rows: int,

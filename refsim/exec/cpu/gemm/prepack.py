@@ -249,7 +249,7 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
         at_taps=at_taps,
         **w.shared_fields(),
     )
-    return Job(
+    return args.job(
         name=name,
         kernel=compiled.address(
             kernel.gemm,
@@ -263,8 +263,6 @@ def lower(name: str, w: Window, isa: Isa, dot: Dot, threads: int, tile: Tile | N
         block=block,
         tasks=blocks * groups * per_group,
         scratch=at_taps + block_h * tap_row + SLACK if gathered else at_pixels + region,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )
 
 

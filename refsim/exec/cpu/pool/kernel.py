@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import Requant
 from refsim.exec.cpu.ir import F32, I8, Function, Module, Value, vec
 
 #: Tasks: images x output rows. `bytes` of a pixel; strides in bytes.
-MAXPOOL = Fields(
+MAXPOOL = ArgLayout(
     "x", "out", "bytes", "height", "width", "out_h", "out_w",
     "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w",
     "x_image", "x_row", "x_pixel", "out_image", "out_row", "out_pixel",
 )  # fmt: skip
 #: Tasks: images. `count` of pixels, as binary32.
-MEAN = Fields(
+MEAN = ArgLayout(
     "x", "out", "bytes", "height", "width", "x_image", "x_row", "x_pixel", "out_image",
     "count", "a_scale", "a_zp", "least", "most", "inv", "low", "high", "zp",
 )  # fmt: skip

@@ -75,14 +75,12 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
         out_row=made.row_stride,
         out_pixel=made.pixel_stride,
     )
-    job = Job(
+    job = arguments.job(
         name="dequantize, max_pool2d, quantize",
         kernel=compiled.address(kernel.maxpool, size=_at_once(nbytes, 4 * isa.lanes)),
         block=block,
         tasks=made.images * made.rows,
         scratch=0,
-        slots=tuple(arguments.slots),
-        keep=tuple(arguments.keep),
         temps=() if same else (("pooled", target.nbytes),),
     )
     if same:
@@ -139,7 +137,7 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
     )
     clamp = clamp_for(largest(256.0, p.scale, bounds) * float(inv), q.zp, relu=False)
     return (
-        Job(
+        arguments.job(
             name="dequantize, mean, quantize",
             kernel=compiled.address(
                 kernel.mean,
@@ -150,7 +148,5 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
             block=block,
             tasks=side.images,
             scratch=0,
-            slots=tuple(arguments.slots),
-            keep=tuple(arguments.keep),
         ),
     )

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import FULL, Requant
 from refsim.exec.cpu.gemm.gather import for_words
@@ -15,11 +15,11 @@ from refsim.exec.cpu.strides import BLOCKS, PLANES
 
 _VALUES = ("a_scale", "a_zp", "inv", "low", "high", "zp")
 #: `real_*`: strides of the float tensor. `columns`: pixels of a row with those that only pad it.
-ALONG = Fields(
+ALONG = ArgLayout(
     "real", "real_image", "real_row", "real_pixel", "move", "move_args",
     "height", "width", "columns", "channels", "words", "row_blocks", "rows_per_task", *_VALUES,
 )  # fmt: skip
-ACROSS = Fields(
+ACROSS = ArgLayout(
     "real", "real_image", "real_row", "real_channel", "zeros",
     "int8", "image_stride", "row_stride", "quad_stride", "pixel_stride", "word_stride",
     "height", "width", "columns", "channels", "words", *_VALUES,
@@ -142,7 +142,7 @@ def quantize_across(module: Module, name: str, *, lanes: int, kind: str) -> None
         fn.loop(end, task, start=begin)
 
 
-def _place(fn: Function, a: Loaded, kind: str, w: Value) -> Value:
+def _place(fn: Function, a: LoadedArgs, kind: str, w: Value) -> Value:
     """Offset of a pixel's word."""
     if kind == BLOCKS:
         return w.shr(2) * a.quad_stride + (w & 3) * 4
@@ -150,7 +150,7 @@ def _place(fn: Function, a: Loaded, kind: str, w: Value) -> Value:
 
 
 def _store_words(
-    fn: Function, a: Loaded, kind: str, lanes: int, words: Value, to: Value, w: Value, scratch: Value
+    fn: Function, a: LoadedArgs, kind: str, lanes: int, words: Value, to: Value, w: Value, scratch: Value
 ) -> None:
     """Words of neighbouring pixels, up to `columns` of a row."""
 
@@ -209,7 +209,7 @@ def dequantize_across(module: Module, name: str, *, lanes: int, kind: str) -> No
         fn.loop(end, task, start=begin)
 
 
-def _load_words(fn: Function, a: Loaded, kind: str, count: int, at: Value, w: Value) -> Value:
+def _load_words(fn: Function, a: LoadedArgs, kind: str, count: int, at: Value, w: Value) -> Value:
     """Words of neighbouring pixels; vectors begin at multiples of 4."""
     if kind == PLANES or (kind == BLOCKS and count == 1):
         return fn.load(at + _place(fn, a, kind, w), vec(I32, count))

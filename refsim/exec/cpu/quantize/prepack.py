@@ -88,14 +88,12 @@ def along(call: Call, isa: Isa) -> Job:
         **_values(call),
     )
     build = kernel.quantize_along if quantizes else kernel.dequantize_along
-    return Job(
+    return args.job(
         name=call.op.name,
         kernel=compiled.address(build, lanes=isa.lanes),
         block=block,
         tasks=side.images * -(-side.rows // per_task),
         scratch=per_task * row_bytes + 64,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )
 
 
@@ -126,14 +124,12 @@ def across(call: Call, isa: Isa) -> Job:
         **_values(call),
     )
     build = kernel.quantize_across if quantizes else kernel.dequantize_across
-    return Job(
+    return args.job(
         name=call.op.name,
         kernel=compiled.address(build, lanes=isa.lanes, kind=side.kind),
         block=block,
         tasks=side.images * side.rows,
         scratch=4 * isa.lanes,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from refsim.exec.cpu import tile4x4
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.ir import I8, I32, Module, Value, vec
 from refsim.exec.cpu.strides import BLOCKS, PLANES, ROWS
 from refsim.exec.cpu.tile4x4 import Side, join, pieces, zipped
 
 #: Strides as in `View`. `mask` keeps the lanes of the last channel word that are channels.
-REPACK = Fields(
+REPACK = ArgLayout(
     "x", "x_image", "x_row", "x_quad", "x_pixel", "x_word",
     "out", "out_image", "out_row", "out_quad", "out_pixel", "out_word",
     "height", "width", "words", "mask",

@@ -103,7 +103,7 @@ def cross(
         parts = max(fitting, key=lambda n: (n > 1 and side.words % (4 * n) == 0, n))
     if kind == BLOCKS:
         lanes = next(n for n in SIZES if n <= min(lanes, side.words))
-    return Job(
+    return args.job(
         name=call_name,
         kernel=compiled.address(
             kernel.cross,
@@ -117,8 +117,6 @@ def cross(
         block=block,
         tasks=side.images * -(-groups // task_groups) * -(-quads // task_quads),
         scratch=kernel.SCRATCH,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )
 
 
@@ -203,14 +201,12 @@ def same(call: Call) -> Job:
     )
     cells = {ROWS: x.words // 4, PLANES: x.pixels // 4}.get(out.kind, 1)
     at_once = next((n for n in SIZES if n <= cells), 1)
-    return Job(
+    return args.job(
         name=call.op.name,
         kernel=compiled.address(repack.repack, source=x.kind, to=out.kind, at_once=at_once),
         block=block,
         tasks=x.images * x.rows,
         scratch=0,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )
 
 

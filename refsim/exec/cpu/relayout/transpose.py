@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.ir import I8, I16, I32, I64, Function, Module, Value, vec
 from refsim.exec.cpu.strides import BLOCKS, PLANES, ROWS
 from refsim.exec.cpu.tile4x4 import join, zipped
@@ -23,7 +23,7 @@ from refsim.exec.cpu.tile4x4 import join, zipped
 #: quad to quad of a unit, of a pixel and of a word. `w_*` is the other: strides of an image, a channel and a group.
 #: `row_bytes`: bytes of one of its rows that are written. `fill` is a word for padding, `fills` points at 64 bytes. A
 #: task has `task_groups` groups and `task_quads` quads of each.
-CROSS = Fields(
+CROSS = ArgLayout(
     "c_side", "c_image", "c_group", "c_quad", "c_next", "c_pixel", "c_word",
     "w_side", "w_image", "w_channel", "w_group",
     "height", "width", "channels", "words", "row_bytes", "fill", "fills",
@@ -139,7 +139,7 @@ class _Tiles:
     """Tiles of one group; its two addresses are where the group begins."""
 
     fn: Function
-    a: Loaded
+    a: LoadedArgs
     kind: str
     blocked: bool
     to_columns: bool

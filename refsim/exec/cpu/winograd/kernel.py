@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, Fields, Loaded
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import MADDWD
 from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
 from refsim.exec.cpu.gemm.kernel import LINE, product
@@ -23,7 +23,7 @@ from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
 #: Tasks: images x blocks of tiles x parts. `tile_*`: rows and columns of tiles in all and of a block. `row_bytes`: of
 #: packed pixels; `v_pitch`: of the transformed channels of a tile. `direct` tells that full panels of blocks that no
 #: edge cuts go straight to `out` at `out_*` strides.
-WINOGRAD = Fields(
+WINOGRAD = ArgLayout(
     "pack", "pack_args", "unpack", "unpack_args", "weight", "consts", "out",
     "row_blocks", "column_blocks", "parts", "panels", "panel_bytes",
     "out_h", "out_w", "tile_rows", "tile_columns", "block_rows", "block_columns", "pad_h", "pad_w",
@@ -209,7 +209,7 @@ def winograd(
 
 
 def _transform_in(
-    fn: Function, a: Loaded, transform: Transform, channels: int, corner: Value, to: Value, plane: Value
+    fn: Function, a: LoadedArgs, transform: Transform, channels: int, corner: Value, to: Value, plane: Value
 ) -> None:
     """One tile of `channels` channels: bytes in, 16-bit integers out, one plane per element."""
     size = transform.size

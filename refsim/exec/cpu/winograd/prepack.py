@@ -149,7 +149,7 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
         at_bytes=at_bytes,
         **w.shared_fields(),
     )
-    return Job(
+    return args.job(
         name=name,
         kernel=compiled.address(
             kernel.winograd,
@@ -163,8 +163,6 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
         block=block,
         tasks=count * parts,
         scratch=at_bytes + tiles * m * m * panel,
-        slots=tuple(args.slots),
-        keep=tuple(args.keep),
     )
 
 
