@@ -10,7 +10,7 @@ from pathlib import Path
 
 from refsim.core.buffer import ByteKind
 from refsim.core.layout import layout
-from refsim.core.locate import Place, at_byte
+from refsim.core.locate import Location, at_byte
 from refsim.core.tensor import TensorDesc
 
 PATH = Path(__file__).with_suffix(".svg")
@@ -26,7 +26,7 @@ def text(x: float, y: float, content: object, size: int = 12, anchor: str = "mid
     return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}"{extra}>{content}</text>'
 
 
-def cell(x: float, y: float, place: Place, label: object) -> str:
+def cell(x: float, y: float, place: Location, label: object) -> str:
     """One byte: its block's colour if it is a value, hatched in a word with values, else white."""
     fill = COLOURS[place.block % len(COLOURS)] if place.kind is ByteKind.VALUE else FILL[place.kind]
     grey = "" if place.kind is ByteKind.VALUE else ' fill="#888888"'
@@ -39,7 +39,7 @@ def frame(x: float, y: float, width: float, height: float) -> str:
     return f'<rect {place} fill="none" stroke="#222222" stroke-width="2"/>'
 
 
-def tensor(places: list[Place]) -> Iterator[str]:
+def tensor(places: list[Location]) -> Iterator[str]:
     """Left: the tensor as channels by columns, a plane per row of the image; numbers are bytes."""
     w_blocks, rows, c_blocks, _ = DESC.blocks_whcn
     inner, outer = DESC.layout.inner_block, DESC.layout.outer_block
@@ -61,7 +61,7 @@ def tensor(places: list[Place]) -> Iterator[str]:
                 yield frame(LEFT + CELL * outer * i, top + CELL * inner * k, CELL * outer, CELL * inner)
 
 
-def memory(places: list[Place]) -> Iterator[str]:
+def memory(places: list[Location]) -> Iterator[str]:
     """Right: the buffer, a block per line, a frame per 32-bit word; labels are coordinates."""
     numel = DESC.layout.block_numel
     for place in places:

@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page: the buffer in physical and in logical order, and the causes."""
+"""Findings as one self-contained HTML page: the buffer in physical and in logical order, and the causes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from refsim.bytediff.findings import Findings
 from refsim.bytediff.invocations import coordinates, work_items
-from refsim.bytediff.report import Report
 from refsim.bytediff.text import COLUMNS, verdict
 from refsim.bytediff.text import cells as table_cells
 from refsim.core.buffer import ByteKind
@@ -36,7 +36,7 @@ class Map:
     caption: str
 
 
-def render(report: Report) -> str:
+def render(findings: Findings) -> str:
     """The page. MissingDependencyError without jinja2."""
     try:
         import jinja2
@@ -48,52 +48,52 @@ def render(report: Report) -> str:
     source = (
         files("refsim.bytediff").joinpath("templates").joinpath("report.html").read_text(encoding="utf-8")
     )
-    drawn = _drawn(report)
+    drawn = _drawn(findings)
     return environment.from_string(source).render(
-        report=report,
-        verdict=verdict(report),
+        report=findings,
+        verdict=verdict(findings),
         columns=COLUMNS,
-        rows=[table_cells(d) for d in report.differences],
-        physical=_physical(report, drawn),
-        logical=_logical(report, drawn),
+        rows=[table_cells(d) for d in findings.differences],
+        physical=_physical(findings, drawn),
+        logical=_logical(findings, drawn),
         # "<" would let a string end the script element
-        data=json.dumps(_data(report, drawn), separators=(",", ":")).replace("<", "\\u003c"),
-        partial=None if len(drawn) == len(report.evidence.want) else (int(drawn[0]), int(drawn[-1])),
-        total=len(report.evidence.want),
-        unit="bytes" if report.desc.is_int8 else "words",
+        data=json.dumps(_data(findings, drawn), separators=(",", ":")).replace("<", "\\u003c"),
+        partial=None if len(drawn) == len(findings.evidence.want) else (int(drawn[0]), int(drawn[-1])),
+        total=len(findings.evidence.want),
+        unit="bytes" if findings.desc.is_int8 else "words",
     )
 
 
-def _drawn(report: Report) -> np.ndarray:
+def _drawn(findings: Findings) -> np.ndarray:
     """The cells that are drawn: all, or whole blocks around the first difference."""
-    total = len(report.evidence.want)
+    total = len(findings.evidence.want)
     if total <= MOST_CELLS:
         return np.arange(total)
-    differing = np.flatnonzero(report.evidence.differing)
+    differing = np.flatnonzero(findings.evidence.differing)
     first = int(differing[0]) if len(differing) else 0
-    block = report.desc.layout.block_numel
+    block = findings.desc.layout.block_numel
     begin = max(0, min(first - MOST_CELLS // 4, total - MOST_CELLS)) // block * block
     return np.arange(begin, min(total, begin + MOST_CELLS))
 
 
-def _class(report: Report, cell: int) -> str:
-    ev = report.evidence
+def _class(findings: Findings, cell: int) -> str:
+    ev = findings.evidence
     name = _CLASSES[ByteKind(int(ev.kinds[cell]))]
     if not ev.compared[cell]:
         return f"{name} u"
     return f"{name} d" if ev.differing[cell] else name
 
 
-def _cells(report: Report, cells: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> Iterator[str]:
+def _cells(findings: Findings, cells: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> Iterator[str]:
     """A square per cell; ``data-i`` is its number, which the script looks up."""
     for cell, x, y in zip(cells.tolist(), xs.tolist(), ys.tolist(), strict=True):
-        yield f'<rect x="{x}" y="{y}" class="{_class(report, cell)}" data-i="{cell}"/>'
+        yield f'<rect x="{x}" y="{y}" class="{_class(findings, cell)}" data-i="{cell}"/>'
 
 
-def _physical(report: Report, drawn: np.ndarray) -> Map:
+def _physical(findings: Findings, drawn: np.ndarray) -> Map:
     """Bytes as they lie in memory: words of four lanes, blocks set apart."""
-    numel = report.desc.layout.block_numel
-    lanes = 4 if report.desc.is_int8 else 1
+    numel = findings.desc.layout.block_numel
+    lanes = 4 if findings.desc.is_int8 else 1
     per_row = max(1, ROW_WORDS * 4 // max(numel, lanes)) * max(numel, lanes)
     place = drawn - drawn[0]
     column, row = place % per_row, place // per_row
@@ -101,12 +101,12 @@ def _physical(report: Report, drawn: np.ndarray) -> Map:
     xs, ys = column * CELL + gaps, row * (CELL + 3)
     width = int(xs.max()) + CELL if len(xs) else 0
     caption = f"physical order: {per_row // lanes} words a row, {numel // lanes or 1} words a block"
-    return Map("".join(_cells(report, drawn, xs, ys)), width, int(ys.max(initial=0)) + CELL, caption)
+    return Map("".join(_cells(findings, drawn, xs, ys)), width, int(ys.max(initial=0)) + CELL, caption)
 
 
-def _logical(report: Report, drawn: np.ndarray) -> Map:
+def _logical(findings: Findings, drawn: np.ndarray) -> Map:
     """Elements by coordinate: a plane of rows and columns for each channel, batches below each other."""
-    desc = report.desc
+    desc = findings.desc
     w_size, h_size, c_size, n_size = desc.sizes_whcn
     n, c, h, w = (along[drawn] for along in coordinates(desc))
     inside = (w < w_size) & (h < h_size) & (c < c_size) & (n < n_size)
@@ -124,24 +124,24 @@ def _logical(report: Report, drawn: np.ndarray) -> Map:
     width = across * (w_size * CELL + CELL)
     height = -(-len(used) // across) * (h_size * CELL + 2 * CELL)
     caption = f"logical order: {h_size} x {w_size} planes, one per channel"
-    return Map(labels + "".join(_cells(report, cells, xs, ys)), width, height, caption)
+    return Map(labels + "".join(_cells(findings, cells, xs, ys)), width, height, caption)
 
 
-def _data(report: Report, drawn: np.ndarray) -> dict[str, Any]:
+def _data(findings: Findings, drawn: np.ndarray) -> dict[str, Any]:
     """What the script shows of a cell under the pointer; arrays over the drawn cells."""
-    ev = report.evidence
-    n, c, h, w = (along[drawn].tolist() for along in coordinates(report.desc))
+    ev = findings.evidence
+    n, c, h, w = (along[drawn].tolist() for along in coordinates(findings.desc))
     found: dict[str, Any] = {
         "first": int(drawn[0]) if len(drawn) else 0,
-        "width": 1 if report.desc.is_int8 else 4,
-        "block": report.desc.layout.block_numel,
+        "width": 1 if findings.desc.is_int8 else 4,
+        "block": findings.desc.layout.block_numel,
         "n": n, "c": c, "h": h, "w": w,
         "expected": _values(ev.expected.data[drawn]),
         "actual": _values(ev.actual.data[drawn]),
         "kind": ev.kinds[drawn].tolist(),
     }  # fmt: skip
     if ev.launch is not None:
-        words = drawn // (4 if report.desc.is_int8 else 1)
+        words = drawn // (4 if findings.desc.is_int8 else 1)
         items = [axis[words] for axis in work_items(ev.launch)]
         groups, invocations = ev.launch.invocation(items)
         found["workgroup"] = np.stack(groups, 1).tolist()

@@ -1,21 +1,23 @@
-"""The comparison itself: counts by kind of byte, places, legality under profiles, shape and causes."""
+"""The comparison itself: counts by kind of byte, places, legality under profiles, pattern and causes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from refsim.bytediff import json, text
 from refsim.bytediff.evidence import Evidence, cells
-from refsim.bytediff.invocations import Writer, writer
+from refsim.bytediff.findings import Count, Difference, Findings
+from refsim.bytediff.invocations import writer
 from refsim.bytediff.pattern import summary
-from refsim.bytediff.rank import Cause, causes
+from refsim.bytediff.rank import causes
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import Layout, layout
-from refsim.core.locate import Place, at_byte
+from refsim.core.locate import at_byte
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
@@ -26,95 +28,15 @@ UNSPECIFIED = "unspecified padding"
 TAIL = "allocation tail"
 
 
-@dataclass(frozen=True)
-class Count:
-    """Bytes of one kind: how many there are, and how many differ. Kinds that are not compared never fail."""
-
-    kind: str
-    bytes: int
-    differing: int
-    compared: bool
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One differing cell: its place, what was expected and found, who wrote it, and the profiles that allow it."""
-
-    place: Place
-    expected: int | float
-    actual: int | float
-    kind: str
-    writer: Writer | None
-    legal: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        place = self.place
-        entry: dict[str, Any] = {
-            "byte": place.byte, "index": list(place.index), "word": place.word, "lane": place.lane,
-            "block": place.block, "kind": self.kind, "expected": self.expected, "actual": self.actual,
-            "legal": list(self.legal),
-        }  # fmt: skip
-        if self.writer is not None:
-            entry |= {"workgroup": self.writer.workgroup, "invocation": self.writer.invocation}
-        return entry
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a diff found. ``same`` is the verdict; it spares what the chosen profile allows, and unspecified padding.
-
-    ``legal`` says of each profile how many differing cells it explains, and how many it contradicts.
-    """
-
-    evidence: Evidence
-    title: str
-    counts: tuple[Count, ...]
-    differences: tuple[Difference, ...]
-    differing: int
-    legal: Mapping[str, tuple[int, int]]
-    profile: str | None
-    pattern: tuple[str, ...]
-    causes: tuple[Cause, ...]
-
-    @property
-    def desc(self) -> TensorDesc:
-        return self.evidence.desc
-
-    @property
-    def illegal(self) -> int:
-        """Differing cells that the chosen profile does not explain."""
-        return self.differing - (self.legal[self.profile][0] if self.profile else 0)
-
-    @property
-    def same(self) -> bool:
-        return self.illegal == 0
+class Report(Findings):
+    """What a diff found, for the caller of `refsim.diff`: the findings, and ``str()`` and ``as_json()`` of them."""
 
     def __str__(self) -> str:
-        from refsim.bytediff.text import lines
-
-        return "\n".join(lines(self))
+        return "\n".join(text.lines(self))
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain data."""
-        return {
-            "title": self.title,
-            "shape": list(self.desc.shape),
-            "layout": self.desc.layout.name,
-            "same": self.same,
-            "differing": self.differing,
-            "counts": [vars(count) for count in self.counts],
-            "profile": self.profile,
-            "legal": {name: {"explains": a, "contradicts": b} for name, (a, b) in self.legal.items()},
-            "pattern": list(self.pattern),
-            "causes": [
-                {
-                    "name": c.name, "detail": c.detail, "explained": c.explained, "differing": c.differing,
-                    "contradicted": c.contradicted, "exact": c.exact, "whole": c.whole,
-                }
-                for c in self.causes
-            ],
-            "differences": [d.as_json() for d in self.differences],
-        }  # fmt: skip
+        return json.render(self)
 
 
 def diff(

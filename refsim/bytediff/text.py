@@ -1,41 +1,41 @@
-"""A report as lines of text: one screen, the verdict first."""
+"""Findings as lines of text: one screen, the verdict first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from refsim.bytediff.report import Difference, Report
+from refsim.bytediff.findings import Difference, Findings
 
 MOST_CAUSES = 5
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(findings: Findings) -> Iterator[str]:
     """The text without styles."""
-    return (line for line, _ in styled(report))
+    return (line for line, _ in styled(findings))
 
 
-def styled(report: Report) -> Iterator[tuple[str, str]]:
+def styled(findings: Findings) -> Iterator[tuple[str, str]]:
     """(line, style): verdict, counts, pattern, causes, and the first differences as a table.
 
     Styles are ``same``, ``different``, ``head``, ``cause`` or none.
     """
-    yield verdict(report), "same" if report.same else "different"
-    for count in report.counts:
+    yield verdict(findings), "same" if findings.same else "different"
+    for count in findings.counts:
         note = "" if count.compared else " (not compared)"
         yield f"  {count.kind:<20} {count.differing:>8} of {count.bytes} bytes differ{note}", ""
-    if not report.differing:
+    if not findings.differing:
         return
-    for name, (explained, contradicted) in report.legal.items():
+    for name, (explained, contradicted) in findings.legal.items():
         if explained:
             yield f"  profile {name}: explains {explained}, contradicts {contradicted}", ""
-    if report.pattern:
+    if findings.pattern:
         yield "pattern:", "head"
-        yield from ((f"  {line}", "") for line in report.pattern)
-    yield ("likely cause:" if report.causes else "likely cause: none of the known ones"), "head"
-    for number, cause in enumerate(report.causes[:MOST_CAUSES], 1):
+        yield from ((f"  {line}", "") for line in findings.pattern)
+    yield ("likely cause:" if findings.causes else "likely cause: none of the known ones"), "head"
+    for number, cause in enumerate(findings.causes[:MOST_CAUSES], 1):
         yield f"  {number}. {cause}", "cause" if number == 1 else ""
-    yield f"first {len(report.differences)} of {report.differing} differences:", "head"
-    rows = [COLUMNS, *(cells(d) for d in report.differences)]
+    yield f"first {len(findings.differences)} of {findings.differing} differences:", "head"
+    rows = [COLUMNS, *(cells(d) for d in findings.differences)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     for row in rows:
         yield (
@@ -44,14 +44,14 @@ def styled(report: Report) -> Iterator[tuple[str, str]]:
         )
 
 
-def verdict(report: Report) -> str:
+def verdict(findings: Findings) -> str:
     """One sentence."""
-    if not report.differing:
-        return f"{report.title}: the same"
-    unit = "bytes" if report.desc.is_int8 else "elements"
-    text = f"{report.title}: {report.differing} {unit} differ"
-    if report.profile:
-        text += f", {report.illegal} of them not as profile {report.profile} has them"
+    if not findings.differing:
+        return f"{findings.title}: the same"
+    unit = "bytes" if findings.desc.is_int8 else "elements"
+    text = f"{findings.title}: {findings.differing} {unit} differ"
+    if findings.profile:
+        text += f", {findings.illegal} of them not as profile {findings.profile} has them"
     return text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from refsim.bytediff import Report, diff
+from refsim.bytediff.text import styled
 from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
@@ -79,8 +80,6 @@ def command(
 
 
 def _show_all(case: str, reports: dict[str, Report], as_json: bool) -> int:
-    from refsim.bytediff.text import styled
-
     same = all(report.same for report in reports.values())
     if as_json:
         content = {

@@ -15,7 +15,7 @@ from refsim.core.tensor import TensorDesc
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """One element of a buffer, or of its padding.
 
     ``byte`` is the element's first byte; ``word`` the 32-bit word, ``lane`` the byte in it; ``block`` the
@@ -32,7 +32,7 @@ class Place:
     kind: ByteKind
 
 
-def at_byte(desc: TensorDesc, byte: int) -> Place:
+def at_byte(desc: TensorDesc, byte: int) -> Location:
     """The place of one byte; ParameterError if the buffer has no such byte."""
     if not 0 <= byte < desc.nbytes:
         raise ParameterError(f"{desc}", "no such byte", got=byte, need=f"0 to {desc.nbytes - 1}")
@@ -43,16 +43,16 @@ def at_byte(desc: TensorDesc, byte: int) -> Place:
     else:
         first = index.coord(desc.meta, 0, desc.hashed, element // 4 * 4)
         kind = ByteKind.LANE if index.lanes_inside(desc.meta, 0, desc.hashed, *first) else ByteKind.WORD
-    return _place(desc, element, _unfolded(desc, (n, c, h, w)), kind)
+    return _location(desc, element, _unfolded(desc, (n, c, h, w)), kind)
 
 
-def at_index(desc: TensorDesc, where: Sequence[int]) -> Place:
+def at_index(desc: TensorDesc, where: Sequence[int]) -> Location:
     """The place of one element; ParameterError for another rank or an index outside the tensor."""
     if len(where) != len(desc.shape) or not all(0 <= i < s for i, s in zip(where, desc.shape, strict=True)):
         need = f"{len(desc.shape)} numbers, each below {','.join(map(str, desc.shape))}"
         raise ParameterError(f"{desc}", "no such element", got=",".join(map(str, where)), need=need)
     n, c, h, w = _folded(desc, where)
-    return _place(
+    return _location(
         desc, int(index.buf_idx(desc.meta, 0, desc.hashed, w, h, c, n)), tuple(where), ByteKind.VALUE
     )
 
@@ -61,10 +61,10 @@ def _itemsize(desc: TensorDesc) -> int:
     return 1 if desc.is_int8 else 4
 
 
-def _place(desc: TensorDesc, element: int, where: tuple[int, ...], kind: ByteKind) -> Place:
+def _location(desc: TensorDesc, element: int, where: tuple[int, ...], kind: ByteKind) -> Location:
     byte = element * _itemsize(desc)
     numel = desc.layout.block_numel
-    return Place(byte, byte // 4, byte % 4, element // numel, element % numel, where, kind)
+    return Location(byte, byte // 4, byte % 4, element // numel, element % numel, where, kind)
 
 
 def _folded(desc: TensorDesc, where: Sequence[int]) -> tuple[int, int, int, int]:

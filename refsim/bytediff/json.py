@@ -1,0 +1,48 @@
+"""Findings as plain data: what `--json` prints and what programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refsim.bytediff.findings import Difference, Findings
+from refsim.bytediff.rank import Cause
+
+
+def render(findings: Findings) -> dict[str, Any]:
+    """Dicts, lists, numbers and strings; docs/cli.md lists the keys."""
+    return {
+        "title": findings.title,
+        "shape": list(findings.desc.shape),
+        "layout": findings.desc.layout.name,
+        "same": findings.same,
+        "differing": findings.differing,
+        "counts": [vars(count) for count in findings.counts],
+        "profile": findings.profile,
+        "legal": {name: {"explains": a, "contradicts": b} for name, (a, b) in findings.legal.items()},
+        "pattern": list(findings.pattern),
+        "causes": [_cause(cause) for cause in findings.causes],
+        "differences": [_difference(difference) for difference in findings.differences],
+    }
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    names = ("name", "detail", "explained", "differing", "contradicted", "exact", "whole")
+    return {name: getattr(cause, name) for name in names}
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    place, writer = difference.place, difference.writer
+    found: dict[str, Any] = {
+        "byte": place.byte,
+        "index": list(place.index),
+        "word": place.word,
+        "lane": place.lane,
+        "block": place.block,
+        "kind": difference.kind,
+        "expected": difference.expected,
+        "actual": difference.actual,
+        "legal": list(difference.legal),
+    }
+    if writer is not None:
+        found |= {"workgroup": writer.workgroup, "invocation": writer.invocation}
+    return found
