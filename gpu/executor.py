@@ -13,7 +13,8 @@ import numpy as np
 
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.errors import DeviceError
-from refsim.core.launch import MAX_PUSH_WORDS, Launch
+from refsim.core.launch import Launch
+from refsim.core.push import MAX_PUSH_WORDS
 from refsim.exec.executor import Executor
 from refsim_gpu import spirv
 from refsim_gpu.kompute import Device

@@ -13,6 +13,7 @@ from typing import Any
 
 from refsim.core.jit import jitable
 
+W_STRIDE, H_STRIDE, C_STRIDE, N_STRIDE = range(4, 8)  # among the meta words; sizes are at W, H, C and N
 META_WORDS = 8
 
 
@@ -60,10 +61,10 @@ def block_extent(hashed: Any, dim: Any) -> Any:
 def block_idx(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
     """Which block holds an element (upstream: tensor4d_idx_to_block_idx)."""
     return (
-        w // block_extent(hashed, 0) * meta[at + 4]
-        + h // block_extent(hashed, 1) * meta[at + 5]
-        + c // block_extent(hashed, 2) * meta[at + 6]
-        + n * meta[at + 7]
+        w // block_extent(hashed, 0) * meta[at + W_STRIDE]
+        + h // block_extent(hashed, 1) * meta[at + H_STRIDE]
+        + c // block_extent(hashed, 2) * meta[at + C_STRIDE]
+        + n * meta[at + N_STRIDE]
     )
 
 
@@ -107,8 +108,8 @@ def coord(meta: Any, at: Any, hashed: Any, index: Any) -> Any:
     w, h, c, n = 0, 0, 0, 0
     for place in range(3, -1, -1):  # slowest dim first
         dim = (hashed >> (4 * place)) & 15
-        along = block // meta[at + 4 + dim]
-        block = block - along * meta[at + 4 + dim]
+        along = block // meta[at + W_STRIDE + dim]
+        block = block - along * meta[at + W_STRIDE + dim]
         along = along * block_extent(hashed, dim)
         if dim == inner_dim(hashed):
             along = along + intra % inner_block(hashed)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from refsim.core.errors import LimitError
+from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 
-MAX_PUSH_WORDS = 32  # Vulkan guarantees 128 bytes
 PLANE_ROW = 1 << 15  # planes of a global size are folded into rows of this many: grids are limited to 65535
 Triple = tuple[int, int, int]
 
@@ -28,11 +28,6 @@ def words(*values: object) -> tuple[int, ...]:
         else:
             flat.append(int(value) & 0xFFFFFFFF)  # type: ignore[call-overload]
     return tuple(flat)
-
-
-def offsets(*widths: int) -> tuple[int, ...]:
-    """Where each of consecutive push fields begins."""
-    return tuple(sum(widths[:i]) for i in range(len(widths)))
 
 
 def plane_words(out: TensorDesc) -> int:

@@ -16,8 +16,8 @@ from refsim.core import index
 from refsim.core.errors import LayoutError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
-from refsim.core.launch import Launch, offsets
-from refsim.core.layout import INT8_LAYOUTS, PACKED_4W
+from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
+from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
@@ -44,26 +44,25 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(0), Pad(0))
 
 
-OUT, X = offsets(8, 8)
-
-
-def launch(call: Call) -> Launch:
-    return elementwise.launch(call, spec=(call.out.hashed, call.descs["x"].hashed), params=())
+PUSH = PushWords(tensor("OUT"), tensor("X"))
+SPEC = SpecWords(hashed("OUT"), hashed("X"))
+OUT, X = PUSH.offsets
+OUT_HASH, X_HASH = SPEC.offsets
 
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    out_hash, x_hash = spec[0], spec[1]
+    out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
     for z, y, x in np.ndindex(reached):
         i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:
             continue
         word = 0
-        for k in range(min(4, push[OUT] - 4 * i)):
+        for k in range(min(4, push[OUT + W] - 4 * i)):
             rest = 4 * i + k
-            w, rest = rest % push[X], rest // push[X]
-            h, rest = rest % push[X + 1], rest // push[X + 1]
-            c, n = rest % push[X + 2], rest // push[X + 2]
+            w, rest = rest % push[X + W], rest // push[X + W]
+            h, rest = rest % push[X + H], rest // push[X + H]
+            c, n = rest % push[X + C], rest // push[X + C]
             at = index.buf_idx(push, X, x_hash, w, h, c, n)
             word = insert(word, k, lane(x_words[at // 4], at % 4))
         out[i] = word
@@ -93,7 +92,9 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    launch=launch,
+    launch=elementwise.launch,
+    push=PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=elementwise.work_item,
     sample=sample,

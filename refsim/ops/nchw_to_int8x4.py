@@ -16,8 +16,8 @@ from refsim.core import index
 from refsim.core.errors import ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
-from refsim.core.launch import Launch, offsets
-from refsim.core.layout import INT8_LAYOUTS, PACKED_4W
+from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
+from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
@@ -50,16 +50,15 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(0), Pad(0, OnDevice.UNTOUCHED))
 
 
-(OUT,) = offsets(8)
-
-
-def launch(call: Call) -> Launch:
-    return elementwise.launch(call, spec=(call.out.hashed,), params=())
+PUSH = PushWords(tensor("OUT"), tensor("X"))
+SPEC = SpecWords(hashed("OUT"))
+OUT, _ = PUSH.offsets
+(OUT_HASH,) = SPEC.offsets
 
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    out_hash = spec[0]
+    out_hash = spec[OUT_HASH]
     for z, y, x in np.ndindex(reached):
         i = elementwise.word_number(x, y, z, push, OUT, out_hash)
         if i >= out.size:
@@ -68,7 +67,7 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         word = 0
         for k in range(index.lanes_inside(push, OUT, out_hash, w, h, c, n)):
             kw, kh, kc = index.lane_coord(out_hash, k, w, h, c)
-            at = ((n * push[OUT + 2] + kc) * push[OUT + 1] + kh) * push[OUT] + kw
+            at = ((n * push[OUT + C] + kc) * push[OUT + H] + kh) * push[OUT + W] + kw
             word = insert(word, k, lane(x_words[at // 4], at % 4))
         out[i] = word
 
@@ -103,7 +102,9 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    launch=launch,
+    launch=elementwise.launch,
+    push=PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=elementwise.work_item,
     sample=sample,

@@ -16,8 +16,9 @@ from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel, jitable
 from refsim.core.lanes import as_f32, insert, lane
-from refsim.core.launch import Launch, offsets
+from refsim.core.launch import Launch
 from refsim.core.layout import INT8_LAYOUTS
+from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, mul_add, requant
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
@@ -77,29 +78,42 @@ def affine(params: Params) -> Affine:
     return Affine((a, b), inv_scale(params.out_scale), params.out_zp)
 
 
-OUT, A, B, A_SCALE, A_ZP, B_SCALE, B_ZP, INV, ZP, ALPHA, FLAGS = offsets(8, 8, 8, 1, 1, 1, 1, 1, 1, 1, 1)
+PUSH = PushWords(
+    tensor("OUT"),
+    tensor("A"),
+    tensor("B"),
+    float32("A_SCALE"),
+    int32("A_ZP"),
+    float32("B_SCALE"),
+    int32("B_ZP"),
+    float32("INV"),
+    int32("ZP"),
+    float32("ALPHA"),
+    int32("FLAGS"),
+)
+SPEC = SpecWords(*map(hashed, ("OUT", "A", "B")), *map(vectors, ("OUT", "A", "B")))
+OUT, A, B, A_SCALE, A_ZP, B_SCALE, B_ZP, INV, ZP, ALPHA, FLAGS = PUSH.offsets
+OUT_HASH, A_HASH, B_HASH, *_ = SPEC.offsets
 
 
 def launch(call: Call) -> Launch:
     p = call.params
     return elementwise.launch_tiles(
         call,
-        params=(
-            np.float32(p.a_scale),
-            p.a_zp,
-            np.float32(p.b_scale),
-            p.b_zp,
-            inv_scale(p.out_scale),
-            p.out_zp,
-            np.float32(p.alpha),
-            call.target.profile.flags,
-        ),
+        A_SCALE=np.float32(p.a_scale),
+        A_ZP=p.a_zp,
+        B_SCALE=np.float32(p.b_scale),
+        B_ZP=p.b_zp,
+        INV=inv_scale(p.out_scale),
+        ZP=p.out_zp,
+        ALPHA=np.float32(p.alpha),
+        FLAGS=call.target.profile.flags,
     )
 
 
 @emulated_kernel
 def kernel(reached, spec, push, a, b, out):  # type: ignore[no-untyped-def]
-    out_hash, a_hash, b_hash = spec[0], spec[1], spec[2]
+    out_hash, a_hash, b_hash = spec[OUT_HASH], spec[A_HASH], spec[B_HASH]
     a_scale, b_scale, inv = as_f32(push[A_SCALE]), as_f32(push[B_SCALE]), as_f32(push[INV])
     alpha = as_f32(push[ALPHA])
     for z, y, x in np.ndindex(reached):
@@ -178,6 +192,8 @@ OP = OpSpec(
     out_shape=elementwise.same_shape,
     padding=elementwise.padding_unspecified,
     launch=launch,
+    push=PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     check=check,

@@ -14,8 +14,8 @@ from refsim.core import index
 from refsim.core.errors import LayoutError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
-from refsim.core.launch import Launch, offsets
 from refsim.core.layout import INT8_LAYOUTS
+from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
@@ -38,16 +38,15 @@ def padding(call: Call) -> Padding:
     return elementwise.UNSPECIFIED
 
 
-OUT, X = offsets(8, 8)
-
-
-def launch(call: Call) -> Launch:
-    return elementwise.launch_tiles(call, params=())
+PUSH = PushWords(tensor("OUT"), tensor("X"))
+SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
+OUT, X = PUSH.offsets
+OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    out_hash, x_hash = spec[0], spec[1]
+    out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
     for z, y, x in np.ndindex(reached):
         i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
         if i < 0:
@@ -87,7 +86,9 @@ OP = OpSpec(
     define=define,
     out_shape=elementwise.same_shape,
     padding=padding,
-    launch=launch,
+    launch=elementwise.launch_tiles,
+    push=PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,

@@ -16,11 +16,26 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import lane, splat
 from refsim.core.launch import Launch, column_local
-from refsim.core.layout import PACKED_4C1W
+from refsim.core.layout import PACKED_4C1W, C, H, W
+from refsim.core.push import SpecWords, hashed, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.conv import DILATION, IN_ZP, KERNEL, OUT, PADDING, QUANT, STRIDE, X
+from refsim.ops.base.conv import (
+    DILATION_H,
+    DILATION_W,
+    IN_ZP,
+    KERNEL_H,
+    KERNEL_W,
+    OUT,
+    OUT_HASH,
+    PADDING_H,
+    PADDING_W,
+    STRIDE_H,
+    STRIDE_W,
+    X_HASH,
+    X,
+)
 from refsim.ops.base.spec import Call, OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -100,17 +115,20 @@ WINDOWS = tuple(
 )
 
 
+SPEC = SpecWords(hashed("X"), hashed("OUT"), vectors("X"), vectors("OUT"))
+
+
 def launch(call: Call) -> Launch:
     """Domain: channel words x output columns x (batch, output rows padded to `ROWS`)."""
     w, h, c, n = call.out.sizes_whcn
-    p, x, row_groups = call.params, call.descs["x"], n * -(-h // ROWS)
+    p, row_groups = call.params, n * -(-h // ROWS)
     rows = ROWS if c // 4 * -(-w // 4) * row_groups >= MANY else FEW_ROWS
     window = Window(p.kernel_size, p.stride, p.padding[1], rows)
     built = p.dilation == (1, 1) and window in WINDOWS
     return Launch(
         shader=call.op.name,
         out=call.out,
-        spec=(x.hashed, call.out.hashed, int(x.vectors), int(call.out.vectors)),
+        spec=SPEC.pack(call.tensors),
         push=conv.push_words(call),
         global_size=(c // 4, w, row_groups * ROWS),
         local=column_local(call.out, 4),
@@ -126,22 +144,22 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
-    x_hash, out_hash = spec[0], spec[1]
+    x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
     border = splat(push[IN_ZP])
-    channel_words = push[OUT + 2] // 4
+    channel_words = push[OUT + C] // 4
     for z, ow, c4 in np.ndindex(reached):
-        rows = (push[OUT + 1] + ROWS - 1) // ROWS * ROWS
+        rows = (push[OUT + H] + ROWS - 1) // ROWS * ROWS
         n, oh = z // rows, z % rows
-        if oh >= push[OUT + 1]:
+        if oh >= push[OUT + H]:
             continue
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = c4
-        for i in range(push[KERNEL]):
-            ih = oh * push[STRIDE] - push[PADDING] + i * push[DILATION]
-            for j in range(push[KERNEL + 1]):
-                iw = ow * push[STRIDE + 1] - push[PADDING + 1] + j * push[DILATION + 1]
+        for i in range(push[KERNEL_H]):
+            ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
+            for j in range(push[KERNEL_W]):
+                iw = ow * push[STRIDE_W] - push[PADDING_W] + j * push[DILATION_W]
                 word = border
-                if (ih >= 0) & (ih < push[X + 1]) & (iw >= 0) & (iw < push[X]):
+                if (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W]):
                     word = x_words[index.word_idx(push, X, x_hash, iw, ih, 4 * c4, n)]
                 a0 += lane(word, 0) * lane(weight[at], 0)
                 a1 += lane(word, 1) * lane(weight[at], 1)
@@ -150,7 +168,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
                 at += channel_words
         to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * c4, n)
         out[to] = epilogue.out_word(
-            False, (a0, a1, a2, a3), 4 * c4, push[OUT + 2], push, QUANT, sums, scales, bias
+            False, (a0, a1, a2, a3), 4 * c4, push[OUT + C], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -189,6 +207,8 @@ OP = OpSpec(
     out_shape=out_shape,
     padding=conv.padding,
     launch=launch,
+    push=conv.PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=work_item,
     prepack=prepack,

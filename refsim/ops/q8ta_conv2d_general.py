@@ -15,10 +15,27 @@ import numpy as np
 from refsim.core import index
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
+from refsim.core.layout import C, H, W
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case
-from refsim.ops.base.conv import DILATION, IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
+from refsim.ops.base.conv import (
+    DILATION_H,
+    DILATION_W,
+    IC4,
+    IN_ZP,
+    KERNEL_H,
+    KERNEL_W,
+    OC4,
+    OUT,
+    OUT_HASH,
+    PADDING_H,
+    PADDING_W,
+    STRIDE_H,
+    STRIDE_W,
+    X_HASH,
+    X,
+)
 from refsim.ops.base.spec import OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -36,21 +53,21 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
-    x_hash, out_hash = spec[0], spec[1]
-    channel_step = push[X + 6] * index.words_per_block(x_hash)
+    x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
+    channel_step = push[X + index.C_STRIDE] * index.words_per_block(x_hash)
     border = splat(push[IN_ZP])
-    all_oc = (push[OUT + 2] + 3) // 4 * 4
+    all_oc = (push[OUT + C] + 3) // 4 * 4
     for group, word, position in np.ndindex(reached):
-        ow, row = position % push[OUT], position // push[OUT]
-        oh, n = row % push[OUT + 1], row // push[OUT + 1]
+        ow, row = position % push[OUT + W], position // push[OUT + W]
+        oh, n = row % push[OUT + H], row // push[OUT + H]
         oc4 = group * push[OC4] + word
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4
-        for i in range(push[KERNEL]):
-            ih = oh * push[STRIDE] - push[PADDING] + i * push[DILATION]
-            for j in range(push[KERNEL + 1]):
-                iw = ow * push[STRIDE + 1] - push[PADDING + 1] + j * push[DILATION + 1]
-                hit = (ih >= 0) & (ih < push[X + 1]) & (iw >= 0) & (iw < push[X])
+        for i in range(push[KERNEL_H]):
+            ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
+            for j in range(push[KERNEL_W]):
+                iw = ow * push[STRIDE_W] - push[PADDING_W] + j * push[DILATION_W]
+                hit = (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W])
                 source = index.word_idx(push, X, x_hash, iw, ih, 4 * group * push[IC4], n) if hit else 0
                 for _ in range(push[IC4]):
                     word = x_words[source] if hit else border
@@ -62,7 +79,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
                     at += all_oc
         to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)
         out[to] = epilogue.out_word(
-            False, (a0, a1, a2, a3), 4 * oc4, push[OUT + 2], push, QUANT, sums, scales, bias
+            False, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -87,6 +104,8 @@ OP = OpSpec(
     out_shape=conv.out_shape,
     padding=conv.padding,
     launch=conv.launch,
+    push=conv.PUSH,
+    spec=conv.SPEC,
     kernel=kernel,
     work_item=conv.work_item,
     prepack=conv.prepack,

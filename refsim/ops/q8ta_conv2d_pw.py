@@ -15,11 +15,11 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
-from refsim.core.layout import PACKED_4W4C
+from refsim.core.layout import PACKED_4W4C, C, H, W
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.conv import IC4, OC4, OUT, QUANT, X
+from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.spec import OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -45,12 +45,12 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
-    x_hash, out_hash = spec[0], spec[1]
-    channel_step = push[X + 6] * index.words_per_block(x_hash)
-    all_oc = (push[OUT + 2] + 3) // 4 * 4
+    x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
+    channel_step = push[X + index.C_STRIDE] * index.words_per_block(x_hash)
+    all_oc = (push[OUT + C] + 3) // 4 * 4
     for group, word, position in np.ndindex(reached):
-        w, row = position % push[OUT], position // push[OUT]
-        h, n = row % push[OUT + 1], row // push[OUT + 1]
+        w, row = position % push[OUT + W], position // push[OUT + W]
+        h, n = row % push[OUT + H], row // push[OUT + H]
         oc4 = group * push[OC4] + word
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4
@@ -65,7 +65,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             at += all_oc
         to = index.word_idx(push, OUT, out_hash, w, h, 4 * oc4, n)
         out[to] = epilogue.out_word(
-            True, (a0, a1, a2, a3), 4 * oc4, push[OUT + 2], push, QUANT, sums, scales, bias
+            True, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -120,6 +120,8 @@ OP = OpSpec(
     out_shape=conv.out_shape,
     padding=conv.padding,
     launch=conv.launch,
+    push=conv.PUSH,
+    spec=conv.SPEC,
     kernel=kernel,
     work_item=conv.work_item,
     prepack=conv.prepack,

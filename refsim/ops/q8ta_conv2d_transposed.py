@@ -16,10 +16,25 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
 from refsim.core.launch import Launch
+from refsim.core.layout import C, H, W
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.conv import IC4, IN_ZP, KERNEL, OC4, OUT, PADDING, QUANT, STRIDE, X
+from refsim.ops.base.conv import (
+    IC4,
+    IN_ZP,
+    KERNEL_H,
+    KERNEL_W,
+    OC4,
+    OUT,
+    OUT_HASH,
+    PADDING_H,
+    PADDING_W,
+    STRIDE_H,
+    STRIDE_W,
+    X_HASH,
+    X,
+)
 from refsim.ops.base.spec import Call, OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -97,7 +112,7 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
     """The work item that writes the word at a coordinate."""
     width, height, *_ = launch.out.sizes_whcn
-    sh, sw = launch.push[STRIDE], launch.push[STRIDE + 1]
+    sh, sw = launch.push[STRIDE_H], launch.push[STRIDE_W]
     rows, columns = -(-height // sh), -(-width // sw)
     position = (n * rows + h // sh) * columns + w // sw
     per_group = launch.global_size[1]
@@ -106,33 +121,33 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
-    x_hash, out_hash = spec[0], spec[1]
-    channel_step = push[X + 6] * index.words_per_block(x_hash)
+    x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
+    channel_step = push[X + index.C_STRIDE] * index.words_per_block(x_hash)
     border = splat(push[IN_ZP])
-    all_oc = (push[OUT + 2] + 3) // 4 * 4
-    phases = push[STRIDE] * push[STRIDE + 1]
-    rows = (push[OUT + 1] + push[STRIDE] - 1) // push[STRIDE]
-    columns = (push[OUT] + push[STRIDE + 1] - 1) // push[STRIDE + 1]
+    all_oc = (push[OUT + C] + 3) // 4 * 4
+    phases = push[STRIDE_H] * push[STRIDE_W]
+    rows = (push[OUT + H] + push[STRIDE_H] - 1) // push[STRIDE_H]
+    columns = (push[OUT + W] + push[STRIDE_W] - 1) // push[STRIDE_W]
     for z, word, position in np.ndindex(reached):
         phase, group = z % phases, z // phases
         oc4 = group * push[OC4] + word
-        ow = position % columns * push[STRIDE + 1] + phase % push[STRIDE + 1]
-        oh = position // columns % rows * push[STRIDE] + phase // push[STRIDE + 1]
+        ow = position % columns * push[STRIDE_W] + phase % push[STRIDE_W]
+        oh = position // columns % rows * push[STRIDE_H] + phase // push[STRIDE_W]
         n = position // columns // rows
-        if (oh >= push[OUT + 1]) | (ow >= push[OUT]):
+        if (oh >= push[OUT + H]) | (ow >= push[OUT + W]):
             continue
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * oc4
-        for i in range(push[KERNEL]):
-            ih = oh + push[PADDING] - i
-            row = (ih >= 0) & (ih % push[STRIDE] == 0) & (ih // push[STRIDE] < push[X + 1])
-            for j in range(push[KERNEL + 1]):
-                iw = ow + push[PADDING + 1] - j
-                hit = row & (iw >= 0) & (iw % push[STRIDE + 1] == 0) & (iw // push[STRIDE + 1] < push[X])
+        for i in range(push[KERNEL_H]):
+            ih = oh + push[PADDING_H] - i
+            row = (ih >= 0) & (ih % push[STRIDE_H] == 0) & (ih // push[STRIDE_H] < push[X + H])
+            for j in range(push[KERNEL_W]):
+                iw = ow + push[PADDING_W] - j
+                hit = row & (iw >= 0) & (iw % push[STRIDE_W] == 0) & (iw // push[STRIDE_W] < push[X + W])
                 source = 0
                 if hit:
                     source = index.word_idx(
-                        push, X, x_hash, iw // push[STRIDE + 1], ih // push[STRIDE], 4 * group * push[IC4], n
+                        push, X, x_hash, iw // push[STRIDE_W], ih // push[STRIDE_H], 4 * group * push[IC4], n
                     )
                 for _ in range(push[IC4]):
                     word = x_words[source] if hit else border
@@ -144,7 +159,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
                     at += all_oc
         to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)
         out[to] = epilogue.out_word(
-            False, (a0, a1, a2, a3), 4 * oc4, push[OUT + 2], push, QUANT, sums, scales, bias
+            False, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -204,6 +219,8 @@ OP = OpSpec(
     out_shape=conv.out_shape,
     padding=conv.padding,
     launch=launch,
+    push=conv.PUSH,
+    spec=conv.SPEC,
     kernel=kernel,
     work_item=work_item,
     prepack=prepack,

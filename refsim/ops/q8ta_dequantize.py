@@ -15,8 +15,9 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, f32_bits, lane
-from refsim.core.launch import Launch, offsets
+from refsim.core.launch import Launch
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import f32
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
@@ -43,19 +44,19 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(0), Pad(0))
 
 
-OUT, X, SCALE, ZP = offsets(8, 8, 1, 1)
+PUSH = PushWords(tensor("OUT"), tensor("X"), float32("SCALE"), int32("ZP"))
+SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
+OUT, X, SCALE, ZP = PUSH.offsets
+OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 def launch(call: Call) -> Launch:
-    return elementwise.launch_tiles(
-        call,
-        params=(np.float32(call.params.scale), call.params.zp),
-    )
+    return elementwise.launch_tiles(call, SCALE=np.float32(call.params.scale), ZP=call.params.zp)
 
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    out_hash, x_hash = spec[0], spec[1]
+    out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
     scale = as_f32(push[SCALE])
     for z, y, x in np.ndindex(reached):
         i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
@@ -102,6 +103,8 @@ OP = OpSpec(
     out_shape=elementwise.same_shape,
     padding=padding,
     launch=launch,
+    push=PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,

@@ -17,12 +17,28 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import splat
-from refsim.core.launch import Launch, words
-from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C
+from refsim.core.launch import Launch
+from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H, W
+from refsim.core.push import PushWords, int32
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, epilogue
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.conv import DILATION, IC4, IN_ZP, KERNEL, OUT, PADDING, STRIDE, X
+from refsim.ops.base.conv import (
+    DILATION_H,
+    DILATION_W,
+    IC4,
+    IN_ZP,
+    KERNEL_H,
+    KERNEL_W,
+    OUT,
+    OUT_HASH,
+    PADDING_H,
+    PADDING_W,
+    STRIDE_H,
+    STRIDE_W,
+    X_HASH,
+    X,
+)
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -78,25 +94,18 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(0), Pad(0))
 
 
+#: As a convolution up to the input's zero point; OC4 means nothing here.
+PUSH = PushWords(*conv.WINDOW, int32("IN_ZP"))
+
+
 def launch(call: Call) -> Launch:
     """Domain: words of K x scratch columns x (batch, output rows)."""
-    p, x, out = call.params, call.descs["x"], call.out
-    w, h, c, n = out.sizes_whcn
+    w, h, c, n = call.out.sizes_whcn
     return Launch(
         shader="q8ta_im2col",
-        out=out,
-        spec=(x.hashed, out.hashed),
-        push=words(
-            x.meta,
-            out.meta,
-            p.kernel_size,
-            p.stride,
-            p.padding,
-            p.dilation,
-            x.shape[-3] // p.groups // 4,
-            0,
-            p.in_zp,
-        ),
+        out=call.out,
+        spec=conv.SPEC.pack(call.tensors),
+        push=PUSH.pack(call.tensors, **conv.window(call) | {"OC4": 0}, IN_ZP=call.params.in_zp),
         global_size=(c // 4, w, n * h),
         local=(16, 4, 1),
         tile=(1, 4, 1),
@@ -110,17 +119,17 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    x_hash, out_hash = spec[0], spec[1]
-    taps = push[KERNEL] * push[KERNEL + 1]
+    x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
+    taps = push[KERNEL_H] * push[KERNEL_W]
     for z, ow, k4 in np.ndindex(reached):
-        n, oh = z // push[OUT + 1], z % push[OUT + 1]
+        n, oh = z // push[OUT + H], z % push[OUT + H]
         channel, rest = k4 % push[IC4], k4 // push[IC4]
         tap, group = rest % taps, rest // taps
-        i, j = tap // push[KERNEL + 1], tap % push[KERNEL + 1]
-        ih = oh * push[STRIDE] - push[PADDING] + i * push[DILATION]
-        iw = ow * push[STRIDE + 1] - push[PADDING + 1] + j * push[DILATION + 1]
+        i, j = tap // push[KERNEL_W], tap % push[KERNEL_W]
+        ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
+        iw = ow * push[STRIDE_W] - push[PADDING_W] + j * push[DILATION_W]
         word = splat(push[IN_ZP])
-        if (ih >= 0) & (ih < push[X + 1]) & (iw >= 0) & (iw < push[X]):
+        if (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W]):
             word = x_words[index.word_idx(push, X, x_hash, iw, ih, 4 * (group * push[IC4] + channel), n)]
         out[index.word_idx(push, OUT, out_hash, ow, oh, 4 * k4, n)] = word
 
@@ -158,6 +167,8 @@ OP = OpSpec(
     out_shape=out_shape,
     padding=padding,
     launch=launch,
+    push=PUSH,
+    spec=conv.SPEC,
     kernel=kernel,
     work_item=work_item,
     check=check,

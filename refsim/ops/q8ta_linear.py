@@ -17,12 +17,12 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.launch import Launch
-from refsim.core.layout import PACKED_4H4W
+from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.gemm import cut
-from refsim.ops.base.linear import K4, OUT, QUANT, X
+from refsim.ops.base.linear import IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -44,7 +44,7 @@ def launch(call: Call) -> Launch:
     return Launch(
         shader="q8ta_linear",
         out=call.out,
-        spec=(call.descs["x"].hashed, call.out.hashed),
+        spec=linear.SPEC.pack(call.tensors),
         push=linear.push_words(call),
         global_size=(h * c * n, -(-w // 4), 1),
         local=shape.local,
@@ -55,12 +55,12 @@ def launch(call: Call) -> Launch:
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
-    x_hash, out_hash = spec[0], spec[1]
-    k_step = push[X + 4] * index.words_per_block(x_hash)
-    all_out = (push[OUT] + 3) // 4 * 4
+    x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
+    k_step = push[X + index.W_STRIDE] * index.words_per_block(x_hash)
+    all_out = (push[OUT + W] + 3) // 4 * 4
     for _, o4, row in np.ndindex(reached):
-        h, plane = row % push[OUT + 1], row // push[OUT + 1]
-        c, n = plane % push[OUT + 2], plane // push[OUT + 2]
+        h, plane = row % push[OUT + H], row // push[OUT + H]
+        c, n = plane % push[OUT + C], plane // push[OUT + C]
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * o4
         source = index.word_idx(push, X, x_hash, 0, h, c, n)
@@ -73,7 +73,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             source += k_step
             at += all_out
         out[index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n)] = epilogue.out_word(
-            True, (a0, a1, a2, a3), 4 * o4, push[OUT], push, QUANT, sums, scales, bias
+            True, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -129,6 +129,8 @@ OP = OpSpec(
     out_shape=linear.out_shape,
     padding=linear.padding,
     launch=launch,
+    push=linear.PUSH,
+    spec=linear.SPEC,
     kernel=kernel,
     work_item=linear.work_item,
     prepack=linear.prepack,

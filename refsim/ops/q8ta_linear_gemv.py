@@ -14,11 +14,11 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.launch import Launch
-from refsim.core.layout import PACKED_4W
+from refsim.core.layout import PACKED_4W, W
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.linear import K4, OUT, QUANT
+from refsim.ops.base.linear import IN_ZP, K4, OUT
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -38,7 +38,7 @@ def launch(call: Call) -> Launch:
     return Launch(
         shader="q8ta_linear_gemv",
         out=call.out,
-        spec=(call.descs["x"].hashed, call.out.hashed),
+        spec=linear.SPEC.pack(call.tensors),
         push=linear.push_words(call),
         global_size=(1, -(-call.out.shape[-1] // 4), 1),
         local=(1, 4, 64),
@@ -47,7 +47,7 @@ def launch(call: Call) -> Launch:
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
-    all_out = (push[OUT] + 3) // 4 * 4
+    all_out = (push[OUT + W] + 3) // 4 * 4
     for _, o4, _ in np.ndindex(reached):
         a0, a1, a2, a3 = 0, 0, 0, 0
         at = 4 * o4
@@ -59,7 +59,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             a3 += dot4(word, weight[at + 3])
             at += all_out
         out[o4] = epilogue.out_word(
-            True, (a0, a1, a2, a3), 4 * o4, push[OUT], push, QUANT, sums, scales, bias
+            True, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -116,6 +116,8 @@ OP = OpSpec(
     out_shape=linear.out_shape,
     padding=linear.padding,
     launch=launch,
+    push=linear.PUSH,
+    spec=linear.SPEC,
     kernel=kernel,
     work_item=linear.work_item,
     prepack=linear.prepack,

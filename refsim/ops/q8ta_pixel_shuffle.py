@@ -18,8 +18,9 @@ from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, insert, lane
-from refsim.core.launch import Launch, column_local, offsets, words
-from refsim.core.layout import CHANNELS_PACKED_INT8
+from refsim.core.launch import Launch, column_local
+from refsim.core.layout import CHANNELS_PACKED_INT8, H
+from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, uint32, vectors
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
@@ -87,8 +88,20 @@ def affine(params: Params) -> Affine | None:
     return Affine((term,), np.float32(params.out_inv_scale), params.out_zp)
 
 
-OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1)
-
+PUSH = PushWords(
+    tensor("OUT"),
+    tensor("X"),
+    float32("IN_SCALE"),
+    int32("IN_ZP"),
+    float32("INV"),
+    int32("ZP"),
+    int32("FLAGS"),
+)
+SPEC = SpecWords(
+    hashed("OUT"), hashed("X"), uint32("MOVES_BYTES"), uint32("R", 2), vectors("OUT"), vectors("X")
+)
+OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = PUSH.offsets
+OUT_HASH, X_HASH, MOVES_BYTES, R, *_ = SPEC.offsets
 
 COLUMNS = 4  # output columns of an invocation
 
@@ -96,28 +109,20 @@ COLUMNS = 4  # output columns of an invocation
 def launch(call: Call) -> Launch:
     """Domain: channel words x output columns x (batch, output rows). With r == 2 an invocation takes two rows: every
     byte that it reads is its own."""
-    p, x = call.params, call.descs["x"]
+    p = call.params
     w, h, c, n = call.out.sizes_whcn
     rows = 2 if p.upscale == 2 else 1
     return Launch(
         shader=call.op.name,
         out=call.out,
-        spec=(
-            call.out.hashed,
-            x.hashed,
-            int(p.moves_bytes),
-            p.upscale,
-            int(call.out.vectors),
-            int(x.vectors),
-        ),
-        push=words(
-            call.out.meta,
-            x.meta,
-            np.float32(p.in_scale),
-            p.in_zp,
-            np.float32(p.out_inv_scale),
-            p.out_zp,
-            call.target.profile.flags,
+        spec=SPEC.pack(call.tensors, MOVES_BYTES=int(p.moves_bytes), R=p.upscale),
+        push=PUSH.pack(
+            call.tensors,
+            IN_SCALE=np.float32(p.in_scale),
+            IN_ZP=p.in_zp,
+            INV=np.float32(p.out_inv_scale),
+            ZP=p.out_zp,
+            FLAGS=call.target.profile.flags,
         ),
         global_size=(-(-c // 4), w, n * h),
         local=column_local(call.out, COLUMNS),
@@ -132,10 +137,10 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    out_hash, x_hash, moves_bytes, r = spec[0], spec[1], spec[2], spec[3]
+    out_hash, x_hash, moves_bytes, r = spec[OUT_HASH], spec[X_HASH], spec[MOVES_BYTES], spec[R]
     in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
     for z, w, c4 in np.ndindex(reached):
-        h, c, n = z % push[OUT + 1], 4 * c4, z // push[OUT + 1]
+        h, c, n = z % push[OUT + H], 4 * c4, z // push[OUT + H]
         word = 0
         for k in range(index.lanes_inside(push, OUT, out_hash, w, h, c, n)):
             kw, kh, kc = index.lane_coord(out_hash, k, w, h, c)
@@ -201,6 +206,8 @@ OP = OpSpec(
     out_shape=out_shape,
     padding=padding,
     launch=launch,
+    push=PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=work_item,
     sample=sample,

@@ -17,8 +17,9 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, insert
-from refsim.core.launch import Launch, offsets
+from refsim.core.launch import Launch
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, W
+from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import flush, inv_scale, requant
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
@@ -47,19 +48,20 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(call.params.zp), Pad(call.params.zp, word))
 
 
-OUT, X, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1)
+PUSH = PushWords(tensor("OUT"), tensor("X"), float32("INV"), int32("ZP"), int32("FLAGS"))
+SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
+OUT, X, INV, ZP, FLAGS = PUSH.offsets
+OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 def launch(call: Call) -> Launch:
-    return elementwise.launch_tiles(
-        call,
-        params=(inv_scale(call.params.scale), call.params.zp, call.target.profile.flags),
-    )
+    p = call.params
+    return elementwise.launch_tiles(call, INV=inv_scale(p.scale), ZP=p.zp, FLAGS=call.target.profile.flags)
 
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    out_hash, x_hash = spec[0], spec[1]
+    out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
     inv, zp, flags = as_f32(push[INV]), push[ZP], push[FLAGS]
     for z, y, x in np.ndindex(reached):
         i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
@@ -113,6 +115,8 @@ OP = OpSpec(
     out_shape=elementwise.same_shape,
     padding=padding,
     launch=launch,
+    push=PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,

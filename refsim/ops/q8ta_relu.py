@@ -15,8 +15,9 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel, jitable
 from refsim.core.lanes import as_f32, insert, lane
-from refsim.core.launch import Launch, offsets
+from refsim.core.launch import Launch
 from refsim.core.layout import INT8_LAYOUTS
+from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
@@ -55,20 +56,35 @@ def affine(params: Params) -> Affine:
     return Affine((term,), inv_scale(params.out_scale), params.out_zp, relu=True)
 
 
-OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = offsets(8, 8, 1, 1, 1, 1, 1)
+PUSH = PushWords(
+    tensor("OUT"),
+    tensor("X"),
+    float32("IN_SCALE"),
+    int32("IN_ZP"),
+    float32("INV"),
+    int32("ZP"),
+    int32("FLAGS"),
+)
+SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
+OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = PUSH.offsets
+OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 def launch(call: Call) -> Launch:
     p = call.params
     return elementwise.launch_tiles(
         call,
-        params=(np.float32(p.in_scale), p.in_zp, inv_scale(p.out_scale), p.out_zp, call.target.profile.flags),
+        IN_SCALE=np.float32(p.in_scale),
+        IN_ZP=p.in_zp,
+        INV=inv_scale(p.out_scale),
+        ZP=p.out_zp,
+        FLAGS=call.target.profile.flags,
     )
 
 
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
-    out_hash, x_hash = spec[0], spec[1]
+    out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
     in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
     for z, y, x in np.ndindex(reached):
         i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
@@ -122,6 +138,8 @@ OP = OpSpec(
     out_shape=elementwise.same_shape,
     padding=elementwise.padding_unspecified,
     launch=launch,
+    push=PUSH,
+    spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,

@@ -7,15 +7,14 @@ import pytest
 
 from refsim.core.errors import LimitError
 from refsim.core.launch import (
-    MAX_PUSH_WORDS,
     PLANE_ROW,
     Launch,
-    offsets,
     plane_global_size,
     plane_words,
     words,
 )
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
+from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -29,10 +28,6 @@ def test_words_are_unsigned_and_flat() -> None:
     assert words(np.float32(1.5), 1.5, np.float64(-0.0)) == (0x3FC00000, 0x3FC00000, 0x80000000)
     assert words(np.int8(-3), np.int64(2**31), True) == (0xFFFFFFFD, 0x80000000, 1)
     assert words() == ()
-
-
-def test_offsets() -> None:
-    assert offsets(8, 8, 1, 5) == (0, 8, 16, 17)
 
 
 @pytest.mark.parametrize("row", (*INT8_LAYOUTS, *FLOAT_LAYOUTS), ids=str)
@@ -87,7 +82,9 @@ def test_launches_of_every_operator(name: str) -> None:
             continue
         for step in bind(case).call.dispatches():
             launch = step.launch
-            assert OPS[launch.shader].kernel is not None
+            kernel = OPS[launch.shader]
+            assert kernel.kernel is not None
+            assert (len(kernel.push), len(kernel.spec)) == (len(launch.push), len(launch.spec))
             assert all(0 <= word < 1 << 32 for word in (*launch.push, *launch.spec))
             assert all(1 <= count <= 65535 for count in launch.grid)
             assert np.prod(launch.local) <= 256, "more than the GPUs of today all allow"

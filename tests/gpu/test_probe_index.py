@@ -12,8 +12,9 @@ import pytest
 from refsim.core import index
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.jit import emulated_kernel
-from refsim.core.launch import MAX_PUSH_WORDS, PLANE_ROW, Launch, plane_global_size, words
+from refsim.core.launch import PLANE_ROW, Launch, plane_global_size, words
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
+from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
 from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory

@@ -7,7 +7,8 @@ import pytest
 
 from refsim.core import qmath
 from refsim.core.buffer import GUARD_WORDS
-from refsim.core.launch import MAX_PUSH_WORDS, words
+from refsim.core.launch import words
+from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.qmath import CANONICAL, inv_scale
 from refsim_gpu.executor import guarded_words
 from refsim_gpu.kompute import Device

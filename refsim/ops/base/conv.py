@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
-from refsim.core.launch import Launch, offsets, words
+from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
+from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.epilogue import (
+    QUANTIZATION,
     align4,
     check_constants,
     check_quantization,
@@ -197,26 +199,43 @@ def nchw4(x: np.ndarray) -> np.ndarray:
 
 # --- dispatch --------------------------------------------------------------------------------------------
 
-#: Push words of every convolution kernel; a pair is (height, width). IC4 and OC4 count words of a group, QUANT
-#: begins the words of `quantization`, of which the first is the input's zero point.
-X, OUT, KERNEL, STRIDE, PADDING, DILATION, IC4, OC4, QUANT = offsets(8, 8, 2, 2, 2, 2, 1, 1, 5)
-IN_ZP = QUANT
+#: The push words of a window. IC4 and OC4 count words of channels, of the input and of the output, in a group.
+WINDOW = (
+    tensor("X"),
+    tensor("OUT"),
+    pair("KERNEL"),
+    pair("STRIDE"),
+    pair("PADDING"),
+    pair("DILATION"),
+    int32("IC4"),
+    int32("OC4"),
+)
+#: The words of every convolution kernel.
+PUSH = PushWords(*WINDOW, *QUANTIZATION)
+SPEC = SpecWords(hashed("X"), hashed("OUT"))
+(
+    X, OUT, KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W, DILATION_H, DILATION_W,
+    IC4, OC4, IN_ZP, ZP, IN_SCALE, INV, FLAGS,
+) = PUSH.offsets  # fmt: skip
+X_HASH, OUT_HASH = SPEC.offsets
+
+
+def window(call: Call) -> dict[str, Any]:
+    """The values of `WINDOW`, by name."""
+    p = call.params
+    return {
+        "KERNEL": p.kernel_size,
+        "STRIDE": p.stride,
+        "PADDING": p.padding,
+        "DILATION": p.dilation,
+        "IC4": align4(call.descs["x"].shape[-3] // p.groups) // 4,
+        "OC4": align4(call.out.shape[-3] // p.groups) // 4,
+    }
 
 
 def push_words(call: Call) -> tuple[int, ...]:
-    """The push words above."""
-    p, x, out = call.params, call.descs["x"], call.out
-    return words(
-        x.meta,
-        out.meta,
-        p.kernel_size,
-        p.stride,
-        p.padding,
-        p.dilation,
-        align4(x.shape[-3] // p.groups) // 4,
-        align4(out.shape[-3] // p.groups) // 4,
-        quantization(call),
-    )
+    """The words of `PUSH`."""
+    return PUSH.pack(call.tensors, **window(call), **quantization(call))
 
 
 def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
@@ -229,7 +248,7 @@ def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
     return Launch(
         shader=call.op.name,
         out=call.out,
-        spec=(call.descs["x"].hashed, call.out.hashed),
+        spec=SPEC.pack(call.tensors),
         push=push_words(call),
         global_size=(positions, per_group, slices),
         local=shape.local,

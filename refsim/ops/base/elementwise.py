@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refsim.core.index import block_extent, block_numel, buf_idx, inner_dim, word_idx
+from refsim.core.index import W_STRIDE, block_extent, block_numel, buf_idx, inner_dim, word_idx
 from refsim.core.jit import jitable
-from refsim.core.launch import PLANE_ROW, Launch, column_local, plane_global_size, words
+from refsim.core.launch import PLANE_ROW, Launch, column_local, plane_global_size
 from refsim.core.layout import C, H, Layout, W
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -21,14 +21,13 @@ def padding_unspecified(call: Call) -> Padding:
     return UNSPECIFIED
 
 
-def launch(call: Call, spec: Sequence[int], params: Sequence[object]) -> Launch:
-    """Every output word by itself. Push words: output sizes and strides, those of each input, parameters."""
-    inputs = [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT]
+def launch(call: Call) -> Launch:
+    """Every output word by itself; the kernel has no words but those of tensors."""
     return Launch(
         shader=call.op.name,
         out=call.out,
-        spec=tuple(spec),
-        push=words(call.out.meta, *(d.meta for d in inputs), *params),
+        spec=call.op.spec.pack(call.tensors),
+        push=call.op.push.pack(call.tensors),
         global_size=plane_global_size(call.out),
         local=(256, 1, 1),
         tile=(4, 1, 1),
@@ -46,17 +45,17 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
     """The output word that a work item of `launch` stands for; the number of words or more if there is none."""
     second_slowest = (hashed >> 8) & 15
-    elements = meta[at + 4 + second_slowest] * block_numel(hashed)
+    elements = meta[at + W_STRIDE + second_slowest] * block_numel(hashed)
     return (y * PLANE_ROW + z) * (elements // 4 if block_numel(hashed) > 1 else elements) + x
 
 
 TILE = 4  # elements along W, H and C: whole words and whole blocks of every layout
 
 
-def launch_tiles(call: Call, params: Sequence[object]) -> Launch:
+def launch_tiles(call: Call, **values: object) -> Launch:
     """An invocation makes 4 x 4 x 4 elements. Domain: words along C x words along W x (batch, rows padded to 4).
 
-    Spec: the hashed layouts of the output and each input, then whether each is read or written in vectors.
+    ``values`` are the push words, by name, that come from parameters.
     """
     out = call.out
     inputs = [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT]
@@ -67,8 +66,8 @@ def launch_tiles(call: Call, params: Sequence[object]) -> Launch:
     return Launch(
         shader=call.op.name,
         out=out,
-        spec=words([d.hashed for d in (out, *inputs)], [d.vectors for d in (out, *inputs)]),
-        push=words(out.meta, *(d.meta for d in inputs), *params),
+        spec=call.op.spec.pack(call.tensors),
+        push=call.op.push.pack(call.tensors, **values),
         global_size=(-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE)),
         local=column_local(out, TILE) if same_way else (8, 8, 1),
         tile=(TILE // along_c, TILE // along_w, TILE),
@@ -91,10 +90,10 @@ def tile_work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) ->
 def tile_word(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
     """(number of the output word, or -1 if there is none; w, h, c, n of its first element) of a work item of
     `launch_tiles`."""
-    rows = (meta[at + 1] + TILE - 1) // TILE * TILE
+    rows = (meta[at + H] + TILE - 1) // TILE * TILE
     h, n = z % rows, z // rows
     tall = block_extent(hashed, H)
-    if h >= (meta[at + 1] + tall - 1) // tall * tall:
+    if h >= (meta[at + H] + tall - 1) // tall * tall:
         return -1, y, h, x, n
     if block_numel(hashed) == 1:
         return buf_idx(meta, at, hashed, y, h, x, n), y, h, x, n

@@ -14,7 +14,7 @@ import numpy as np
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable
 from refsim.core.lanes import as_f32, insert
-from refsim.core.launch import words
+from refsim.core.push import PushWords, flags, float32, int32
 from refsim.core.qmath import (
     check_bias,
     check_k,
@@ -135,12 +135,27 @@ def call_flags(params: Any, target: Target, has_bias: bool) -> int:
     return target.profile.flags | RELU * (params.activation == "relu") | HAS_BIAS * has_bias
 
 
-def quantization(call: Call) -> tuple[int, ...]:
-    """The five push words that `out_word` reads: input zero point, output zero point, input scale, inverse
-    output scale, flags."""
+#: The push words that `out_word` reads. They stand in a kernel's row in this order, one behind the other.
+QUANTIZATION = (
+    int32("IN_ZP"),
+    int32("ZP"),
+    float32("IN_SCALE"),
+    float32("INV"),
+    flags("FLAGS", RELU=RELU, HAS_BIAS=HAS_BIAS),
+)
+IN_ZP, ZP, IN_SCALE, INV, FLAGS = PushWords(*QUANTIZATION).offsets
+
+
+def quantization(call: Call) -> dict[str, Any]:
+    """The values of `QUANTIZATION`, by name."""
     p = call.params
-    flags = call_flags(p, call.target, call.consts["bias"] is not None)
-    return words(p.in_zp, p.out_zp, np.float32(p.in_scale), inv_scale(p.out_scale), flags)
+    return {
+        "IN_ZP": p.in_zp,
+        "ZP": p.out_zp,
+        "IN_SCALE": np.float32(p.in_scale),
+        "INV": inv_scale(p.out_scale),
+        "FLAGS": call_flags(p, call.target, call.consts["bias"] is not None),
+    }
 
 
 def pack_weight(weight: np.ndarray) -> np.ndarray:
@@ -162,10 +177,10 @@ def pad_rows(values: np.ndarray, rows: int) -> np.ndarray:
 def out_word(integer, acc, oc, channels, push, at, sums, scales, bias):  # type: ignore[no-untyped-def]
     """The output word of four sums for channels oc to oc + 3; lanes beyond the channels hold the zero point.
 
-    The words of `quantization` begin at push[at].
+    The words of `QUANTIZATION` begin at push[at].
     """
-    in_zp, zp, flags = push[at], push[at + 1], push[at + 4]
-    in_scale, inv = as_f32(push[at + 2]), as_f32(push[at + 3])
+    in_zp, zp, flags = push[at + IN_ZP], push[at + ZP], push[at + FLAGS]
+    in_scale, inv = as_f32(push[at + IN_SCALE]), as_f32(push[at + INV])
     word = 0
     for k in range(4):
         q = zp

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from refsim.core.errors import ShapeError
-from refsim.core.launch import Launch, offsets, words
+from refsim.core.launch import Launch
 from refsim.core.layout import Layout
+from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
@@ -80,14 +81,17 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(call.params.out_zp), Pad(0, OnDevice.WRITTEN))
 
 
-#: Push words of both kernels; QUANT begins the words of `quantization`.
-X, OUT, K4, QUANT = offsets(8, 8, 1, 5)
+#: The words of both kernels; K4 counts words of K.
+PUSH = PushWords(tensor("X"), tensor("OUT"), int32("K4"), *epilogue.QUANTIZATION)
+SPEC = SpecWords(hashed("X"), hashed("OUT"))
+X, OUT, K4, IN_ZP, ZP, IN_SCALE, INV, FLAGS = PUSH.offsets
+X_HASH, OUT_HASH = SPEC.offsets
 
 
 def push_words(call: Call) -> tuple[int, ...]:
-    """The push words above."""
-    x = call.descs["x"]
-    return words(x.meta, call.out.meta, x.shape[-1] // 4, epilogue.quantization(call))
+    """The words of `PUSH`."""
+    k4 = call.descs["x"].shape[-1] // 4
+    return PUSH.pack(call.tensors, K4=k4, **epilogue.quantization(call))
 
 
 def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:

@@ -13,6 +13,7 @@ from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import Layout, layout
+from refsim.core.push import PushWords, SpecWords
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -107,6 +108,11 @@ class Call:
     def padding(self) -> Padding:
         return self.op.padding(self)
 
+    @property
+    def tensors(self) -> dict[str, TensorDesc]:
+        """Inputs and output by their arguments' names."""
+        return {**self.descs, "out": self.out}
+
     def expected(self, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """The output buffer by definition: `define` of the unpacked inputs, packed, padding as stated."""
         padding = self.padding
@@ -199,7 +205,8 @@ class OpSpec:
     """One operator.
 
     ``define(params, target, **arrays)`` is the meaning; ``kernel`` the model of one GPU kernel, run once
-    per `Launch`; a composite operator has ``expand`` instead and consists of other operators' calls.
+    per `Launch`, whose words ``push`` and ``spec`` name. A composite operator has ``expand`` instead and consists of
+    other operators' calls.
 
     ``out_shape(params, shapes, consts, declared)`` is the output's shape; ``declared`` is what a graph says, or
     None. ``input_layout(params, in, out, target)`` is what an unresolved input layout becomes. ``channel_dim`` is
@@ -232,6 +239,8 @@ class OpSpec:
     check: Callable[[Call], None] | None = None
     launch: Callable[[Call], Launch] | None = None
     kernel: Callable[..., None] | None = None
+    push: PushWords = PushWords()  # noqa: RUF009  (never changed)
+    spec: SpecWords = SpecWords()  # noqa: RUF009
     expand: Callable[[Call], Sequence[Part]] | None = None
     prepack: Callable[[Call, str, np.ndarray], np.ndarray] = _words_of
     sync: tuple[str, ...] = ()

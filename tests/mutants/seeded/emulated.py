@@ -65,34 +65,34 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cpu-P6-conv", "P6", GENERAL, ("padding leaked",), (
         edit(_EPILOGUE, "        q = zp\n", "        q = 0\n"),)),
     Mutant("cpu-P7-write", "P7", GENERAL, ("batch ignored",), (
-        edit(_GENERAL, "oh, n = row % push[OUT + 1], row // push[OUT + 1]", "oh, n = row % push[OUT + 1], 0"),)),
+        edit(_GENERAL, "oh, n = row % push[OUT + H], row // push[OUT + H]", "oh, n = row % push[OUT + H], 0"),)),
     Mutant("cpu-P7-read", "P7", PW, ("batch ignored",), (
         edit(_PW, "4 * group * push[IC4], n)", "4 * group * push[IC4], 0)"),)),
     Mutant("cpu-P7-operand", "P7", "q8ta_add", ("batch ignored",), (
         edit(_ADD, "word_b = b[index.word_idx(push, B, b_hash, w, h, c, n)]", "word_b = b[index.word_idx(push, B, b_hash, w, h, c, 0)]"),)),
     Mutant("cpu-P7-row", "P7", "q8ta_linear", ("batch ignored",), (
-        edit(_OPS + "q8ta_linear.py", "c, n = plane % push[OUT + 2], plane // push[OUT + 2]", "c, n = plane % push[OUT + 2], 0"),)),
+        edit(_OPS + "q8ta_linear.py", "c, n = plane % push[OUT + C], plane // push[OUT + C]", "c, n = plane % push[OUT + C], 0"),)),
     # --- launches ----------------------------------------------------------------------------------------
     *(Mutant(f"cpu-I1-{op}", "I1", op, ("last tile missing",), (
         edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                max(1, extent // (local * tile))\n"),))
       for op in ("q8ta_add", GENERAL, DW, "q8ta_linear", "q8ta_conv2d_transposed", IM2COL)),
     Mutant("cpu-I2-exchanged", "I2", GENERAL, ("stride or dilation",), (
-        edit(_CONV, "        p.stride,\n", "        p.dilation,\n"),
-        edit(_CONV, "        p.padding,\n        p.dilation,\n", "        p.padding,\n        p.stride,\n"),)),
+        edit(_CONV, '"STRIDE": p.stride,', '"STRIDE": p.dilation,'),
+        edit(_CONV, '"DILATION": p.dilation,', '"DILATION": p.stride,'),)),
     Mutant("cpu-I2-half", "I2", DW, ("stride or dilation",), (
-        edit(_DW, "iw = ow * push[STRIDE + 1]", "iw = ow * push[STRIDE]"),)),
+        edit(_DW, "iw = ow * push[STRIDE_W]", "iw = ow * push[STRIDE_H]"),)),
     Mutant("cpu-I2-dilation", "I2", IM2COL, ("stride or dilation",), (
-        edit(_IM2COL, "ih = oh * push[STRIDE] - push[PADDING] + i * push[DILATION]", "ih = oh * push[STRIDE] - push[PADDING] + i"),)),
+        edit(_IM2COL, "ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]", "ih = oh * push[STRIDE_H] - push[PADDING_H] + i"),)),
     Mutant("cpu-I3-stride", "I3", GENERAL, ("H and W exchanged",), (
-        edit(_CONV, "        p.stride,\n", "        p.stride[::-1],\n"),)),
+        edit(_CONV, '"STRIDE": p.stride,', '"STRIDE": p.stride[::-1],'),)),
     Mutant("cpu-I3-padding", "I3", DW, ("H and W exchanged",), (
-        edit(_CONV, "        p.padding,\n", "        p.padding[::-1],\n"),)),
+        edit(_CONV, '"PADDING": p.padding,', '"PADDING": p.padding[::-1],'),)),
     Mutant("cpu-I3-kernel", "I3", GENERAL, ("H and W exchanged", "weights in another order"), (
-        edit(_CONV, "        p.kernel_size,\n", "        p.kernel_size[::-1],\n"),)),
+        edit(_CONV, '"KERNEL": p.kernel_size,', '"KERNEL": p.kernel_size[::-1],'),)),
     Mutant("cpu-I3-all", "I3", "q8ta_conv2d_transposed", ("H and W exchanged",), (
-        edit(_CONV, "        p.kernel_size,\n", "        p.kernel_size[::-1],\n"),
-        edit(_CONV, "        p.stride,\n", "        p.stride[::-1],\n"),
-        edit(_CONV, "        p.padding,\n", "        p.padding[::-1],\n"),)),
+        edit(_CONV, '"KERNEL": p.kernel_size,', '"KERNEL": p.kernel_size[::-1],'),
+        edit(_CONV, '"STRIDE": p.stride,', '"STRIDE": p.stride[::-1],'),
+        edit(_CONV, '"PADDING": p.padding,', '"PADDING": p.padding[::-1],'),)),
     Mutant("cpu-I3-shuffle", "I3", "q8ta_pixel_shuffle", ("H and W exchanged",), (
         edit(_OPS + "q8ta_pixel_shuffle.py", "kc * r * r + kh % r * r + kw % r", "kc * r * r + kw % r * r + kh % r"),)),
     Mutant("cpu-I4-add", "I4", "q8ta_add", ("nothing written", "grid outside the device's limits"), (

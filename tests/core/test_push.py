@@ -1,0 +1,123 @@
+"""Push words and specialization words: rows of names, their offsets, and what is packed by name."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from refsim.core import index
+from refsim.core.errors import LimitError, ParameterError
+from refsim.core.launch import words
+from refsim.core.layout import C, H, N, W
+from refsim.core.push import (
+    LAUNCH,
+    MAX_PUSH_WORDS,
+    PushWords,
+    SpecWords,
+    flags,
+    float32,
+    hashed,
+    int32,
+    pair,
+    tensor,
+    uint32,
+    vectors,
+)
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.registry import OPS
+
+OUT, X = TensorDesc((1, 4, 3, 5), "4C"), TensorDesc((2, 8, 3, 4), "4W4C")  # type: ignore[arg-type]
+TENSORS = {"out": OUT, "x": X}
+PUSH = PushWords(tensor("OUT"), pair("STRIDE"), float32("SCALE"), int32("ZP"), flags("FLAGS", RELU=256))
+SPEC = SpecWords(hashed("OUT"), hashed("X"), uint32("R", 2), vectors("X"))
+VALUES = {"STRIDE": (2, 3), "SCALE": np.float32(1.5), "ZP": -7, "FLAGS": 256}
+KERNELS = [name for name, op in OPS.items() if op.kernel is not None]
+
+
+def test_one_field_begins_where_the_last_one_ends() -> None:
+    assert PUSH.at == {"OUT": 0, "STRIDE_H": 8, "STRIDE_W": 9, "SCALE": 10, "ZP": 11, "FLAGS": 12}
+    assert PUSH.offsets == (0, 8, 9, 10, 11, 12)
+    assert len(PUSH) == len(PUSH.names) == 13
+
+
+def test_a_tensors_words_have_the_names_by_which_they_are_read() -> None:
+    assert len(PUSH.fields[0].names) == index.META_WORDS
+    for dim, letter in ((W, "W"), (H, "H"), (C, "C"), (N, "N")):
+        assert PUSH.names[dim] == f"OUT_{letter}"
+        assert PUSH.names[getattr(index, f"{letter}_STRIDE")] == f"OUT_{letter}_STRIDE"
+
+
+def test_values_are_packed_by_name() -> None:
+    backwards = dict(reversed(VALUES.items()))
+    assert PUSH.pack(TENSORS, **VALUES) == words(OUT.meta, (2, 3), np.float32(1.5), -7, 256)
+    assert PUSH.pack(TENSORS, **backwards) == PUSH.pack(TENSORS, **VALUES)
+    assert SPEC.pack(TENSORS, R=3) == words(OUT.hashed, X.hashed, 3, X.vectors)
+
+
+def test_constant_ids_come_behind_those_of_every_kernel() -> None:
+    assert list(LAUNCH.ids.values()) == list(range(6))
+    assert SPEC.ids == {"OUT_HASH": 6, "X_HASH": 7, "R": 8, "X_VECTORS": 9}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ZP": np.float32(1)}, "ZP: has the wrong type; got .*, need an integer of 32 bits"),
+        ({"ZP": True}, "ZP: has the wrong type"),
+        ({"ZP": 1 << 31}, "ZP: has the wrong type"),
+        ({"SCALE": 1}, "SCALE: has the wrong type; got 1, need a floating point number"),
+        ({"STRIDE": (1, 2, 3)}, "STRIDE: has the wrong type; got .*, need two integers, height and width"),
+        ({"STRIDE": (1, 2.5)}, "STRIDE: has the wrong type"),
+        ({"PADDING": 1}, "PADDING: no such word; need OUT_W, "),
+        ({"OUT": OUT}, "OUT: no such word"),
+    ],
+)
+def test_another_type_or_name_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        PUSH.pack(TENSORS, **VALUES | change)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(ParameterError, match="SCALE: is missing; need a floating point number"):
+        PUSH.pack(TENSORS, **{name: value for name, value in VALUES.items() if name != "SCALE"})
+    with pytest.raises(ParameterError, match="OUT: is missing; need a tensor"):
+        PUSH.pack({"x": X}, **VALUES)
+
+
+def test_a_row_has_a_limit_and_no_name_twice() -> None:
+    PushWords(*(int32(f"A{i}") for i in range(MAX_PUSH_WORDS)))
+    with pytest.raises(LimitError, match="push words: too many; got 33, need <= 32"):
+        PushWords(*(int32(f"A{i}") for i in range(MAX_PUSH_WORDS + 1)))
+    with pytest.raises(ParameterError, match="two have one name"):
+        PushWords(int32("A"), float32("A"))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_reads_where_its_row_says(name: str) -> None:
+    """A module's names for offsets, and those that it takes from a shared module, are the row's."""
+    op = OPS[name]
+    assert op.kernel is not None
+    module = sys.modules[op.kernel.py_func.__module__]
+    used = set(op.kernel.py_func.__code__.co_names)
+    for row in (op.push, op.spec):
+        known = {constant: place for constant, place in row.at.items() if hasattr(module, constant)}
+        assert {constant: getattr(module, constant) for constant in known} == known
+    constants = {constant for constant in used if constant.isupper()} - {"W", "H", "C", "N"}
+    constants -= {"W_STRIDE", "C_STRIDE", "ROWS"}  # of `index`, and of depthwise alone
+    assert constants <= {*op.push.at, *op.spec.at}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_row_names_the_arguments(name: str) -> None:
+    op = OPS[name]
+    arguments = {arg.name for arg in op.args}
+    fields = (*op.push.fields, *op.spec.fields)
+    assert {each.argument for each in fields if each.argument} <= arguments
+    assert "OUT" in op.push.at
+
+
+def test_composites_have_no_words_of_their_own() -> None:
+    for op in OPS.values():
+        assert bool(op.push) == bool(op.spec) == (op.kernel is not None)
