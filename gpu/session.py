@@ -34,8 +34,10 @@ class Segment:
         self._dispatches: list[list[int]] = []  # per node: which operations are its dispatches
         for node in nodes:
             assert node.prepared is not None
+            call = node.prepared.call
             buffers = {name: self._input(value, node, name) for name, value in node.inputs.items()}
-            buffers |= {n: device.tensor(guarded_words(w)) for n, w in node.prepared.consts.items()}
+            # the device holds them from here on, the host need not
+            buffers |= {n: device.tensor(guarded_words(call.words(n))) for n in node.prepared.constants}
             places = []
             for step in node.prepared.dispatches:
                 out = PackedBuffer(step.launch.out)

@@ -61,8 +61,9 @@ class Executor(ABC):
         return self.run_prepared(Prepared(call), inputs)
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        """The same, for a call whose steps and constants were made before."""
-        buffers = {name: buffer.words for name, buffer in inputs.items()} | prepared.consts
+        """The same, for a call whose dispatches were made before; its constants are laid out the first time."""
+        buffers = {name: buffer.words for name, buffer in inputs.items()}
+        buffers |= {name: prepared.words(name) for name in prepared.constants}
         for step in prepared.dispatches:
             result = self.run(step.launch, [buffers[name] for name in step.inputs])
             buffers[step.output] = result.words

@@ -105,7 +105,7 @@ class Plan:
         self._constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
         programs = [part for part in self._parts if isinstance(part, JobList)]
         self.memory = Memory(
-            constants=sum(map(_constant_bytes, self.steps)),
+            constants=_constant_bytes(self.steps),
             values=size,
             scratch=max((program.scratch_bytes for program in programs), default=0),
             live=lifetimes.live(wanted),
@@ -242,8 +242,27 @@ def _inputs(node: Node) -> tuple[int, ...]:
     return tuple(node.inputs.values()) if node.prepared is not None else tuple(_refs(node.args))
 
 
-def _constant_bytes(step: Step) -> int:
-    return sum(array.nbytes for job in step.jobs for array in job.owned)
+def _constants(step: Step) -> list[np.ndarray]:
+    """What a step holds: what its jobs point into, or the words that the emulated kernel reads."""
+    if step.is_native:
+        return [array for job in step.jobs for array in job.owned]
+    prepared = step.nodes[0].prepared
+    return [prepared.words(name) for name in prepared.constants] if prepared is not None else []
+
+
+def _constant_bytes(steps: Sequence[Step]) -> int:
+    """Bytes that these steps hold beyond what the graph stores, each array once."""
+    held = {id(owner): owner.nbytes for step in steps for owner in map(_owner, _constants(step))}
+    calls = [node.call for step in steps for node in step.nodes if node.call is not None]
+    stored = {id(_owner(value)) for call in calls for value in call.consts.values() if value is not None}
+    return sum(nbytes for owner, nbytes in held.items() if owner not in stored)
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array that a view is of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: NativeExecutor, limit: float) -> None:
@@ -255,10 +274,10 @@ def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: NativeExecut
 
     def needed() -> int:
         scratch = max((job.scratch for step in steps for job in step.jobs), default=0)
-        return sum(map(_constant_bytes, steps)) + executor.threads * scratch
+        return _constant_bytes(steps) + executor.threads * scratch
 
     while needed() > limit and (candidates := larger()):
-        at = max(candidates, key=lambda n: _constant_bytes(steps[n]))
+        at = max(candidates, key=lambda n: _constant_bytes([steps[n]]))
         reason = f"the plan would hold more than {executor.memory_limit:g} times its weights and live values"
         (node,) = steps[at].nodes
         steps[at] = _single(node, descs, executor, dict.fromkeys(LARGER, reason))

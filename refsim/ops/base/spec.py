@@ -141,21 +141,36 @@ class Call:
         names = tuple(a.name for a in self.op.args if a.kind in (Kind.INPUT, Kind.CONST))
         return [Dispatch(self.op.launch(self), names)]
 
+    def words(self, name: str) -> np.ndarray:
+        """A constant as the kernels read it (int32 words), laid out now; an absent one is a single 0."""
+        value = self.consts[name]
+        return np.zeros(1, np.int32) if value is None else self.op.prepack(self, name, value)
+
     def const_words(self) -> dict[str, np.ndarray]:
-        """Constants as the kernels read them (int32 words); an absent one is a single 0."""
-        return {
-            name: np.zeros(1, np.int32) if value is None else self.op.prepack(self, name, value)
-            for name, value in self.consts.items()
-        }
+        """All constants as the kernels read them."""
+        return {name: self.words(name) for name in self.consts}
 
 
 class Prepared:
-    """A call with its dispatches and its constants' words, computed once."""
+    """A call with its dispatches, computed once. Constants are laid out when a kernel first asks for them, and kept."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.dispatches = call.dispatches()
-        self.consts = call.const_words()
+        self._words: dict[str, np.ndarray] = {}
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Names of the constants that the dispatches read."""
+        return tuple(
+            dict.fromkeys(n for step in self.dispatches for n in step.inputs if n in self.call.consts)
+        )
+
+    def words(self, name: str) -> np.ndarray:
+        """The words of a constant, the same array every time."""
+        if name not in self._words:
+            self._words[name] = self.call.words(name)
+        return self._words[name]
 
 
 @dataclass(frozen=True)

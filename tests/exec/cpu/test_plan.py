@@ -61,6 +61,18 @@ def test_memory_is_close_to_the_least(path: Path, threads: int) -> None:
         assert memory.total <= 1.5 * (memory.weights + memory.live) + 4096, memory
 
 
+def test_constants_are_laid_out_for_who_reads_them_and_counted() -> None:
+    path = MODELS[0].with_name("linear_head.pte")
+    (graph,) = load(path).graphs.values()
+    nodes = [node.prepared for node in graph.nodes if node.prepared and node.prepared.constants]
+    native = NativeExecutor().session(graph).memory
+    assert not any(prepared._words for prepared in nodes), "native kernels read no words"
+    emulated = NativeExecutor(force={"*": "emulated"}).session(graph).memory
+    words = [prepared.words(name) for prepared in nodes for name in prepared.constants]
+    largest = max(array.nbytes for array in words)
+    assert native.weights / 2 < largest <= emulated.constants <= sum(array.nbytes for array in words)
+
+
 def test_larger_constants_are_given_up_for_memory() -> None:
     graph = load(next(p for p in MODELS if p.stem == "mixed_ops")).graphs[0]
     free, kept = NativeExecutor(memory_limit=1e9).session(graph), NativeExecutor().session(graph)

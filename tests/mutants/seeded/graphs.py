@@ -67,6 +67,6 @@ MUTANTS: tuple[Mutant, ...] = (
     model("gpu-S1-upload", "S1", "gpu", (_STALE,), (_SESSION, "device.recorded(first, *operations, timestamps=True)", "device.recorded(*operations, first, timestamps=True)")),
     model("gpu-S3-pool", "S3", "gpu", (_STALE,), (_SESSION, "tensor = device.tensor(output_memory(out))", "tensor = self.__dict__.setdefault(f\"pool {out.desc.words}\", device.tensor(output_memory(out)))")),
     model("gpu-S3-upload", "S3", "gpu", (_STALE,), (_SESSION, "        for value, tensor in self.uploads.items():\n", "        again, self._ran = getattr(self, \"_ran\", False), True\n        for value, tensor in () if again else self.uploads.items():\n")),
-    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_SESSION, "buffers |= {n: device.tensor(guarded_words(w))", "buffers |= {n: self.__dict__.setdefault(f\"{n} {w.size}\", device.tensor(guarded_words(w)))")),
+    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_SESSION, "buffers |= {n: device.tensor(guarded_words(call.words(n)))", "buffers |= {n: self.__dict__.setdefault(f\"{n} {call.words(n).size}\", device.tensor(guarded_words(call.words(n))))")),
 )
 # fmt: on
