@@ -350,8 +350,8 @@ def main(device: int, repeats: int, only: str, cut: int, check: bool, path: Path
     """Time every row on one device."""
     console = Console(width=150)
     if cut >= 0:
-        gemm.CUTS = (gemm.CUTS[cut],)
-        console.print(f"cut {gemm.CUTS[0].name}")
+        gemm.TILE_CONFIGS = (gemm.TILE_CONFIGS[cut],)
+        console.print(f"cut {gemm.TILE_CONFIGS[0].name}")
     with KomputeExecutor(device) as executor:
         dot, copy = peaks(executor, repeats)
         info = executor.device.info

@@ -16,12 +16,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
-from refsim.ops.base.gemm import CUTS
-from refsim.ops.q8ta_conv2d_dw import WINDOWS
+from refsim.ops.base.registry import OPS
 from refsim_gpu import spirv
 
 SHADERS = Path(__file__).resolve().parent.parent / "shaders"
@@ -79,12 +77,6 @@ STAGES = (INLINE, UNROLL, TIDY, UNROLL, TIDY)
 AS_WRITTEN = "#pragma optimize(off)"
 KERNEL_INCLUDES = ("qmath.glsl", "conv.glsl", "index.glsl")
 DOT_INCLUDE = 'include/dot.glsl"'
-GEMM_INCLUDE = 'include/gemm.glsl"'
-
-
-def definitions(prefix: str, values: Mapping[str, int]) -> tuple[str, ...]:
-    """Compiler definitions of a variant."""
-    return tuple(f"-DREFSIM_{prefix}_{key}={value}" for key, value in values.items())
 
 
 def variants() -> list[tuple[Path, Path, tuple[str, ...]]]:
@@ -96,16 +88,10 @@ def variants() -> list[tuple[Path, Path, tuple[str, ...]]]:
         text = source.read_text()
         if source.parent == SHADERS and DOT_INCLUDE in text:
             rows.append((source, binary.with_suffix(".nodot.spv"), ("-DREFSIM_NO_DOT",)))
-        if GEMM_INCLUDE in text:
-            rows += [
-                (source, binary.with_suffix(f".{row.name}.spv"), definitions("CUT", row.sizes))
-                for row in CUTS
-            ]
-        if source.stem == "q8ta_conv2d_dw":
-            rows += [
-                (source, binary.with_suffix(f".{row.name}.spv"), definitions("DW", row.sizes))
-                for row in WINDOWS
-            ]
+        if source.stem in OPS:
+            for variant in OPS[source.stem].variants:
+                definitions = tuple(f"-D{key}={value}" for key, value in variant.definitions.items())
+                rows.append((source, binary.with_suffix(f".{variant.name}.spv"), definitions))
     return rows
 
 

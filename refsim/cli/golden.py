@@ -260,7 +260,7 @@ def regen(operators: tuple[str, ...], root: str | None, reason: str, dry_run: bo
 @root_option
 @json_option
 def new(operator: str, root: str | None, as_json: bool) -> int:
-    """Make the cases of OPERATOR, which has a rule in refsim/golden/rules.py and no cases yet."""
+    """Make the cases of OPERATOR, which has no golden cases yet, by the rule in its file."""
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
 

@@ -12,15 +12,18 @@ from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Any
 
-from refsim.golden.rules import ZERO_POINTS, layouts_of
-from refsim.ops.base.binding import STYLES
 from refsim.ops.base.case import Case
-from refsim.ops.base.conv import ConvParams
+from refsim.ops.base.case_rule import ZERO_POINTS
+from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, OpSpec
-from refsim.ops.q8ta_conv2d_dw import WINDOWS, Window
+from refsim.ops.base.styles import STYLES
+from refsim.ops.base.traits import Family
 
 PRIMES = frozenset((2, 3, 5, 7, 11, 13, 17, 19, 23))
+#: Operators that look at an image through a window: their parameters are `ConvParams`.
+WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -53,45 +56,59 @@ def _always(op: OpSpec) -> bool:
 
 def _image(op: OpSpec) -> bool:
     """Operators whose sizes are free: not the linear ones."""
-    return op.channel_dim == -3
+    return op.family is not Family.LINEAR
 
 
 def _any_rank(op: OpSpec) -> bool:
-    return _image(op) and not _is_conv(op) and op.name != "q8ta_pixel_shuffle"
-
-
-def _batches(op: OpSpec) -> bool:
-    return op.name != "q8ta_linear_gemv"
+    return _image(op) and op.min_rank == 1
 
 
 def _free_channels(op: OpSpec) -> bool:
-    """Operators that take any number of channels."""
-    return _image(op) and op.name not in (
-        "q8ta_conv2d_dw",
-        "q8ta_conv2d_im2col",
-        "q8ta_im2col",
-        "q8ta_pixel_shuffle",
-    )
-
-
-def _is_conv(op: OpSpec) -> bool:
-    return issubclass(op.params, ConvParams)
+    return _image(op) and op.any_channels
 
 
 def _has_window(op: OpSpec) -> bool:
-    return _is_conv(op) and op.name != "q8ta_conv2d_pw"
+    return op.family in WINDOWED and not op.one_tap
+
+
+def _dilates(op: OpSpec) -> bool:
+    return _has_window(op) and not op.transposed
 
 
 def _has_weights(op: OpSpec) -> bool:
     return op.constants is not None
 
 
+def _long_sums(op: OpSpec) -> bool:
+    """Operators that sum over channels, however many there are."""
+    return _has_weights(op) and op.family is not Family.DEPTHWISE
+
+
+def _tiled(op: OpSpec) -> bool:
+    """Operators whose kernels compute tiles of positions by channels."""
+    return _long_sums(op) and not op.one_row
+
+
 def _param(name: str) -> Callable[[OpSpec], bool]:
     return lambda op: any(f.name == name for f in fields(op.params))
 
 
+def _activates(op: OpSpec) -> bool:
+    return _has_weights(op) and _param("activation")(op)
+
+
 def _groups(op: OpSpec) -> bool:
-    return _is_conv(op) and op.name != "q8ta_conv2d_dw"
+    """Operators whose channels are divided into any number of groups."""
+    return op.family in WINDOWED and op.family is not Family.DEPTHWISE
+
+
+def _built(window: tuple[Pair, Pair]) -> Callable[[OpSpec], bool]:
+    return lambda op: window in _windows(op)
+
+
+def _windows(op: OpSpec) -> dict[tuple[Pair, Pair], WindowVariant]:
+    """Windows, (kernel, stride), that the operator's shader has builds of their own for."""
+    return {(row.kernel, row.stride): row for row in op.variants if isinstance(row, WindowVariant)}
 
 
 def _pair(name: str, test: Callable[[int, int], bool]) -> Callable[[Case], bool]:
@@ -114,11 +131,7 @@ def _several_scales(op: OpSpec) -> bool:
     return sum(arg.kind is Kind.PARAM and arg.name.endswith("scale") for arg in op.args) > 1
 
 
-def _gemm(op: OpSpec) -> bool:
-    return _has_weights(op) and op.name not in ("q8ta_linear_gemv", "q8ta_conv2d_dw")
-
-
-def _is_window(window: Window) -> Callable[[Case], bool]:
+def _is_window(window: WindowVariant) -> Callable[[Case], bool]:
     sides = {"kernel_size": window.kernel, "stride": window.stride, "padding": (window.pad_w,) * 2}
     return lambda case: all(case.params[name] == pair for name, pair in {**sides, "dilation": (1, 1)}.items())
 
@@ -130,7 +143,7 @@ def _positions(case: Case) -> int:
         return prod(shape[:-1])
     strides = prod(case.params.get("stride", (1, 1)))
     pixels = prod(shape) // shape[-3]
-    return pixels * strides if case.op == "q8ta_conv2d_transposed" else pixels // strides
+    return pixels * strides if OPS[case.op].transposed else pixels // strides
 
 
 def _k(case: Case) -> int:
@@ -155,11 +168,11 @@ def _rows() -> Iterable[Feature]:
                 return shape4(case)[dim] % 4 == residue
 
             yield Feature(f"{name} % 4 == {residue}", applies, has)
-    yield Feature("N >= 2", lambda op: _batches(op) and _image(op), lambda case: shape4(case)[0] >= 2)
+    yield Feature("N >= 2", _image, lambda case: shape4(case)[0] >= 2)
     yield Feature("N == 1", _image, lambda case: shape4(case)[0] == 1)
     yield Feature(
         "rows folded from leading dims",
-        lambda op: op.name == "q8ta_linear",
+        lambda op: op.family is Family.LINEAR and not op.one_row,
         lambda c: len(c.inputs["x"][0]) > 2,
     )
     yield Feature("rank below 4", _any_rank, lambda case: len(_shape(case)) < 4, False)
@@ -182,7 +195,7 @@ def _rows() -> Iterable[Feature]:
     )
     yield Feature("W > 64", lambda op: _any_rank(op) and _scalars(op), lambda case: shape4(case)[3] > 64)
     yield Feature("more than 32 output channels", _has_weights, lambda c: c.features["out_channels"] > 32)
-    yield Feature("more than 15,000 positions", _gemm, lambda case: _positions(case) > 15_000)
+    yield Feature("more than 15,000 positions", _tiled, lambda case: _positions(case) > 15_000)
     for style in STYLES:
 
         def of_style(case: Case, style: str = style) -> bool:
@@ -202,29 +215,24 @@ def _rows() -> Iterable[Feature]:
         def activated(case: Case, activation: str = activation) -> bool:
             return case.params["activation"] == activation
 
-        yield Feature(
-            f"activation {activation}", lambda op: _param("activation")(op) and _has_weights(op), activated
-        )
-    yield Feature("output channels % 4 != 0", lambda op: _has_weights(op) and op.name != "q8ta_conv2d_dw",
-                  lambda case: case.features["out_channels"] % 4 != 0)  # fmt: skip
-    yield Feature(
-        "K >= 256", lambda op: _has_weights(op) and op.name != "q8ta_conv2d_dw", lambda c: _k(c) >= 256
-    )
-    yield Feature("K > 100000", lambda op: op.channel_dim == -1, lambda case: _k(case) > 100_000)
+        yield Feature(f"activation {activation}", _activates, activated)
+    yield Feature("output channels % 4 != 0", _long_sums, lambda case: case.features["out_channels"] % 4 != 0)
+    yield Feature("K >= 256", _long_sums, lambda case: _k(case) >= 256)
+    yield Feature("K > 100000", lambda op: op.family is Family.LINEAR, lambda case: _k(case) > 100_000)
     yield Feature("stride > 1", _has_window, _pair("stride", lambda h, w: max(h, w) > 1))
     yield Feature("unequal strides", _has_window, _pair("stride", lambda h, w: h != w))
     yield Feature("padding", _has_window, _pair("padding", lambda h, w: max(h, w) > 0))
     yield Feature("unequal padding", _has_window, _pair("padding", lambda h, w: h != w))
     yield Feature("no padding", _has_window, _pair("padding", lambda h, w: h == w == 0))
     yield Feature("unequal kernel", _has_window, _pair("kernel_size", lambda h, w: h != w))
-    dilates = lambda op: _has_window(op) and op.name != "q8ta_conv2d_transposed"  # noqa: E731
-    yield Feature("dilation", dilates, _pair("dilation", lambda h, w: max(h, w) > 1))
-    yield Feature("unequal dilation", dilates, _pair("dilation", lambda h, w: h != w))
-    for window in {(w.kernel, w.stride): w for w in WINDOWS}.values():
+    yield Feature("dilation", _dilates, _pair("dilation", lambda h, w: max(h, w) > 1))
+    yield Feature("unequal dilation", _dilates, _pair("dilation", lambda h, w: h != w))
+    for sides, window in {pair: row for op in OPS.values() for pair, row in _windows(op).items()}.items():
         name = "kernel {}x{}, stride {}x{}".format(*window.kernel, *window.stride)
-        yield Feature(name, lambda op: op.name == "q8ta_conv2d_dw", _is_window(window))
-    yield Feature("output padding", lambda op: op.name == "q8ta_conv2d_transposed",
-                  _pair("output_padding", lambda h, w: max(h, w) > 0))  # fmt: skip
+        yield Feature(name, _built(sides), _is_window(window))
+    yield Feature(
+        "output padding", _param("output_padding"), _pair("output_padding", lambda h, w: max(h, w) > 0)
+    )
     yield Feature("groups", _groups, lambda case: case.params["groups"] > 1)
     yield Feature("alpha", _param("alpha"), lambda case: case.params["alpha"] != 1.0)
     yield Feature("upscale 2", _param("upscale"), lambda case: case.params["upscale"] == 2)
@@ -283,7 +291,7 @@ class Table:
 
 
 def combinations(op: str) -> list[Layouts]:
-    return [tuple(map(str, rows)) for rows in layouts_of(op)]
+    return [tuple(map(str, rows)) for rows in OPS[op].layouts]
 
 
 def count(cases: Iterable[Case]) -> Table:

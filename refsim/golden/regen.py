@@ -13,9 +13,10 @@ from pathlib import Path
 from refsim.core import atomic_write
 from refsim.core.errors import ParameterError
 from refsim.formats.cases import add_to_zip, contents
-from refsim.golden.rules import RULES, case, layouts_of
+from refsim.golden.rules import RULES, case
 from refsim.golden.store import SUMS, Corpus, Entry, digest, line, write_sums
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.registry import OPS
 
 CHANGELOG = "CHANGELOG.md"
 MAX_CASE_BYTES = 24_000
@@ -57,7 +58,7 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
     entries, whole = [], io.BytesIO()
     chosen = _Chosen(op)
     with zipfile.ZipFile(whole, "w") as archive:
-        for number in range(RULES[op][0]):
+        for number in range(RULES[op].count):
             bound = bind(case(op, number))
             expected = bound.call.expected(bound.inputs)
             entries.append(Entry(number, bound.case, digest(bound.call, expected)))
@@ -87,9 +88,9 @@ class _Chosen:
     """Which cases are stored whole: some small ones of each combination of layouts, spread over its cases."""
 
     def __init__(self, op: str) -> None:
-        self._combinations = len(layouts_of(op))
+        self._combinations = len(OPS[op].layouts)
         self._per_layouts = max(LEAST_PER_LAYOUTS, LEAST_PER_OPERATOR // self._combinations)
-        slots = RULES[op][0] // self._combinations
+        slots = RULES[op].count // self._combinations
         spread = [(5 + 37 * k) % slots for k in range(self._per_layouts + 3)]  # a few spare ones
         self._preferred = frozenset(spread)
         self._taken: Counter[int] = Counter()

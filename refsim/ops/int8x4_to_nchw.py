@@ -21,6 +21,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, ranked_input
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -80,6 +81,8 @@ CASES = (
     ),
 )
 
+BENCH = Case("int8x4_to_nchw", {}, {"x": ((1, 64, 112, 112), "4W4C")}, "4W")
+
 OP = OpSpec(
     name="int8x4_to_nchw",
     serialized="",
@@ -98,5 +101,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.work_item,
     sample=sample,
+    golden=CaseRule(640, ranked_input),
+    bench=BENCH,
     cases=CASES,
 )

@@ -21,6 +21,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, ranked_shape
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -89,6 +90,14 @@ CASES = (
     ),
 )
 
+
+def golden(slot: CaseSlot) -> Made:
+    shape = ranked_shape(slot)
+    return {"shape": shape}, {"x": (prod(shape),)}, {}
+
+
+BENCH = Case("nchw_to_int8x4", {"shape": (1, 64, 112, 112)}, {"x": ((64 * 112 * 112,), "4W")}, "4W4C")
+
 OP = OpSpec(
     name="nchw_to_int8x4",
     serialized="",
@@ -108,5 +117,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.work_item,
     sample=sample,
+    golden=CaseRule(640, golden),
+    bench=BENCH,
     cases=CASES,
 )

@@ -23,6 +23,7 @@ from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, mul
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -177,6 +178,20 @@ CASES = (
     ),
 )
 
+
+def golden(slot: CaseSlot) -> Made:
+    alpha = slot.rng.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
+    shape = ranked_shape(slot)
+    return {**quantization(slot, "a", "b", "out"), "alpha": alpha}, {"a": shape, "b": shape}, {}
+
+
+BENCH = Case(
+    "q8ta_add",
+    dict(a_scale=0.02, a_zp=3, b_scale=0.03, b_zp=-7, out_scale=0.05, out_zp=5),
+    {"a": ((1, 256, 56, 56), "4W4C"), "b": ((1, 256, 56, 56), "4W4C")},
+    "4W4C",
+)
+
 OP = OpSpec(
     name="q8ta_add",
     serialized="et_vk.q8ta_add.default",
@@ -198,6 +213,8 @@ OP = OpSpec(
     work_item=elementwise.tile_work_item,
     check=check,
     sample=sample,
+    golden=CaseRule(2240, golden),
+    bench=BENCH,
     cases=CASES,
     sync=("a", "b", "out"),
     affine=affine,

@@ -19,6 +19,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, ranked_input
 from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -77,6 +78,8 @@ CASES = (
     ErrorCase(Case("q8ta_clone", {}, _SHAPES, "WIDTH_PACKED"), LayoutError, "out has a layout"),
 )
 
+BENCH = Case("q8ta_clone", {}, {"x": ((1, 64, 112, 112), "4W4C")}, "4C1W")
+
 OP = OpSpec(
     name="q8ta_clone",
     serialized="aten.clone.default",
@@ -92,5 +95,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
+    golden=CaseRule(1600, ranked_input),
+    bench=BENCH,
     cases=CASES,
 )

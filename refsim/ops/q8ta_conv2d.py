@@ -13,8 +13,9 @@ import numpy as np
 
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, Layout
 from refsim.core.rng import Rng
-from refsim.ops.base import conv, epilogue
+from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case
+from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec, Part, Target
 from refsim.ops.base.traits import Family
@@ -59,6 +60,16 @@ def sample(rng: Rng) -> Case:
     return replace(case, op="q8ta_conv2d")
 
 
+BENCH = Case(
+    "q8ta_conv2d",
+    dict(
+        in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)
+    ),
+    {"x": ((1, 3, 112, 112), "4C1W")},
+    "4C1W",
+    features={"out_channels": 64, "bias": True},
+)
+
 OP = OpSpec(
     name="q8ta_conv2d",
     serialized="et_vk.q8ta_conv2d.default",
@@ -72,9 +83,11 @@ OP = OpSpec(
     prepack=conv.prepack,
     check=conv.check,
     input_layout=input_layout,
-    constants=conv.constants,
+    constants=conv_cases.constants,
     sample=sample,
-    cases=conv.cases("q8ta_conv2d"),
+    golden=CaseRule(1440, conv_cases.golden),
+    bench=BENCH,
+    cases=conv_cases.cases("q8ta_conv2d"),
     min_rank=3,
     picks=True,
 )

@@ -19,8 +19,9 @@ from refsim.core.launch import Launch, column_local
 from refsim.core.layout import PACKED_4C1W, C, H, W
 from refsim.core.push import SpecWords, hashed, vectors
 from refsim.core.rng import Rng
-from refsim.ops.base import conv, epilogue
+from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import (
     DILATION_H,
     DILATION_W,
@@ -89,29 +90,12 @@ ROWS, FEW_ROWS = 4, 2  # how many output rows an invocation takes; rows are padd
 MANY = 1 << 18  # invocations that keep a large device busy
 
 
-@dataclass(frozen=True)
-class Window:
-    """A build of the shader: kernel and stride (height, width), padding of columns, dilation 1, rows at a time."""
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    pad_w: int
-    rows: int
-
-    @property
-    def name(self) -> str:
-        return "k{}x{}.s{}x{}.p{}.r{}".format(*self.kernel, *self.stride, self.pad_w, self.rows)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        (kh, kw), (sh, sw) = self.kernel, self.stride
-        window = {"KERNEL_H": kh, "KERNEL_W": kw, "STRIDE_H": sh, "STRIDE_W": sw}
-        return window | {"PAD_W": self.pad_w, "ROWS": self.rows}
-
-
 #: The windows of mobile networks.
 WINDOWS = tuple(
-    Window((k, k), (s, s), k // 2, rows) for k in (3, 5) for s in (1, 2) for rows in (FEW_ROWS, ROWS)
+    conv.WindowVariant((k, k), (s, s), k // 2, rows)
+    for k in (3, 5)
+    for s in (1, 2)
+    for rows in (FEW_ROWS, ROWS)
 )
 
 
@@ -123,7 +107,7 @@ def launch(call: Call) -> Launch:
     w, h, c, n = call.out.sizes_whcn
     p, row_groups = call.params, n * -(-h // ROWS)
     rows = ROWS if c // 4 * -(-w // 4) * row_groups >= MANY else FEW_ROWS
-    window = Window(p.kernel_size, p.stride, p.padding[1], rows)
+    window = conv.WindowVariant(p.kernel_size, p.stride, p.padding[1], rows)
     built = p.dilation == (1, 1) and window in WINDOWS
     return Launch(
         shader=call.op.name,
@@ -183,11 +167,11 @@ def constants(
 
 def sample(rng: Rng) -> Case:
     channels = 4 * rng.integer(1, 4)
-    params = epilogue.random_quantization(rng) | conv.random_window(rng, 5) | {"groups": channels}
-    return conv.sample_case(rng, Params.where, params, channels, channels)
+    params = epilogue.random_quantization(rng) | conv_cases.random_window(rng, 5) | {"groups": channels}
+    return conv_cases.sample_case(rng, Params.where, params, channels, channels)
 
 
-_BASE = {**conv.BASE, "groups": 8}
+_BASE = {**conv_cases.BASE, "groups": 8}
 _X = {"x": ((2, 8, 7, 9), "4W4C")}
 
 CASES = (
@@ -195,6 +179,35 @@ CASES = (
     Case(Params.where, {**_BASE, "dilation": (2, 1), "activation": "relu"}, _X, "4W4C", note="dilated, relu"),
     ErrorCase(Case(Params.where, {**_BASE, "groups": 4}, _X, "4C"), ShapeError, "not depthwise"),
     ErrorCase(Case(Params.where, {**_BASE, "out_zp": 300}, _X, "4C"), ParameterError, "out_zp"),
+)
+
+
+def _common_window(slot: CaseSlot) -> dict[str, Any] | None:
+    """In three cases of eleven one of the windows that have builds of their own."""
+    turn, rest = divmod(slot.number, 11)
+    if rest > 2:
+        return None
+    k, s = (3, 5)[turn % 2], (1, 2)[turn // 2 % 2]
+    return {"kernel_size": (k, k), "stride": (s, s), "padding": (k // 2, k // 2), "dilation": (1, 1)}
+
+
+def golden(slot: CaseSlot) -> Made:
+    channels = 4 * slot.rng.integer(1, 5)
+    if slot.large and not slot.huge:
+        channels = 36
+    window = _common_window(slot) or conv_cases.golden_window(slot)
+    params = conv_cases.golden_params(slot, window, channels)
+    wide = 257 if slot.layouts[-1].block_transposed else 40
+    features = {"out_channels": channels, "bias": slot.bias}
+    return params, conv_cases.golden_image(slot, params, channels, wide), features
+
+
+BENCH = Case(
+    Params.where,
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1), groups=144),
+    {"x": ((1, 144, 56, 56), "4W4C")},
+    "4W4C",
+    features={"bias": True},
 )
 
 OP = OpSpec(
@@ -216,8 +229,11 @@ OP = OpSpec(
     input_layout=lambda params, x, out, target: PACKED_4C1W,
     constants=constants,
     sample=sample,
+    golden=CaseRule(1440, golden),
+    bench=BENCH,
     cases=CASES,
     min_rank=3,
     epilogue=Epilogue.FLOAT_ZP,
     any_channels=False,
+    variants=WINDOWS,
 )

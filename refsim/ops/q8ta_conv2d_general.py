@@ -17,8 +17,9 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
 from refsim.core.layout import C, H, W
 from refsim.core.rng import Rng
-from refsim.ops.base import conv, epilogue
+from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case
+from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.conv import (
     DILATION_H,
     DILATION_W,
@@ -36,6 +37,7 @@ from refsim.ops.base.conv import (
     X_HASH,
     X,
 )
+from refsim.ops.base.gemm import TILE_CONFIGS
 from refsim.ops.base.spec import OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -88,11 +90,19 @@ def sample(rng: Rng) -> Case:
     groups = rng.choice([1, 1, 1, 2, 3])
     per_group = rng.integer(1, 9) if groups == 1 else 4 * rng.integer(1, 2)
     out = rng.integer(1, 10) if groups == 1 else 4 * groups * rng.integer(1, 2)
-    params |= conv.random_window(rng) | {"groups": groups}
-    return conv.sample_case(rng, Params.where, params, per_group * groups, out)
+    params |= conv_cases.random_window(rng) | {"groups": groups}
+    return conv_cases.sample_case(rng, Params.where, params, per_group * groups, out)
 
 
-CASES = conv.cases(Params.where)
+CASES = conv_cases.cases(Params.where)
+
+BENCH = Case(
+    Params.where,
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1)),
+    {"x": ((1, 64, 28, 28), "4C1W")},
+    "4C1W",
+    features={"out_channels": 64, "bias": True},
+)
 
 OP = OpSpec(
     name=Params.where,
@@ -110,9 +120,12 @@ OP = OpSpec(
     work_item=conv.work_item,
     prepack=conv.prepack,
     check=conv.check,
-    constants=conv.constants,
+    constants=conv_cases.constants,
     sample=sample,
+    golden=CaseRule(1440, conv_cases.golden),
+    bench=BENCH,
     cases=CASES,
     min_rank=3,
     epilogue=Epilogue.FLOAT_ZP,
+    variants=TILE_CONFIGS,
 )

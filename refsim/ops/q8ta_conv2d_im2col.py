@@ -12,8 +12,9 @@ import numpy as np
 
 from refsim.core.errors import ShapeError
 from refsim.core.rng import Rng
-from refsim.ops.base import conv, epilogue
+from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec, Part, Target
 from refsim.ops.base.traits import Epilogue, Family
@@ -58,17 +59,32 @@ def sample(rng: Rng) -> Case:
     groups = rng.choice([1, 1, 1, 2, 3])
     channels = 4 * groups * rng.integer(1, 2)
     out = rng.integer(1, 10) if groups == 1 else 4 * groups * rng.integer(1, 2)
-    params = epilogue.random_quantization(rng) | conv.random_window(rng) | {"groups": groups}
-    return conv.sample_case(rng, Params.where, params, channels, out)
+    params = epilogue.random_quantization(rng) | conv_cases.random_window(rng) | {"groups": groups}
+    return conv_cases.sample_case(rng, Params.where, params, channels, out)
 
 
 CASES = (
-    *conv.cases(Params.where),
+    *conv_cases.cases(Params.where),
     ErrorCase(
-        Case(Params.where, conv.BASE, {"x": ((1, 6, 5, 6), "4C1W")}, "4C", features={"out_channels": 4}),
+        Case(
+            Params.where, conv_cases.BASE, {"x": ((1, 6, 5, 6), "4C1W")}, "4C", features={"out_channels": 4}
+        ),
         ShapeError,
         "do not fill words",
     ),
+)
+
+
+def golden(slot: CaseSlot) -> Made:
+    return conv_cases.golden(slot, whole_words=True)
+
+
+BENCH = Case(
+    Params.where,
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1)),
+    {"x": ((1, 64, 28, 28), "4C")},
+    "4C",
+    features={"out_channels": 64, "bias": True},
 )
 
 OP = OpSpec(
@@ -83,8 +99,10 @@ OP = OpSpec(
     expand=expand,
     prepack=conv.prepack,
     check=check,
-    constants=conv.constants,
+    constants=conv_cases.constants,
     sample=sample,
+    golden=CaseRule(1440, golden),
+    bench=BENCH,
     cases=CASES,
     min_rank=3,
     epilogue=Epilogue.INTEGER_ZP,

@@ -17,9 +17,11 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.layout import PACKED_4W4C, C, H, W
 from refsim.core.rng import Rng
-from refsim.ops.base import conv, epilogue
+from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
+from refsim.ops.base.gemm import TILE_CONFIGS
 from refsim.ops.base.spec import OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -81,7 +83,9 @@ def sample(rng: Rng) -> Case:
         "groups": groups,
     }
     params = epilogue.random_quantization(rng) | window
-    return conv.sample_case(rng, Params.where, params, per_group * groups, out, x_layouts=(PACKED_4W4C,))
+    return conv_cases.sample_case(
+        rng, Params.where, params, per_group * groups, out, x_layouts=(PACKED_4W4C,)
+    )
 
 
 _BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(1, 1))
@@ -110,6 +114,23 @@ CASES = (
     ),
 )
 
+
+def golden(slot: CaseSlot) -> Made:
+    groups, channels, out = conv_cases.golden_channels(slot)
+    window = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+    params = conv_cases.golden_params(slot, window, groups)
+    features = {"out_channels": out, "bias": slot.bias}
+    return params, conv_cases.golden_image(slot, params, channels), features
+
+
+BENCH = Case(
+    Params.where,
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(1, 1)),
+    {"x": ((1, 256, 14, 14), "4W4C")},
+    "4W4C",
+    features={"out_channels": 256, "bias": True},
+)
+
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_pw.default",
@@ -126,10 +147,13 @@ OP = OpSpec(
     work_item=conv.work_item,
     prepack=conv.prepack,
     check=conv.check,
-    constants=conv.constants,
+    constants=conv_cases.constants,
     sample=sample,
+    golden=CaseRule(1280, golden),
+    bench=BENCH,
     cases=CASES,
     min_rank=3,
     epilogue=Epilogue.INTEGER_ZP,
     one_tap=True,
+    variants=TILE_CONFIGS,
 )

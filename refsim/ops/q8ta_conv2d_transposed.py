@@ -18,8 +18,9 @@ from refsim.core.lanes import dot4, splat
 from refsim.core.launch import Launch
 from refsim.core.layout import C, H, W
 from refsim.core.rng import Rng
-from refsim.ops.base import conv, epilogue
+from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import (
     IC4,
     IN_ZP,
@@ -35,6 +36,7 @@ from refsim.ops.base.conv import (
     X_HASH,
     X,
 )
+from refsim.ops.base.gemm import TILE_CONFIGS
 from refsim.ops.base.spec import Call, OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -176,10 +178,10 @@ def sample(rng: Rng) -> Case:
         "output_padding": (rng.integer(0, stride[0] - 1), rng.integer(0, stride[1] - 1)),
         "groups": groups,
     }
-    return conv.sample_case(rng, Params.where, params, per_group * groups, out)
+    return conv_cases.sample_case(rng, Params.where, params, per_group * groups, out)
 
 
-_BASE = {**conv.BASE, "stride": (2, 3), "padding": (1, 0)}
+_BASE = {**conv_cases.BASE, "stride": (2, 3), "padding": (1, 0)}
 _X = {"x": ((2, 8, 4, 5), "4W4C")}
 _FEATURES = {"out_channels": 12, "bias": True}
 
@@ -209,6 +211,34 @@ CASES = (
     ),
 )
 
+
+def golden(slot: CaseSlot) -> Made:
+    rng = slot.rng
+    groups, channels, out = conv_cases.golden_channels(slot)
+    window = conv_cases.golden_window(slot)
+    kernel_size, stride = window["kernel_size"], window["stride"]
+    window |= {
+        "dilation": (1, 1),
+        "padding": tuple(rng.integer(0, (k - 1) // 2) for k in kernel_size),
+        "output_padding": tuple(rng.integer(0, s - 1) for s in stride),
+    }
+    params = conv_cases.golden_params(slot, window, groups)
+    x: tuple[int, ...] = (slot.batch, channels, slot.size(1, 5), slot.size(0, 7))
+    if slot.huge:
+        x = (1, channels, 101 // stride[0], 163 // stride[1])
+    return params, {"x": x}, {"out_channels": out, "bias": slot.bias}
+
+
+BENCH = Case(
+    Params.where,
+    dict(
+        in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(4, 4), stride=(2, 2), padding=(1, 1)
+    ),
+    {"x": ((1, 64, 14, 14), "4C1W")},
+    "4C1W",
+    features={"out_channels": 32, "bias": True},
+)
+
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_transposed.default",
@@ -225,10 +255,13 @@ OP = OpSpec(
     work_item=work_item,
     prepack=prepack,
     check=conv.check,
-    constants=conv.constants,
+    constants=conv_cases.constants,
     sample=sample,
+    golden=CaseRule(1440, golden),
+    bench=BENCH,
     cases=CASES,
     min_rank=3,
     epilogue=Epilogue.FLOAT_ZP,
     transposed=True,
+    variants=TILE_CONFIGS,
 )

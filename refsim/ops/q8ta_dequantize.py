@@ -20,15 +20,15 @@ from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import f32
 from refsim.core.rng import Rng
-from refsim.ops.base import elementwise
+from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.quantized import QuantizedParams
+from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
-class Params(QuantizedParams):
+class Params(quantized.QuantizedParams):
     """Scale and zero point; the range and dtype that a graph carries must be int8's."""
 
     where = "dequantize_per_tensor"
@@ -89,6 +89,8 @@ CASES = (
     ErrorCase(Case("q8ta_dequantize", _PARAMS, _SHAPES, "4C"), LayoutError, "out has a layout"),
 )
 
+BENCH = Case("q8ta_dequantize", dict(scale=0.02, zp=3), {"x": ((1, 64, 112, 112), "4W4C")}, "CHANNELS_PACKED")
+
 OP = OpSpec(
     name="q8ta_dequantize",
     serialized="quantized_decomposed.dequantize_per_tensor.default",
@@ -108,6 +110,8 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
+    golden=CaseRule(1200, quantized.golden),
+    bench=BENCH,
     cases=CASES,
     max_rank=8,
 )

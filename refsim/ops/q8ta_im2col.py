@@ -21,8 +21,9 @@ from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H, W
 from refsim.core.push import PushWords, int32
 from refsim.core.rng import Rng
-from refsim.ops.base import conv, epilogue
+from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import (
     DILATION_H,
     DILATION_W,
@@ -138,7 +139,7 @@ def sample(rng: Rng) -> Case:
     groups = rng.choice([1, 1, 2])
     channels = 4 * groups * rng.integer(1, 2)
     params = {"in_scale": 1.0, "in_zp": rng.zero_point(), "out_scale": 1.0, "out_zp": 0, "groups": groups}
-    case = conv.sample_case(rng, "q8ta_im2col", params | conv.random_window(rng), channels, 0)
+    case = conv_cases.sample_case(rng, "q8ta_im2col", params | conv_cases.random_window(rng), channels, 0)
     return Case("q8ta_im2col", case.params, case.inputs, str(PACKED_4W4C), case.seed)
 
 
@@ -151,6 +152,21 @@ CASES = (
     Case("q8ta_im2col", {**_BASE, "groups": 2}, {"x": ((1, 8, 7, 9), "4C")}, "4W4C", note="two groups"),
     ErrorCase(Case("q8ta_im2col", _BASE, {"x": ((1, 6, 7, 9), "4C")}, "4W4C"), ShapeError, "fill words"),
     ErrorCase(Case("q8ta_im2col", _BASE, {"x": ((1, 8, 7, 9), "4C")}, "4C"), LayoutError, "out has a layout"),
+)
+
+
+def golden(slot: CaseSlot) -> Made:
+    groups = (1, 1, 2)[slot.number % 3]
+    params = {"in_scale": 1.0, "in_zp": slot.zero_point(0), "out_scale": 1.0, "out_zp": 0, "groups": groups}
+    params |= conv_cases.golden_window(slot)
+    return params, conv_cases.golden_image(slot, params, 4 * groups * slot.rng.integer(1, 3)), {}
+
+
+BENCH = Case(
+    "q8ta_im2col",
+    dict(in_scale=0.02, in_zp=3, out_scale=0.02, out_zp=3, kernel_size=(3, 3), padding=(1, 1)),
+    {"x": ((1, 64, 56, 56), "4C")},
+    "4W4C",
 )
 
 OP = OpSpec(
@@ -173,6 +189,8 @@ OP = OpSpec(
     work_item=work_item,
     check=check,
     sample=sample,
+    golden=CaseRule(640, golden),
+    bench=BENCH,
     cases=CASES,
     min_rank=3,
     any_channels=False,

@@ -21,7 +21,8 @@ from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.gemm import cut
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
 from refsim.ops.base.linear import IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.traits import Epilogue, Family
@@ -40,7 +41,7 @@ define = linear.define
 def launch(call: Call) -> Launch:
     """Domain: rows, leading dims folded into them, x words of outputs."""
     w, h, c, n = call.out.sizes_whcn
-    shape = cut(h * c * n, -(-w // 4), call.descs["x"].shape[-1] // 4)
+    shape = tile_config(h * c * n, -(-w // 4), call.descs["x"].shape[-1] // 4)
     return Launch(
         shader="q8ta_linear",
         out=call.out,
@@ -119,6 +120,29 @@ CASES = (
     ),
 )
 
+
+def golden(slot: CaseSlot) -> Made:
+    k, most = linear.golden_k(slot)
+    lead = slot.rng.choice([(), (), (2,), (2, 3)])
+    rows = slot.size(1, 8) if k < 1024 else 1 + slot.residue(1)
+    out = min(slot.size(0, 20), most)
+    if slot.large:
+        k, lead = 4 * slot.rng.integer(1, 5), ()
+        rows, out = 33 + slot.residue(1), 33 + slot.residue(0)
+    if slot.huge:
+        rows, out = 16411, {43: 36, 59: 21}[slot.number]
+    features = {"out_channels": out, "bias": slot.bias}
+    return linear.golden_params(slot), {"x": (*(lead if k < 1024 else ()), rows, k)}, features
+
+
+BENCH = Case(
+    "q8ta_linear",
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
+    {"x": ((64, 512), "4H4W")},
+    "4H4W",
+    features={"out_channels": 512, "bias": True},
+)
+
 OP = OpSpec(
     name="q8ta_linear",
     serialized="et_vk.q8ta_linear.default",
@@ -137,7 +161,10 @@ OP = OpSpec(
     check=linear.check,
     constants=linear.constants,
     sample=sample,
+    golden=CaseRule(960, golden),
+    bench=BENCH,
     cases=CASES,
     channel_dim=-1,
     epilogue=Epilogue.INTEGER_ZP,
+    variants=TILE_CONFIGS,
 )

@@ -18,6 +18,7 @@ from refsim.core.layout import PACKED_4W, W
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.linear import IN_ZP, K4, OUT
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.traits import Epilogue, Family
@@ -106,6 +107,22 @@ CASES = (
     ),
 )
 
+
+def golden(slot: CaseSlot) -> Made:
+    k, most = linear.golden_k(slot)
+    lead = slot.rng.choice([(), (1,), (1, 1)])
+    params = linear.golden_params(slot)
+    return params, {"x": (*lead, k)}, {"out_channels": min(slot.size(0, 40), most), "bias": slot.bias}
+
+
+BENCH = Case(
+    "q8ta_linear_gemv",
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
+    {"x": ((1, 2048), "4W")},
+    "4W",
+    features={"out_channels": 1000, "bias": True},
+)
+
 OP = OpSpec(
     name="q8ta_linear_gemv",
     serialized="et_vk.q8ta_linear_gemv.default",
@@ -124,6 +141,8 @@ OP = OpSpec(
     check=check,
     constants=linear.constants,
     sample=sample,
+    golden=CaseRule(960, golden),
+    bench=BENCH,
     cases=CASES,
     channel_dim=-1,
     epilogue=Epilogue.INTEGER_ZP,

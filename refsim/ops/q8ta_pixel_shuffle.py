@@ -25,6 +25,7 @@ from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, req
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
 from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -192,6 +193,28 @@ CASES = (
     ),
 )
 
+
+def golden(slot: CaseSlot) -> Made:
+    rng = slot.rng
+    r = rng.choice([2, 2, 2, 1, 3])
+    params = quantization(slot, "in", "out")
+    out_scale = params.pop("out_scale")
+    if slot.number % 5 % 3 == 0:  # quantized alike: bytes move
+        out_scale, params["out_zp"] = params["in_scale"], params["in_zp"]
+    params |= {"out_inv_scale": float(inv_scale(out_scale)), "upscale": r}
+    if slot.large:
+        return params, {"x": (1, (68 + slot.residue(2)) * r * r, 1, -(-70 // r))}, {}
+    channels = slot.size(2, 6) * r * r
+    return params, {"x": (slot.batch, channels, slot.size(1, 5), slot.size(0, 7))}, {}
+
+
+BENCH = Case(
+    "q8ta_pixel_shuffle",
+    dict(in_scale=0.02, in_zp=3, out_inv_scale=20.0, out_zp=-4, upscale=2),
+    {"x": ((1, 128, 56, 56), "4C1W")},
+    "4C1W",
+)
+
 OP = OpSpec(
     name="q8ta_pixel_shuffle",
     serialized="et_vk.q8ta_pixel_shuffle.default",
@@ -211,6 +234,8 @@ OP = OpSpec(
     kernel=kernel,
     work_item=work_item,
     sample=sample,
+    golden=CaseRule(1200, golden),
+    bench=BENCH,
     cases=CASES,
     affine=affine,
     min_rank=3,

@@ -22,15 +22,15 @@ from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, W
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import flush, inv_scale, requant
 from refsim.core.rng import Rng
-from refsim.ops.base import elementwise
+from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.quantized import QuantizedParams
+from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
-class Params(QuantizedParams):
+class Params(quantized.QuantizedParams):
     """Scale and zero point; the range and dtype that a graph carries must be int8's."""
 
 
@@ -101,6 +101,8 @@ CASES = (
     ErrorCase(Case("q8ta_quantize", _PARAMS, {"x": ((1,) * 9, "W")}, "4C"), ShapeError, "rank"),
 )
 
+BENCH = Case("q8ta_quantize", dict(scale=0.02, zp=3), {"x": ((1, 64, 112, 112), "CHANNELS_PACKED")}, "4W4C")
+
 OP = OpSpec(
     name="q8ta_quantize",
     serialized="quantized_decomposed.quantize_per_tensor.default",
@@ -120,6 +122,8 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
+    golden=CaseRule(1440, quantized.golden),
+    bench=BENCH,
     cases=CASES,
     max_rank=8,
 )

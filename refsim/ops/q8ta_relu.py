@@ -22,6 +22,7 @@ from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, req
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -124,6 +125,18 @@ CASES = (
     ErrorCase(Case("q8ta_relu", _PARAMS, _SHAPES, "4W"), LayoutError, "pack different dims"),
 )
 
+
+def golden(slot: CaseSlot) -> Made:
+    return quantization(slot, "in", "out"), {"x": ranked_shape(slot)}, {}
+
+
+BENCH = Case(
+    "q8ta_relu",
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
+    {"x": ((1, 256, 56, 56), "4W4C")},
+    "4W4C",
+)
+
 OP = OpSpec(
     name="q8ta_relu",
     serialized="et_vk.q8ta_relu.default",
@@ -143,6 +156,8 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
+    golden=CaseRule(1040, golden),
+    bench=BENCH,
     cases=CASES,
     sync=("x", "out"),
     affine=affine,

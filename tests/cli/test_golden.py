@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def _small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("corpus")
     patch = pytest.MonkeyPatch()
     for name in SMALL:
-        patch.setitem(rules.RULES, name, (26, rules.RULES[name][1]))
+        patch.setitem(rules.RULES, name, replace(rules.RULES[name], count=26))
     regen.write(root, [regen.plan(name, None) for name in SMALL], "For tests")
     patch.undo()
     return root
@@ -164,14 +165,14 @@ def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
     assert ops
     some = ops[0]
     kept = [case for case in _cases(some) if not feature.has(case)]
-    assert len(kept) < rules.RULES[some][0]
+    assert len(kept) < rules.RULES[some].count
     holes = coverage.count(kept).holes()
     assert any(hole.startswith(some) and hole.endswith((feature.name, "no case")) for hole in holes)
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     for name in ("q8ta_relu", "q8ta_linear"):
-        monkeypatch.setitem(rules.RULES, name, (count, rules.RULES[name][1]))
+        monkeypatch.setitem(rules.RULES, name, replace(rules.RULES[name], count=count))
 
 
 def test_regen_of_the_same_rules_changes_nothing(
@@ -202,7 +203,7 @@ def test_regen_tells_changed_bytes_from_redrawn_cases(small: Path) -> None:
     rows[4]["seed"] += 1
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     patch = pytest.MonkeyPatch()
-    patch.setitem(rules.RULES, "q8ta_relu", (25, rules.RULES["q8ta_relu"][1]))
+    patch.setitem(rules.RULES, "q8ta_relu", replace(rules.RULES["q8ta_relu"], count=25))
     change = regen.plan("q8ta_relu", Corpus(small)).change
     patch.undo()
     assert change.changed == ["q8ta_relu/0002"] and change.redrawn == ["q8ta_relu/0004"]

@@ -15,8 +15,9 @@ from refsim.ops import q8ta_conv2d_dw
 from refsim.ops.base import gemm
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
-from refsim.ops.q8ta_conv2d_dw import WINDOWS, Window
+from refsim.ops.q8ta_conv2d_dw import WINDOWS
 from refsim_gpu.conformance import Count, cases, compare_calls, compare_model, compare_recordings
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
@@ -48,13 +49,13 @@ def test_operator_writes_the_definitions_bytes(executor: KomputeExecutor, name: 
     check(count)
 
 
-@pytest.mark.parametrize("number", range(len(gemm.CUTS)), ids=[row.name for row in gemm.CUTS])
+@pytest.mark.parametrize("number", range(len(gemm.TILE_CONFIGS)), ids=[row.name for row in gemm.TILE_CONFIGS])
 @pytest.mark.parametrize("name", MATRIX_LIKE)
 def test_every_cut_writes_the_definitions_bytes(
     executor: KomputeExecutor, name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small cases never choose the large tiles, so each is forced."""
-    monkeypatch.setattr(gemm, "CUTS", (gemm.CUTS[number],))
+    monkeypatch.setattr(gemm, "TILE_CONFIGS", (gemm.TILE_CONFIGS[number],))
     count = Count(name)
     compare_calls(executor, cases(name, RANDOM // 3), count)
     check(count)
@@ -62,7 +63,7 @@ def test_every_cut_writes_the_definitions_bytes(
 
 @pytest.mark.parametrize("window", WINDOWS, ids=[window.name for window in WINDOWS])
 def test_every_depthwise_build_writes_the_definitions_bytes(
-    executor: KomputeExecutor, window: Window, monkeypatch: pytest.MonkeyPatch
+    executor: KomputeExecutor, window: WindowVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small cases never choose the builds for many rows, so those are forced."""
     monkeypatch.setattr(q8ta_conv2d_dw, "MANY", 0 if window.rows == q8ta_conv2d_dw.ROWS else 1 << 40)

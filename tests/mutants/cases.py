@@ -21,6 +21,7 @@ from refsim.golden import coverage, rules
 from refsim.golden.store import Entry, line
 from refsim.ops.base.binding import STYLES, BoundCase, bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
 
 #: How many cases are tried: the first few, and the rest if those show nothing.
 COUNT, FEW = 48, 10
@@ -31,7 +32,7 @@ SMALL, LARGE, LARGE_COUNT = 40_000, 200_000, 4
 
 def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
     """(name, case) of an operator's cases that are tried: styles in turn, within each those first that show most."""
-    total, combinations = rules.RULES[op][0], len(rules.layouts_of(op))
+    total, combinations = rules.RULES[op].count, len(OPS[op].layouts)
     slots = total // combinations
     numbers = {(5 + 37 * k) % slots * combinations + (7 * k) % combinations: None for k in range(4 * count)}
     found = [(f"{op}/{n:04d}", rules.case(op, n)) for n in numbers]

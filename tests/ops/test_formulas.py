@@ -193,7 +193,7 @@ def some_indices(call: Call, most: int, seed: int) -> list[tuple[int, ...]]:
 def cases(name: str) -> Iterator[Case]:
     """Random configurations, and cases of the golden corpus in every data style: ties, near ties, extremes, places."""
     yield from (sampled(name, seed) for seed in range(40))
-    count = RULES[name][0]
+    count = RULES[name].count
     yield from (corpus_case(name, number) for number in range(0, count, max(1, count // 100)))
 
 

@@ -1,13 +1,7 @@
-"""From a `Case` to a checked call with data, and the comparison that every executor must pass on it.
-
-The data of a case has a *style*. ``random`` is uniform; ``position`` encodes in each value where it stands, so that
-a value in the wrong place always shows; ``ties`` lands on halves where the scales are powers of two;
-``near_ties`` puts many sums within an ulp of a tie; and ``saturation`` is made of extremes.
-"""
+"""From a `Case` to a checked call with data. The style of the data is one of `styles.STYLES`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -20,6 +14,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, Target
+from refsim.ops.base.styles import FLOAT_STYLES, STYLES
 
 
 @dataclass(frozen=True)
@@ -60,45 +55,13 @@ def _poison(buffer: PackedBuffer, rng: Rng) -> None:
         buffer.raw[padding] = rng.ints(0, 255, (int(padding.sum()),))
 
 
-def positions(count: int, number: int = 0) -> np.ndarray:
-    """int64 in [-125, 125]: the place in NCHW order modulo the prime 251, begun elsewhere for each input."""
-    return (np.arange(count) + 17 * number) % 251 - 125
-
-
-def _extremes(rng: Rng, count: int) -> np.ndarray:
-    """-128 and 127 in no order after a first quarter of -128 alone, which makes the largest sums."""
-    values = rng.choices([-128, 127], (count,))
-    values[: count // 4] = -128
-    return values
-
-
-#: Style -> steps of the quantized range (int64) for a count of elements and the input's number.
-STYLES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
-    "random": lambda rng, count, number: rng.ints(-128, 127, (count,)),
-    "position": lambda rng, count, number: positions(count, number),
-    "ties": lambda rng, count, number: rng.ints(-40, 40, (count,)),
-    "near_ties": lambda rng, count, number: rng.ints(-128, 127, (count,)),
-    "saturation": lambda rng, count, number: _extremes(rng, count),
-}
-
-#: Style -> what a float input holds, in steps; "random" is `Rng.floats`.
-_FLOATS: dict[str, Callable[[Rng, int], np.ndarray]] = {
-    "position": lambda rng, count: positions(count).astype(np.float64),
-    "ties": lambda rng, count: rng.ints(-200, 200, (count,)) + 0.5,
-    "near_ties": lambda rng, count: (
-        rng.ints(-140, 140, (count,)) + 0.5 + rng.ints(-4, 4, (count,)) * 2.0**-24
-    ),
-    "saturation": lambda rng, count: rng.ints(-600, 600, (count,)) * 1.0,
-}
-
-
 def input_data(case: Case, desc: TensorDesc, rng: Rng, number: int = 0) -> np.ndarray:
     """The logical values of one input."""
     count = prod(desc.shape)
     if desc.is_int8:
         return STYLES[case.style](rng, count, number).astype(np.int8).reshape(desc.shape)
     scale = float(case.params.get("scale", 1.0))
-    if case.style not in _FLOATS:
+    if case.style not in FLOAT_STYLES:
         return rng.floats(scale, desc.shape)
-    steps = _FLOATS[case.style](rng, count) * np.float64(np.float32(scale))
+    steps = FLOAT_STYLES[case.style](rng, count) * np.float64(np.float32(scale))
     return steps.astype(np.float32).reshape(desc.shape)

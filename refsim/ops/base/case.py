@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """A self-contained call: parameters, shapes, layouts, and the seed that its data comes from (see case.py).
+    """A self-contained call: parameters, shapes, layouts, and the seed that its data comes from (see binding.py).
 
-    ``features`` says what constants to make: out_channels, bias. ``style`` names the kind of data (case.STYLES);
+    ``features`` says what constants to make: out_channels, bias. ``style`` names the kind of data (styles.STYLES);
     with ``poison`` the padding of the inputs holds random bytes instead of 0.
     """
 

@@ -1,4 +1,4 @@
-"""What the convolutions share: parameters, shapes, the integer sum, the two epilogues, weights, the launch."""
+"""What the convolutions share: parameters, shapes, the integer sum, weights, the launch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
-from refsim.core.rng import Rng
-from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.epilogue import (
     QUANTIZATION,
     align4,
@@ -23,11 +21,9 @@ from refsim.ops.base.epilogue import (
     pack_weight,
     pad_rows,
     quantization,
-    random_features,
     requantized,
-    row_constants,
 )
-from refsim.ops.base.gemm import cut
+from refsim.ops.base.gemm import tile_config
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
 
 
@@ -244,7 +240,7 @@ def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
     per_group = align4(call.out.shape[-3] // p.groups) // 4
     k = align4(call.descs["x"].shape[-3] // p.groups) // 4 * -(-p.taps // phases)
     slices = p.groups * phases
-    shape = cut(positions, per_group, k, slices)
+    shape = tile_config(positions, per_group, k, slices)
     return Launch(
         shader=call.op.name,
         out=call.out,
@@ -261,6 +257,37 @@ def launch(call: Call) -> Launch:
     """Positions are those of the output: (batch, row, column) numbered through."""
     w, h, _, n = call.out.sizes_whcn
     return launch_gemm(call, n * h * w)
+
+
+@dataclass(frozen=True)
+class WindowVariant:
+    """A build of a shader for one window: kernel and stride (height, width), padding of columns, dilation 1.
+
+    ``rows``: how many output rows an invocation takes.
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad_w: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        return "k{}x{}.s{}x{}.p{}.r{}".format(*self.kernel, *self.stride, self.pad_w, self.rows)
+
+    @property
+    def definitions(self) -> dict[str, int]:
+        """What this build defines."""
+        (kh, kw), (sh, sw) = self.kernel, self.stride
+        sizes = {
+            "KERNEL_H": kh,
+            "KERNEL_W": kw,
+            "STRIDE_H": sh,
+            "STRIDE_W": sw,
+            "PAD_W": self.pad_w,
+            "ROWS": self.rows,
+        }
+        return {f"REFSIM_DW_{key}": size for key, size in sizes.items()}
 
 
 def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
@@ -280,86 +307,3 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
         return pad_rows(value, align4(len(value))).view(np.int32)
     per_group = call.descs["x"].shape[-3] // call.params.groups
     return pack_weight(logical_weight(call.params, value, per_group).reshape(len(value), -1, per_group))
-
-
-# --- random data -----------------------------------------------------------------------------------------
-
-
-def constants(
-    params: ConvParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
-) -> dict[str, Any]:
-    """Random weights with the sums, scales and bias that an exporter would hand over."""
-    k = params.taps * (shapes["x"][-3] // params.groups)
-    return row_constants(params, features["out_channels"], k, features, rng)
-
-
-def random_window(rng: Rng, largest: int = 4) -> dict[str, Any]:
-    """Kernel, stride, padding and dilation, each pair with unequal sides as a rule."""
-
-    def pair(low: int, high: int) -> tuple[int, int]:
-        return (rng.integer(low, high), rng.integer(low, high))
-
-    return {
-        "kernel_size": pair(1, largest),
-        "stride": pair(1, 3),
-        "padding": pair(0, 3),
-        "dilation": pair(1, 2) if rng.chance(40) else (1, 1),
-    }
-
-
-def sample_case(
-    rng: Rng,
-    op: str,
-    params: dict[str, Any],
-    channels: int,
-    out: int,
-    *,
-    x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8,
-) -> Case:
-    """A case with an image large enough for its window, and layouts at random."""
-    least = [
-        max(1, dilation * (kernel - 1) + 1 - 2 * pad)
-        for kernel, dilation, pad in zip(
-            params["kernel_size"], params.get("dilation", (1, 1)), params["padding"], strict=True
-        )
-    ]
-    shape = (rng.integer(1, 2), channels, least[0] + rng.integer(0, 5), least[1] + rng.integer(0, 9))
-    inputs = {"x": (shape, str(rng.choice(x_layouts)))}
-    features = random_features(rng, out)
-    return Case(op, params, inputs, str(rng.choice(CHANNELS_PACKED_INT8)), rng.integer(0, 2**31), features)
-
-
-BASE = dict(
-    in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2)
-)
-
-
-def cases(op: str) -> tuple[Case | ErrorCase, ...]:
-    """What every convolution with rows of taps must compute, and must refuse."""
-    x = {"x": ((2, 8, 7, 9), "4W4C")}
-    grouped = {"x": ((1, 8, 5, 6), "4C1W")}
-    features = {"out_channels": 12, "bias": True}
-
-    def refuse(error: type[Exception], match: str, shapes: Any = x, **changes: Any) -> ErrorCase:
-        return ErrorCase(Case(op, {**BASE, **changes}, shapes, "4C", features=features), error, match)
-
-    return (
-        Case(op, BASE, x, "4C", features=features, note="unequal window, batch 2"),
-        Case(
-            op, {**BASE, "activation": "relu"}, x, "4W4C", features={"out_channels": 5}, note="relu, no bias"
-        ),
-        Case(
-            op,
-            {**BASE, "groups": 2},
-            grouped,
-            "4W4C",
-            features={"out_channels": 16, "bias": True},
-            note="grouped",
-        ),
-        refuse(ParameterError, "in_scale", in_scale=2.0**-61),
-        refuse(ParameterError, "stride", stride=(0, 1)),
-        refuse(ParameterError, "activation", activation="gelu"),
-        refuse(ShapeError, "larger than the padded image", kernel_size=(12, 2)),
-        refuse(ShapeError, "do not fill words", {"x": ((1, 12, 5, 6), "4C1W")}, groups=2),
-        refuse(LayoutError, "x has a layout", {"x": ((1, 8, 5, 6), "4W")}),
-    )

@@ -13,25 +13,28 @@ from refsim.core.launch import Triple
 
 
 @dataclass(frozen=True)
-class Cut:
-    """One way to cut; used where there are at least so many workgroups of it and K has at most so many words, or
-    where nothing else applies."""
+class TileConfig:
+    """One way to cut: invocations of a workgroup, and the output words that each of them computes.
+
+    Used where there are at least ``min_workgroups`` and K has at most ``max_k`` words, or where nothing else applies.
+    """
 
     local: Triple
     tile: Triple
-    least_groups: int
-    most_k: int = 1 << 31
+    min_workgroups: int
+    max_k: int = 1 << 31
 
     @property
     def name(self) -> str:
-        """The variant of the shaders that is built for this cut."""
+        """The build of the shaders for this cut."""
         return f"{self.local[0]}x{self.local[1]}.{self.tile[0]}x{self.tile[1]}"
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """What the variant is built with."""
-        x, y, _ = self.local
-        return {"LOCAL_X": x, "LOCAL_Y": y, "TILE_X": self.tile[0], "TILE_Y": self.tile[1]}
+    def definitions(self) -> dict[str, int]:
+        """What this build defines."""
+        (x, y, _), (tile_x, tile_y, _) = self.local, self.tile
+        sizes = {"LOCAL_X": x, "LOCAL_Y": y, "TILE_X": tile_x, "TILE_Y": tile_y}
+        return {f"REFSIM_CUT_{key}": size for key, size in sizes.items()}
 
     @property
     def positions(self) -> int:
@@ -47,20 +50,20 @@ class Cut:
 
 #: A short K first: setting out costs more than its products, so an invocation takes more positions. Then the largest
 #: first: a large tile reads less, a small one keeps more of a device busy.
-CUTS = (
-    Cut((8, 8, 1), (8, 1, 1), 128, most_k=12),
-    Cut((8, 16, 1), (4, 1, 1), 128),
-    Cut((8, 8, 1), (4, 1, 1), 0),
+TILE_CONFIGS = (
+    TileConfig((8, 8, 1), (8, 1, 1), 128, max_k=12),
+    TileConfig((8, 16, 1), (4, 1, 1), 128),
+    TileConfig((8, 8, 1), (4, 1, 1), 0),
 )
 
 
-def cut(positions: int, words: int, k: int, slices: int = 1) -> Cut:
+def tile_config(positions: int, words: int, k: int, slices: int = 1) -> TileConfig:
     """The first row whose tile is not much wider than the channels and that gives enough workgroups."""
-    for row in CUTS:
+    for row in TILE_CONFIGS:
         if (
-            k <= row.most_k
+            k <= row.max_k
             and row.words < 2 * words
-            and row.groups(positions, words, slices) >= row.least_groups
+            and row.groups(positions, words, slices) >= row.min_workgroups
         ):
             return row
-    return CUTS[-1]
+    return TILE_CONFIGS[-1]

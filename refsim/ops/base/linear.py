@@ -1,4 +1,4 @@
-"""What the two linear operators share: parameters, meaning, launch, random data.
+"""What the two linear operators share: parameters, meaning, launch, cases.
 
 acc[m, o] = sum over k of q_x[m, k] * w[o, k];  then the integer epilogue
 """
@@ -17,6 +17,7 @@ from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue
+from refsim.ops.base.case_rule import CaseSlot, quantization
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
 
 
@@ -111,3 +112,20 @@ def constants(
     params: LinearParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
 ) -> dict[str, Any]:
     return epilogue.row_constants(params, features["out_channels"], shapes["x"][-1], features, rng)
+
+
+def golden_params(slot: CaseSlot) -> dict[str, Any]:
+    """Quantization of input and output, and the activation."""
+    return {**quantization(slot, "in", "out"), "activation": slot.activation}
+
+
+#: K of the two linear operators: mostly small, some that need every bit of the accumulator.
+_LARGE_K = (1024, 4096, 16384, 131068)
+
+
+def golden_k(slot: CaseSlot) -> tuple[int, int]:
+    """(K, most outputs): few outputs where K is large."""
+    if slot.number % 11 == 3:
+        k = _LARGE_K[slot.number // 11 % len(_LARGE_K)]
+        return k, 6 if k <= 4096 else 2
+    return 4 * slot.rng.integer(1, 24), 44

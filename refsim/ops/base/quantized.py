@@ -1,4 +1,4 @@
-"""The parameters that quantize and dequantize share."""
+"""What quantize and dequantize share: their parameters, and the rule of their golden cases."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import QMAX, QMIN, check_scale, check_zero_point
+from refsim.ops.base.case_rule import CaseSlot, Made, ranked_shape, rounded
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,8 @@ class QuantizedParams:
         for name, value, need in (("qmin", self.qmin, QMIN), ("qmax", self.qmax, QMAX)):
             if value != need:
                 raise ParameterError(self.where, f"{name} is not int8's", got=value, need=need)
+
+
+def golden(slot: CaseSlot) -> Made:
+    scale = slot.rng.choice([0.5, 0.25]) if slot.style == "ties" else rounded(slot.rng.scale_moderate())
+    return {"scale": scale, "zp": slot.zero_point(0)}, {"x": ranked_shape(slot, 8)}, {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
+from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from refsim.core.qmath import CANONICAL, Profile
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.traits import Affine, Epilogue, Family, Variant
 
 
@@ -228,7 +231,8 @@ class OpSpec:
     the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo.
     ``work_item(launch, word, w, h, c, n)`` is the work item (x, y, z) that writes a word; the word
     begins at that coordinate.
-    ``sample(rng)`` makes a random legal `Case`, ``constants(params, shapes, features, rng)`` its constants.
+    ``sample(rng)`` makes a random legal `Case`, ``constants(params, shapes, features, rng)`` its constants. ``cases``
+    are picked by hand, ``golden`` makes those of the corpus, and ``bench`` has the size of a layer of a real network.
 
     What others ask for instead of the name: ``family``; ``epilogue``, where the operator itself ends an integer sum;
     ``affine(params)``, the arithmetic of an operator from int8 to int8, None where the bytes move unchanged; ``picks``,
@@ -247,6 +251,8 @@ class OpSpec:
     out_shape: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Any], tuple[int, ...]]
     padding: Callable[[Call], Padding]
     sample: Callable[[Rng], Case]
+    golden: CaseRule
+    bench: Case
     cases: Sequence[Case | ErrorCase] = ()
     constants: (
         Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]] | None
@@ -280,6 +286,19 @@ class OpSpec:
     @property
     def output(self) -> Arg:
         return self.of_kind(Kind.OUTPUT)[0]
+
+    @cached_property
+    def layouts(self) -> tuple[tuple[Layout, ...], ...]:
+        """Every legal combination of layouts: those of the inputs, then the output's."""
+        tensors = [*self.of_kind(Kind.INPUT), self.output]
+        return tuple(
+            rows
+            for rows in product(*(arg.layouts for arg in tensors))
+            if len(
+                {row.packed_dim_info for arg, row in zip(tensors, rows, strict=True) if arg.name in self.sync}
+            )
+            <= 1
+        )
 
     def make_params(self, values: Mapping[str, Any]) -> Any:
         """`Params` from named values; ParameterError for one that is unknown, missing or of another type."""

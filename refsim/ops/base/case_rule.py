@@ -1,0 +1,131 @@
+"""How golden cases are made by rule: what a rule is given, and the draws that rules of several operators share.
+
+The case of a number is the same on every machine. Within a combination of layouts the sizes run through every residue
+modulo 4 of W, H and C, and data styles, zero points, activations and biases through their values at periods without
+common factors. One case in sixteen is large: several workgroups along each axis of its dispatch, the last one partial.
+The rest is drawn. The order of the draws is part of a rule: another order makes other cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from refsim.core.layout import C, Layout
+from refsim.core.rng import Rng
+from refsim.ops.base.styles import STYLES
+
+ZERO_POINTS = (-128, -1, 0, 1, 127, 5, -37)
+STYLE_NAMES = tuple(STYLES)
+
+
+@dataclass(frozen=True)
+class CaseSlot:
+    """What a rule gets: the layouts, the case's number among those with the same layouts, and a source of draws."""
+
+    layouts: tuple[Layout, ...]
+    number: int
+    rng: Rng
+
+    @property
+    def style(self) -> str:
+        return STYLE_NAMES[self.number % len(STYLE_NAMES)]
+
+    @property
+    def activation(self) -> str:
+        return "relu" if self.number // 2 % 3 == 0 else "none"
+
+    @property
+    def bias(self) -> bool:
+        return self.number % 7 % 3 != 0
+
+    def zero_point(self, tensor: int) -> int:
+        """A different one for each tensor."""
+        return ZERO_POINTS[(self.number // (1 + 2 * tensor) + 3 * tensor) % len(ZERO_POINTS)]
+
+    def residue(self, dim: int) -> int:
+        """0 to 3 for W (0), H (1) and C (2); all 64 combinations in a row."""
+        return self.number // 4**dim % 4
+
+    @property
+    def large(self) -> bool:
+        return self.number % 16 == 11
+
+    @property
+    def huge(self) -> bool:
+        """Enough positions for the largest tiles of the matrix-like kernels."""
+        return self.number in (43, 59)
+
+    def size(self, dim: int, most: int) -> int:
+        """A size of the slot's residue mod 4, up to about ``most``."""
+        return self.residue(dim) + 4 * self.rng.integer(0 if self.residue(dim) else 1, most // 4)
+
+    @property
+    def batch(self) -> int:
+        return (1, 2, 3, 2)[self.number // 3 % 4]
+
+
+#: Parameters by name, shapes by input, and what constants to make.
+Made = tuple[dict[str, Any], dict[str, tuple[int, ...]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class CaseRule:
+    """An operator's golden cases: how many there are, and how the one of a slot is made."""
+
+    count: int
+    make: Callable[[CaseSlot], Made]
+
+
+def rounded(value: float) -> float:
+    """Six digits, so that the corpus stays readable."""
+    return float(f"{value:.6g}")
+
+
+def scales(slot: CaseSlot, names: tuple[str, ...]) -> dict[str, float]:
+    """A scale per tensor, the output's last, as the style needs them."""
+    rng = slot.rng
+    moderate = {name: rounded(rng.scale_moderate()) for name in names}
+    if slot.style == "ties":
+        return {name: rng.choice([0.25, 0.5]) for name in names[:-1]} | {names[-1]: rng.choice([0.5, 1.0])}
+    if slot.style == "near_ties":
+        base = moderate[names[-1]]
+        parts = {name: rounded(base * rng.choice([0.5, 1.5, 0.25, 1.0])) for name in names[:-1]}
+        return parts | {names[-1]: base}
+    if slot.style == "saturation":
+        return moderate | {names[-1]: rounded(moderate[names[0]] * rng.choice([0.25, 0.5, 0.75]))}
+    return moderate
+
+
+def quantization(slot: CaseSlot, *names: str) -> dict[str, Any]:
+    """Scales and zero points of tensors, the output's last: parameters NAME_scale and NAME_zp."""
+    found = scales(slot, names)
+    params: dict[str, Any] = {f"{name}_scale": found[name] for name in names}
+    return params | {f"{name}_zp": slot.zero_point(i) for i, name in enumerate(names)}
+
+
+def shape4(slot: CaseSlot) -> tuple[int, ...]:
+    """(N, C, H, W) of every residue, unequal H and W, more than one block per row as a rule.
+
+    A large one has more than 1024 words in a plane of its two fastest dims.
+    """
+    if slot.large:
+        few, wide = slot.rng.integer(1, 3), 65 + slot.residue(0)
+        if slot.layouts[-1].inner == C:
+            return (slot.rng.integer(1, 2), 68 + slot.residue(2), few, wide)
+        return (slot.rng.integer(1, 2), few, 68 + slot.residue(1), wide)
+    return (slot.batch, slot.size(2, 12), slot.size(1, 8), slot.size(0, 16))
+
+
+def ranked_shape(slot: CaseSlot, max_rank: int = 4) -> tuple[int, ...]:
+    """A `shape4`, or now and then one of another rank."""
+    shape = shape4(slot)
+    odd = slot.rng.chance(12) and not slot.large
+    rank = slot.rng.choice([1, 2, 3, 5, 6, 7, 8][: 3 if max_rank == 4 else 7]) if odd else 4
+    return shape[4 - rank :] if rank <= 4 else (*(slot.rng.integer(1, 2) for _ in range(rank - 4)), *shape)
+
+
+def ranked_input(slot: CaseSlot) -> Made:
+    """An input of such a shape, and no parameters."""
+    return {}, {"x": ranked_shape(slot)}, {}

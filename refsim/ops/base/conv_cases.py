@@ -1,0 +1,168 @@
+"""Cases of convolutions: constants, random cases, hand-picked ones, and the draws that their golden rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
+from refsim.core.rng import Rng
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseSlot, Made, quantization
+from refsim.ops.base.conv import ConvParams
+from refsim.ops.base.epilogue import random_features, row_constants
+
+# --- random cases ----------------------------------------------------------------------------------------
+
+
+def constants(
+    params: ConvParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
+) -> dict[str, Any]:
+    """Random weights with the sums, scales and bias that an exporter would hand over."""
+    k = params.taps * (shapes["x"][-3] // params.groups)
+    return row_constants(params, features["out_channels"], k, features, rng)
+
+
+def random_window(rng: Rng, largest: int = 4) -> dict[str, Any]:
+    """Kernel, stride, padding and dilation, each pair with unequal sides as a rule."""
+
+    def pair(low: int, high: int) -> tuple[int, int]:
+        return (rng.integer(low, high), rng.integer(low, high))
+
+    return {
+        "kernel_size": pair(1, largest),
+        "stride": pair(1, 3),
+        "padding": pair(0, 3),
+        "dilation": pair(1, 2) if rng.chance(40) else (1, 1),
+    }
+
+
+def sample_case(
+    rng: Rng,
+    op: str,
+    params: dict[str, Any],
+    channels: int,
+    out: int,
+    *,
+    x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8,
+) -> Case:
+    """A case with an image large enough for its window, and layouts at random."""
+    least = [
+        max(1, dilation * (kernel - 1) + 1 - 2 * pad)
+        for kernel, dilation, pad in zip(
+            params["kernel_size"], params.get("dilation", (1, 1)), params["padding"], strict=True
+        )
+    ]
+    shape = (rng.integer(1, 2), channels, least[0] + rng.integer(0, 5), least[1] + rng.integer(0, 9))
+    inputs = {"x": (shape, str(rng.choice(x_layouts)))}
+    features = random_features(rng, out)
+    return Case(op, params, inputs, str(rng.choice(CHANNELS_PACKED_INT8)), rng.integer(0, 2**31), features)
+
+
+# --- hand-picked cases -----------------------------------------------------------------------------------
+
+BASE = dict(
+    in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2)
+)
+
+
+def cases(op: str) -> tuple[Case | ErrorCase, ...]:
+    """What every convolution with rows of taps must compute, and must refuse."""
+    x = {"x": ((2, 8, 7, 9), "4W4C")}
+    grouped = {"x": ((1, 8, 5, 6), "4C1W")}
+    features = {"out_channels": 12, "bias": True}
+
+    def refuse(error: type[Exception], match: str, shapes: Any = x, **changes: Any) -> ErrorCase:
+        return ErrorCase(Case(op, {**BASE, **changes}, shapes, "4C", features=features), error, match)
+
+    return (
+        Case(op, BASE, x, "4C", features=features, note="unequal window, batch 2"),
+        Case(
+            op, {**BASE, "activation": "relu"}, x, "4W4C", features={"out_channels": 5}, note="relu, no bias"
+        ),
+        Case(
+            op,
+            {**BASE, "groups": 2},
+            grouped,
+            "4W4C",
+            features={"out_channels": 16, "bias": True},
+            note="grouped",
+        ),
+        refuse(ParameterError, "in_scale", in_scale=2.0**-61),
+        refuse(ParameterError, "stride", stride=(0, 1)),
+        refuse(ParameterError, "activation", activation="gelu"),
+        refuse(ShapeError, "larger than the padded image", kernel_size=(12, 2)),
+        refuse(ShapeError, "do not fill words", {"x": ((1, 12, 5, 6), "4C1W")}, groups=2),
+        refuse(LayoutError, "x has a layout", {"x": ((1, 8, 5, 6), "4W")}),
+    )
+
+
+# --- golden rules ----------------------------------------------------------------------------------------
+
+
+def golden_window(slot: CaseSlot) -> dict[str, Any]:
+    """Kernel, stride, padding and dilation; the pairs have unequal sides as a rule."""
+    rng, i = slot.rng, slot.number
+
+    def pair(low: int, high: int) -> tuple[int, int]:
+        first = rng.integer(low, high)
+        return first, low + (first - low + rng.choice([0, 1, 1, 2])) % (high - low + 1)
+
+    return {
+        "kernel_size": pair(1, 4),
+        "stride": pair(1, 3) if i % 3 else (1, 1),
+        "padding": pair(0, 3) if i % 4 else (0, 0),
+        "dilation": pair(1, 3) if i % 5 > 2 else (1, 1),
+    }
+
+
+def golden_image(
+    slot: CaseSlot, params: Mapping[str, Any], channels: int, width: int = 40
+) -> dict[str, tuple[int, ...]]:
+    """An image that the window fits into, its height and width of the slot's residues.
+
+    A large one gives more than ``width`` output columns, a huge one some 16,400 output positions.
+    """
+    strides = params.get("stride", (1, 1))
+    if slot.huge:
+        return {"x": (1, channels, 101 * strides[0], 163 * strides[1])}
+    if slot.large:
+        wide = (width + slot.residue(0)) * strides[1] + 12
+        return {"x": (slot.rng.integer(1, 2), channels, slot.size(1, 8) + 12, wide)}
+    sides = []
+    for axis, (dim, most) in enumerate(((1, 8), (0, 12))):
+        dilation = params.get("dilation", (1, 1))[axis]
+        least = dilation * (params["kernel_size"][axis] - 1) + 1 - 2 * params["padding"][axis]
+        side = slot.size(dim, most)
+        sides.append(side + 4 * max(0, -(-(least - side) // 4)))
+    return {"x": (slot.batch, channels, *sides)}
+
+
+def golden_params(slot: CaseSlot, window: Mapping[str, Any], groups: int) -> dict[str, Any]:
+    """Quantization of input and output, the window, groups and activation."""
+    rest = {"groups": groups, "activation": slot.activation}
+    return {**quantization(slot, "in", "out"), **window, **rest}
+
+
+def golden_channels(slot: CaseSlot, whole_words: bool = False) -> tuple[int, int, int]:
+    """(groups, input channels, output channels); one case in eight has many input channels."""
+    rng, i = slot.rng, slot.number
+    if slot.large:  # as many output words as the widest tile has, and some
+        channels = slot.size(2, 8)
+        out = {43: 36, 59: 21}.get(i, 33 + slot.residue(1))
+        return 1, (channels + 3) // 4 * 4 if whole_words else channels, out
+    groups = (1, 1, 2, 1, 3)[i % 5]
+    if groups > 1:
+        return groups, 4 * groups * rng.integer(1, 2), 4 * groups * rng.integer(1, 2)
+    channels = slot.size(2, 8)
+    if i % 8 == 5:
+        channels += rng.choice([64, 128, 256])
+    return 1, (channels + 3) // 4 * 4 if whole_words else channels, slot.residue(2) ^ 3 or rng.integer(1, 13)
+
+
+def golden(slot: CaseSlot, whole_words: bool = False) -> Made:
+    """A convolution over any window. ``whole_words``: its input channels fill words."""
+    groups, channels, out = golden_channels(slot, whole_words)
+    params = golden_params(slot, golden_window(slot), groups)
+    return params, golden_image(slot, params, channels), {"out_channels": out, "bias": slot.bias}

@@ -1,0 +1,46 @@
+"""The styles of a case's data: what kind of values its inputs hold.
+
+``random`` is uniform; ``position`` encodes in each value where it stands, so that a value in the wrong place always
+shows; ``ties`` lands on halves where the scales are powers of two; ``near_ties`` puts many sums within an ulp of a tie;
+and ``saturation`` is made of extremes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from refsim.core.rng import Rng
+
+
+def positions(count: int, number: int = 0) -> np.ndarray:
+    """int64 in [-125, 125]: the place in NCHW order modulo the prime 251, begun elsewhere for each input."""
+    return (np.arange(count) + 17 * number) % 251 - 125
+
+
+def _extremes(rng: Rng, count: int) -> np.ndarray:
+    """-128 and 127 in no order after a first quarter of -128 alone, which makes the largest sums."""
+    values = rng.choices([-128, 127], (count,))
+    values[: count // 4] = -128
+    return values
+
+
+#: Style -> steps of the quantized range (int64) for a count of elements and the input's number.
+STYLES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
+    "random": lambda rng, count, number: rng.ints(-128, 127, (count,)),
+    "position": lambda rng, count, number: positions(count, number),
+    "ties": lambda rng, count, number: rng.ints(-40, 40, (count,)),
+    "near_ties": lambda rng, count, number: rng.ints(-128, 127, (count,)),
+    "saturation": lambda rng, count, number: _extremes(rng, count),
+}
+
+#: Style -> what a float input holds, in steps; "random" is `Rng.floats`.
+FLOAT_STYLES: dict[str, Callable[[Rng, int], np.ndarray]] = {
+    "position": lambda rng, count: positions(count).astype(np.float64),
+    "ties": lambda rng, count: rng.ints(-200, 200, (count,)) + 0.5,
+    "near_ties": lambda rng, count: (
+        rng.ints(-140, 140, (count,)) + 0.5 + rng.ints(-4, 4, (count,)) * 2.0**-24
+    ),
+    "saturation": lambda rng, count: rng.ints(-600, 600, (count,)) * 1.0,
+}
