@@ -12,6 +12,7 @@ from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.spec import Call, OpSpec
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,35 @@ class Evidence:
             return byte_kinds(self.desc)
         return np.full(self.desc.buffer_numel, ByteKind.VALUE, np.uint8)
 
+    @property
+    def call(self) -> Call:
+        """The call that should have written the buffer; only to be asked for where ``bound`` is there."""
+        assert self.bound is not None
+        return self.bound.call
+
+    @property
+    def inputs(self) -> Mapping[str, PackedBuffer]:
+        """The call's input buffers by argument."""
+        assert self.bound is not None
+        return self.bound.inputs
+
+    @cached_property
+    def writing(self) -> OpSpec:
+        """The operator whose kernel writes the buffer: of a composite operator the last part."""
+        call = self.call
+        while call.op.expand is not None:
+            call = call.op.expand(call)[-1].call
+        return call.op
+
     @cached_property
     def launch(self) -> Launch | None:
         """The dispatch that writes the buffer, if the call is known."""
-        return None if self.bound is None else self.bound.call.dispatches()[-1].launch
+        return None if self.bound is None else self.call.dispatches()[-1].launch
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         """The call's inputs as logical arrays."""
-        assert self.bound is not None
-        return {name: buffer.unpack() for name, buffer in self.bound.inputs.items()}
+        return {name: buffer.unpack() for name, buffer in self.inputs.items()}
 
     @cached_property
     def fills(self) -> tuple[int, ...]:

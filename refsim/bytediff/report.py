@@ -156,9 +156,9 @@ def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> dict[str, tuple[np.nda
         if not ev.differing.any():
             found[name] = (ev.want == ev.got, (0, 0))
             continue
-        target = replace(ev.bound.call.target, profile=profile)
-        call = replace(ev.bound.call, target=target)
-        right = cells(call.expected(ev.bound.inputs)) == ev.got
+        target = replace(ev.call.target, profile=profile)
+        call = replace(ev.call, target=target)
+        right = cells(call.expected(ev.inputs)) == ev.got
         explained = int((right & ev.differing).sum())
         contradicted = int((~right & ~ev.differing & ev.compared).sum())
         found[name] = (right, (explained, contradicted))

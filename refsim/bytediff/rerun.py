@@ -13,8 +13,10 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
 from refsim.ops.base import conv, epilogue
+from refsim.ops.base.traits import Affine, Family
 
-FLOAT_EPILOGUE = ("q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_transposed")
+#: Families whose operators move a window over an image; their parameters are `conv.ConvParams`.
+WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,7 @@ def rerun(
     profile: Profile | None = None,
 ) -> np.ndarray | None:
     """Cells of the buffer with some of the call replaced; None where that is no call at all."""
-    assert ev.bound is not None
-    call = ev.bound.call
+    call = ev.call
     target = call.target if profile is None else replace(call.target, profile=profile)
     try:
         changed = replace(call.params, **params) if params else call.params
@@ -50,14 +51,29 @@ def rerun(
     return ev.with_values(values) if values.shape == call.out.shape else None
 
 
+def has_weights(ev: Evidence) -> bool:
+    """Whether the call has integer sums with weights, and an epilogue after them."""
+    return ev.bound is not None and ev.writing.epilogue is not None
+
+
+def has_window(ev: Evidence) -> bool:
+    """Whether the call moves a window over an image, with weights or without."""
+    return ev.bound is not None and ev.call.op.family in WINDOWED
+
+
 def is_convolution(ev: Evidence) -> bool:
     """Whether the call is a convolution with weights."""
-    return ev.bound is not None and isinstance(ev.bound.call.params, conv.ConvParams) and has_weights(ev)
+    return has_weights(ev) and has_window(ev)
 
 
-def has_weights(ev: Evidence) -> bool:
-    """Whether the call has integer sums with weights."""
-    return ev.bound is not None and ev.bound.call.consts.get("weight") is not None
+def is_depthwise(ev: Evidence) -> bool:
+    """Whether the call is a convolution whose weight words hold four channels, each with a kernel of its own."""
+    return ev.bound is not None and ev.call.op.family is Family.DEPTHWISE
+
+
+def affine(ev: Evidence) -> Affine | None:
+    """The arithmetic of an operator from int8 to int8; None for another one, or where bytes move unchanged."""
+    return None if ev.call.op.affine is None else ev.call.op.affine(ev.call.params)
 
 
 def convolve(
@@ -72,8 +88,7 @@ def convolve(
 
     The output keeps its size whatever the window says; ``finish`` changes the constants after the sum.
     """
-    assert ev.bound is not None
-    call = ev.bound.call
+    call = ev.call
     p = params if params is not None else call.params
     image = conv.nchw4(ev.arrays["x"] if x is None else x)
     try:
@@ -91,9 +106,10 @@ def finished(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = N
 
 def quantized(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = None) -> np.ndarray:
     """int8 values of integer sums, by the call's own epilogue."""
-    assert ev.bound is not None and ev.launch is not None
-    call = ev.bound.call
-    ends = epilogue.float_epilogue if ev.launch.shader in FLOAT_EPILOGUE else epilogue.int_epilogue
+    assert ev.launch is not None
+    call = ev.call
+    assert ev.writing.epilogue is not None
+    ends = epilogue.FORMULAS[ev.writing.epilogue]
     spread = (-1, 1, 1) if call.op.channel_dim == -3 else (-1,)
     merged = {**call.consts, **(consts or {})}
     return epilogue.requantized(ends, call.params, call.target, acc, merged, spread)
@@ -101,12 +117,11 @@ def quantized(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = 
 
 def logical_weight(ev: Evidence, params: Any = None) -> np.ndarray:
     """Weights as (OC, KH, KW, IC per group)."""
-    assert ev.bound is not None
-    call = ev.bound.call
+    call = ev.call
     p = params if params is not None else call.params
     weight = call.consts["weight"]
     assert weight is not None
-    if weight.ndim == 3:  # depthwise: (KH, KW, OC)
+    if is_depthwise(ev):  # (KH, KW, OC)
         return np.moveaxis(weight.reshape(*p.kernel_size, -1), -1, 0)[..., None]
     return conv.logical_weight(p, weight, call.descs["x"].shape[-3] // p.groups)
 
@@ -121,14 +136,13 @@ def replaced(params: Any, **changes: Any) -> Any:
 
 def chained(ev: Evidence, change: Callable[[int, PackedBuffer], PackedBuffer]) -> np.ndarray | None:
     """Cells of a composite operator whose intermediate buffers ``change(part number, buffer)`` alters."""
-    assert ev.bound is not None
-    call = ev.bound.call
+    call = ev.call
     if call.op.expand is None:
         return None
     parts = call.op.expand(call)
     if len(parts) == 1 and parts[0].call.op.expand is not None:
         parts = parts[0].call.op.expand(parts[0].call)
-    buffers = dict(ev.bound.inputs)
+    buffers = dict(ev.inputs)
     for number, part in enumerate(parts):
         values = part.call.define({name: buffers[at].unpack() for name, at in part.inputs.items()})
         if part.output == "out":  # the scratch may be wider than the output
@@ -144,8 +158,7 @@ def profiled(ev: Evidence, profile: Profile) -> np.ndarray | None:
 
 def wrong(ev: Evidence, extra: int) -> np.ndarray | None:
     """Cells under the call's own profile and defect bits."""
-    assert ev.bound is not None
-    profile = ev.bound.call.target.profile
+    profile = ev.call.target.profile
     return rerun(
         ev,
         profile=Wrong(
@@ -156,7 +169,6 @@ def wrong(ev: Evidence, extra: int) -> np.ndarray | None:
 
 def each_input(ev: Evidence) -> Iterator[tuple[str, np.ndarray, PackedBuffer]]:
     """(name, logical array, buffer) of the int8 inputs."""
-    assert ev.bound is not None
-    for name, buffer in ev.bound.inputs.items():
+    for name, buffer in ev.inputs.items():
         if buffer.desc.is_int8:
             yield name, ev.arrays[name], buffer

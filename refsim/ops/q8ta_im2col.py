@@ -53,22 +53,7 @@ class Params(conv.ConvParams):
 
 def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     oh, ow = params.out_size((x.shape[-2], x.shape[-1]))
-    return windows(params, x, oh, epilogue.align4(ow))
-
-
-def windows(params: conv.ConvParams, x: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """That many rows and columns of windows: (..., K, rows, columns)."""
-    image = conv.nchw4(x)
-    n, channels, height, width = image.shape
-    framed = np.full((n, channels, height + 1, width + 1), params.in_zp, np.int8)
-    framed[:, :, :height, :width] = image
-    at_rows = np.stack([params.source(0, rows, i, height) for i in range(params.kernel_size[0])])
-    at_columns = np.stack([params.source(1, columns, j, width) for j in range(params.kernel_size[1])])
-    found = framed[
-        :, :, at_rows[:, None, :, None], at_columns[None, :, None, :]
-    ]  # N, C, KH, KW, rows, columns
-    grouped = found.reshape(n, params.groups, -1, *found.shape[2:])
-    return np.moveaxis(grouped, 2, 4).reshape(*x.shape[:-3], -1, rows, columns)
+    return conv.windows(params, x, oh, epilogue.align4(ow))
 
 
 def out_shape(

@@ -11,10 +11,12 @@ import pytest
 from wrong_kernels import CONV, conv
 
 from refsim.bytediff import diff
+from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.hypotheses import ALL
 from refsim.bytediff.invocations import writer
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.layout import layout
+from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -390,19 +392,49 @@ def test_every_hypothesis_is_tested_and_described() -> None:
 @pytest.mark.parametrize("op", list(OPS))
 def test_predictions_are_whole_buffers(op: str) -> None:
     """A prediction has the buffer's size and type for every operator, and never changes the evidence."""
-    from refsim.bytediff.evidence import Evidence
-    from refsim.core.rng import Rng
-
-    bound = bind(OPS[op].sample(Rng(12)))
-    expected = bound.call.expected(bound.inputs)
-    before = expected.raw.copy()
-    compared = np.ones(expected.desc.buffer_numel, bool)
-    ev = Evidence(expected, expected, compared, bound, bound, {"x": expected.raw})
+    ev = _undisturbed(bind(OPS[op].sample(Rng(12))))
+    before = ev.expected.raw.copy()
     for h in ALL:
         for prediction in h.find(ev):
             assert prediction.cells.dtype == ev.want.dtype, (h.name, prediction.detail)
             assert prediction.cells.shape == ev.want.shape, (h.name, prediction.detail)
-    assert np.array_equal(expected.raw, before)
+    assert np.array_equal(ev.expected.raw, before)
+
+
+@pytest.mark.parametrize("op", list(OPS))
+def test_another_operator_with_the_same_traits_has_the_same_causes(
+    op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No hypothesis knows an operator by its name: an operator made up here gets each prediction."""
+    made_up = replace(OPS[op], name="made_up", serialized="")
+    monkeypatch.setitem(OPS._loaded, made_up.name, made_up)
+    for seed in range(3):
+        case = OPS[op].sample(Rng(40 + seed))
+        known, other = (
+            [
+                (h.name, p.detail, p.cells.tobytes(), p.fitted)
+                for h in ALL
+                for p in h.find(_undisturbed(bind(replace(case, op=name))))
+            ]
+            for name in (op, made_up.name)
+        )
+        assert known == other
+        assert {name for name, *_ in known} >= {"lanes rotated", "another layout's strides"}
+
+
+def test_an_upscale_is_no_scale() -> None:
+    """A shuffle by 1 has a parameter that ends in "scale" and whose inverse is legal."""
+    params = dict(in_scale=0.03, in_zp=-3, out_inv_scale=20.0, out_zp=7, upscale=1)
+    bound = bind(Case("q8ta_pixel_shuffle", params, {"x": ((1, 4, 3, 7), "4W4C")}, "4C1W"))
+    expected = bound.call.expected(bound.inputs)
+    diff(expected, np.zeros_like(expected.raw), call=bound)
+
+
+def _undisturbed(bound: BoundCase) -> Evidence:
+    """A call whose buffer is as it should be, run after itself."""
+    expected = bound.call.expected(bound.inputs)
+    compared = np.ones(expected.desc.buffer_numel, bool)
+    return Evidence(expected, expected, compared, bound, bound, {"x": expected.raw})
 
 
 def test_without_a_call_the_geometry_is_still_tested() -> None:

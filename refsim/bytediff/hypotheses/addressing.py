@@ -16,6 +16,7 @@ from refsim.bytediff.rerun import (
     each_input,
     has_weights,
     is_convolution,
+    is_depthwise,
     logical_weight,
     replaced,
     rerun,
@@ -142,15 +143,14 @@ def _weights_transposed(ev: Evidence) -> Iterator[Prediction]:
 
 def weights_rearranged(ev: Evidence, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
     """Cells with weights changed in blocks (..., 4 output channels, input words, 4 lanes)."""
-    assert ev.bound is not None
     if not is_convolution(ev):
-        weight = ev.bound.call.consts["weight"]
+        weight = ev.call.consts["weight"]
         assert weight is not None
         return rerun(ev, consts={"weight": _in_blocks(weight, change)})
     weight = logical_weight(ev)
     out, kh, kw, channels = weight.shape
-    if channels == 1 and ev.launch is not None and ev.launch.shader == "q8ta_conv2d_dw":
-        return None  # depthwise words hold no two input channels
+    if is_depthwise(ev):
+        return None  # its words hold no two input channels
     flat = weight.transpose(1, 2, 0, 3).reshape(kh * kw, out, channels)
     changed = np.stack([_in_blocks(tap, change) for tap in flat]).reshape(kh, kw, out, channels)
     return convolve(ev, weight=changed.transpose(2, 0, 1, 3))
@@ -223,7 +223,7 @@ def hw_exchanged(ev: Evidence) -> Iterator[Prediction]:
     yield from _moved(ev, "with row and column exchanged", _swapped_coordinates)
     if is_convolution(ev):
         yield from _pairs_exchanged(ev)
-    if ev.bound is not None and "upscale" in ev.bound.case.params:
+    if ev.bound is not None and hasattr(ev.call.params, "upscale"):
         yield from _subpixel_exchanged(ev)
 
 
@@ -251,8 +251,7 @@ def _swapped_coordinates(desc: TensorDesc) -> np.ndarray:
 
 
 def _pairs_exchanged(ev: Evidence) -> Iterator[Prediction]:
-    assert ev.bound is not None
-    params = ev.bound.call.params
+    params = ev.call.params
     names = [name for name in params.pairs() if name != "output_padding"]
     for chosen in [[name] for name in names] + [names]:
         changed = replaced(params, **{name: getattr(params, name)[::-1] for name in chosen})
@@ -263,8 +262,7 @@ def _pairs_exchanged(ev: Evidence) -> Iterator[Prediction]:
 
 def _subpixel_exchanged(ev: Evidence) -> Iterator[Prediction]:
     """Pixel shuffle with oh % r and ow % r exchanged."""
-    assert ev.bound is not None
-    r, x = ev.bound.call.params.upscale, ev.arrays["x"]
+    r, x = ev.call.params.upscale, ev.arrays["x"]
     split = x.reshape(*x.shape[:-3], -1, r, r, *x.shape[-2:])
     cells = rerun(ev, inputs={"x": split.swapaxes(-3, -4).reshape(x.shape)})
     if cells is not None:

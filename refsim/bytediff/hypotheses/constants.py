@@ -8,7 +8,15 @@ from itertools import permutations
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.rerun import convolve, each_input, has_weights, is_convolution, logical_weight, rerun
+from refsim.bytediff.rerun import (
+    convolve,
+    each_input,
+    has_weights,
+    is_convolution,
+    is_depthwise,
+    logical_weight,
+    rerun,
+)
 
 _CHANNEL = ("weight_sums", "weight_scales", "bias")
 
@@ -26,8 +34,7 @@ def unsigned_lanes(ev: Evidence) -> Iterator[Prediction]:
         if cells is not None:
             yield Prediction(f"{' and '.join(names)} read as uint8", cells)
     if has_weights(ev):
-        assert ev.bound is not None
-        weight = ev.bound.call.consts["weight"]
+        weight = ev.call.consts["weight"]
         assert weight is not None
         cells = rerun(ev, consts={"weight": weight.astype(np.int32) & 255})
         if cells is not None:
@@ -39,9 +46,8 @@ def sums_wrong(ev: Evidence) -> Iterator[Prediction]:
     """Weight sums that are not those of the output channels' own weights."""
     if not has_weights(ev):
         return
-    assert ev.bound is not None
-    right = ev.bound.call.consts["weight_sums"]
-    stored = ev.bound.call.consts["weight"]
+    right = ev.call.consts["weight_sums"]
+    stored = ev.call.consts["weight"]
     assert right is not None and stored is not None
     for axis in range(stored.ndim):
         others = tuple(a for a in range(stored.ndim) if a != axis)
@@ -59,9 +65,8 @@ def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
     """Weight sums, scales or bias of another channel, left out, or missing beyond the last whole word."""
     if not has_weights(ev):
         return
-    assert ev.bound is not None
     for name in _CHANNEL:
-        value = ev.bound.call.consts[name]
+        value = ev.call.consts[name]
         if value is None:
             continue
         for by in (1, -1, 4, -4):
@@ -87,8 +92,7 @@ def weights_order(ev: Evidence) -> Iterator[Prediction]:
         return
     yield from _words_in_order(ev)
     if not is_convolution(ev):
-        assert ev.bound is not None
-        weight = ev.bound.call.consts["weight"]
+        weight = ev.call.consts["weight"]
         assert weight is not None
         yield from _with(ev, "weight", np.ascontiguousarray(weight.T).reshape(weight.shape), "transposed")
         return
@@ -115,16 +119,10 @@ _AXES = ("output channel", "tap", "input word")
 
 def _words_in_order(ev: Evidence) -> Iterator[Prediction]:
     """Words stored in another order than [tap][input word][output channel], in which they are read."""
-    assert ev.bound is not None
     convolution = is_convolution(ev)
-    weight = logical_weight(ev) if convolution else ev.bound.call.consts["weight"]
+    weight = logical_weight(ev) if convolution else ev.call.consts["weight"]
     assert weight is not None
-    if (
-        convolution
-        and weight.shape[-1] == 1
-        and ev.launch is not None
-        and ev.launch.shader == "q8ta_conv2d_dw"
-    ):
+    if is_depthwise(ev):
         return  # one word serves four output channels there
     out, channels = weight.shape[0], weight.shape[-1]
     taps = weight.reshape(out, -1, channels)

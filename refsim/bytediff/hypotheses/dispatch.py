@@ -51,7 +51,7 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
     for fill in ev.fills:
         rounded = _without_words(ev, _beyond_whole_groups(ev.launch), fill)
         yield Prediction("the grid rounded down along every axis", rounded, fitted=fill != 0)
-    if ev.bound is not None and ev.bound.call.op.expand is not None:
+    if ev.bound is not None and ev.call.op.expand is not None:
         yield from _parts_rounded_down(ev)
 
 
@@ -79,8 +79,8 @@ def _beyond_whole_groups(launch: Launch) -> np.ndarray:
 
 def _parts_rounded_down(ev: Evidence) -> Iterator[Prediction]:
     """A composite operator whose intermediate buffers, and perhaps the output, lack what such grids leave out."""
-    assert ev.bound is not None and ev.launch is not None
-    launches = [step.launch for step in ev.bound.call.dispatches()]
+    assert ev.launch is not None
+    launches = [step.launch for step in ev.call.dispatches()]
 
     def rounded(number: int, buffer: PackedBuffer) -> PackedBuffer:
         fresh = PackedBuffer(buffer.desc)
@@ -139,7 +139,7 @@ def batch_ignored(ev: Evidence) -> Iterator[Prediction]:
         yield Prediction("every batch written to the place of batch 0", last)
     if ev.bound is not None:
         for name, x, buffer in each_input(ev):
-            if len(ev.bound.inputs) > 1 and buffer.desc.sizes_whcn[3] > 1:
+            if len(ev.inputs) > 1 and buffer.desc.sizes_whcn[3] > 1:
                 cells_ = rerun(ev, inputs={name: np.broadcast_to(x[:1], x.shape)})
                 if cells_ is not None:
                     yield Prediction(f"{name} read from batch 0 alone", cells_)
@@ -168,8 +168,7 @@ def stale_buffer(ev: Evidence) -> Iterator[Prediction]:
 
 def _inputs_holding(ev: Evidence, name: str, raw: np.ndarray) -> Iterator[Prediction]:
     """The result on an input whose memory held another buffer's bytes, from its beginning, when it was read."""
-    assert ev.bound is not None
-    for arg, buffer in ev.bound.inputs.items():
+    for arg, buffer in ev.inputs.items():
         other = PackedBuffer.from_raw(buffer.raw.tobytes(), buffer.desc.shape, buffer.desc.layout)
         count = min(len(raw), len(other.raw))
         other.raw[:count] = np.asarray(raw).view(np.uint8)[:count]
@@ -189,7 +188,7 @@ def _overlaid(ev: Evidence, name: str, other: np.ndarray) -> Iterator[Prediction
 
 def _scratch(ev: Evidence, what: str, change: Callable[[PackedBuffer], PackedBuffer]) -> Iterator[Prediction]:
     """Predictions of a composite operator with its intermediate buffer changed."""
-    if ev.bound is not None and ev.bound.call.op.expand is not None:
+    if ev.bound is not None and ev.call.op.expand is not None:
         found = chained(ev, lambda number, buffer: change(buffer))
         if found is not None:
             yield Prediction(f"the intermediate buffer {what}", found)
@@ -209,8 +208,7 @@ def _refilled(buffer: PackedBuffer, raw: np.ndarray) -> PackedBuffer:
 @hypothesis("stale constant", needs_call=True)
 def stale_constant(ev: Evidence) -> Iterator[Prediction]:
     """A parameter or constant of the call that ran before."""
-    assert ev.bound is not None
-    call, before = ev.bound.call, None if ev.previous is None else ev.previous.call
+    call, before = ev.call, None if ev.previous is None else ev.previous.call
     if before is None:
         return
     mine, theirs = vars(call.params), vars(before.params)
@@ -261,14 +259,13 @@ def padding_leaked(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction(f"{what} holds {_shown(ev, int(values[counts.argmax()]))}", fresh, True)
     if ev.launch is not None and has_weights(ev):
         yield from _from_constants(ev)
-    if ev.bound is not None and all(b.desc.is_int8 for b in ev.bound.inputs.values()):
+    if ev.bound is not None and all(b.desc.is_int8 for b in ev.inputs.values()):
         yield from _from_padding(ev)
 
 
 def _from_constants(ev: Evidence) -> Iterator[Prediction]:
     """Lanes beyond the channels computed like channels, from what lies behind the constants."""
-    assert ev.bound is not None
-    call = ev.bound.call
+    call = ev.call
     channels = call.out.shape[call.op.channel_dim]
     beyond = -channels % 4
     if not beyond:
@@ -305,12 +302,11 @@ def _lane_places(ev: Evidence, axis: int, beyond: int) -> np.ndarray:
 
 def _from_padding(ev: Evidence) -> Iterator[Prediction]:
     """The operator over its inputs' buffers as if all of each were elements."""
-    assert ev.bound is not None
-    wide = {name: _whole(buffer) for name, buffer in ev.bound.inputs.items()}
+    wide = {name: _whole(buffer) for name, buffer in ev.inputs.items()}
     out = _whole_shape(ev.desc)
     if any(array.shape != out for array in wide.values()) or not ev.desc.is_int8:
         return
-    call = ev.bound.call
+    call = ev.call
     try:
         values = call.op.define(call.params, call.target, **wide, **call.consts)
     except ValueError:  # the operator knows its shape

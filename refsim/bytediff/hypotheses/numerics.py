@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.rerun import profiled, rerun, wrong
-from refsim.core.qmath import CLAMP_FIRST, TIE_UP, TRUNCATE, Profile
+from refsim.bytediff.rerun import affine, profiled, rerun, wrong
+from refsim.core.qmath import CLAMP_FIRST, TIE_UP, TRUNCATE, Profile, f32, requant
 from refsim.ops.base.epilogue import ACTIVATIONS
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.traits import Affine, Family
 
 
 def _canonical(ev: Evidence) -> Profile:
-    assert ev.bound is not None
-    return ev.bound.call.target.profile
+    return ev.call.target.profile
 
 
 @hypothesis("tie rule", needs_call=True)
@@ -71,8 +70,7 @@ def clamp_order(ev: Evidence) -> Iterator[Prediction]:
 
 def out_zero_point(ev: Evidence) -> int | None:
     """Zero point of the output, whatever the operator calls it."""
-    assert ev.bound is not None
-    params = ev.bound.call.params
+    params = ev.call.params
     for name in ("out_zp", "zp"):
         if hasattr(params, name) and ev.desc.is_int8:
             return int(getattr(params, name))
@@ -91,15 +89,14 @@ def clamp_bounds(ev: Evidence) -> Iterator[Prediction]:
 @hypothesis("relu bound", needs_call=True)
 def relu_bound(ev: Evidence) -> Iterator[Prediction]:
     """The bound of relu taken as 0 in the quantized domain, instead of the zero point."""
-    assert ev.bound is not None
     without = without_relu(ev)
     if without is None:
         return
-    if ev.bound.call.op.name == "q8ta_relu":
-        clipped = requantized_alone(ev, np.maximum(ev.arrays["x"], 0))
+    if (itself := relu_itself(ev)) is not None:
+        clipped = summed(ev, itself, {name: np.maximum(x, 0) for name, x in ev.arrays.items()})
         yield Prediction("max(q, 0) of the input instead of max(q, its zero point)", clipped)
     yield Prediction("max(q, 0) instead of max(q, zero point)", _at_least(ev, without, 0))
-    zp = getattr(ev.bound.call.params, "in_zp", None)
+    zp = getattr(ev.call.params, "in_zp", None)
     if zp is not None:
         yield Prediction("max(q, the input's zero point)", _at_least(ev, without, int(zp)))
 
@@ -110,29 +107,31 @@ def _at_least(ev: Evidence, cells: np.ndarray, bound: int) -> np.ndarray:
 
 def without_relu(ev: Evidence) -> np.ndarray | None:
     """Cells with the activation left out; None if the call has none."""
-    assert ev.bound is not None
-    params = ev.bound.call.params
+    params = ev.call.params
     if getattr(params, "activation", None) == "relu":
         return rerun(ev, params={"activation": "none"})
-    if ev.bound.call.op.name == "q8ta_relu":
-        return requantized_alone(ev, ev.arrays["x"])
-    return None
+    itself = relu_itself(ev)
+    return None if itself is None else summed(ev, itself, ev.arrays)
 
 
-def requantized_alone(ev: Evidence, x: np.ndarray) -> np.ndarray:
-    """q8ta_relu of x without its maximum: the same as adding a tensor of zeros."""
-    assert ev.bound is not None
-    p = ev.bound.call.params
-    add = OPS["q8ta_add"]
-    params = add.params(p.in_scale, p.in_zp, p.in_scale, 0, p.out_scale, p.out_zp)
-    return ev.with_values(add.define(params, ev.bound.call.target, x, np.zeros_like(x)))
+def relu_itself(ev: Evidence) -> Affine | None:
+    """The arithmetic of an elementwise operator that always ends in a relu; None for any other operator."""
+    found = affine(ev) if ev.call.op.family is Family.ELEMENTWISE else None
+    return found if found is not None and found.relu else None
+
+
+def summed(ev: Evidence, affine: Affine, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Cells of the terms added up and requantized, without the relu."""
+    y = np.zeros(ev.call.out.shape, np.float32)
+    for term, q in zip(affine.terms, arrays.values(), strict=True):
+        y += np.float32(term.factor) * (f32(q.astype(np.int32) - term.zp) * np.float32(term.scale))
+    return ev.with_values(requant(y, affine.inv, affine.zp, _canonical(ev).flags))
 
 
 @hypothesis("relu dropped or added", needs_call=True)
 def relu_dropped(ev: Evidence) -> Iterator[Prediction]:
     """The activation left out, or applied where there is none."""
-    assert ev.bound is not None
-    params = ev.bound.call.params
+    params = ev.call.params
     without = without_relu(ev)
     if without is not None:
         yield Prediction("relu left out", without)

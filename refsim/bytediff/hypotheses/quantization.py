@@ -11,7 +11,15 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses.numerics import out_zero_point
-from refsim.bytediff.rerun import each_input, finished, has_weights, is_convolution, logical_weight, rerun
+from refsim.bytediff.rerun import (
+    each_input,
+    finished,
+    has_weights,
+    has_window,
+    is_convolution,
+    logical_weight,
+    rerun,
+)
 from refsim.ops.base import conv
 
 
@@ -24,14 +32,12 @@ def _tensors(params: Any) -> dict[str, tuple[str, str]]:
 
 
 def _zero_points(ev: Evidence) -> list[str]:
-    assert ev.bound is not None
-    return [name for name in vars(ev.bound.call.params) if name.endswith("_zp") or name == "zp"]
+    return [name for name in vars(ev.call.params) if name.endswith("_zp") or name == "zp"]
 
 
 @hypothesis("zero point not folded", needs_call=True)
 def zero_point_missing(ev: Evidence) -> Iterator[Prediction]:
     """A zero point left out: the input's not subtracted, or the output's not added."""
-    assert ev.bound is not None
     yield from _sums_times(ev, 0, "weight sums taken as 0: the input's zero point is not subtracted")
     yield from _zero_points_times(ev, 0, "taken as 0")
 
@@ -52,8 +58,7 @@ def zero_point_twice(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _zero_point_of(ev: Evidence, name: str) -> int | None:
-    assert ev.bound is not None
-    params = ev.bound.call.params
+    params = ev.call.params
     for candidate in (f"{name}_zp", "in_zp", "zp"):
         if hasattr(params, candidate):
             return int(getattr(params, candidate))
@@ -73,8 +78,7 @@ def _out_zero_point_twice(ev: Evidence) -> Iterator[Prediction]:
 
 def _sums_times(ev: Evidence, factor: int, detail: str) -> Iterator[Prediction]:
     if has_weights(ev):
-        assert ev.bound is not None
-        sums = ev.bound.call.consts["weight_sums"]
+        sums = ev.call.consts["weight_sums"]
         assert sums is not None
         cells = rerun(ev, consts={"weight_sums": sums * np.int32(factor)})
         if cells is not None:
@@ -82,9 +86,8 @@ def _sums_times(ev: Evidence, factor: int, detail: str) -> Iterator[Prediction]:
 
 
 def _zero_points_times(ev: Evidence, factor: int, detail: str) -> Iterator[Prediction]:
-    assert ev.bound is not None
     for name in _zero_points(ev):
-        value = getattr(ev.bound.call.params, name) * factor
+        value = getattr(ev.call.params, name) * factor
         cells = rerun(ev, params={name: value}) if -128 <= value <= 127 else None
         if cells is not None:
             yield Prediction(f"{name} {detail}", cells)
@@ -98,22 +101,20 @@ def border_zero(ev: Evidence) -> Iterator[Prediction]:
             cells = with_border(ev, value)
             if cells is not None:
                 yield Prediction(f"taps outside the image {what} instead of the zero point", cells)
-    elif ev.bound is not None and ev.bound.call.op.name == "q8ta_im2col":
+    elif has_window(ev):
         cells = rerun(ev, params={"in_zp": 0})
         if cells is not None:
             yield Prediction("windows outside the image hold 0 instead of the zero point", cells)
 
 
 def _other_borders(ev: Evidence) -> list[tuple[int, str]]:
-    assert ev.bound is not None
-    params = ev.bound.call.params
+    params = ev.call.params
     return [(params.out_zp, "read the output's zero point"), (-params.in_zp, "read minus the zero point")]
 
 
 def with_border(ev: Evidence, value: int) -> np.ndarray | None:
     """Cells of a convolution whose taps outside the image read ``value``; the zero point is folded as ever."""
-    assert ev.bound is not None
-    call = ev.bound.call
+    call = ev.call
     p, image = call.params, conv.nchw4(ev.arrays["x"])
     size = (call.out.shape[-2], call.out.shape[-1])
     weight = logical_weight(ev)
@@ -126,8 +127,7 @@ def with_border(ev: Evidence, value: int) -> np.ndarray | None:
 @hypothesis("another tensor's quantization", needs_call=True)
 def other_quantization(ev: Evidence) -> Iterator[Prediction]:
     """A tensor's scale and zero point, or one of the two, taken from another tensor of the call or the call before."""
-    assert ev.bound is not None
-    params = ev.bound.call.params
+    params = ev.call.params
     tensors = _tensors(params)
     for to, source in permutations(tensors, 2):
         pairs = list(zip(tensors[to], tensors[source], strict=True))
@@ -156,7 +156,6 @@ def other_quantization(ev: Evidence) -> Iterator[Prediction]:
 
 def _of_the_producer(ev: Evidence, tensors: dict[str, tuple[str, str]]) -> Iterator[Prediction]:
     """Quantizations of the call before: in a chain the one that wrote the input."""
-    assert ev.bound is not None
     if ev.previous is None:
         return
     before = ev.previous.call.params
@@ -172,14 +171,14 @@ def _values(params: Any, names: tuple[str, ...]) -> list[Any]:
 
 
 def _scales(params: Any) -> list[str]:
-    return [name for name in vars(params) if name.endswith("scale")]
+    # not "upscale", which counts pixels
+    return [name for name in vars(params) if name == "scale" or name.endswith("_scale")]
 
 
 @hypothesis("alpha ignored", needs_call=True)
 def alpha_ignored(ev: Evidence) -> Iterator[Prediction]:
     """The factor of the second operand left out, or applied to the first."""
-    assert ev.bound is not None
-    if hasattr(ev.bound.call.params, "alpha"):
+    if hasattr(ev.call.params, "alpha"):
         cells = rerun(ev, params={"alpha": 1.0})
         if cells is not None:
             yield Prediction("alpha taken as 1", cells)
@@ -189,8 +188,7 @@ def alpha_ignored(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _alpha_on_first(ev: Evidence) -> np.ndarray | None:
-    assert ev.bound is not None
-    p = ev.bound.call.params
+    p = ev.call.params
     params = {f"{a}_{what}": getattr(p, f"{b}_{what}") for a, b in ("ab", "ba") for what in ("scale", "zp")}
     return rerun(ev, params=params, inputs={"a": ev.arrays["b"], "b": ev.arrays["a"]})
 

@@ -7,17 +7,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.rerun import convolve, finished, has_weights, is_convolution, logical_weight, replaced
+from refsim.bytediff.rerun import (
+    convolve,
+    finished,
+    has_weights,
+    has_window,
+    is_convolution,
+    logical_weight,
+    replaced,
+)
 from refsim.ops.base import conv
-from refsim.ops.q8ta_im2col import windows
 
 
 @hypothesis("stride or dilation", needs_call=True)
 def stride_dilation(ev: Evidence) -> Iterator[Prediction]:
     """Stride and dilation exchanged, or one of them, or half of one, not honoured."""
-    assert ev.bound is not None
-    params = ev.bound.call.params
-    if not isinstance(params, conv.ConvParams):
+    params = ev.call.params
+    if not has_window(ev):
         return
     one, s, d = (1, 1), params.stride, params.dilation
     variants = {
@@ -36,9 +42,8 @@ def stride_dilation(ev: Evidence) -> Iterator[Prediction]:
 @hypothesis("padding offset", needs_call=True)
 def padding_offset(ev: Evidence) -> Iterator[Prediction]:
     """Padding ignored, doubled, or one side's used for both."""
-    assert ev.bound is not None
-    params = ev.bound.call.params
-    if not isinstance(params, conv.ConvParams):
+    params = ev.call.params
+    if not has_window(ev):
         return
     p = params.padding
     variants = {
@@ -53,8 +58,7 @@ def padding_offset(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _windows(ev: Evidence, variants: dict[str, dict[str, tuple[int, int]]]) -> Iterator[Prediction]:
-    assert ev.bound is not None
-    params = ev.bound.call.params
+    params = ev.call.params
     for what, changes in variants.items():
         changed = replaced(params, **changes)
         if changed is None or changed == params:
@@ -70,10 +74,10 @@ def window_cells(ev: Evidence, params: conv.ConvParams) -> np.ndarray | None:
 
 
 def rerun_windows(ev: Evidence, params: conv.ConvParams) -> np.ndarray | None:
-    """q8ta_im2col over another window, at its own output size."""
-    assert ev.bound is not None
-    out = ev.bound.call.out
-    return ev.with_values(windows(params, ev.arrays["x"], out.shape[-2], out.shape[-1]))
+    """Other windows of the image, copied out as channels, as many as the call has; None if they do not fit."""
+    out = ev.call.out
+    values = conv.windows(params, ev.arrays["x"], out.shape[-2], out.shape[-1])
+    return ev.with_values(values) if values.shape == out.shape else None
 
 
 @hypothesis("reduction too short", needs_call=True)
@@ -94,16 +98,14 @@ def reduction_short(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _window_sums(ev: Evidence, weight: np.ndarray) -> np.ndarray:
-    assert ev.bound is not None
-    call = ev.bound.call
+    call = ev.call
     size = (call.out.shape[-2], call.out.shape[-1])
     return conv.accumulate(call.params, conv.nchw4(ev.arrays["x"]), weight, size)
 
 
 def _rows(ev: Evidence) -> np.ndarray:
     """Weights of a linear operator as those of a convolution: (OC, 1, 1, K)."""
-    assert ev.bound is not None
-    weight = ev.bound.call.consts["weight"]
+    weight = ev.call.consts["weight"]
     assert weight is not None
     return weight[:, None, None, :]
 

@@ -188,6 +188,21 @@ def define_conv(epilogue: Any, params: ConvParams, target: Target, x: np.ndarray
     return requantized(epilogue, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
 
 
+def windows(params: ConvParams, x: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """That many rows and columns of windows: (..., K, rows, columns)."""
+    image = nchw4(x)
+    n, channels, height, width = image.shape
+    framed = np.full((n, channels, height + 1, width + 1), params.in_zp, np.int8)
+    framed[:, :, :height, :width] = image
+    at_rows = np.stack([params.source(0, rows, i, height) for i in range(params.kernel_size[0])])
+    at_columns = np.stack([params.source(1, columns, j, width) for j in range(params.kernel_size[1])])
+    found = framed[
+        :, :, at_rows[:, None, :, None], at_columns[None, :, None, :]
+    ]  # N, C, KH, KW, rows, columns
+    grouped = found.reshape(n, params.groups, -1, *found.shape[2:])
+    return np.moveaxis(grouped, 2, 4).reshape(*x.shape[:-3], -1, rows, columns)
+
+
 def nchw4(x: np.ndarray) -> np.ndarray:
     """The array with exactly four dims, leading ones folded or added."""
     return x.reshape(-1, *x.shape[-3:])

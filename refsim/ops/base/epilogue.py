@@ -29,6 +29,7 @@ from refsim.core.qmath import (
 )
 from refsim.core.rng import Rng
 from refsim.ops.base.spec import Call, Target
+from refsim.ops.base.traits import Epilogue
 
 ACTIVATIONS = ("none", "relu")
 RELU, HAS_BIAS = 1 << 8, 1 << 9  # beside the profile's flags in one word
@@ -125,6 +126,13 @@ def int_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags)
     else:
         t = t * (weight_scale * in_scale)
     return _finish(t, inv, zp, flags)
+
+
+#: What an operator says of its epilogue -> the formula.
+FORMULAS: Mapping[Epilogue, Callable[..., Any]] = {
+    Epilogue.INTEGER_ZP: int_epilogue,
+    Epilogue.FLOAT_ZP: float_epilogue,
+}
 
 
 # --- words for the kernels --------------------------------------------------------------------------------
