@@ -25,6 +25,8 @@ from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu.routes import choose
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.traits import Family
 
 #: Sizes as in the middle of a network; and the same with nothing a multiple of 4.
 SHAPES = {"1x64x112x112": (1, 64, 112, 112), "1x67x111x113": (1, 67, 111, 113)}
@@ -69,8 +71,8 @@ class Native:
     target: np.ndarray
 
 
-def native(op: str, x: TensorDesc, out_layout: str, params: dict[str, object]) -> Native:
-    call = OPS[op].bind(OPS[op].make_params(params), {"x": x}, {}, out_layout)
+def native(op: OpSpec, x: TensorDesc, out_layout: str, params: dict[str, object]) -> Native:
+    call = op.bind(op.make_params(params), {"x": x}, {}, out_layout)
     jobs = choose(call).jobs()
     assert jobs, f"{call} has no native kernel"
     buffers = {"x": PackedBuffer(x).words, "out": PackedBuffer(call.out).words}
@@ -86,7 +88,7 @@ def repack(data: Native) -> None:
     data.program.run()
 
 
-def _native(name: str, op: str, given: tuple[int, ...], layout: str, out: str, **params: object) -> Bench:
+def _native(name: str, op: OpSpec, given: tuple[int, ...], layout: str, out: str, **params: object) -> Bench:
     return Bench(
         name,
         setup=lambda: native(op, TensorDesc(given, layout_named(layout)), out, params),
@@ -98,12 +100,15 @@ def _native(name: str, op: str, given: tuple[int, ...], layout: str, out: str, *
 
 def _natives() -> Iterator[Bench]:
     name, shape = next(iter(SHAPES.items()))
+    ((stage_in,), (stage_out,), (relayout,)) = map(
+        OPS.of_family, (Family.STAGE_IN, Family.STAGE_OUT, Family.RELAYOUT)
+    )
     plain = (prod(shape),)
     for layout in map(str, INT8_LAYOUTS):
-        yield _native(f"native NCHW -> {layout} {name}", "nchw_to_int8x4", plain, "4W", layout, shape=shape)
-        yield _native(f"native {layout} -> NCHW {name}", "int8x4_to_nchw", shape, layout, "4W")
+        yield _native(f"native NCHW -> {layout} {name}", stage_in, plain, "4W", layout, shape=shape)
+        yield _native(f"native {layout} -> NCHW {name}", stage_out, shape, layout, "4W")
     for a, b in permutations(map(str, INT8_LAYOUTS), 2):
-        yield _native(f"native {a} -> {b} {name}", "q8ta_clone", shape, a, b)
+        yield _native(f"native {a} -> {b} {name}", relayout, shape, a, b)
 
 
 BENCHES = [

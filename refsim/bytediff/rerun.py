@@ -13,10 +13,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
 from refsim.ops.base import conv, epilogue
-from refsim.ops.base.traits import Affine, Family
-
-#: Families whose operators move a window over an image; their parameters are `conv.ConvParams`.
-WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
+from refsim.ops.base.traits import WINDOWED, Affine, Family
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,8 @@ def quantized(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = 
     """int8 values of integer sums, by the call's own epilogue."""
     assert ev.launch is not None
     call = ev.call
-    assert ev.writing.epilogue is not None
-    ends = epilogue.FORMULAS[ev.writing.epilogue]
+    ends = ev.writing.epilogue
+    assert ends is not None
     spread = (-1, 1, 1) if call.op.channel_dim == -3 else (-1,)
     merged = {**call.consts, **(consts or {})}
     return epilogue.requantized(ends, call.params, call.target, acc, merged, spread)

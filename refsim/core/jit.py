@@ -48,9 +48,13 @@ def _cache_dir(numba_version: str) -> Path:
     """Directory for compiled kernels."""
 
     def counts(path: Path, source: bytes) -> bool:
-        # and what kernels are compiled with as constants: where their push words are
+        # and what kernels are compiled with as constants: where their push words are, and which epilogue they have
         compiled_with = (b"refsim.core.jit", b"refsim.core.push")
-        return any(name in source for name in compiled_with) or path.name in ("jit.py", "push.py")
+        return any(name in source for name in compiled_with) or path.name in (
+            "jit.py",
+            "push.py",
+            "traits.py",
+        )
 
     return directory("numba", f"{numba_version} {np.__version__}", Path(__file__).parents[1], counts)
 

@@ -18,11 +18,9 @@ from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, OpSpec
 from refsim.ops.base.styles import STYLES
-from refsim.ops.base.traits import Family
+from refsim.ops.base.traits import WINDOWED, Family
 
 PRIMES = frozenset((2, 3, 5, 7, 11, 13, 17, 19, 23))
-#: Operators that look at an image through a window: their parameters are `ConvParams`.
-WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
 Pair = tuple[int, int]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, Layout
 from refsim.core.rng import Rng
-from refsim.ops.base import conv, conv_cases, epilogue
+from refsim.ops.base import conv, conv_cases
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.registry import OPS
@@ -35,23 +35,28 @@ def uses_im2col(params: conv.ConvParams, channels: int, out_hw: tuple[int, int],
     return target.mali or (params.groups == 1 and small)
 
 
+def choice(params: conv.ConvParams, channels: int, out_hw: tuple[int, int], target: Target) -> OpSpec:
+    """The operator that upstream would pick."""
+    return OPS[
+        "q8ta_conv2d_im2col" if uses_im2col(params, channels, out_hw, target) else "q8ta_conv2d_general"
+    ]
+
+
 def input_layout(params: conv.ConvParams, x: tuple[int, ...], out: tuple[int, ...], target: Target) -> Layout:
     """What the dynamic convolution layout becomes for the kernel that will run."""
     return PACKED_4C if uses_im2col(params, x[-3], (out[-2], out[-1]), target) else PACKED_4C1W
 
 
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
-    out_hw = params.out_size((x.shape[-2], x.shape[-1]))
-    im2col = uses_im2col(params, x.shape[-3], out_hw, target)
-    finish = epilogue.int_epilogue if im2col else epilogue.float_epilogue
-    return conv.define_conv(finish, params, target, x, consts)
+    chosen = choice(params, x.shape[-3], params.out_size((x.shape[-2], x.shape[-1])), target)
+    assert chosen.epilogue is not None
+    return conv.define_conv(chosen.epilogue, params, target, x, consts)
 
 
 def expand(call: Call) -> Sequence[Part]:
     """The chosen kernel, as one part."""
     shape = call.out.shape
-    im2col = uses_im2col(call.params, call.descs["x"].shape[-3], (shape[-2], shape[-1]), call.target)
-    op = OPS["q8ta_conv2d_im2col" if im2col else "q8ta_conv2d_general"]
+    op = choice(call.params, call.descs["x"].shape[-3], (shape[-2], shape[-1]), call.target)
     return (Part(replace(call, op=op, params=op.params(**asdict(call.params))), {"x": "x"}),)
 
 

@@ -48,13 +48,14 @@ class Params(conv.ConvParams):
     where = "q8ta_conv2d_dw"
 
 
+EPILOGUE = Epilogue.FLOAT_ZP
+
+
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
     weight = np.moveaxis(consts["weight"], -1, 0)[..., None]  # (OC, KH, KW, 1)
     shape = conv.shape_for(params, x.shape, len(weight), None)
     acc = conv.accumulate(params, conv.nchw4(x), weight, (shape[-2], shape[-1]))
-    return epilogue.requantized(epilogue.float_epilogue, params, target, acc, consts, (-1, 1, 1)).reshape(
-        shape
-    )
+    return epilogue.requantized(EPILOGUE, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
 
 
 def out_shape(
@@ -152,7 +153,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
                 at += channel_words
         to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * c4, n)
         out[to] = epilogue.out_word(
-            False, (a0, a1, a2, a3), 4 * c4, push[OUT + C], push, IN_ZP, sums, scales, bias
+            EPILOGUE, (a0, a1, a2, a3), 4 * c4, push[OUT + C], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -233,7 +234,7 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     min_rank=3,
-    epilogue=Epilogue.FLOAT_ZP,
+    epilogue=EPILOGUE,
     any_channels=False,
     variants=WINDOWS,
 )

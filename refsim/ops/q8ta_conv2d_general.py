@@ -49,8 +49,11 @@ class Params(conv.ConvParams):
     where = "q8ta_conv2d_general"
 
 
+EPILOGUE = Epilogue.FLOAT_ZP
+
+
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
-    return conv.define_conv(epilogue.float_epilogue, params, target, x, consts)
+    return conv.define_conv(EPILOGUE, params, target, x, consts)
 
 
 @emulated_kernel
@@ -81,7 +84,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
                     at += all_oc
         to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)
         out[to] = epilogue.out_word(
-            False, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
+            EPILOGUE, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -126,6 +129,6 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     min_rank=3,
-    epilogue=Epilogue.FLOAT_ZP,
+    epilogue=EPILOGUE,
     variants=TILE_CONFIGS,
 )

@@ -27,8 +27,11 @@ class Params(conv.ConvParams):
     where = "q8ta_conv2d_im2col"
 
 
+EPILOGUE = Epilogue.INTEGER_ZP
+
+
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
-    return conv.define_conv(epilogue.int_epilogue, params, target, x, consts)
+    return conv.define_conv(EPILOGUE, params, target, x, consts)
 
 
 def expand(call: Call) -> Sequence[Part]:
@@ -105,6 +108,6 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     min_rank=3,
-    epilogue=Epilogue.INTEGER_ZP,
+    epilogue=EPILOGUE,
     any_channels=False,
 )

@@ -41,8 +41,11 @@ class Params(conv.ConvParams):
                 )
 
 
+EPILOGUE = Epilogue.INTEGER_ZP
+
+
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
-    return conv.define_conv(epilogue.int_epilogue, params, target, x, consts)
+    return conv.define_conv(EPILOGUE, params, target, x, consts)
 
 
 @emulated_kernel
@@ -67,7 +70,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             at += all_oc
         to = index.word_idx(push, OUT, out_hash, w, h, 4 * oc4, n)
         out[to] = epilogue.out_word(
-            True, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
+            EPILOGUE, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -153,7 +156,7 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     min_rank=3,
-    epilogue=Epilogue.INTEGER_ZP,
+    epilogue=EPILOGUE,
     one_tap=True,
     variants=TILE_CONFIGS,
 )

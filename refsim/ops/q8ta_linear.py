@@ -23,9 +23,9 @@ from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
-from refsim.ops.base.linear import IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
+from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.spec import Call, OpSpec
-from refsim.ops.base.traits import Epilogue, Family
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             source += k_step
             at += all_out
         out[index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n)] = epilogue.out_word(
-            True, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
+            EPILOGUE, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -165,6 +165,6 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,
-    epilogue=Epilogue.INTEGER_ZP,
+    epilogue=EPILOGUE,
     variants=TILE_CONFIGS,
 )

@@ -19,9 +19,9 @@ from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
-from refsim.ops.base.linear import IN_ZP, K4, OUT
+from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT
 from refsim.ops.base.spec import Call, OpSpec
-from refsim.ops.base.traits import Epilogue, Family
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             a3 += dot4(word, weight[at + 3])
             at += all_out
         out[o4] = epilogue.out_word(
-            True, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
+            EPILOGUE, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
         )
 
 
@@ -145,6 +145,6 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,
-    epilogue=Epilogue.INTEGER_ZP,
+    epilogue=EPILOGUE,
     one_row=True,
 )

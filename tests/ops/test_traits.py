@@ -12,9 +12,8 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.conv import ConvParams
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind
-from refsim.ops.base.traits import Affine, Family
+from refsim.ops.base.traits import WINDOWED, Affine, Family
 
-WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
 INT8_TO_INT8 = (Family.ELEMENTWISE, Family.SHUFFLE)
 EACH = pytest.mark.parametrize("name", OPS)
 

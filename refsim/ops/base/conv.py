@@ -25,6 +25,7 @@ from refsim.ops.base.epilogue import (
 )
 from refsim.ops.base.gemm import tile_config
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
+from refsim.ops.base.traits import Epilogue
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,9 @@ def accumulate(params: ConvParams, x: np.ndarray, weight: np.ndarray, out_hw: tu
     return acc.astype(np.int64).reshape(n, out, *out_hw)
 
 
-def define_conv(epilogue: Any, params: ConvParams, target: Target, x: np.ndarray, consts: Any) -> np.ndarray:
+def define_conv(
+    epilogue: Epilogue, params: ConvParams, target: Target, x: np.ndarray, consts: Any
+) -> np.ndarray:
     """A convolution with weights in rows of taps: (N, OC, OH, OW), leading dims as the input's."""
     shape = shape_for(params, x.shape, len(consts["weight"]), None)
     weight = logical_weight(params, consts["weight"], x.shape[-3] // params.groups)

@@ -77,7 +77,7 @@ def check_constants(call: Call, out: int, k: int) -> None:
 
 
 def requantized(
-    epilogue: Any,
+    epilogue: Epilogue,
     params: Any,
     target: Target,
     acc: np.ndarray,
@@ -86,7 +86,7 @@ def requantized(
 ) -> np.ndarray:
     """int8 output of integer sums whose last dims are (OC, *rest); ``spread`` shapes a per-channel vector."""
     sums, scales, bias = (consts[name] for name in CONSTS[1:])
-    return epilogue(
+    return FORMULAS[epilogue](
         acc,
         sums.reshape(spread),
         params.in_zp,
@@ -108,7 +108,7 @@ def _finish(t, inv, zp, flags):  # type: ignore[no-untyped-def]
 
 @jitable
 def float_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
-    """general, depthwise, transposed: the zero point is taken out in binary32."""
+    """The zero point is taken out in binary32: `Epilogue.FLOAT_ZP`."""
     t = mul_add(-f32(wsum), f32(in_zp), f32(acc), flags)
     if flags & HAS_BIAS:
         t = mul_add(t, weight_scale * in_scale, bias, flags)
@@ -119,7 +119,7 @@ def float_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flag
 
 @jitable
 def int_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
-    """pointwise, im2col, linear: the zero point is taken out in int32."""
+    """The zero point is taken out in int32: `Epilogue.INTEGER_ZP`."""
     t = f32(wrap32(acc - np.int64(in_zp) * wsum))
     if flags & HAS_BIAS:
         t = mul_add(t, weight_scale * in_scale, bias, flags)
@@ -182,7 +182,7 @@ def pad_rows(values: np.ndarray, rows: int) -> np.ndarray:
 
 
 @jitable
-def out_word(integer, acc, oc, channels, push, at, sums, scales, bias):  # type: ignore[no-untyped-def]
+def out_word(epilogue, acc, oc, channels, push, at, sums, scales, bias):  # type: ignore[no-untyped-def]
     """The output word of four sums for channels oc to oc + 3; lanes beyond the channels hold the zero point.
 
     The words of `QUANTIZATION` begin at push[at].
@@ -194,7 +194,7 @@ def out_word(integer, acc, oc, channels, push, at, sums, scales, bias):  # type:
         q = zp
         if oc + k < channels:
             weight_scale, b = as_f32(scales[oc + k]), as_f32(bias[min(oc + k, bias.size - 1)])
-            if integer:
+            if epilogue == Epilogue.INTEGER_ZP:
                 q = int_epilogue(acc[k], sums[oc + k], in_zp, weight_scale, in_scale, b, inv, zp, flags)
             else:
                 q = float_epilogue(acc[k], sums[oc + k], in_zp, weight_scale, in_scale, b, inv, zp, flags)

@@ -19,6 +19,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import epilogue
 from refsim.ops.base.case_rule import CaseSlot, quantization
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
+from refsim.ops.base.traits import Epilogue
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,13 @@ def args(layout: Layout) -> tuple[Arg, ...]:
     )
 
 
+EPILOGUE = Epilogue.INTEGER_ZP
+
+
 def define(params: LinearParams, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
     # sums in binary64 are exact here: |sum| < 2**31
     acc = (x.astype(np.float64) @ consts["weight"].T.astype(np.float64)).astype(np.int64)
-    return epilogue.requantized(epilogue.int_epilogue, params, target, acc, consts, (-1,))
+    return epilogue.requantized(EPILOGUE, params, target, acc, consts, (-1,))
 
 
 def out_shape(

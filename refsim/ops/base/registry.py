@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from refsim.core.errors import UnknownOperatorError
 from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.traits import Family
 
 
 def _load() -> dict[str, OpSpec]:
@@ -54,6 +55,10 @@ class _Registry(Mapping[str, OpSpec]):
     def serialized(self, name: str) -> OpSpec | None:
         """The operator of a name in a serialized graph (``et_vk.q8ta_add.default``), if there is one."""
         return next((op for op in self._loaded.values() if op.serialized and op.serialized == name), None)
+
+    def of_family(self, *families: Family) -> tuple[OpSpec, ...]:
+        """The operators of these families."""
+        return tuple(op for op in self._loaded.values() if op.family in families)
 
 
 OPS = _Registry()

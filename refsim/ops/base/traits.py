@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Protocol
 
 import numpy as np
@@ -26,11 +26,15 @@ class Family(Enum):
     LINEAR = "linear"  # sums over the last dim, with weights
 
 
-class Epilogue(Enum):
-    """Where the zero point of the input is taken out of an integer sum."""
+#: Families whose operators move a window over an image; their parameters are `conv.ConvParams`.
+WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
 
-    INTEGER_ZP = "integer zero point"  # in int32, before the sum becomes a float
-    FLOAT_ZP = "float zero point"  # in binary32, after the sum has become a float
+
+class Epilogue(IntEnum):
+    """Where the zero point of the input is taken out of an integer sum. An integer, so that kernels can compare it."""
+
+    INTEGER_ZP = 1  # in int32, before the sum becomes a float
+    FLOAT_ZP = 2  # in binary32, after the sum has become a float
 
 
 @dataclass(frozen=True)
