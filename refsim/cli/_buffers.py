@@ -37,7 +37,11 @@ def inputs_options(function: F) -> F:
             "--random", "seed", type=click.IntRange(0), help="Draw the inputs from this seed instead."
         ),
         click.option(
-            "--input", "-i", "inputs", metavar="FILE", help="Inputs: .npz with in0, in1...; or .npy for one."
+            "--input",
+            "-i",
+            "inputs",
+            metavar="FILE",
+            help="The inputs: an .npz with in0, in1..., or an .npy for a single input.",
         ),
     ):
         function = option(function)
@@ -46,25 +50,31 @@ def inputs_options(function: F) -> F:
 
 def limit_option(function: F) -> F:
     return click.option(
-        "--limit", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Differences to list."
+        "--limit",
+        type=click.IntRange(0, 10_000),
+        default=10,
+        show_default=True,
+        help="How many differences to list.",
     )(function)
 
 
 def profile_option(function: F) -> F:
     return click.option(
-        "--profile", metavar="NAME", help="Numerics that the device is allowed: canonical, lavapipe, nvidia."
+        "--profile",
+        metavar="NAME",
+        help="The numerics that the device may have: canonical, lavapipe or nvidia.",
     )(function)
 
 
 def all_bytes_option(function: F) -> F:
     return click.option(
-        "--all-bytes", is_flag=True, help="Compare the padding too that a device leaves to chance."
+        "--all-bytes", is_flag=True, help="Also compare padding that a device may fill with anything."
     )(function)
 
 
 def html_option(function: F) -> F:
     return click.option(
-        "--html", metavar="FILE", help="Also write the report as a page that needs nothing else."
+        "--html", metavar="FILE", help="Also write the report as a self-contained HTML page."
     )(function)
 
 

@@ -49,7 +49,7 @@ def summary(verb: str) -> str:
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(refsim.__version__, prog_name="refsim")
 def root() -> None:
-    """Bit-exact reference simulator for the packed int8 (q8ta) kernels of ExecuTorch's Vulkan backend.
+    """A bit-exact reference simulator for the packed int8 (q8ta) kernels of ExecuTorch's Vulkan backend.
 
     Exit status: 0 the same, 1 different, 2 bad usage or bad input, 3 device missing or lost.
     """

@@ -60,7 +60,7 @@ def shape_option(required: bool = True) -> Callable[[F], F]:
         "-s",
         type=Numbers("shape"),
         required=required,
-        help="Logical sizes, outermost first: 1,16,8,8.",
+        help="Logical sizes, outermost dim first: 1,16,8,8.",
     )
 
 
@@ -74,7 +74,7 @@ def threads_option(function: F) -> F:
         type=click.IntRange(1, 1024),
         default=1,
         show_default=True,
-        help="Threads of the cpu executor; they change no byte.",
+        help="Threads of the executor cpu. The bytes are the same for any number.",
     )(function)
 
 
@@ -86,5 +86,5 @@ def executors_option(function: F) -> F:
         metavar="NAMES",
         default="cpu",
         show_default=True,
-        help="cpu, gpu or gpu:N; several with commas between them.",
+        help="cpu, cpu:emulated, gpu or gpu:N; separate several by commas.",
     )(function)

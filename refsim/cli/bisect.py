@@ -1,4 +1,4 @@
-"""Find the first operator of a real run that diverges, from buffers dumped on the device."""
+"""Find the first operator that goes wrong in a device's run, from buffers dumped there."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def command(
 ) -> int:
     """Compare the dumped buffers of a run of FILE with the right ones, in execution order.
 
-    Each operator whose inputs were dumped too is also computed on those: that tells an operator that is wrong from
-    one that was handed wrong bytes.
+    If the inputs of an operator were dumped too, it is also computed on those. That separates an operator that is
+    wrong from one that got wrong inputs.
     """
     model = load(file)
     recorded = Recorded(actual)

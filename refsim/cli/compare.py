@@ -56,7 +56,7 @@ class Row:
     "--executor",
     "executors",
     multiple=True,
-    help="Given twice: cpu, cpu:emulated, gpu or gpu:N (cpu and gpu).",
+    help="Give it twice: cpu, cpu:emulated, gpu or gpu:N. Without it, cpu and gpu.",
 )
 @inputs_options
 @limit_option
@@ -71,7 +71,7 @@ def command(
     html: str | None,
     as_json: bool,
 ) -> int:
-    """Run FILE on two executors; every buffer's bytes are compared, and the first that differs is explained."""
+    """Run FILE on two executors, compare all bytes of every buffer, and explain the first buffer that differs."""
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
     if len(names) != 2:
         raise click.UsageError(f"two executors are compared, not {len(names)}: -x cpu -x gpu")

@@ -37,7 +37,7 @@ def bundled() -> dict[str, Path]:
 @executors_option
 @json_option
 def command(name: str, executors: str, as_json: bool) -> int:
-    """Run the bundled model NAME (mixed_ops) with a table of its operators, then the others in brief."""
+    """Run the bundled models: NAME (mixed_ops) with a table of its operators, then one line per model."""
     models = bundled()
     if name not in models:
         raise FormatError("demo", "no such bundled model", got=name, need=", ".join(models))

@@ -17,7 +17,7 @@ COLUMNS = ("executor", "device", "kind", "vendor", "vulkan", "driver", "memory b
 @click.command("devices")
 @json_option
 def command(as_json: bool) -> int:
-    """The devices that `-x gpu:N` can name. Status 3 if there is none."""
+    """List the devices that you can name with `-x gpu:N`. The status is 3 if there is none."""
     found = devices()
     if as_json:
         print_json("devices", {"devices": [{"executor": f"gpu:{d.index}", **asdict(d)} for d in found]})

@@ -1,4 +1,4 @@
-"""Compare two raw buffers: which bytes differ, where they lie, who wrote them, and the likely cause."""
+"""Compare two raw buffers: which bytes differ, where they are, which invocation wrote them, and the likely cause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from refsim.golden.named import open_case
 @click.option(
     "--case",
     metavar="CASE",
-    help="The case whose output the buffers are, named as for replay; --profile needs it.",
+    help="The case whose output the two buffers are, named as for replay. --profile needs it.",
 )
 @profile_option
 @click.option(

@@ -1,4 +1,4 @@
-"""Say what is installed, which driver, which GPU, what is missing and the command that fixes it."""
+"""Show what is installed, which GPU and driver there is, what is missing, and how to fix it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Finding:
 @click.command("doctor")
 @json_option
 def command(as_json: bool) -> int:
-    """List what refsim can use here. Status 2 if a required package is missing; a missing GPU is no failure."""
+    """List what refsim can use here. The status is 2 if a required package is missing; a missing GPU is no failure."""
     findings = [*interpreter(), *packages(), cache(), *debian_packages()]
     found = executors()
     broken = any(f.status == "missing" and f.purpose and _required(f.thing) for f in findings)

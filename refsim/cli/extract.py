@@ -1,4 +1,4 @@
-"""Cut one dispatch out of a model's run as a self-contained case directory."""
+"""Cut one operator call out of a model's run, as a case directory that needs no model."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class _Found(Exception):
     "--node",
     "-n",
     required=True,
-    help="NUMBER or DELEGATE:NUMBER as inspect lists it, or the name of its output.",
+    help="NUMBER or DELEGATE:NUMBER, as inspect lists the node, or the name of its output.",
 )
 @inputs_options
 @output_option("the case: a new folder")
 @json_option
 def command(file: str, node: str, inputs: str | None, seed: int | None, output: str, as_json: bool) -> int:
-    """Run FILE as far as a node, and write that node's call, inputs, constants and output as a case."""
+    """Run FILE up to a node, and write that node's call, inputs, constants and output as a case."""
     model = load(file)
     delegate, wanted = find_node(model, node)
     if wanted.call is None:

@@ -1,4 +1,4 @@
-"""Check the golden corpus, show what it covers, or write it anew."""
+"""Check the golden corpus, show what it covers, or renew it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ MOST_SHOWN = 20
 
 @click.group("golden")
 def command() -> None:
-    """The corpus of cases with their bytes. Each of these takes --json."""
+    """Check, count, renew or extend the golden corpus. Every subverb takes --json."""
 
 
 def root_option(function: Any) -> Any:
-    return click.option("--root", metavar="DIR", help="The corpus (golden/ beside the package).")(function)
+    return click.option("--root", metavar="DIR", help="Another corpus than golden/ beside the package.")(
+        function
+    )
 
 
 def _root(given: str | None) -> Path:
@@ -42,9 +44,15 @@ def _root(given: str | None) -> Path:
 @click.argument("cases", nargs=-1)
 @root_option
 @executors_option
-@click.option("--workers", type=click.IntRange(1, 256), default=2, show_default=True, help="Processes.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=checks.CASE_SECONDS, help="Most for one case.")
-@click.option("--results", metavar="FILE", help="Write each case's results there, JSON lines, as they come.")
+@click.option(
+    "--workers", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.1), default=checks.CASE_SECONDS, help="Time limit per case."
+)
+@click.option(
+    "--results", metavar="FILE", help="Append each case's results to this file as they come, as JSON lines."
+)
 @click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
 @json_option
 def verify(
@@ -181,7 +189,7 @@ def _log(
 @root_option
 @json_option
 def coverage(root: str | None, as_json: bool) -> int:
-    """Count operator x layouts x features; status 1 if anything legal or applicable does not occur."""
+    """Count cases by operator, layouts and features. The status is 1 if a legal combination has no case."""
     from refsim.golden import coverage as counting
 
     corpus = Corpus(_root(root))
@@ -242,7 +250,7 @@ def coverage(root: str | None, as_json: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @json_option
 def regen(operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, as_json: bool) -> int:
-    """Compute the corpus, or OPERATORS of it, from the rules; show the difference; write it if there is a reason."""
+    """Compute the corpus, or OPERATORS of it, from the rules; show what changes; write it if a reason is given."""
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
 
@@ -260,7 +268,7 @@ def regen(operators: tuple[str, ...], root: str | None, reason: str, dry_run: bo
 @root_option
 @json_option
 def new(operator: str, root: str | None, as_json: bool) -> int:
-    """Make the cases of OPERATOR, which has no golden cases yet, by the rule in its file."""
+    """Make the first cases of OPERATOR, by the rule in its file."""
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
 

@@ -23,23 +23,26 @@ COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout",
 
 @click.command("inspect")
 @click.argument("file")
-@click.option("--graph", "as_dot", is_flag=True, help="Print the graph as DOT, for dot -Tsvg.")
+@click.option("--graph", "as_dot", is_flag=True, help="Print the graph in DOT instead, for dot -Tsvg.")
 @click.option(
-    "--plan", "as_plan", is_flag=True, help="Print how the cpu executor computes it: kernels, memory."
+    "--plan",
+    "as_plan",
+    is_flag=True,
+    help="Print instead how the executor cpu computes the file: steps, routes, kernels, memory.",
 )
 @click.option(
     "--route",
     "routes",
     metavar="OPERATOR=ROUTE",
     multiple=True,
-    help="With --plan: the only route that an operator, or *, may take; repeatable.",
+    help="With --plan: the only route that an operator (* for all) may take. May be repeated.",
 )
 @threads_option
 @json_option
 def command(
     file: str, as_dot: bool, as_plan: bool, routes: tuple[str, ...], threads: int, as_json: bool
 ) -> int:
-    """Describe FILE, a .pte or a delegate blob, as it would be executed: layouts are resolved."""
+    """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
     model = load(file)
     if as_json and as_dot:
         raise click.UsageError("--graph and --json exclude each other")

@@ -1,4 +1,4 @@
-"""Say where an element lies in a packed buffer, or what a byte of it is."""
+"""Say where an element is in a packed buffer, or what one of its bytes holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from refsim.core.tensor import TensorDesc
 def command(
     layout: Layout, shape: tuple[int, ...], byte: int | None, index: tuple[int, ...] | None, as_json: bool
 ) -> int:
-    """Byte, word, lane, block and coordinate of one element of a buffer, or of its padding."""
+    """Print byte, word, lane, block and index of one element of a buffer, or of a byte of its padding."""
     desc = TensorDesc(shape, layout)
     if (byte is None) == (index is None):
         raise click.UsageError("give either --byte B or --index n,c,h,w")

@@ -1,4 +1,4 @@
-"""Lower a quantized .pt2 program to a .pte: what is fused, refused and why, which layouts, which transitions."""
+"""Lower a quantized .pt2 program to a .pte, and report what was fused or refused, the layouts and the transitions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,19 @@ REPORT = "report.json"
 @click.command("lower")
 @click.argument("file")
 @click.option("--output", "-o", metavar="DIR", help=f"Where to write {LOWERED}, the delegates and {REPORT}.")
-@click.option("--check", "checked", is_flag=True, help="Run every fused operator against torch first.")
-@click.option("--seed", default=0, show_default=True, help="Of the inputs that --check draws.")
+@click.option(
+    "--check",
+    "checked",
+    is_flag=True,
+    help="First compare every fused operator with torch; write nothing if one differs too much.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the inputs that --check draws.")
 @click.option("--explain", metavar="NODE", help="Say what became of a node, and how its layouts were chosen.")
 @json_option
 def command(
     file: str, output: str | None, checked: bool, seed: int, explain: str | None, as_json: bool
 ) -> int:
-    """Partition FILE, a torch.export program quantized in PT2E style, fuse and tag it as ExecuTorch would."""
+    """Partition FILE, a quantized (PT2E) torch.export program; fuse it and choose layouts as ExecuTorch would."""
     exported = load(file)
     # torch is there, or load would have said so
     from refsim.partition import report

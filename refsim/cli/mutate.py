@@ -1,4 +1,4 @@
-"""Seed known kinds of bugs into copies of the sources, and list those that the corpus does not notice."""
+"""Seed known kinds of bugs into copies of the sources, and list those that the tests do not notice."""
 
 from __future__ import annotations
 
@@ -18,20 +18,26 @@ from refsim.core.errors import ParameterError
 @click.command("mutate")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this mutant; may be repeated.")
 @click.option(
-    "--bug", "bugs", multiple=True, metavar="KIND", help="Only this kind of bug, as in docs/mutants.md."
+    "--bug", "bugs", multiple=True, metavar="KIND", help="Only this kind of bug, as named in docs/mutants.md."
 )
 @click.option(
     "--executor", "-x", "places", multiple=True, metavar="PLACE",
     help="Only mutants of this place: cpu, gpu or lowering.",
 )  # fmt: skip
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Mutants at once.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="How many mutants run at once.",
+)
 @click.option("--list", "listing", is_flag=True, help="List the mutants and run none.")
 @click.option(
     "--record", is_flag=True, help="Renew docs/mutants.jsonl and docs/mutants.md with the outcomes."
 )
 @json_option
 def command(**options: Any) -> int:
-    """Seed bugs into copies of the sources, run cases there, and say which are not noticed.
+    """Seed bugs into copies of the sources, run cases there, and say which bugs nothing notices.
 
     Status 1 if one survives. Needs a checkout.
     """

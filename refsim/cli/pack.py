@@ -25,10 +25,16 @@ _BYTE = click.IntRange(-128, 127)
 @layout_option()
 @output_option("the raw bytes")
 @click.option(
-    "--lane", type=_BYTE, default=0, show_default=True, help="Padding in words that also hold elements."
+    "--lane",
+    type=_BYTE,
+    default=0,
+    show_default=True,
+    help="The byte for padding in words that also hold elements.",
 )
-@click.option("--word", type=_BYTE, default=0, show_default=True, help="Padding in words without elements.")
-@click.option("--sidecar", is_flag=True, help="Also write shape, layout and dtype beside it, as .json.")
+@click.option(
+    "--word", type=_BYTE, default=0, show_default=True, help="The byte for padding in words without elements."
+)
+@click.option("--sidecar", is_flag=True, help="Also write a .json beside it with shape, layout and dtype.")
 @json_option
 def command(
     file: str, layout: Layout, output: str, lane: int, word: int, sidecar: bool, as_json: bool

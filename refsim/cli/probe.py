@@ -16,8 +16,10 @@ from refsim.formats import profiles
 @output_option("the profile and what was measured, as JSON", required=False)
 @json_option
 def command(device: int, output: str | None, as_json: bool) -> int:
-    """Measure what DEVICE (a number of `refsim devices`, 0 if not given) does with rounding, fused operations,
-    denormals, division, conversion and packed dot products. Status 3 if there is no such device."""
+    """Measure how DEVICE handles rounding, fused operations, denormals, division, conversion and packed dot products.
+
+    DEVICE is a number of `refsim devices`, 0 by default. The status is 3 if there is no such device.
+    """
     findings = probe(device)
     profile = findings.to_profile()
     content = profiles.as_json(profile, measured=findings.as_json())

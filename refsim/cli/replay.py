@@ -1,4 +1,4 @@
-"""Run a case on an executor, or compare a buffer captured on a device with what the case says."""
+"""Run a case on an executor, or compare a buffer from a device with what the case expects."""
 
 from __future__ import annotations
 
@@ -27,11 +27,15 @@ from refsim.golden.named import open_case
 @click.command("replay")
 @click.argument("case")
 @click.option(
-    "--actual", metavar="FILE", help="A raw buffer captured on a device, instead of running the case."
+    "--actual", metavar="FILE", help="Compare this raw buffer from a device instead of running the case."
 )
 @executors_option
 @click.option(
-    "--other", "others", multiple=True, metavar="FILE", help="A raw buffer that may have been mixed up."
+    "--other",
+    "others",
+    multiple=True,
+    metavar="FILE",
+    help="Another raw buffer that may have been mixed up with the actual one.",
 )
 @profile_option
 @all_bytes_option
@@ -51,8 +55,8 @@ def command(
 ) -> int:
     """Replay CASE: a case directory, ZIPFILE!NAME, or OPERATOR/NUMBER of the golden corpus.
 
-    Without --actual the executors run it, and every byte is compared; with --actual the padding that a device
-    leaves to chance is left out.
+    Without --actual the executors run the case, and every byte is compared. With --actual, padding that a device
+    may fill with anything is not compared.
     """
     stored = open_case(case)
     if actual is not None:

@@ -35,22 +35,24 @@ EXPECTED_NAMES = ("out", "upstream_out")
     "--repeat",
     type=click.IntRange(1),
     default=1,
-    help="Run so often; times are the least. A first run also loads or compiles the kernels.",
+    help="Run this many times and print the shortest times. The first run also loads or compiles the kernels.",
 )
 @click.option(
     "--dump",
     nargs=2,
     metavar="REGEX DIR",
-    help="Save each buffer whose value name and operator match, raw, with a JSON sidecar.",
+    help="Save each buffer whose value name and operator match: raw, with a JSON sidecar.",
 )
 @click.option(
-    "--golden", metavar="PATH", help="Compare every buffer with the recorded one in a folder or zip file."
+    "--golden", metavar="PATH", help="Compare every buffer with the recorded one in this folder or zip file."
 )
 @click.option(
-    "--expect", metavar="FILE", help="Compare the outputs with those in an .npz: out0 or upstream_out0..."
+    "--expect",
+    metavar="FILE",
+    help="Compare the outputs bit by bit with an .npz: out0... or upstream_out0...",
 )
 @click.option(
-    "--memory", is_flag=True, help="Print what the cpu executor holds for a whole run of each delegate."
+    "--memory", is_flag=True, help="Print how much memory the executor cpu holds while it runs each delegate."
 )
 @json_option
 def command(

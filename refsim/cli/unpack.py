@@ -1,4 +1,4 @@
-"""Read the bytes of a GPU buffer back as an array (.npy, NCHW)."""
+"""Turn the bytes of a GPU buffer back into an array (.npy, NCHW)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from refsim.formats.file import read_file
 def command(
     file: str, layout: Layout | None, shape: tuple[int, ...] | None, output: str, as_json: bool
 ) -> int:
-    """Write the elements of the raw buffer FILE as .npy. Layout and shape may come from the .json beside it."""
+    """Write the elements of the raw buffer FILE as .npy. A .json beside it may give layout and shape."""
     beside = Path(file).with_suffix(".json")
     if (layout is None or shape is None) and os.path.isfile(beside):
         entry = dumps.read_sidecar(beside)
