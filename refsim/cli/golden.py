@@ -194,7 +194,7 @@ def coverage(root: str | None, as_json: bool) -> int:
 
     corpus = Corpus(_root(root))
     table = counting.count(entry.case for op in corpus.operators() for entry in corpus.entries(op))
-    whole = {op: len(checks.stored_names(corpus, op)) for op in corpus.operators()}
+    whole = {op: len(corpus.stored_names(op)) for op in corpus.operators()}
     holes, facts = table.holes(), table.as_json()
     total = sum(row["cases"] for row in facts.values())
     if as_json:

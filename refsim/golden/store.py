@@ -107,18 +107,28 @@ class Corpus:
                     return entry
         raise FormatError(str(self.root), "no such case", got=name, need="OPERATOR/NUMBER as in digests/")
 
-    def stored(self, op: str) -> Iterator[Stored]:
-        """The whole cases of one operator."""
-        path = self.root / "cases" / f"{op}.zip"
-        if not path.exists():
-            return
+    def stored_names(self, op: str) -> list[str]:
+        """Names of the whole cases of one operator, such as q8ta_add/0007, in order; reads none."""
+        if not self._archive(op).exists():
+            return []
+        with self._opened(op) as archive:
+            return [f"{op}/{name}" for name in sorted({n.partition("/")[0] for n in archive.namelist()})]
+
+    def stored_case(self, name: str) -> Stored:
+        """A whole case by its name."""
+        op, _, folder = name.partition("/")
+        with self._opened(op) as archive:
+            return read(Files(f"{self._archive(op)}!{folder}", archive=archive), name)
+
+    def _archive(self, op: str) -> Path:
+        return self.root / "cases" / f"{op}.zip"
+
+    def _opened(self, op: str) -> zipfile.ZipFile:
+        path = self._archive(op)
         try:
-            archive = zipfile.ZipFile(path)
+            return zipfile.ZipFile(path)
         except (OSError, zipfile.BadZipFile) as error:
             raise FormatError(str(path), "cannot be read", got=error) from error
-        with archive:
-            for name in sorted({n.partition("/")[0] for n in archive.namelist()}):
-                yield read(Files(f"{path}!{name}", archive=archive), f"{op}/{name}")
 
     def damaged(self) -> list[str]:
         """What does not agree with SHA256SUMS: files that changed, are missing, or are not listed."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import queue
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +14,10 @@ from typing import IO, Any
 
 import refsim
 from refsim.core.errors import DeviceError, FormatError, RefsimError
+from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.golden.check import CRASHED, SAME, TIMEOUT, Result
 from refsim.golden.store import SUMS, Corpus, file_sha256
+from refsim.golden.worker import Checker
 
 CHUNK = 100
 CASE_SECONDS = 120.0  # the first case of a process also loads or compiles kernels
@@ -46,7 +45,7 @@ def tasks(
         if operators and op not in operators:
             continue
         names = {
-            "bytes": sorted(stored_names(corpus, op)),
+            "bytes": sorted(corpus.stored_names(op)),
             "digests": [entry.name for entry in corpus.entries(op)],
         }
         for kind, cases in names.items():
@@ -55,81 +54,6 @@ def tasks(
             for at in range(0, len(wanted), CHUNK):
                 found.append(Task(kind, op, tuple(wanted[at : at + CHUNK])))
     return found
-
-
-def stored_names(corpus: Corpus, op: str) -> set[str]:
-    """Names of the whole cases of an operator, without reading them."""
-    import zipfile
-
-    path = corpus.root / "cases" / f"{op}.zip"
-    if not path.exists():
-        return set()
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {f"{op}/{name.partition('/')[0]}" for name in archive.namelist()}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise FormatError(str(path), "cannot be read", got=error) from error
-
-
-class Worker:
-    """One child process and the task it is at."""
-
-    def __init__(self, root: Path, executors: Sequence[str], seconds: float) -> None:
-        self.seconds = seconds
-        self.timed_out = False
-        package = str(Path(refsim.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "refsim.golden.worker", str(root), *executors],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
-        self._errors: list[str] = []
-        threading.Thread(target=self._drain, daemon=True).start()
-
-    def _drain(self) -> None:
-        assert self.process.stderr is not None
-        for text in self.process.stderr:
-            self._errors = [*self._errors[-20:], text.rstrip()]
-
-    def line(self) -> dict[str, Any] | None:
-        """The next line that the process wrote; None if it is gone."""
-        assert self.process.stdout is not None
-        timer = threading.Timer(self.seconds, self._kill)
-        timer.start()
-        try:
-            text = self.process.stdout.readline()
-        finally:
-            timer.cancel()
-        return json.loads(text) if text.endswith("\n") else None
-
-    def _kill(self) -> None:
-        self.timed_out = True
-        self.process.kill()
-
-    def give(self, task: Task) -> bool:
-        """Send a task; False if the process is gone."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(
-                json.dumps({"kind": task.kind, "op": task.op, "cases": task.cases}) + "\n"
-            )
-            self.process.stdin.flush()
-        except OSError:
-            return False
-        return True
-
-    def end(self) -> str:
-        """Stop the process; its last words."""
-        assert self.process.stdin is not None
-        if self.process.poll() is None:
-            try:
-                self.process.stdin.close()
-                self.process.wait(10)
-            except (OSError, subprocess.TimeoutExpired):
-                self.process.kill()
-        self.process.wait()
-        return " | ".join(self._errors[-3:])
 
 
 def run(
@@ -179,6 +103,7 @@ def _serve(
     seconds: float,
     stop: threading.Event,
 ) -> None:
+    """One thread: gives cases to a process of its own until none wait."""
     worker: Worker | None = None
     try:
         while not stop.is_set():
@@ -186,53 +111,46 @@ def _serve(
                 task = waiting.get_nowait()
             except queue.Empty:
                 break
-            rest = list(task.cases)
-            while rest and not stop.is_set():
-                if worker is None:
+            for case in task.cases:
+                if stop.is_set():
+                    break
+                if worker is None or not worker.alive:
                     worker = _started(root, executors, seconds)
-                worker = _work(worker, Task(task.kind, task.op, tuple(rest)), executors, results, rest, stop)
+                results.put(_checked(worker, task, case, executors, seconds))
     except RefsimError as error:
         results.put(error)
     except Exception as error:  # anything else would leave the parent waiting
         results.put(RefsimError("golden verify", "a worker's thread failed", got=repr(error)))
     finally:
         if worker is not None:
-            worker.end()
+            worker.close()
         results.put(None)
 
 
 def _started(root: Path, executors: Sequence[str], seconds: float) -> Worker:
-    worker = Worker(root, executors, seconds)
-    hello = worker.line()
-    if hello is None or "ready" not in hello:
-        words = worker.end()
-        raise DeviceError(
-            "golden verify", "no worker could be started", got=(hello or {}).get("failed", words)
+    try:
+        return Worker(
+            Checker, str(root), list(executors), where="golden verify", seconds=seconds, keep_stderr=True
         )
-    return worker
+    except RefsimError as error:
+        raise DeviceError("golden verify", "no worker could be started", got=_words(error)) from error
 
 
-def _work(
-    worker: Worker,
-    task: Task,
-    executors: Sequence[str],
-    results: queue.SimpleQueue[list[Result] | RefsimError | None],
-    rest: list[str],
-    stop: threading.Event,
-) -> Worker | None:
-    """Let a worker do a task; takes what is done off ``rest``. None if the worker was lost."""
-    alive = worker.give(task)
-    while rest and not stop.is_set():
-        line = worker.line() if alive else None
-        if line is None:
-            status = TIMEOUT if worker.timed_out else CRASHED
-            words = worker.end()
-            detail = {"message": f"exit status {worker.process.returncode}: {words}"}
-            results.put([Result(task.key(rest.pop(0)), " ".join(executors), status, detail)])
-            return None
-        rest.remove(line["case"])
-        results.put([_result(row) for row in line["results"]])
-    return worker
+def _checked(worker: Worker, task: Task, case: str, executors: Sequence[str], seconds: float) -> list[Result]:
+    """What a worker says of a case; ``crashed`` or ``timeout`` if that was its end."""
+    try:
+        found: list[Result] = worker.call("check", task.kind, case, seconds=seconds)
+        return found
+    except RefsimError as error:
+        status = TIMEOUT if isinstance(error, Silent) else CRASHED
+        return [Result(task.key(case), " ".join(executors), status, {"message": _words(error)})]
+
+
+def _words(error: RefsimError) -> str:
+    """How a process ended and what it said last; the text of another error."""
+    if not isinstance(error, ProcessError):
+        return str(error)
+    return f"{error.got}: {' | '.join(error.last_lines)}"
 
 
 def _result(row: dict[str, Any]) -> Result:

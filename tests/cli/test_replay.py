@@ -88,9 +88,8 @@ def test_a_captured_buffer_is_judged(tmp_path: Path, refsim) -> None:
 
 def test_a_stored_case_of_the_corpus_replays(refsim) -> None:
     from refsim.golden.store import Corpus, default_root
-    from refsim.golden.verify import stored_names
 
-    name = min(stored_names(Corpus(default_root()), "q8ta_add")).rpartition("/")[2]
+    name = min(Corpus(default_root()).stored_names("q8ta_add")).rpartition("/")[2]
     assert refsim("replay", f"{default_root()}/cases/q8ta_add.zip!{name}").status == 0
 
 

@@ -31,7 +31,7 @@ def test_there_are_no_holes() -> None:
     table = coverage.count(entry.case for op in CORPUS.operators() for entry in CORPUS.entries(op))
     assert table.holes() == []
     assert sum(table.cases.values()) >= 20_000
-    assert sum(len(verify.stored_names(CORPUS, op)) for op in CORPUS.operators()) >= 500
+    assert sum(len(CORPUS.stored_names(op)) for op in CORPUS.operators()) >= 500
 
 
 def test_it_stays_small() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,15 +173,12 @@ def test_a_question_is_answered_from_another_process(findings: probe.Findings, d
 
 
 def test_a_crashing_or_silent_driver_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def child(code: str) -> None:
-        monkeypatch.setattr(query, "COMMAND", (sys.executable, "-c", code))
-
-    child("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    with pytest.raises(DeviceError, match=r"devices: the driver ended .* got signal 11"):
-        query.ask("devices")
-    child("import time; time.sleep(60)")
+    monkeypatch.setitem(query.QUESTIONS, "crash", signal.raise_signal)
+    with pytest.raises(DeviceError, match=r"crash 11: the driver ended .* got signal 11"):
+        query.ask("crash", signal.SIGSEGV.value)
+    monkeypatch.setitem(query.QUESTIONS, "hang", time.sleep)
     with pytest.raises(DeviceError, match=r"did not answer; got silence for 0\.2 s"):
-        query.ask("devices", timeout_s=0.2)
-    child("pass")
+        query.ask("hang", 60, timeout_s=0.2)
+    monkeypatch.setitem(query.QUESTIONS, "end", os._exit)
     with pytest.raises(DeviceError, match="without an answer"):
-        query.ask("devices")
+        query.ask("end", 0)

@@ -40,14 +40,25 @@ def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -
     bound = bind(OPS["q8ta_relu"].cases[0])
     with IsolatedExecutor(INDEX) as executor:
         executor.open()
-        assert executor._child is not None
+        assert executor._worker is not None
         # stopped first, so that the request is under way when the child is killed
-        executor._child.send_signal(signal.SIGSTOP)
-        executor._child.send_signal(signal.SIGKILL)
+        executor._worker.signal(signal.SIGSTOP)
+        executor._worker.signal(signal.SIGKILL)
         with pytest.raises(DeviceError, match="ended the worker process") as caught:
             executor._ask("supports", bound.call.dispatches()[0].launch)
         assert "signal 9" in str(caught.value)
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+
+
+def test_a_graph_is_sent_again_to_a_new_child(device: Device) -> None:
+    model = load(MODELS / "linear_head.pte")
+    inputs = [np.load(MODELS / "linear_head.io.npz")["in0"]]
+    with IsolatedExecutor(INDEX) as executor:
+        (first,) = model.run(inputs, executor)
+        assert executor._worker is not None
+        executor._worker.kill()
+        (again,) = model.run(inputs, executor)
+    assert np.array_equal(first, again)
 
 
 def test_a_silent_child_is_given_up(device: Device) -> None:
@@ -56,8 +67,8 @@ def test_a_silent_child_is_given_up(device: Device) -> None:
         executor.timeout_s = 60.0
         executor.open()
         executor.timeout_s = 0.2
-        assert executor._child is not None
-        executor._child.send_signal(signal.SIGSTOP)
+        assert executor._worker is not None
+        executor._worker.signal(signal.SIGSTOP)
         with pytest.raises(DeviceError, match="did not end"):
             executor._ask("supports", bound.call.dispatches()[0].launch)
 

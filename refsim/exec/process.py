@@ -1,0 +1,208 @@
+"""Work in another process: if it crashes or hangs there, that is one typed error here.
+
+`call` runs one function and returns its result. A `Worker` holds an object in a process of its own and calls its
+methods until it is closed. `run` waits for a command, for work that needs other sources than this program's.
+
+Functions, classes, arguments and results are pickled, so a function or class must be found by its name in a module that
+this program can import. `refsim.exec.runner` is the other side.
+
+The `spawn` method of the standard `multiprocessing` would do part of this. But it imports the caller's main script
+again, which fails for a script without a ``__main__`` guard; it keeps no stderr; and its first process takes 0.1 s
+longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from refsim.core.errors import RefsimError
+from refsim.exec.runner import Caller
+
+#: How long a process may take to end after its input was closed, and how much of its stderr an error quotes.
+GRACE_S = 10.0
+LAST_LINES, LAST_BYTES = 3, 4096
+
+_START = "import sys; sys.path[:] = {path!r}; from refsim.exec.runner import serve; serve()"
+
+
+class ProcessError(RefsimError):
+    """Work in another process came to no result. ``last_lines`` are from its stderr, if that was kept."""
+
+    last_lines: tuple[str, ...] = ()
+
+
+class Ended(ProcessError):
+    """The process ended first; ``got`` is ``signal 11`` or ``exit status 1``."""
+
+
+class Silent(ProcessError):
+    """The process took too long and was killed; ``got`` is ``silence for 5 s``."""
+
+
+class Raised(ProcessError):
+    """The work raised something that is no RefsimError, told in ``got`` by type and text; the process lives."""
+
+
+class Worker:
+    """An object that lives in a process of its own, made there by ``make(*arguments)``.
+
+    ``where`` names the work, in errors and in the system's list of processes. ``environment`` is added to that of this
+    process. With ``keep_stderr`` errors quote what the process said last; otherwise what it prints, on stdout too,
+    appears on the stderr of this process.
+
+    Raises what ``make`` raises, and what `call` does.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., object],
+        *arguments: object,
+        where: str,
+        seconds: float | None = None,
+        environment: Mapping[str, str] | None = None,
+        keep_stderr: bool = False,
+    ) -> None:
+        self.where = where
+        self._stderr: IO[bytes] | None = tempfile.TemporaryFile() if keep_stderr else None  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START.format(path=sys.path), where],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env={**os.environ, **(environment or {})},
+        )
+        try:
+            self._ask(make, arguments, seconds)
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def call(self, method: str, *arguments: object, seconds: float | None = None) -> Any:
+        """What a method of the object returns, within ``seconds``.
+
+        Raises the RefsimError that the method raises, `Raised` for any other exception, `Ended` if the process ends
+        before it answers, and `Silent` if that takes too long. The last two leave the worker dead.
+        """
+        return self._ask(method, arguments, seconds)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process."""
+        self._process.send_signal(number)
+
+    def close(self) -> None:
+        """Let the process end; kill it if that takes more than `GRACE_S`."""
+        with contextlib.suppress(OSError):  # it may be gone, with a request unread
+            self._pipes[0].close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (*self._pipes, self._stderr):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None
+        return requests, answers
+
+    def _ask(
+        self, work: Callable[..., object] | str, arguments: Sequence[object], seconds: float | None
+    ) -> Any:
+        message = pickle.dumps((work, arguments), pickle.HIGHEST_PROTOCOL)
+        requests, answers = self._pipes
+        try:
+            requests.write(message)
+            requests.flush()
+            if not select.select([answers], [], [], seconds)[0]:
+                self._process.kill()
+                raise self._lost(Silent(self.where, "no answer in time", got=f"silence for {seconds:g} s"))
+            kind, value = pickle.load(answers)
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+            # a pipe that broke, or was closed before, is only the symptom
+            raise self._lost(Ended(self.where, "no answer", got=self._status())) from error
+        if kind == "raised":
+            raise Raised(self.where, "the work failed", got=value)
+        if kind == "error":
+            raise value
+        return value
+
+    def _status(self) -> str:
+        """How the process ended; it is about to."""
+        try:
+            return status(self._process.wait(GRACE_S))
+        except subprocess.TimeoutExpired:
+            return "its output closed"
+
+    def _lost(self, error: ProcessError) -> ProcessError:
+        """End what is left of the process; the error, with its last words."""
+        if self._stderr is not None and not self._stderr.closed:
+            self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - LAST_BYTES))
+            error.last_lines = last_lines(self._stderr.read().decode(errors="replace"))
+        self.kill()
+        return error
+
+
+def call(function: Callable[..., Any], *arguments: object, where: str, seconds: float | None = None) -> Any:
+    """What a function returns in a process of its own, within ``seconds``; raises what `Worker.call` does."""
+    with Worker(Caller, where=where, seconds=seconds) as worker:
+        return worker.call("call", function, *arguments, seconds=seconds)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    where: str,
+    seconds: float | None = None,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """What a command prints, run in ``folder`` with ``environment`` instead of this process's.
+
+    Raises `Silent` if it takes more than ``seconds``, and `Ended` for any exit status but 0.
+    """
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Silent(where, "did not end in time", got=f"silence for {seconds:g} s") from error
+    if done.returncode:
+        failed = Ended(where, "did not end well", got=status(done.returncode))
+        failed.last_lines = last_lines(done.stderr)
+        raise failed
+    return done.stdout
+
+
+def status(code: int) -> str:
+    """A return code of `subprocess` in words."""
+    return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def last_lines(text: str) -> tuple[str, ...]:
+    return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-LAST_LINES:]
