@@ -113,16 +113,22 @@ def test_a_command() -> None:
 def test_ctrl_c_ends_both_without_a_traceback() -> None:
     """A terminal sends the signal to all processes of a program."""
     code = (
-        "import time, sys; from refsim.exec import process\n"
-        "try: process.call(time.sleep, 60, where='call')\n"
-        "except KeyboardInterrupt: sys.exit(9)"
+        "import time, sys; from refsim.exec import process, runner\n"
+        "with process.Worker(runner.Caller, where='call') as worker:\n"
+        "    try: print('ready', flush=True); worker.call('call', time.sleep, 60)\n"
+        "    except KeyboardInterrupt: sys.exit(9)"
     )
     program = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=FOLDER.parents[1], stderr=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", code],
+        cwd=FOLDER.parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
-    time.sleep(2)
+    assert program.stdout is not None and program.stdout.readline() == b"ready\n"
+    time.sleep(1)
     os.killpg(program.pid, signal.SIGINT)
-    assert program.communicate(timeout=20)[1] == b"" and program.returncode == 9
+    assert program.communicate(timeout=30)[1] == b"" and program.returncode == 9
 
 
 def test_a_script_without_a_main_guard_is_run_once(tmp_path: Path) -> None:
