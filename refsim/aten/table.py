@@ -74,7 +74,7 @@ def pair(value: Any, default: Any) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Window:
+class PoolWindow:
     """A pooling window over an image: (height, width) pairs, and the output size that follows."""
 
     size: tuple[int, int]
@@ -138,7 +138,9 @@ def max_pool2d_with_indices(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The first of equal values wins, the last NaN over all."""
     k = pair(kernel, 1)
-    window = Window(x.shape[-2:], k, pair(stride, k), pair(padding, 0), pair(dilation, 1), bool(ceil_mode))
+    window = PoolWindow(
+        x.shape[-2:], k, pair(stride, k), pair(padding, 0), pair(dilation, 1), bool(ceil_mode)
+    )
     best = np.zeros((*x.shape[:-2], *window.out), x.dtype)
     index = np.full(best.shape, -1, np.int64)
     for values, inside, places in window.taps(x):
@@ -159,7 +161,7 @@ def avg_pool2d(
 ) -> np.ndarray:
     """One addition after another, row by row."""
     k = pair(kernel, 1)
-    window = Window(x.shape[-2:], k, pair(stride, k), pair(padding, 0), (1, 1), bool(ceil_mode))
+    window = PoolWindow(x.shape[-2:], k, pair(stride, k), pair(padding, 0), (1, 1), bool(ceil_mode))
     total = np.zeros((*x.shape[:-2], *window.out), x.dtype)
     for values, inside, _ in window.taps(x):
         total = np.where(inside, total + values, total)

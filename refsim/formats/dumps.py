@@ -75,7 +75,7 @@ def write(folder: str | os.PathLike[str], info: dict[str, Any], held: PackedBuff
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordedBuffer:
     """One recorded buffer: its file and what it holds. ``layout`` None: contiguous in its shape."""
 
     file: str
@@ -83,18 +83,18 @@ class Entry:
     layout: Layout | None
 
 
-def read_sidecar(path: str | os.PathLike[str]) -> Entry:
+def read_sidecar(path: str | os.PathLike[str]) -> RecordedBuffer:
     """The sidecar of one raw buffer; FormatError if it is none."""
     where = os.fspath(path)
     with _damage(where):
         return _entry(Path(where).name, json.loads(bytes(read_file(where))))
 
 
-def _entry(name: str, content: dict[str, Any]) -> Entry:
+def _entry(name: str, content: dict[str, Any]) -> RecordedBuffer:
     """The content of ``NAME.json``; TypeError, ValueError or KeyError if it is something else."""
     shape = tuple(int(size) for size in content["shape"])
     named = None if content["layout"] is None else layout(content["layout"])
-    return Entry(name.removesuffix(".json") + ".bin", shape, named)
+    return RecordedBuffer(name.removesuffix(".json") + ".bin", shape, named)
 
 
 @contextmanager
@@ -176,8 +176,8 @@ class Recorded:
                 where, "cannot be read", got=getattr(error, "strerror", None) or error
             ) from error
 
-    def _entries(self) -> dict[str, Entry]:
-        entries: dict[str, Entry] = {}
+    def _entries(self) -> dict[str, RecordedBuffer]:
+        entries: dict[str, RecordedBuffer] = {}
         for name in self._names():
             if name.endswith(".json"):
                 with _damage(f"{self.path}: {name}"):
@@ -189,11 +189,11 @@ class Recorded:
         return entries
 
 
-def _upstream_entries(name: str, rows: list[dict[str, Any]]) -> dict[str, Entry]:
+def _upstream_entries(name: str, rows: list[dict[str, Any]]) -> dict[str, RecordedBuffer]:
     """Rows of ``delegateK.json``: the packed values of one delegate, as ET-VK's runtime describes them."""
     stem = name.removesuffix(".json")
     return {
-        f"{stem}_v{row['fb_value_id']}": Entry(
+        f"{stem}_v{row['fb_value_id']}": RecordedBuffer(
             row["raw"], tuple(row["sizes"]), layout(int(row["memory_layout_enum"]))
         )
         for row in rows

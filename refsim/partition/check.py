@@ -23,10 +23,10 @@ from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.graph import Graph, Node, build
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import Lowered, LoweredDelegate
 from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, shape_of, target_name
 from refsim.partition.passes.fuse_patterns import Fused
-from refsim.partition.program import Program
 
 #: A difference of more steps is an error.
 ALLOWED = 1
@@ -107,7 +107,7 @@ def check(
 
 
 def _run(
-    program: Program, draw: Callable[[np.random.Generator, Shape], np.ndarray], rng: np.random.Generator
+    program: FxProgram, draw: Callable[[np.random.Generator, Shape], np.ndarray], rng: np.random.Generator
 ) -> dict[str, torch.Tensor]:
     """Every tensor of the program by node name, in torch, for random inputs."""
     values: dict[fx.Node, Any] = {}
@@ -119,7 +119,7 @@ def _run(
     return {node.name: value for node, value in values.items()}
 
 
-def evaluate(program: Program, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+def evaluate(program: FxProgram, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     """The value of a node given those of others; what it needs is computed and kept in ``values``."""
     pending = [node]
     while pending:
@@ -158,6 +158,11 @@ class _Item:
     output: fx.Node  # the quantize whose result it gives
     sources: tuple[fx.Node, ...]  # what it reads: int8 tensors, or a float one
     zero_points: tuple[int, ...]
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether it reads a float tensor: those have no zero point."""
+        return not self.zero_points
 
 
 class _Checker:
@@ -201,7 +206,7 @@ class _Checker:
 
     def drawn(self, item: _Item, draw: str) -> list[torch.Tensor]:
         rng = np.random.default_rng([self.seed, len(item.node), *map(ord, item.node), *map(ord, draw)])
-        if item.operator == "quantize":
+        if item.quantizes:
             scale, zp = item.output.args[1:3]
             shape = shape_of(item.sources[0])
             # where rounding is decided: halves of a step, and floats beside them
@@ -230,7 +235,7 @@ class _Checker:
         for source, array in zip(item.sources, inputs, strict=True):
             name = self.now.get(source.name, source.name)
             # a quantize may read another float tensor by now: what was folded in front of it is left out here
-            number = self.writers[result].inputs["x"] if item.operator == "quantize" else self.ids[name]
+            number = self.writers[result].inputs["x"] if item.quantizes else self.ids[name]
             values[number] = self.packed(number, array.numpy())
         return self.value(result, values).unpack()
 

@@ -16,9 +16,9 @@ from refsim.formats.flatbuffer.encode import ALIGNMENT
 from refsim.formats.pte import schema as pte
 from refsim.formats.pte.read import VULKAN_ID
 from refsim.formats.pte.write import write_pte
+from refsim.partition.fx_program import Operator
 from refsim.partition.lower import Lowered
 from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
-from refsim.partition.program import Operator
 from refsim.partition.serialize import arguments_of
 
 ARENA = 1  # 0 is reserved by the format
@@ -44,12 +44,12 @@ class _Writer:
     def write(self) -> bytes:
         core = self.lowered.core
         inputs = [self.tensor_of(node) for node in core.inputs()]
-        for step in self.lowered.steps:
-            if step.delegate is not None:
-                self.delegate(step.delegate)
+        for call in self.lowered.schedule:
+            if call.delegate is not None:
+                self.delegate(call.delegate)
             else:
-                assert step.node is not None
-                self.kernel(step.node)
+                assert call.node is not None
+                self.kernel(call.node)
         outputs = [self.id_of(node) for node in core.outputs()]
         segments = [d.serialized.blob(self.lowered.where, inline=False) for d in self.lowered.delegates]
         delegates = tuple(

@@ -1,4 +1,4 @@
-"""Take the nodes of a partition out of a program, and put delegates and the nodes between them in order."""
+"""Take the nodes of a partition out of a program, and order the delegates and the nodes outside of them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from graphlib import TopologicalSorter
 from torch import fx
 
 from refsim.core.errors import GraphError
-from refsim.partition.program import Program
+from refsim.partition.fx_program import FxProgram
 
 
 @dataclass(frozen=True)
 class Delegate:
     """A partition as a program of its own; ``inputs`` and ``outputs`` name nodes of the program it came from."""
 
-    program: Program
+    program: FxProgram
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
-def extract(program: Program, nodes: Sequence[fx.Node]) -> Delegate:
+def extract(program: FxProgram, nodes: Sequence[fx.Node]) -> Delegate:
     """The nodes (in order) with the constants that they read; what others read becomes an output."""
     inside = set(nodes)
     graph = fx.Graph()
@@ -52,7 +52,7 @@ def extract(program: Program, nodes: Sequence[fx.Node]) -> Delegate:
     outputs = [node for node in nodes if any(user not in inside for user in node.users)]
     graph.output(tuple(copies[node] for node in outputs))
     return Delegate(
-        Program(_placeholders_first(graph), constants),
+        FxProgram(_placeholders_first(graph), constants),
         tuple(node.name for node in inputs),
         tuple(node.name for node in outputs),
     )
@@ -70,14 +70,14 @@ def _placeholders_first(graph: fx.Graph) -> fx.Graph:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step of a program: a delegate by its number, or a node that runs outside."""
+class ScheduledCall:
+    """What a program runs at a time: a delegate, by its number, or else a node outside of any."""
 
     delegate: int | None
     node: fx.Node | None = None
 
 
-def schedule(program: Program, groups: Sequence[Sequence[fx.Node]], where: str) -> list[Step]:
+def schedule(program: FxProgram, groups: Sequence[Sequence[fx.Node]], where: str) -> list[ScheduledCall]:
     """The order in which delegates and the other nodes run: that of the graph as far as it can be."""
     owner = {node: number for number, group in enumerate(groups) for node in group}
     nodes = [n for n in program.graph.nodes if n.op == "call_function"]
@@ -96,11 +96,11 @@ def schedule(program: Program, groups: Sequence[Sequence[fx.Node]], where: str) 
         sorter.prepare()
     except ValueError as error:
         raise GraphError(where, "delegates depend on each other in a circle", got=error) from error
-    steps = []
+    scheduled = []
     ready: list[fx.Node] = []
     while sorter.is_active():
         ready = sorted([*ready, *sorter.get_ready()], key=position.__getitem__)
         node = ready.pop(0)
         sorter.done(node)
-        steps.append(Step(owner[node]) if node in owner else Step(None, node))
-    return steps
+        scheduled.append(ScheduledCall(owner[node]) if node in owner else ScheduledCall(None, node))
+    return scheduled

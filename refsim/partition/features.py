@@ -1,7 +1,8 @@
 """What the Vulkan delegate's operators accept: representations, dtypes, dims, constants; one row per operator.
 
-Facts: ExecuTorch 1.5.x, backends/vulkan/op_registry.py. Operators outside computer vision (attention, embedding,
-weight-only and dynamic quantization, training) are left out: their nodes stay outside of delegates.
+Source: ExecuTorch 1.5.x, backends/vulkan/op_registry.py. The rows of fused int8 operators follow from `OPS`. Operators
+outside computer vision (attention, embedding, weight-only and dynamic quantization, training) are left out: their
+nodes stay outside of delegates.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from refsim.core.dtypes import name_of
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind, OpSpec
+from refsim.ops.base.traits import Family
 from refsim.partition import constraints
 from refsim.partition.nodes import DEQUANTIZE, GETITEM, QUANTIZE, nodes_in, target_name, tensors_of
 from refsim.partition.refusal import Refusal, refuse
@@ -24,15 +28,12 @@ from refsim.partition.repset import (
     CONTIGUOUS_ANY,
     CONTIGUOUS_BUFFER,
     NO_STORAGE,
-    PACKED_INT8_4H4W_BUFFER,
-    PACKED_INT8_4W4C_BUFFER,
-    PACKED_INT8_4W_BUFFER,
     PACKED_INT8_BUFFER,
-    PACKED_INT8_CHANNELS_PACKED_BUFFER,
     PACKED_INT8_CONV2D_BUFFER,
     OpRepSets,
     TensorRepSet,
     TensorRepSetList,
+    int8_buffer,
 )
 
 Sets = TensorRepSet | list[TensorRepSet]
@@ -125,14 +126,25 @@ def _same(sets: TensorRepSet, dtypes: Any = FLOATS, **more: Any) -> Features:
     return Features(sets, sets, dtypes, **more)
 
 
-def _q8ta(
-    inputs: TensorRepSet, outputs: TensorRepSet | None = None, arguments: int = 0, resize: bool = False
-) -> Features:
-    """``arguments``: constants and scalars after the input, which take no part in layouts."""
-    if not arguments:
-        return Features(inputs, outputs or inputs, resize=resize)
-    ins = [inputs] + [NO_STORAGE] * arguments
-    return Features(ins, [outputs or inputs], prepacks=True, resize=resize)
+#: Families of the int8 operators that patterns fuse nodes into.
+_FUSED = (Family.ELEMENTWISE, Family.SHUFFLE, Family.CONVOLUTION, Family.DEPTHWISE, Family.LINEAR)
+_CONVOLUTIONS = (Family.CONVOLUTION, Family.DEPTHWISE)
+
+
+def _fused(op: OpSpec) -> Features:
+    """The row of an int8 operator, from what it says of itself.
+
+    Constants and scalars take no part in layouts. An operator without constants syncs all its tensors. A convolution
+    that takes several layouts leaves the choice to the runtime, which knows the kernel that will run.
+    """
+    (first, *_), constants = op.of_kind(Kind.INPUT), op.of_kind(Kind.CONST)
+    chosen_later = op.family in _CONVOLUTIONS and len(first.layouts) > 1
+    inputs = PACKED_INT8_CONV2D_BUFFER if chosen_later else int8_buffer(first.layouts)
+    outputs = int8_buffer(op.output.layouts)
+    if not constants:
+        return Features(inputs, outputs, resize=op.resizes)
+    rest = len(constants) + len(op.of_kind(Kind.PARAM))
+    return Features([inputs] + [NO_STORAGE] * rest, [outputs], prepacks=True, resize=op.resizes)
 
 
 _FLOAT_UNARY = _same(ANY_STORAGE)
@@ -159,7 +171,6 @@ _CONVOLUTION = Features(
     pick=constraints.convolution_sets,
 )
 _FILL = _same(ANY_STORAGE, VALUES, resize=False)
-_CONV2D = _q8ta(PACKED_INT8_CONV2D_BUFFER, PACKED_INT8_CHANNELS_PACKED_BUFFER, 14)
 
 FEATURES: dict[str, Features] = {
     # quantize, dequantize, and the fused int8 operators
@@ -169,17 +180,7 @@ FEATURES: dict[str, Features] = {
     DEQUANTIZE: Features(
         [PACKED_INT8_BUFFER], [CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER], resize=False, high_dim=True
     ),
-    "et_vk.q8ta_add.default": _q8ta(PACKED_INT8_BUFFER),
-    "et_vk.q8ta_relu.default": _q8ta(PACKED_INT8_BUFFER, resize=True),
-    "et_vk.q8ta_pixel_shuffle.default": _q8ta(PACKED_INT8_CHANNELS_PACKED_BUFFER, resize=True),
-    "et_vk.q8ta_conv2d.default": _CONV2D,
-    "et_vk.q8ta_conv2d_dw.default": _CONV2D,
-    "et_vk.q8ta_conv2d_pw.default": _q8ta(PACKED_INT8_4W4C_BUFFER, PACKED_INT8_CHANNELS_PACKED_BUFFER, 14),
-    "et_vk.q8ta_conv2d_transposed.default": _q8ta(
-        PACKED_INT8_CONV2D_BUFFER, PACKED_INT8_CHANNELS_PACKED_BUFFER, 15
-    ),
-    "et_vk.q8ta_linear.default": _q8ta(PACKED_INT8_4H4W_BUFFER, arguments=9),
-    "et_vk.q8ta_linear_gemv.default": _q8ta(PACKED_INT8_4W_BUFFER, arguments=9),
+    **{op.serialized: _fused(op) for op in OPS.values() if op.serialized and op.family in _FUSED},
     # identities: int8 layouts flow through them
     "aten.clone.default": _IDENTITY,
     "aten.alias_copy.default": _IDENTITY,

@@ -9,7 +9,8 @@ import torch
 from torch.export import ExportedProgram
 
 from refsim.graph import memory
-from refsim.partition.delegate import Delegate, Step, extract, schedule
+from refsim.partition.delegate import Delegate, ScheduledCall, extract, schedule
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.partitioner import propose
 from refsim.partition.passes import (
     decompose,
@@ -30,7 +31,6 @@ from refsim.partition.passes import (
 )
 from refsim.partition.passes.fuse_patterns import Fused
 from refsim.partition.passes.tag_layouts import Choice, Transition
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal
 from refsim.partition.serialize import Serialized, serialize
 
@@ -40,8 +40,8 @@ class LoweredDelegate:
     """One delegate: the partition as it was taken out, before fusing, and the tagged program and its graph."""
 
     source: Delegate
-    unfused: Program
-    program: Program
+    unfused: FxProgram
+    program: FxProgram
     serialized: Serialized
     fused: tuple[Fused, ...]
     transitions: tuple[Transition, ...]
@@ -50,11 +50,14 @@ class LoweredDelegate:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A whole program: ``core`` in core ATen operators, and what became of it, in the order of ``steps``."""
+    """A whole program: ``core`` is it in core ATen operators; ``schedule`` what runs now, in order.
 
-    core: Program
+    ``refusals`` are of nodes outside of delegates, ``unfused`` of quantized operators that run in float.
+    """
+
+    core: FxProgram
     delegates: tuple[LoweredDelegate, ...]
-    steps: tuple[Step, ...]
+    schedule: tuple[ScheduledCall, ...]
     refusals: tuple[Refusal, ...]
     unfused: tuple[Refusal, ...]
     where: str = "program"
@@ -66,11 +69,11 @@ PREPARE = (functional, scalars, remove_noops, dim_order)
 SIMPLIFY = (fuse_clamp, remove_redundant, fold_qdq, fuse_views, squeeze_views, fold_constants)
 
 
-def prepare(exported: ExportedProgram, where: str = "program") -> Program:
+def prepare(exported: ExportedProgram, where: str = "program") -> FxProgram:
     """The program in core ATen operators, as the partitioner reads it."""
     program = decompose.run(exported, where)
-    for step in PREPARE:
-        program = step.run(program)
+    for each in PREPARE:
+        program = each.run(program)
     return program
 
 
@@ -79,22 +82,24 @@ def lower(exported: ExportedProgram, where: str = "program") -> Lowered:
     with torch.no_grad():
         core = prepare(exported, where)
         partitions = propose(core)
-        steps = schedule(core, partitions.groups, where)
-        order = [step.delegate for step in steps if step.delegate is not None]
+        scheduled = schedule(core, partitions.groups, where)
+        order = [call.delegate for call in scheduled if call.delegate is not None]
         renumbered = {old: new for new, old in enumerate(order)}
         delegates = tuple(
             lower_delegate(extract(core, partitions.groups[old]), f"{where}: delegate {new}")
             for old, new in renumbered.items()
         )
-    steps = [step if step.delegate is None else Step(renumbered[step.delegate]) for step in steps]
-    return Lowered(core, delegates, tuple(steps), partitions.refusals, partitions.unfused, where)
+    calls = tuple(
+        call if call.delegate is None else ScheduledCall(renumbered[call.delegate]) for call in scheduled
+    )
+    return Lowered(core, delegates, calls, partitions.refusals, partitions.unfused, where)
 
 
 def lower_delegate(source: Delegate, where: str) -> LoweredDelegate:
     unfused = linear.run(source.program)
     program, fused = fuse_patterns.run(unfused)
-    for step in SIMPLIFY:
-        program = step.run(program)
+    for each in SIMPLIFY:
+        program = each.run(program)
     tagged = tag_layouts.run(insert_prepack.run(program))
     serialized = serialize(tagged.program, where)
     graph = memory.plan(serialized.graph)

@@ -11,9 +11,9 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from refsim.partition.features import features_of
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import calls, only_user
 from refsim.partition.patterns import Match, find_all
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal, refuse
 
 _TRANSPOSES = ("aten.t_copy.default", "aten.permute_copy.default")
@@ -24,7 +24,7 @@ _PRODUCTS = ("aten.mm.default", "aten.addmm.default")
 class Support(OperatorSupportBase):
     """Whether a delegate runs a node, and for every node that was refused why."""
 
-    program: Program
+    program: FxProgram
     fused: set[fx.Node] = field(default_factory=set)
     refusals: dict[fx.Node, Refusal] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class Partitions:
     unfused: tuple[Refusal, ...]
 
 
-def propose(program: Program) -> Partitions:
+def propose(program: FxProgram) -> Partitions:
     """Divide the program's nodes."""
     found = [item for _pattern, item in find_all(program)]
     matches = [item for item in found if isinstance(item, Match)]

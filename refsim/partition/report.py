@@ -31,9 +31,9 @@ def costs(lowered: Lowered, built: list[Graph]) -> list[Statistics]:
 def steps(lowered: Lowered) -> list[str]:
     """The program's steps in words: ``delegate 0``, or the operator that runs outside."""
     return [
-        f"delegate {step.delegate}" if step.delegate is not None else target_name(step.node)
-        for step in lowered.steps
-        if step.node is None or not lowered.core.is_constant(step.node)
+        f"delegate {call.delegate}" if call.delegate is not None else target_name(call.node)
+        for call in lowered.schedule
+        if call.node is None or not lowered.core.is_constant(call.node)
     ]
 
 

@@ -17,9 +17,9 @@ from refsim.formats import literals
 from refsim.formats.vkgraph import schema
 from refsim.formats.vkgraph.schema import VkBytes, VkGraph
 from refsim.formats.vkgraph.write import named_constant, pack_constants, write_blob
+from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
 from refsim.partition.passes.tag_layouts import REPR
-from refsim.partition.program import Operator, Program
 from refsim.partition.repset import Storage, TensorRepr
 from refsim.partition.repset.sets import DEFAULT_REPR
 
@@ -46,7 +46,7 @@ class Serialized:
         return write_blob(VkGraph(**fields), raw, where)
 
 
-def serialize(program: Program, where: str = "delegate") -> Serialized:
+def serialize(program: FxProgram, where: str = "delegate") -> Serialized:
     """The graph of a tagged program; no tensor shares memory yet."""
     writer = _Writer(program, where)
     for node in program.graph.nodes:
@@ -67,7 +67,7 @@ def serialize(program: Program, where: str = "delegate") -> Serialized:
 
 
 class _Writer:
-    def __init__(self, program: Program, where: str) -> None:
+    def __init__(self, program: FxProgram, where: str) -> None:
         self.program = program
         self.where = where
         self.values: list[Any] = []

@@ -123,9 +123,9 @@ def test_whole_files(name: str) -> None:
         assert_equal(found, to_theirs(made.serialized.graph))
     instructions = [type(i.instr_args).__name__ for i in plan.chains[0].instructions]
     assert instructions == [
-        "KernelCall" if step.delegate is None else "DelegateCall"
-        for step in lowered.steps
-        if step.node is None or not lowered.core.is_constant(step.node)
+        "KernelCall" if call.delegate is None else "DelegateCall"
+        for call in lowered.schedule
+        if call.node is None or not lowered.core.is_constant(call.node)
     ]
     assert len(plan.inputs) == len(lowered.core.inputs())
     assert len(plan.outputs) == len(lowered.core.outputs())

@@ -12,10 +12,10 @@ import torch
 
 from refsim.core.errors import GraphError
 from refsim.partition.check import DRAWS, Difference, check
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import Lowered, lower
 from refsim.partition.nodes import target_name
 from refsim.partition.patterns import _weights, add, convolution, linear
-from refsim.partition.program import Program
 
 from .networks import program
 
@@ -28,7 +28,7 @@ def changed_args(module: Any, monkeypatch: pytest.MonkeyPatch, change: Any) -> N
     """Let a pattern make its node with other arguments: ``change(node, args)``."""
     original = module.fuse
 
-    def fuse(given: Program, match: Any) -> Any:
+    def fuse(given: FxProgram, match: Any) -> Any:
         node = original(given, match)
         node.args = tuple(change(node, list(node.args)))
         return node
@@ -117,12 +117,12 @@ def test_a_square_weight_that_is_not_transposed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_sums_over_the_wrong_dim(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Program.add_constant
+    original = FxProgram.add_constant
 
-    def add_constant(self: Program, name: str, value: torch.Tensor) -> Any:
+    def add_constant(self: FxProgram, name: str, value: torch.Tensor) -> Any:
         return original(self, name, value.flip(0) if name.endswith("_sums") else value)
 
-    monkeypatch.setattr(Program, "add_constant", add_constant)
+    monkeypatch.setattr(FxProgram, "add_constant", add_constant)
     assert {d.operator for d in wrong("DepthwiseConvolution")} >= {"q8ta_conv2d_dw", "q8ta_conv2d"}
 
 

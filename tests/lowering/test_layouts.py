@@ -12,11 +12,11 @@ from torch import nn
 
 from refsim.core.layout import layout
 from refsim.partition.features import FEATURES
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import LoweredDelegate, lower
 from refsim.partition.nodes import CLONE, CLONE_DIM_ORDER, VIEW_COPY, target_name
 from refsim.partition.passes import tag_layouts
 from refsim.partition.passes.tag_layouts import REPR
-from refsim.partition.program import Program
 from refsim.partition.repset import ANY_STORAGE, Storage, TensorRepr
 
 from .identities import BEHIND, CLONES
@@ -102,14 +102,14 @@ def test_the_budget_bounds_the_search() -> None:
     """With nobody asked, producers alone decide: the pointwise convolutions need clones then."""
     exported = program("Residuals")[0]
     (found,) = lower(exported).delegates
-    fused = Program(found.program.graph, found.program.constants)
+    fused = FxProgram(found.program.graph, found.program.constants)
     untagged = remove_clones(fused)
     few = tag_layouts.run(untagged, budget=1)
     many = tag_layouts.run(untagged)
     assert len(few.transitions) > len(many.transitions) == 1
 
 
-def remove_clones(given: Program) -> Program:
+def remove_clones(given: FxProgram) -> FxProgram:
     given = given.copy()
     for node in given.calls():
         if target_name(node) == CLONE:
@@ -138,7 +138,7 @@ def test_several_outputs() -> None:
 # --- identities ---
 
 
-def with_identities() -> Program:
+def with_identities() -> FxProgram:
     """FourPixelShuffles, fused and not yet tagged, with an identity behind each pixel shuffle."""
     given = remove_clones(delegate("FourPixelShuffles").program)
     shuffles = [n for n in given.calls() if target_name(n) == "et_vk.q8ta_pixel_shuffle.default"]

@@ -11,6 +11,7 @@ import torch.ao.quantization.fx._decomposed
 from torch import Tensor, nn
 
 from refsim.core.errors import GraphError
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import shape_of, target_name
 from refsim.partition.passes import (
     decompose,
@@ -28,14 +29,13 @@ from refsim.partition.passes import (
     squeeze_views,
 )
 from refsim.partition.passes.squeeze_views import dropped_dims
-from refsim.partition.program import Program
 
 Q = torch.ops.quantized_decomposed.quantize_per_tensor.default
 DQ = torch.ops.quantized_decomposed.dequantize_per_tensor.default
 INT8 = (-128, 127, torch.int8)
 
 
-def program(function: Callable[..., Any], *shapes: tuple[int, ...], **constants: Tensor) -> Program:
+def program(function: Callable[..., Any], *shapes: tuple[int, ...], **constants: Tensor) -> FxProgram:
     """The decomposed program of a function of its inputs; with ``constants``, of a module with these buffers first."""
 
     class Module(nn.Module):
@@ -51,12 +51,12 @@ def program(function: Callable[..., Any], *shapes: tuple[int, ...], **constants:
     return decompose.run(torch.export.export(Module(), inputs))
 
 
-def names(given: Program) -> list[str]:
+def names(given: FxProgram) -> list[str]:
     """The operators of a program, without the parts that are always the same."""
     return [target_name(n).removeprefix("aten.").removesuffix(".default") for n in given.calls()]
 
 
-def prepared(function: Callable[..., Any], *shapes: tuple[int, ...], **constants: Tensor) -> Program:
+def prepared(function: Callable[..., Any], *shapes: tuple[int, ...], **constants: Tensor) -> FxProgram:
     return functional.run(program(function, *shapes, **constants))
 
 

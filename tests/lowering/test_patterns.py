@@ -10,11 +10,11 @@ import torch
 import torch.ao.quantization.fx._decomposed
 from torch import Tensor, nn
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import prepare
 from refsim.partition.nodes import target_name
 from refsim.partition.passes import fuse_patterns, linear
 from refsim.partition.patterns import Match, find_all
-from refsim.partition.program import Program
 from refsim.partition.refusal import CODES, Refusal
 
 F = nn.functional
@@ -57,7 +57,7 @@ class Net(nn.Module):
         return self.function(self, *inputs)
 
 
-def prepared(net: nn.Module, *inputs: Tensor) -> Program:
+def prepared(net: nn.Module, *inputs: Tensor) -> FxProgram:
     return linear.run(prepare(torch.export.export(net, inputs)))
 
 

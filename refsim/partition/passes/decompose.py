@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from refsim.core.errors import GraphError
-from refsim.partition.program import Program
+from refsim.partition.fx_program import FxProgram
 
 #: Kept whole: the delegate has kernels for them, and patterns look for them.
 PRESERVED = (
@@ -20,7 +20,7 @@ PRESERVED = (
 )
 
 
-def run(exported: ExportedProgram, where: str = "program") -> Program:
+def run(exported: ExportedProgram, where: str = "program") -> FxProgram:
     """A program of core ATen operators, its parameters and buffers as constants.
 
     GraphError for a program that changes its buffers or returns anything but tensors.
@@ -39,7 +39,7 @@ def run(exported: ExportedProgram, where: str = "program") -> Program:
         for spec in core.graph_signature.input_specs
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
     }
-    return Program(core.graph, constants).copy().clean()
+    return FxProgram(core.graph, constants).copy().clean()
 
 
 def _tensor(exported: ExportedProgram, name: str) -> torch.Tensor:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import CLONE, CLONE_DIM_ORDER, target_name
-from refsim.partition.program import Operator, Program
 
 CLONED = Operator(CLONE_DIM_ORDER, ("self", "non_blocking", "dim_order"), (False, None))
 CONVERTED = Operator(
@@ -18,7 +18,7 @@ CONVERTED = Operator(
 _TARGETS = {CLONE: CLONED, "aten._to_copy.default": CONVERTED}
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         target = _TARGETS.get(target_name(node))

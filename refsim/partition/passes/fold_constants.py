@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refsim.partition.program import Program
+from refsim.partition.fx_program import FxProgram
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         if program.is_constant(node) and not all(program.is_constant(user) for user in node.users):

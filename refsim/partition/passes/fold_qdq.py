@@ -6,11 +6,11 @@ parameters on the two sides are no round trip and stay.
 
 from __future__ import annotations
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, calls
-from refsim.partition.program import Program
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         if not calls(node, QUANTIZE):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from refsim.partition.program import Program
+from refsim.partition.fx_program import FxProgram
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         target = node.target

@@ -6,8 +6,8 @@ import sys
 
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import RELU, argument, calls, target_name
-from refsim.partition.program import Operator, Program
 
 _CONVOLUTION = "aten.convolution.default"
 _HARDTANH = "aten.hardtanh.default"
@@ -20,7 +20,7 @@ TARGET = Operator(
 )  # fmt: skip
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         source = argument(node, 0)

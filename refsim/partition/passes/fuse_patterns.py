@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import target_name
 from refsim.partition.patterns import PATTERNS, Match
-from refsim.partition.program import Program
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Fused:
         return f"{self.node}: {' '.join(self.replaced)} {self.quantize}{notes}"
 
 
-def run(program: Program) -> tuple[Program, tuple[Fused, ...]]:
+def run(program: FxProgram) -> tuple[FxProgram, tuple[Fused, ...]]:
     """The fused program, and what was fused into what."""
     program = program.copy()
     fused = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import (
     CLONE,
     CLONE_DIM_ORDER,
@@ -14,7 +15,6 @@ from refsim.partition.nodes import (
     only_user,
     shape_of,
 )
-from refsim.partition.program import Program
 
 _ELEMENTWISE = (
     CLONE,
@@ -33,7 +33,7 @@ _ELEMENTWISE = (
 )  # fmt: skip
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         if not calls(node, VIEW_COPY) or not node.users:

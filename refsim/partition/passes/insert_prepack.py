@@ -5,13 +5,13 @@ from __future__ import annotations
 from torch import fx
 
 from refsim.partition.features import features_of
+from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import PREPACK, target_name
-from refsim.partition.program import Operator, Program
 
 TARGET = Operator(PREPACK, ("x",))
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     first = next(program.calls(), program.output)
     for node in [n for n in program.graph.nodes if n.op == "placeholder" and n.name in program.constants]:

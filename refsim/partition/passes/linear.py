@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import calls, target_name
-from refsim.partition.program import Program
 
 _TRANSPOSES = ("aten.permute_copy.default", "aten.t_copy.default")
 #: operator -> positions of the input, the weight and the bias.
 _ARGUMENTS = {"aten.mm.default": (0, 1, None), "aten.addmm.default": (1, 2, 0)}
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         if target_name(node) not in _ARGUMENTS:

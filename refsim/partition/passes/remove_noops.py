@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import DEQUANTIZE, DEQUANTIZE_PER_CHANNEL, QUANTIZE, calls, target_name
-from refsim.partition.program import Program
 
 _SAME_SHAPE = ("aten.slice_copy.Tensor", "aten._to_copy.default")
 _PAIRS = {
@@ -18,7 +18,7 @@ _PAIRS = {
 }
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         if target_name(node) in _SAME_SHAPE and _same(node, node.args[0]):

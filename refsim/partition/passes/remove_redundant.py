@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import dtype_of, shape_of, target_name
-from refsim.partition.program import Program
 
 REDUNDANT = (
     "aten.clone.default",
@@ -16,7 +16,7 @@ REDUNDANT = (
 )
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         if target_name(node) not in REDUNDANT:

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import tensors_of
-from refsim.partition.program import Program
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         schema = getattr(node.target, "_schema", None)

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import VIEW_COPY, calls, shape_of
-from refsim.partition.program import Program
 
 
-def run(program: Program) -> Program:
+def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         if not calls(node, VIEW_COPY):

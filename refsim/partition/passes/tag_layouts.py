@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from refsim.partition.features import FEATURES, Features
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import (
     GETITEM,
     is_single_tensor,
@@ -25,7 +26,6 @@ from refsim.partition.nodes import (
     target_name,
     tensors_of,
 )
-from refsim.partition.program import Program
 from refsim.partition.repset import (
     ANY_STORAGE,
     ANY_STORAGE_INCL_PACKED_INT8,
@@ -88,12 +88,14 @@ class Choice:
 class Tagged:
     """The tagged program, the transitions in the order in which they became necessary, and choices by node."""
 
-    program: Program
+    program: FxProgram
     transitions: tuple[Transition, ...]
     choices: Mapping[str, tuple[Choice, ...]]
 
 
-def run(program: Program, features: Mapping[str, Features] = FEATURES, budget: int = TRACE_BUDGET) -> Tagged:
+def run(
+    program: FxProgram, features: Mapping[str, Features] = FEATURES, budget: int = TRACE_BUDGET
+) -> Tagged:
     """Tag every tensor of the program; clones are inserted where representations differ."""
     tagger = _Tagger(program.copy(), features, budget)
     for node in tagger.program.calls():
@@ -102,7 +104,7 @@ def run(program: Program, features: Mapping[str, Features] = FEATURES, budget: i
 
 
 class _Tagger:
-    def __init__(self, program: Program, features: Mapping[str, Features], budget: int) -> None:
+    def __init__(self, program: FxProgram, features: Mapping[str, Features], budget: int) -> None:
         self.program = program
         self.features = features
         self.budget = budget

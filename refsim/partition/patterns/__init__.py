@@ -12,10 +12,10 @@ from typing import Protocol
 
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import target_name
 from refsim.partition.patterns import add, convolution, linear, pixel_shuffle, relu
 from refsim.partition.patterns._match import Match
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal
 
 
@@ -23,16 +23,16 @@ class Pattern(Protocol):
     __name__: str
     ANCHORS: tuple[str, ...]
 
-    def find(self, program: Program, node: fx.Node) -> Match | Refusal | None: ...
+    def find(self, program: FxProgram, node: fx.Node) -> Match | Refusal | None: ...
 
-    def fuse(self, program: Program, match: Match) -> fx.Node: ...
+    def fuse(self, program: FxProgram, match: Match) -> fx.Node: ...
 
 
 MODULES = (add, convolution, linear, pixel_shuffle, relu)
 PATTERNS: dict[str, Pattern] = {anchor: module for module in MODULES for anchor in module.ANCHORS}
 
 
-def find_all(program: Program) -> Iterator[tuple[Pattern, Match | Refusal]]:
+def find_all(program: FxProgram) -> Iterator[tuple[Pattern, Match | Refusal]]:
     """Every match and every near miss, in the order of the graph."""
     for node in program.calls():
         pattern = PATTERNS.get(target_name(node))

@@ -10,6 +10,7 @@ from torch import fx
 
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind
+from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import (
     CLONE,
     CLONE_DIM_ORDER,
@@ -22,7 +23,6 @@ from refsim.partition.nodes import (
     only_user,
     shape_of,
 )
-from refsim.partition.program import Operator, Program
 from refsim.partition.refusal import Refusal, refuse
 
 INT8_RANGE = (-128, 127)
@@ -128,7 +128,7 @@ def operator(name: str) -> Operator:
     return Operator(spec.serialized, tuple(arg.name for arg in spec.args if arg.kind is not Kind.OUTPUT))
 
 
-def replace(program: Program, match: Match, args: Sequence[Any]) -> fx.Node:
+def replace(program: FxProgram, match: Match, args: Sequence[Any]) -> fx.Node:
     """Put the q8ta node where the anchor stands, and give it to the users of the quantize."""
     node = program.call(match.anchor, operator(match.operator), args, match.output.node.meta["val"])
     match.output.node.replace_all_uses_with(node)

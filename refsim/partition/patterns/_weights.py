@@ -9,8 +9,8 @@ from functools import partial
 import torch
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import DEQUANTIZE, DEQUANTIZE_PER_CHANNEL, calls, dtype_of, target_name
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal, refuse
 
 ALIGNMENT = 4
@@ -41,7 +41,7 @@ class Weight:
         return Weight(self.name, move(self.values), move(self.scales), self.nodes)
 
 
-def read_weight(program: Program, node: fx.Node, anchor: fx.Node) -> Weight | Refusal:
+def read_weight(program: FxProgram, node: fx.Node, anchor: fx.Node) -> Weight | Refusal:
     """The weight that ``node`` stands for; a refusal of ``anchor`` if it is none that a kernel takes."""
     if not program.is_constant(node):
         return refuse("weight-not-constant", anchor, f"got {node}")
@@ -70,7 +70,7 @@ def _moved_by(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _per_element(program: Program, node: fx.Node, position: int, values: torch.Tensor) -> torch.Tensor:
+def _per_element(program: FxProgram, node: fx.Node, position: int, values: torch.Tensor) -> torch.Tensor:
     """Scale (position 1) or zero point (2) of a dequantize, broadcast over the values."""
     given = node.args[position]
     if not isinstance(given, fx.Node):
@@ -84,7 +84,7 @@ def _per_element(program: Program, node: fx.Node, position: int, values: torch.T
     return tensor.reshape(shape).expand(values.shape)
 
 
-def pack_rows(program: Program, rows: Weight, kind: str, anchor: fx.Node) -> tuple[fx.Node, ...] | Refusal:
+def pack_rows(program: FxProgram, rows: Weight, kind: str, anchor: fx.Node) -> tuple[fx.Node, ...] | Refusal:
     """Constants of a weight with one output channel per row: values, sums, scales.
 
     Rows are padded to a multiple of 4 elements, sums and scales to a multiple of 4 channels, with zeros.
@@ -93,7 +93,7 @@ def pack_rows(program: Program, rows: Weight, kind: str, anchor: fx.Node) -> tup
 
 
 def pack(
-    program: Program, rows: Weight, values: torch.Tensor, kind: str, anchor: fx.Node
+    program: FxProgram, rows: Weight, values: torch.Tensor, kind: str, anchor: fx.Node
 ) -> tuple[fx.Node, ...] | Refusal:
     """Likewise, with ``values`` as the kernel wants them while ``rows`` has one output channel per row."""
     refusal = check_rows(rows, anchor)
@@ -113,7 +113,7 @@ def check_rows(rows: Weight, anchor: fx.Node) -> Refusal | None:
     return None
 
 
-def read_bias(program: Program, node: fx.Node | None, anchor: fx.Node) -> torch.Tensor | Refusal | None:
+def read_bias(program: FxProgram, node: fx.Node | None, anchor: fx.Node) -> torch.Tensor | Refusal | None:
     """The bias, one float32 per output channel."""
     if node is None:
         return None
@@ -123,7 +123,7 @@ def read_bias(program: Program, node: fx.Node | None, anchor: fx.Node) -> torch.
     return value.reshape(-1)
 
 
-def pack_bias(program: Program, node: fx.Node | None, channels: int) -> fx.Node | None:
+def pack_bias(program: FxProgram, node: fx.Node | None, channels: int) -> fx.Node | None:
     """The bias as a constant, padded to a multiple of 4 channels with zeros."""
     if node is None:
         return None

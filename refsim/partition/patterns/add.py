@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import RELU, argument, is_node, shape_of
 from refsim.partition.patterns._match import (
     INT8_RANGE,
@@ -18,13 +19,12 @@ from refsim.partition.patterns._match import (
     quantized_output,
     replace,
 )
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal, refuse
 
 ANCHORS = ("aten.add.Tensor",)
 
 
-def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     inputs = quantized_inputs(node, 2)
     if inputs is None or isinstance(inputs, Refusal):
         return inputs
@@ -43,7 +43,7 @@ def find(program: Program, node: fx.Node) -> Match | Refusal | None:
     return Match("q8ta_add", node, absorbed, output, inputs, relu, notes)
 
 
-def fuse(program: Program, match: Match) -> fx.Node:
+def fuse(program: FxProgram, match: Match) -> fx.Node:
     a, b = match.inputs
     parameters = (*a.parameters, *b.parameters, *match.output.parameters)
     node = replace(program, match, (a.source, b.source, *parameters, float(_alpha(match.anchor))))

@@ -1,7 +1,7 @@
 """dequantize -> convolution [-> relu] -> quantize: q8ta_conv2d, _dw, _pw or _transposed.
 
 The kind follows from the weight (OC, IC per group, KH, KW), transposed (IC, OC per group, KH, KW), and from the
-window. Packed weights: one row per output channel, taps before input channels; depthwise KH, KW, OC.
+given. Packed weights: one row per output channel, taps before input channels; depthwise KH, KW, OC.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import RELU, argument, shape_of
 from refsim.partition.patterns._match import Match, quantized_inputs, quantized_output, replace
 from refsim.partition.patterns._weights import (
@@ -24,7 +25,6 @@ from refsim.partition.patterns._weights import (
     read_bias,
     read_weight,
 )
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal, refuse
 
 ANCHORS = ("aten.convolution.default",)
@@ -32,7 +32,7 @@ _RANK = 4
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvArguments:
     """The arguments of a convolution after x, weight and bias."""
 
     stride: list[int]
@@ -43,13 +43,13 @@ class Window:
     groups: int
 
     @classmethod
-    def of(cls, node: fx.Node) -> Window:
+    def of(cls, node: fx.Node) -> ConvArguments:
         given: Sequence[Any] = node.args[3:9]
         values: list[Any] = [list(v) if isinstance(v, list | tuple) else v for v in given]
         return cls(*values)
 
 
-def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     inputs = quantized_inputs(node, 1)
     if inputs is None or isinstance(inputs, Refusal):
         return inputs
@@ -63,19 +63,19 @@ def find(program: Program, node: fx.Node) -> Match | Refusal | None:
     bias = read_bias(program, argument(node, 2), node)
     if isinstance(bias, Refusal):
         return bias
-    refusal = _unsupported(node, weight, Window.of(node))
+    refusal = _unsupported(node, weight, ConvArguments.of(node))
     if refusal is not None:
         return refusal
     absorbed = (node, inputs[0].node, *weight.nodes, *([relu] if relu is not None else []))
-    return Match(f"q8ta_{_kind(weight, Window.of(node))}", node, absorbed, output, inputs, relu)
+    return Match(f"q8ta_{_kind(weight, ConvArguments.of(node))}", node, absorbed, output, inputs, relu)
 
 
-def fuse(program: Program, match: Match) -> fx.Node:
+def fuse(program: FxProgram, match: Match) -> fx.Node:
     (source,) = match.inputs
-    node, window = match.anchor, Window.of(match.anchor)
+    node, given = match.anchor, ConvArguments.of(match.anchor)
     weight = read_weight(program, node.args[1], node)
     assert isinstance(weight, Weight)
-    rows = _rows(weight, window)
+    rows = _rows(weight, given)
     height, width = weight.values.shape[2:]
     kind = match.operator.removeprefix("q8ta_")
     values = rows.values
@@ -91,51 +91,51 @@ def fuse(program: Program, match: Match) -> fx.Node:
         *match.output.parameters,
         pack_bias(program, argument(node, 2), channels),
         [height, width],
-        window.stride,
-        window.padding,
-        *([window.output_padding] if window.transposed else []),
-        window.dilation,
-        window.groups,
+        given.stride,
+        given.padding,
+        *([given.output_padding] if given.transposed else []),
+        given.dilation,
+        given.groups,
         "relu" if match.relu is not None else "none",
     ]
     return replace(program, match, args)
 
 
-def _unsupported(node: fx.Node, weight: Weight, window: Window) -> Refusal | None:
+def _unsupported(node: fx.Node, weight: Weight, given: ConvArguments) -> Refusal | None:
     """Why no kernel computes the convolution, if so."""
     if len(shape_of(node)) != _RANK or weight.values.ndim != _RANK:
         return refuse("rank", node, f"got a weight of shape {list(weight.values.shape)}")
-    if window.transposed and window.dilation != [1, 1]:
-        return refuse("dilation", node, f"got {window.dilation}")
+    if given.transposed and given.dilation != [1, 1]:
+        return refuse("dilation", node, f"got {given.dilation}")
     channels_in, channels_out = shape_of(node.args[0])[-3], shape_of(node)[-3]
-    if _kind(weight, window) == "conv2d_dw":
+    if _kind(weight, given) == "conv2d_dw":
         if channels_out % ALIGNMENT:
             return refuse("out-channels", node, f"got {channels_out} channels, depthwise")
-    elif window.groups > 1:
+    elif given.groups > 1:
         for code, count in (("in-channels", channels_in), ("out-channels", channels_out)):
-            if count // window.groups % ALIGNMENT:
-                return refuse(code, node, f"got {count} channels in {window.groups} groups")
-    return check_rows(_rows(weight, window), node)
+            if count // given.groups % ALIGNMENT:
+                return refuse(code, node, f"got {count} channels in {given.groups} groups")
+    return check_rows(_rows(weight, given), node)
 
 
-def _kind(weight: Weight, window: Window) -> str:
+def _kind(weight: Weight, given: ConvArguments) -> str:
     first, per_group, height, width = weight.values.shape
-    if window.transposed:
+    if given.transposed:
         return "conv2d_transposed"
-    if per_group == 1 and window.groups == first:
+    if per_group == 1 and given.groups == first:
         return "conv2d_dw"
-    point = (height, width) == (1, 1) and window.padding == [0, 0]
-    return "conv2d_pw" if point and window.stride == window.dilation == [1, 1] else "conv2d"
+    point = (height, width) == (1, 1) and given.padding == [0, 0]
+    return "conv2d_pw" if point and given.stride == given.dilation == [1, 1] else "conv2d"
 
 
-def _rows(weight: Weight, window: Window) -> Weight:
+def _rows(weight: Weight, given: ConvArguments) -> Weight:
     """One row per output channel: taps, then the input channels of its group."""
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        if not window.transposed:
+        if not given.transposed:
             return tensor.permute(0, 2, 3, 1).flatten(1)
         channels_in, out_per_group, height, width = tensor.shape
-        split = tensor.reshape(window.groups, channels_in // window.groups, out_per_group, height, width)
+        split = tensor.reshape(given.groups, channels_in // given.groups, out_per_group, height, width)
         return split.permute(0, 2, 3, 4, 1).flatten(2).flatten(0, 1)
 
     return weight.moved(move)

@@ -10,6 +10,7 @@ from math import prod
 
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import DEQUANTIZE, RELU, VIEW_COPY, argument, calls, shape_of, target_name
 from refsim.partition.patterns._match import Match, Quantized, quantized, quantized_output, replace
 from refsim.partition.patterns._weights import (
@@ -21,7 +22,6 @@ from refsim.partition.patterns._weights import (
     read_bias,
     read_weight,
 )
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal, refuse
 
 #: anchor -> positions of the input, the weight and the bias, and whether the weight is (out, in).
@@ -34,7 +34,7 @@ _ARGUMENTS = {
 ANCHORS = tuple(_ARGUMENTS)
 
 
-def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     at, _weight_at, bias_at, _transposed = _ARGUMENTS[target_name(node)]
     x = node.args[at]
     view = x if calls(x, VIEW_COPY) else None
@@ -65,7 +65,7 @@ def find(program: Program, node: fx.Node) -> Match | Refusal | None:
     return Match(name, node, absorbed, output, (source,), relu)
 
 
-def fuse(program: Program, match: Match) -> fx.Node:
+def fuse(program: FxProgram, match: Match) -> fx.Node:
     (source,) = match.inputs
     bias_at = _ARGUMENTS[target_name(match.anchor)][2]
     weight = _read(program, match.anchor)
@@ -84,7 +84,7 @@ def fuse(program: Program, match: Match) -> fx.Node:
     return replace(program, match, args)
 
 
-def _read(program: Program, node: fx.Node) -> Weight | Refusal:
+def _read(program: FxProgram, node: fx.Node) -> Weight | Refusal:
     """The weight as (out, in)."""
     _at, weight_at, _bias_at, by_rows = _ARGUMENTS[target_name(node)]
     weight = read_weight(program, node.args[weight_at], node)

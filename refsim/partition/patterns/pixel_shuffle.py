@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, calls, only_user, shape_of
 from refsim.partition.patterns._match import Match, quantized, replace, skip_identities
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal, refuse
 
 ANCHORS = ("aten.pixel_shuffle.default",)
 _RANK = 4
 
 
-def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     before = _source(node)
     if not calls(before[-1], DEQUANTIZE):
         return None
@@ -36,7 +36,7 @@ def find(program: Program, node: fx.Node) -> Match | Refusal | None:
     return Match("q8ta_pixel_shuffle", node, (node, *before, *behind), output, (source,))
 
 
-def fuse(program: Program, match: Match) -> fx.Node:
+def fuse(program: FxProgram, match: Match) -> fx.Node:
     (source,) = match.inputs
     scale, zp = match.output.parameters
     return replace(program, match, (source.source, *source.parameters, 1.0 / scale, zp, match.anchor.args[1]))

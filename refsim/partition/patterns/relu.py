@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from torch import fx
 
+from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import RELU
 from refsim.partition.patterns._match import Match, quantized_inputs, quantized_output, replace
-from refsim.partition.program import Program
 from refsim.partition.refusal import Refusal
 
 ANCHORS = (RELU,)
 
 
-def find(program: Program, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     inputs = quantized_inputs(node, 1)
     if inputs is None or isinstance(inputs, Refusal):
         return inputs
@@ -22,6 +22,6 @@ def find(program: Program, node: fx.Node) -> Match | Refusal | None:
     return Match("q8ta_relu", node, (node, inputs[0].node), out[0], inputs)
 
 
-def fuse(program: Program, match: Match) -> fx.Node:
+def fuse(program: FxProgram, match: Match) -> fx.Node:
     (source,) = match.inputs
     return replace(program, match, (source.source, *source.parameters, *match.output.parameters))

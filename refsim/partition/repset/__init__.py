@@ -24,6 +24,7 @@ from refsim.partition.repset.constants import (
     PACKED_INT8_CHANNELS_PACKED_BUFFER,
     PACKED_INT8_CONV2D_BUFFER,
     WIDTH_PACKED_TEXTURE,
+    int8_buffer,
 )
 from refsim.partition.repset.op import OpRepSets
 from refsim.partition.repset.sets import (
@@ -68,6 +69,7 @@ __all__ = [
     "TensorRepr",
     "TensorReprList",
     "filter_invalid_reprs",
+    "int8_buffer",
     "make_tensor_repset",
     "texture_extents",
 ]

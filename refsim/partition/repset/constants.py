@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from refsim.core.layout import (
     CHANNELS_PACKED,
+    CHANNELS_PACKED_INT8,
     FLOAT_LAYOUTS,
     HEIGHT_PACKED,
+    INT8_LAYOUTS,
+    PACKED_4C,
     PACKED_4C1W,
     PACKED_4H4W,
     PACKED_4W,
     PACKED_4W4C,
     PACKED_CONV2D,
     WIDTH_PACKED,
+    Layout,
 )
 from refsim.partition.repset.sets import TensorRepSet
 
 _FLOAT = frozenset(FLOAT_LAYOUTS)
-#: What quantized tensors may be tagged with. 4C is left out: upstream only reaches it by resolving CONV2D.
-_INT8 = frozenset({PACKED_4W4C, PACKED_4H4W, PACKED_4W, PACKED_4C1W, PACKED_CONV2D})
+
+
+def int8_layouts(layouts: Iterable[Layout]) -> frozenset[Layout]:
+    """What a tensor is tagged with that kernels take in ``layouts``.
+
+    4C is no tag: a tensor only gets it when the runtime resolves CONV2D.
+    """
+    return frozenset(PACKED_CONV2D if row is PACKED_4C else row for row in layouts)
+
+
+def int8_buffer(layouts: Iterable[Layout]) -> TensorRepSet:
+    """The set of a tensor that kernels take in ``layouts``."""
+    return TensorRepSet(int8_layouts(layouts), ())
+
+
+_INT8 = int8_layouts(INT8_LAYOUTS)
 
 NO_STORAGE = TensorRepSet()
 
@@ -32,13 +52,13 @@ ANY_TEXTURE = TensorRepSet((), _FLOAT)
 ANY_BUFFER = TensorRepSet(_FLOAT, ())
 ANY_STORAGE = TensorRepSet(_FLOAT, _FLOAT)
 
-PACKED_INT8_BUFFER = TensorRepSet(_INT8, ())
+PACKED_INT8_BUFFER = int8_buffer(INT8_LAYOUTS)
 PACKED_INT8_4W4C_BUFFER = TensorRepSet({PACKED_4W4C}, ())
 PACKED_INT8_4H4W_BUFFER = TensorRepSet({PACKED_4H4W}, ())
 PACKED_INT8_4W_BUFFER = TensorRepSet({PACKED_4W}, ())
 PACKED_INT8_4C1W_BUFFER = TensorRepSet({PACKED_4C1W}, ())
 PACKED_INT8_CONV2D_BUFFER = TensorRepSet({PACKED_CONV2D}, ())
-PACKED_INT8_CHANNELS_PACKED_BUFFER = TensorRepSet({PACKED_4W4C, PACKED_4C1W, PACKED_CONV2D}, ())
+PACKED_INT8_CHANNELS_PACKED_BUFFER = int8_buffer(CHANNELS_PACKED_INT8)
 
 #: What identities take: int8 layouts flow through them without a transition on either side.
 ANY_STORAGE_INCL_PACKED_INT8 = TensorRepSet(_FLOAT | _INT8, _FLOAT)

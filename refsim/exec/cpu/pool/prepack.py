@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.table import Window, pair
+from refsim.aten.table import PoolWindow, pair
 from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
@@ -47,7 +47,7 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
         return reason
     given = dict(zip(("kernel", "stride", "padding", "dilation", "ceil_mode"), args, strict=False))
     taps = pair(given["kernel"], 1)
-    window = Window(
+    window = PoolWindow(
         source.shape[-2:],  # type: ignore[arg-type]
         taps,
         pair(given.get("stride"), taps),

@@ -1,4 +1,4 @@
-"""Program: a torch.fx graph, and the tensors that its constant placeholders stand for."""
+"""FxProgram: a torch.fx graph, and the tensors that its constant placeholders stand for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Operator:
 
 
 @dataclass
-class Program:
+class FxProgram:
     """A graph and its constants, by the name of the placeholder that stands for each.
 
     Passes take a program and return another; none changes the one that it was given.
@@ -45,7 +45,7 @@ class Program:
     graph: fx.Graph
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
-    def copy(self) -> Program:
+    def copy(self) -> FxProgram:
         """A program whose graph can be changed; tensors and fake values are shared."""
         graph = fx.Graph()
         mapped: dict[fx.Node, fx.Node] = {}
@@ -54,7 +54,7 @@ class Program:
             new.meta = dict(old.meta)
         output = graph.output(result)
         output.meta = dict(self.output.meta)
-        return Program(graph, dict(self.constants))
+        return FxProgram(graph, dict(self.constants))
 
     @property
     def output(self) -> fx.Node:
@@ -135,7 +135,7 @@ class Program:
         node.meta["val"] = val
         return node
 
-    def clean(self) -> Program:
+    def clean(self) -> FxProgram:
         """Drop nodes without users, and constants without placeholders; inputs stay."""
         for node in reversed(list(self.graph.nodes)):
             constant = node.op == "placeholder" and node.name in self.constants
@@ -146,7 +146,7 @@ class Program:
         return self
 
 
-def like(program: Program, value: torch.Tensor) -> Any:
+def like(program: FxProgram, value: torch.Tensor) -> Any:
     """A fake tensor of the program's own kind with the shape and dtype of ``value``."""
     for node in program.graph.nodes:
         val = node.meta.get("val")
