@@ -6,9 +6,7 @@ python tests/ops/laws.py OP SEED [--profile NAME] [--mali] [--layouts IN,...,OUT
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 
@@ -20,20 +18,10 @@ from refsim.exec.cpu import EmulatedExecutor
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, Target
+from refsim.ops.base.spec import Target
 
 EXECUTOR = EmulatedExecutor()
 Layouts = tuple[Layout, ...]
-
-
-def legal_layouts(name: str) -> Iterator[Layouts]:
-    """Every combination of layouts that the operator takes: those of its inputs, then the output's."""
-    op = OPS[name]
-    tensors = [*op.of_kind(Kind.INPUT), op.output]
-    for rows in product(*(arg.layouts for arg in tensors)):
-        infos = {row.packed_dim_info for arg, row in zip(tensors, rows, strict=True) if arg.name in op.sync}
-        if len(infos) <= 1:
-            yield rows
 
 
 def sampled(name: str, seed: int, layouts: Layouts | None = None) -> Case:

@@ -16,6 +16,8 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Target
 
+WEIGHTED = [op for op in OPS.values() if op.constants]
+
 
 def digest(case: Case) -> str:
     bound = bind(case)
@@ -54,7 +56,7 @@ def test_unknown_operator() -> None:
 
 
 def test_constants_do_not_depend_on_the_target() -> None:
-    case = OPS["q8ta_conv2d_pw"].sample(Rng(3))
+    case = WEIGHTED[0].sample(Rng(3))
     plain, other = bind(case, Target(CANONICAL)), bind(case, Target(NVIDIA))
     for name, value in plain.call.consts.items():
         assert np.array_equal(value, other.call.consts[name])
@@ -64,30 +66,26 @@ def test_constants_do_not_depend_on_the_target() -> None:
 
 def test_weight_sums_are_the_sums_of_the_weights() -> None:
     """The exporter's sums, which the kernels trust: over every axis but the output channel's."""
-    for name, axis in (
-        ("q8ta_conv2d", 0),
-        ("q8ta_linear", 0),
-        ("q8ta_conv2d_transposed", 0),
-        ("q8ta_conv2d_dw", -1),
-    ):
+    for op in WEIGHTED:
+        (axis,) = (arg.channels for arg in op.args if arg.name == "weight")
         for seed in range(20):
-            consts = bind(OPS[name].sample(Rng(seed))).call.consts
+            consts = bind(op.sample(Rng(seed))).call.consts
             weight = np.moveaxis(consts["weight"].astype(int), axis, 0)
             assert np.array_equal(weight.reshape(len(weight), -1).sum(1), consts["weight_sums"])
 
 
 def test_outputs_use_the_range() -> None:
     """Random constants are scaled so that outputs neither all saturate nor all collapse."""
-    for name in ("q8ta_conv2d", "q8ta_conv2d_dw", "q8ta_linear", "q8ta_conv2d_transposed"):
+    for op in WEIGHTED:
         inner = total = 0
         for seed in range(30):
-            bound = bind(OPS[name].sample(Rng(seed)))
+            bound = bind(op.sample(Rng(seed)))
             values = bound.call.expected(bound.inputs).unpack()
             inner += int((np.abs(values.astype(int)) < 127).sum())
             total += values.size
-        assert inner > total / 4, name
+        assert inner > total / 4, op.name
 
 
 def test_unknown_style() -> None:
     with pytest.raises(ParameterError, match="unknown data style; got 'loud', need random, "):
-        bind(replace(OPS["q8ta_clone"].sample(Rng(0)), style="loud"))
+        bind(replace(WEIGHTED[0].sample(Rng(0)), style="loud"))

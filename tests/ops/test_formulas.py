@@ -23,7 +23,8 @@ from refsim.golden.rules import case as corpus_case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Target
+from refsim.ops.base.spec import Call, Kind, OpSpec, Target
+from refsim.ops.base.traits import Epilogue, Family
 
 F = np.float32
 #: nvidia but for its conversion out of range, which tests/core/test_qmath.py holds against rationals
@@ -163,21 +164,28 @@ def linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> in
     return early(p, int(row.astype(int) @ c["weight"][oc].astype(int)), c, oc, fused)
 
 
-FORMULAS: dict[str, Callable[..., Any]] = {
-    "q8ta_add": add,
-    "q8ta_relu": relu,
-    "q8ta_quantize": quantize,
-    "q8ta_dequantize": dequantize,
-    "q8ta_clone": clone,
-    "q8ta_pixel_shuffle": pixel_shuffle,
-    "q8ta_conv2d_general": convolution(late),
-    "q8ta_conv2d_transposed": convolution(late, transposed=True),
-    "q8ta_conv2d_im2col": convolution(early),
-    "q8ta_conv2d_pw": convolution(early),
-    "q8ta_conv2d_dw": depthwise,
-    "q8ta_linear": linear,
-    "q8ta_linear_gemv": linear,
-}
+def formula_of(op: OpSpec) -> Callable[..., Any]:
+    """The formula of an operator's family."""
+    if op.family is Family.CONVOLUTION:
+        return convolution(early if op.epilogue is Epilogue.INTEGER_ZP else late, op.transposed)
+    if op.family is Family.ELEMENTWISE:
+        return add if len(op.of_kind(Kind.INPUT)) == 2 else relu
+    return {
+        Family.SHUFFLE: pixel_shuffle,
+        Family.RELAYOUT: clone,
+        Family.QUANTIZE: quantize,
+        Family.DEQUANTIZE: dequantize,
+        Family.DEPTHWISE: depthwise,
+        Family.LINEAR: linear,
+    }[op.family]
+
+
+#: Operators that have a formula: not those that move bytes to and from NCHW, or are one of several others.
+WITH_FORMULA = [
+    name
+    for name, op in OPS.items()
+    if op.family not in (Family.STAGE_IN, Family.STAGE_OUT, Family.WINDOWS) and not op.picks
+]
 
 
 def some_indices(call: Call, most: int, seed: int) -> list[tuple[int, ...]]:
@@ -198,38 +206,38 @@ def cases(name: str) -> Iterator[Case]:
 
 
 @pytest.mark.parametrize("profile", [CANONICAL, FUSED], ids=lambda p: p.name)
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", WITH_FORMULA)
 def test_formula(name: str, profile: Profile) -> None:
-    seen = 0
+    seen, formula = 0, formula_of(OPS[name])
     for number, case in enumerate(cases(name)):
         bound = bind(case, Target(profile))
         call = bound.call
         arrays = {key: buffer.unpack() for key, buffer in bound.inputs.items()}
         values = call.define(arrays)
-        if profile.flush_denormals and name == "q8ta_quantize":
+        if profile.flush_denormals and OPS[name].family is Family.QUANTIZE:
             arrays["x"] = np.where(np.abs(arrays["x"]) < 2.0**-126, F(0), arrays["x"])
         for at in some_indices(call, 10 if call.consts else 80, number):
-            need = FORMULAS[name](call.params, arrays, dict(call.consts), at, profile.contract)
+            need = formula(call.params, arrays, dict(call.consts), at, profile.contract)
             assert values[at] == need, f"{profile.name}, at {at}: {case}"
             seen += 1
     assert seen > 1000
 
 
-LONG = (
-    "q8ta_conv2d_general",
-    "q8ta_conv2d_transposed",
-    "q8ta_conv2d_im2col",
-    "q8ta_conv2d_pw",
-    "q8ta_linear",
-)
+#: Operators whose sums can be long.
+LONG = [
+    name
+    for name in WITH_FORMULA
+    if OPS[name].family is Family.CONVOLUTION or (OPS[name].family is Family.LINEAR and not OPS[name].one_row)
+]
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_long_sums(name: str) -> None:
     """Sums beyond 2**26, which binary32 holds to 8, around inputs near the zero point: every rounding shows."""
     op, k, out = OPS[name], 6000, 8
+    rows = op.family is Family.LINEAR
     rng = np.random.default_rng(5)
-    window = {} if name == "q8ta_linear" else {"kernel_size": (1, 1)}
+    window = {} if rows else {"kernel_size": (1, 1)}
     params = op.make_params(dict(in_scale=0.5, in_zp=127, out_scale=0.5, out_zp=3, **window))
     weight = rng.integers(60, 128, (out, k)).astype(np.int8)
     consts = {
@@ -239,26 +247,25 @@ def test_long_sums(name: str) -> None:
         "bias": np.arange(out, dtype=np.float32) / 2,
     }
     x = np.where(rng.random((9, k)) < 0.001, 126, 127).astype(np.int8)
-    x = x if name == "q8ta_linear" else np.ascontiguousarray(x.T).reshape(1, k, 1, 9)
-    layout = "4H4W" if name == "q8ta_linear" else "4W4C"
+    x = x if rows else np.ascontiguousarray(x.T).reshape(1, k, 1, 9)
+    layout = "4H4W" if rows else "4W4C"
     buffer = PackedBuffer.pack(x, layout)
     results = []
     for profile in (CANONICAL, FUSED):
         call = op.bind(params, {"x": buffer.desc}, consts, layout, target=Target(profile))
         values = call.define({"x": x})
         for at in np.ndindex(values.shape):
-            assert values[at] == FORMULAS[name](params, {"x": x}, consts, at, profile.contract)
+            assert values[at] == formula_of(op)(params, {"x": x}, consts, at, profile.contract)
         assert EXECUTOR.run_call(call, {"x": buffer}) == call.expected({"x": buffer})
         results.append(values)
     assert len(np.unique(results[0])) > 20
-    late_epilogue = name in ("q8ta_conv2d_general", "q8ta_conv2d_transposed")
-    assert (results[0] != results[1]).any() == late_epilogue
+    assert (results[0] != results[1]).any() == (op.epilogue is Epilogue.FLOAT_ZP)
 
 
 @pytest.mark.parametrize("closeness", [0.0, 2e-8, 1.5e-7, 1e-6, 1e-3])
 def test_pixel_shuffle_of_nearly_equal_scales(closeness: float) -> None:
     """Bytes move up to a relative difference of 1e-7; beyond it they are requantized, whatever comes out."""
-    op = OPS["q8ta_pixel_shuffle"]
+    (op,) = OPS.of_family(Family.SHUFFLE)
     for in_scale in (0.5, 0.013, 3.7, 2.0**-50):
         inverse = float(F(1) / F(in_scale * (1 + closeness)))
         params = op.make_params(
@@ -270,17 +277,13 @@ def test_pixel_shuffle_of_nearly_equal_scales(closeness: float) -> None:
             assert params.moves_bytes == (closeness == 0.0 or in_scale < 1e-8)
 
 
-def test_every_operator_with_arithmetic_has_a_formula() -> None:
-    moving = {"q8ta_im2col", "nchw_to_int8x4", "int8x4_to_nchw"}  # bytes only
-    assert set(OPS) - moving - {"q8ta_conv2d"} == set(FORMULAS)
-
-
-def test_conv2d_is_one_of_two_formulas() -> None:
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.picks])
+def test_a_choice_is_one_of_two_formulas(name: str) -> None:
     """Upstream's choice of kernel decides which; on Mali grouped ones go through im2col too."""
     taken = set()
     for seed in range(60):
         for mali in (False, True):
-            bound = bind(sampled("q8ta_conv2d", seed), Target(mali=mali))
+            bound = bind(sampled(name, seed), Target(mali=mali))
             call, p = bound.call, bound.call.params
             channels = call.descs["x"].shape[-3] // p.groups
             pixels = call.out.shape[-1] * call.out.shape[-2]

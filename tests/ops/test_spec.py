@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 import re
 from dataclasses import fields, replace
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,38 +21,37 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import _PARAM_TYPES, Kind, OnDevice, Target
+from refsim.ops.base.traits import Family
 
+FOLDER = Path(op_module.__file__).parents[1]
 ADD, CONV, LINEAR, QUANTIZE = (OPS[n] for n in ("q8ta_add", "q8ta_conv2d", "q8ta_linear", "q8ta_quantize"))
 
 
 # --- the registry -------------------------------------------------------------------------------------------
 
 
-def test_the_operators_are_these() -> None:
-    assert sorted(OPS) == [
-        "int8x4_to_nchw", "nchw_to_int8x4", "q8ta_add", "q8ta_clone", "q8ta_conv2d", "q8ta_conv2d_dw",
-        "q8ta_conv2d_general", "q8ta_conv2d_im2col", "q8ta_conv2d_pw", "q8ta_conv2d_transposed", "q8ta_dequantize",
-        "q8ta_im2col", "q8ta_linear", "q8ta_linear_gemv", "q8ta_pixel_shuffle", "q8ta_quantize", "q8ta_relu",
-    ]  # fmt: skip
-    assert len(OPS) == 17
-
-
 def test_one_file_one_operator_of_the_same_name() -> None:
-    import importlib
-
+    files = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+    assert files == sorted(OPS) and len(OPS) == 17
     for name in OPS:
         assert importlib.import_module(f"refsim.ops.{name}").OP is OPS[name]
 
 
 def test_a_duplicate_name_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     real = op_module.importlib.import_module
+    first, second, *_ = OPS
 
     def twice(name: str):
-        return SimpleNamespace(OP=ADD) if name.startswith("refsim.ops.q8ta_relu") else real(name)
+        return real(f"refsim.ops.{first}") if name == f"refsim.ops.{second}" else real(name)
 
     monkeypatch.setattr(op_module.importlib, "import_module", twice)
-    with pytest.raises(RuntimeError, match="q8ta_add: defined twice, again in q8ta_relu"):
+    with pytest.raises(RuntimeError, match=f"{first}: defined twice, again in {second}"):
         op_module._load()
+
+
+def test_operators_of_a_family() -> None:
+    assert all(op in OPS.of_family(op.family) for op in OPS.values())
+    assert OPS.of_family(*Family) == tuple(OPS.values()) and not OPS.of_family()
 
 
 def test_an_unknown_operator_is_named_with_those_there_are() -> None:
@@ -308,7 +308,7 @@ def test_constants_become_whole_words_of_four_channels(name: str) -> None:
         assert value.ndim == 1
         if key != "weight" and call.consts[key] is not None:
             assert len(value) == -(-channels // 4) * 4
-    if name != "q8ta_conv2d_transposed":  # whose weight words begin with a plan of the taps
+    if not OPS[name].transposed:  # whose weight words begin with a plan of the taps
         weight = call.const_words()["weight"].view(np.int8)
         assert int(weight.astype(int).sum()) == int(call.consts["weight"].astype(int).sum())
 
