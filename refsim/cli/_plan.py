@@ -10,6 +10,7 @@ import click
 from refsim.cli._output import print_json, print_table
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
+from refsim.exec.cpu.routes import RENAMED
 from refsim.exec.model import Model
 
 COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
@@ -17,7 +18,7 @@ COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
 
 def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], as_json: bool) -> None:
     """Print the plan of every delegate; as JSON with the routes that were passed over, and why."""
-    executor = NativeExecutor(threads, routes)
+    executor = NativeExecutor(threads, {op: _today(route) for op, route in routes.items()})
     plans = {number: executor.session(graph) for number, graph in model.graphs.items()}
     processor = {"name": cpu().name, "instructions": cpu().isa.name, "threads": threads}
     if as_json:
@@ -32,6 +33,14 @@ def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], 
         click.echo(f"\ndelegate {number}")
         print_table(COLUMNS, [_cells(row) for row in plan.rows()])
         click.echo(f"memory: {plan.memory}")
+
+
+def _today(route: str) -> str:
+    """The name that a route has now; a note on stderr if it is another one."""
+    if route not in RENAMED:
+        return route
+    click.echo(f"refsim: note: route {route} is now called {RENAMED[route]}", err=True)
+    return RENAMED[route]
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:

@@ -72,10 +72,15 @@ def test_plan_tells_routes_and_memory_and_takes_others(refsim, models: Path) -> 
     file = models / "mixed_ops.pte"
     text = refsim("inspect", file, "--plan")
     assert "memory: " in text.out and "of weights" in text.out
-    asked = ("--route", "q8ta_add=rows", "--route", "q8ta_relu=emulated")
+    asked = ("--route", "q8ta_add=via_nhwc", "--route", "q8ta_relu=emulated")
     facts = refsim("inspect", file, "--plan", *asked, "--json").json
     routes = {step["operator"]: step["route"] for step in facts["delegates"][0]["steps"]}
-    assert routes["q8ta_add"] == "rows" and routes["q8ta_relu"] == "emulated"
+    assert routes["q8ta_add"] == "via_nhwc" and routes["q8ta_relu"] == "emulated"
     refsim("inspect", file, "--plan", "--route", "q8ta_add").refused("not OPERATOR=ROUTE")
     refsim("inspect", file, "--plan", "--route", "q8ta_add=none").refused("route of q8ta_add: unknown")
-    refsim("inspect", file, "--route", "q8ta_add=rows").refused("--route needs --plan")
+    refsim("inspect", file, "--route", "q8ta_add=linear").refused("--route needs --plan")
+
+
+def test_routes_may_be_asked_for_by_their_old_names(refsim, models: Path) -> None:
+    done = refsim("inspect", models / "mixed_ops.pte", "--plan", "--route", "q8ta_add=rows")
+    assert "route rows is now called via_nhwc" in done.err and " via_nhwc " in done.out

@@ -1,7 +1,7 @@
-"""What a matrix-like operator computes, in one form: views of input and output, a window, weights by unit.
+"""ConvProblem: what a convolution or a linear operator computes, in one form for all kernels.
 
-Convolutions, pointwise ones, transposed ones and linear operators all become a `Window`: a linear operator is a 1x1
-convolution over rows, a transposed one slides flipped weights over a spread image.
+A linear operator is a 1x1 convolution whose pixels are the rows of its input. A transposed convolution is one over a
+dilated input, with flipped weights.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ import numpy as np
 
 from refsim.core.qmath import inv_scale
 from refsim.exec.cpu.epilogue import CONST_ROWS, clamp_for, shared_fields
-from refsim.exec.cpu.strides import View, view
+from refsim.exec.cpu.strides import PackedStrides, strides_of
 from refsim.ops.base.conv import ConvParams, logical_weight
 from refsim.ops.base.spec import Call
+from refsim.ops.base.traits import Epilogue, Family
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvProblem:
     """``weight``: int8 (groups, output channels of a group, KH, KW, input channels of a group).
 
-    Pairs are (height, width); ``up`` is how far apart the image's rows and columns stand (transposed
-    convolutions). ``float_zp``: the epilogue takes the zero point out in binary32.
+    Pairs are (height, width). ``input_dilation``: the distance of the image's rows and columns, between which there are
+    zero points; more than 1 for transposed convolutions. ``sums``, ``scales``, ``bias``: per output channel; scales are
+    those of the integer sums. ``float_zp``: the epilogue takes the zero point out in binary32.
     """
 
-    x: View
-    out: View
+    x: PackedStrides
+    out: PackedStrides
     weight: np.ndarray
     sums: np.ndarray
     scales: np.ndarray
@@ -36,7 +38,7 @@ class Window:
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
-    up: tuple[int, int]
+    input_dilation: tuple[int, int]
     float_zp: bool
     inv: np.float32
     out_zp: int
@@ -51,8 +53,8 @@ class Window:
         return (self.weight.shape[2], self.weight.shape[3])
 
     @property
-    def reach(self) -> tuple[int, int]:
-        """Rows and columns that a window spans."""
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns from the first tap of a window to its last, both included."""
         h, w = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
         return (h, w)
 
@@ -95,43 +97,30 @@ class Window:
         return shared_fields(self.inv, self.out_zp, self.relu)
 
 
-WINDOW_OPS = frozenset(
-    {
-        "q8ta_conv2d_general",
-        "q8ta_conv2d_im2col",
-        "q8ta_conv2d_pw",
-        "q8ta_conv2d_transposed",
-        "q8ta_linear",
-        "q8ta_linear_gemv",
-    }
-)
-FLOAT_ZP_OPS = frozenset({"q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_transposed"})
-
-
-def window(call: Call) -> Window:
-    """The window of a convolution or linear call; `call.op` names the kernel whose epilogue it has."""
+def conv_problem(call: Call) -> ConvProblem:
+    """The problem of a convolution or linear call, whose operator says where the zero point is taken out."""
     p = call.params
-    x, out = view(call.descs["x"]), view(call.out)
+    x, out = strides_of(call.descs["x"]), strides_of(call.out)
     weight = call.consts["weight"]
     sums, scales = call.consts["weight_sums"], call.consts["weight_scales"]
     assert weight is not None and sums is not None and scales is not None
     stride = padding = (0, 0)
-    dilation = up = stride = (1, 1)
+    dilation = input_dilation = stride = (1, 1)
     if isinstance(p, ConvParams):
         stride, padding, dilation, groups = p.stride, p.padding, p.dilation, p.groups
-        if call.op.name == "q8ta_conv2d_dw":
+        if call.op.family is Family.DEPTHWISE:
             taps = np.moveaxis(weight, -1, 0)[..., None]
         else:
             taps = logical_weight(p, weight, x.channels // groups)
-        if call.op.name == "q8ta_conv2d_transposed":
-            up, stride = p.stride, (1, 1)
+        if call.op.transposed:
+            input_dilation, stride = p.stride, (1, 1)
             kh, kw = p.kernel_size
             padding = (kh - 1 - p.padding[0], kw - 1 - p.padding[1])
             taps = taps[:, ::-1, ::-1]
     else:
         groups = 1
         taps = weight.reshape(len(weight), 1, 1, -1)
-    return Window(
+    return ConvProblem(
         x=x,
         out=out,
         weight=taps.reshape(groups, -1, *taps.shape[1:]),
@@ -142,30 +131,30 @@ def window(call: Call) -> Window:
         stride=stride,
         padding=padding,
         dilation=dilation,
-        up=up,
-        float_zp=call.op.name in FLOAT_ZP_OPS,
+        input_dilation=input_dilation,
+        float_zp=call.op.epilogue is Epilogue.FLOAT_ZP,
         inv=inv_scale(p.out_scale),
         out_zp=p.out_zp,
         relu=p.activation == "relu",
     )
 
 
-def constant_rows(w: Window, offset: int, float_zp: bool, factor: int = 1) -> np.ndarray:
+def constant_rows(conv: ConvProblem, offset: int, float_zp: bool, factor: int = 1) -> np.ndarray:
     """Constants of the epilogue, int32 (4, output channels): first sum, scale, bias, zp_term; floats as their bits.
 
     ``offset`` is what the packed elements have added to them. The first sum is multiplied by ``factor``.
     """
-    sums = w.sums.astype(np.int64)
-    first = -offset * w.weight.astype(np.int64).sum((2, 3, 4)).reshape(-1)
+    sums = conv.sums.astype(np.int64)
+    first = -offset * conv.weight.astype(np.int64).sum((2, 3, 4)).reshape(-1)
     rows = np.zeros((CONST_ROWS, len(first)), np.int32)
     if float_zp:
-        rows[3] = (-sums.astype(np.float32) * np.float32(w.in_zp)).view(np.int32)
+        rows[3] = (-sums.astype(np.float32) * np.float32(conv.in_zp)).view(np.int32)
     else:
-        first = first - w.in_zp * sums
+        first = first - conv.in_zp * sums
     rows[0] = (first * factor).astype(np.uint64).astype(np.uint32).view(np.int32)
-    rows[1] = w.scales.view(np.int32)
-    if w.bias is not None:
-        rows[2] = w.bias.view(np.int32)
+    rows[1] = conv.scales.view(np.int32)
+    if conv.bias is not None:
+        rows[2] = conv.bias.view(np.int32)
     return rows
 
 

@@ -1,7 +1,7 @@
 """Dot products of four int8 channels into 32-bit lanes: how each kind of instruction wants its operands.
 
-One *unit* is four input channels of one pixel against four weights of each output channel. The pixel's side is read
-from packed pixel rows and repeated in every lane; the weights' side is a vector per unit, one output channel a lane.
+One *k4* is four input channels of one pixel against four weights of each output channel. The pixel's side is read
+from packed pixel rows and repeated in every lane; the weights' side is a vector per k4, one output channel a lane.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.exec.cpu.gemm.gather import BYTES_PER_WORD, S16, U8
 from refsim.exec.cpu.ir import I8, I16, I32, Function, Value, vec
+from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, S16, U8
 
 
 @dataclass(frozen=True)
 class Dot:
-    """``element`` of the packed pixels, and bytes of a weight unit a lane.
+    """``element`` of the packed pixels, and bytes of a weight k4 a lane.
 
     ``offset`` is what the elements have added to them: 128 for unsigned bytes, to be taken out of the sums.
-    ``steps``: how many a unit takes. For estimates: instructions of a step (``slots``), registers beside those of sums
+    ``steps``: how many a k4 takes. For estimates: instructions of a step (``slots``), registers beside those of sums
     and weights (``spare``).
     """
 
@@ -96,7 +96,7 @@ STEP_BYTES = 4
 
 
 def weights_at(fn: Function, dot: Dot, at: Value, lanes: int, vectors: int) -> list[Value]:
-    """The weights of one step of a unit: a vector per `lanes` channels."""
+    """The weights of one step of a k4: a vector per `lanes` channels."""
     if dot in BYTE_DOTS:
         return [fn.load(at + v * 4 * lanes, vec(I32, lanes)) for v in range(vectors)]
     size = dot.weight_bytes // 2 * lanes
@@ -118,17 +118,17 @@ def accumulate(
 
 
 def lay_out(dot: Dot, weight: np.ndarray, lanes: int, vectors: int) -> np.ndarray:
-    """Weights (output channels, units, 4) as panels of ``lanes * vectors`` channels, zero-padded, as bytes.
+    """Weights (output channels, k4s, 4) as panels of ``lanes * vectors`` channels, zero-padded, as bytes.
 
     int8; for 16-bit products also int16.
-    Panel, unit, half, vector, lane, and what a lane takes of the half.
+    Panel, k4, half, vector, lane, and what a lane takes of the half.
     """
-    channels, units, _ = weight.shape
+    channels, k4s, _ = weight.shape
     panel = lanes * vectors
     panels = -(-channels // panel)
-    padded = np.zeros((panels * panel, units, 4), weight.dtype)
+    padded = np.zeros((panels * panel, k4s, 4), weight.dtype)
     padded[:channels] = weight
-    split = padded.reshape(panels, vectors, lanes, units, dot.steps, 4 // dot.steps)
+    split = padded.reshape(panels, vectors, lanes, k4s, dot.steps, 4 // dot.steps)
     ordered = np.ascontiguousarray(split.transpose(0, 3, 4, 1, 2, 5))
     if dot is MADDWD:
         ordered = ordered.astype(np.int16)

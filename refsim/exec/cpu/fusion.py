@@ -16,7 +16,7 @@ from refsim.exec.cpu.elementwise.prepack import UNBOUNDED
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.pool import prepack as pool
-from refsim.exec.cpu.routes import EMULATED
+from refsim.exec.cpu.routes import EMULATED, LINEAR, LUT, VIA_NHWC
 from refsim.exec.cpu.step import Step, value_name
 from refsim.graph.graph import Graph, Node, Ref
 
@@ -86,9 +86,9 @@ def join(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None
 
 def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
     """The route of an operation on elements, and its jobs; none if there is no kernel."""
-    if elementwise.refuses(e):
+    if elementwise.why_not(e):
         return EMULATED, ()
     found, isa = lut.find(e, cpu().isa), cpu().isa
     if not isinstance(found, str):
-        return "tables", (elementwise.lower(found, isa),)
-    return "rows" if elementwise.flat_refuses(e) else "flat", (elementwise.lower(e, isa),)
+        return LUT, (elementwise.lower(found, isa),)
+    return VIA_NHWC if elementwise.linear_why_not(e) else LINEAR, (elementwise.lower(e, isa),)

@@ -323,6 +323,16 @@ class Function:
         self.label(done)
         return tuple(held)
 
+    def loop_vectors(
+        self, last: Value, lanes: int, move: Callable[[Value, int], None], start: Value | int = 0
+    ) -> None:
+        """``move(i, how many)`` for i from start to last: in vectors of ``lanes``, then of 4, then one by one."""
+        done = start if isinstance(start, Value) else self.i64(start)
+        for width in sorted({lanes, min(4, lanes), 1}, reverse=True):
+            whole = last - (last - done) % width if width > 1 else last
+            self.loop(whole, lambda i, width=width: move(i, width), start=done, step=width)
+            done = whole
+
     def when(
         self, condition: Value, then: Callable[[], Any], otherwise: Callable[[], Any] | None = None
     ) -> None:

@@ -29,16 +29,16 @@ def order(lanes: int) -> np.ndarray:
     return 16 * (lane // 4) + 4 * vector + lane % 4
 
 
-def squeeze(fn: Function, vectors: list[Value], packs: bool) -> Value:
+def narrow(fn: Function, vectors: list[Value], packs: bool) -> Value:
     """Four vectors of 32-bit integers as one of bytes, saturated; ``packs``: by instructions of x86."""
     low, high = (_halved(fn, "packssdw", I16, pair, packs) for pair in (vectors[:2], vectors[2:]))
     return _halved(fn, "packsswb", I8, [low, high], packs)
 
 
-def in_line(fn: Function, vectors: list[Value]) -> Value:
+def narrow_in_order(fn: Function, vectors: list[Value]) -> Value:
     """Four vectors whose lanes follow each other as one of bytes, saturated, by instructions of x86."""
     pieces = vectors[0].type.lanes // 4
-    done = squeeze(fn, vectors, packs=True)
+    done = narrow(fn, vectors, packs=True)
     words = done.bits(vec(I32, 4 * pieces)).shuffle(
         [4 * n + v for v in range(VECTORS) for n in range(pieces)]
     )

@@ -25,7 +25,7 @@ from refsim.core.lifetimes import ALIGN, Allocation, Lifetime
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu.fusion import chain, join
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.routes import EMULATED, choose
+from refsim.exec.cpu.routes import EMULATED, LARGER, choose
 from refsim.exec.cpu.step import Step, value_name
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.graph.graph import Graph, Node, Ref
@@ -65,10 +65,6 @@ class Memory:
             f"{self.total} bytes: constants {self.constants}, values {self.values}, scratch {self.scratch}; "
             f"{self.ratio:.2f} of weights {self.weights} plus largest live set {self.live}"
         )
-
-
-#: Routes that store constants in a larger form.
-LARGER = ("winograd4", "winograd2")
 
 
 class Plan:
@@ -270,7 +266,7 @@ def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: NativeExecut
 
     def larger() -> list[int]:
         chosen = [n for n, step in enumerate(steps) if step.choice and step.route in LARGER]
-        return [n for n in chosen if not steps[n].choice.facts.forced]  # type: ignore[union-attr]
+        return [n for n in chosen if not steps[n].choice.context.forced]  # type: ignore[union-attr]
 
     def needed() -> int:
         scratch = max((job.scratch for step in steps for job in step.jobs), default=0)
@@ -331,7 +327,7 @@ def _cycles(step: Step, descs: dict[int, TensorDesc]) -> float:
     """About how long one thread takes."""
     values = [descs[value] for value in (*step.reads, *step.writes) if value in descs]
     moved = sum(prod(desc.shape) for desc in values) * ELEMENT
-    weight = step.choice.facts.call.consts.get("weight") if step.choice else None
+    weight = step.choice.context.call.consts.get("weight") if step.choice else None
     if weight is None:
         return moved
     out = values[-1].shape
@@ -367,5 +363,5 @@ def _row(graph: Graph, descs: dict[int, TensorDesc], step: Step) -> dict[str, An
         "reads": [text(value) for value in step.reads if value in descs],
         "writes": [text(value) for value in step.writes],
         "tasks": max((job.tasks for job in step.jobs), default=1),
-        "passed": {} if step.choice is None else dict(step.choice.passed),
+        "rejected": {} if step.choice is None else dict(step.choice.rejected),
     }

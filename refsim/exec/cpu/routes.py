@@ -1,7 +1,8 @@
-"""Which native kernel computes a call: a table of rules, tried in order; the last one is the emulated kernel.
+"""Which native kernel computes a call: a table of rules, tried in order. Where none applies, the emulated kernel runs.
 
-A rule looks at `Facts` and either gives the jobs' builder or says why it does not apply, so that a choice can be
-printed (`refsim inspect --plan`), tested and overruled.
+A rule says which operators it is for, by what they say of themselves (`refsim.ops.base.traits`), and why it does not
+apply to a call. So a choice can be printed (`refsim inspect --plan`), tested and overruled. docs/performance.md says
+what each route is for.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from functools import cached_property
 
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import CANONICAL
-from refsim.exec.cpu.conv_problem import WINDOW_OPS, Window, window
+from refsim.exec.cpu.conv_problem import ConvProblem, conv_problem
 from refsim.exec.cpu.depthwise import prepack as depthwise
-from refsim.exec.cpu.dot import DPBUSD, MADDUBS, MADDWD, MADDWD8
+from refsim.exec.cpu.dot import DPBUSD, MADDUBS, MADDWD, MADDWD8, Dot
 from refsim.exec.cpu.elementwise import fma, lut
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.prepack import Elementwise
@@ -22,15 +23,38 @@ from refsim.exec.cpu.gemm import prepack as gemm
 from refsim.exec.cpu.isa import Isa, cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.quantize import prepack as quantize
-from refsim.exec.cpu.relayout import prepack as repack
+from refsim.exec.cpu.relayout import prepack as relayout
 from refsim.exec.cpu.winograd import prepack as winograd
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call
+from refsim.ops.base.spec import Call, Kind, OpSpec
+from refsim.ops.base.traits import Family
+
+EMULATED = "emulated"
+LUT, FMA, LINEAR, VIA_NHWC = "lut", "fma", "linear", "via_nhwc"
+
+#: Routes that store constants in a larger form than the graph does.
+LARGER = ("winograd4", "winograd2")
+
+#: What routes were called before; the command line still takes these names.
+RENAMED = {
+    "tables": LUT,
+    "fused": FMA,
+    "flat": LINEAR,
+    "rows": VIA_NHWC,
+    "cross": "transpose",
+    "along": "contiguous",
+    "across": "strided",
+    "chained": "via_4c",
+    "model": EMULATED,
+}
+
+#: Stands for every operator where routes are asked for.
+ANY = "*"
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What rules look at. ``call`` is the kernel whose bytes are wanted: a q8ta_conv2d has become its choice.
+class RouteContext:
+    """What rules look at. ``call``: whose bytes are wanted; never an operator that only picks another one.
 
     ``forced``: one route is asked for, whether or not it is thought to be the fastest.
     """
@@ -41,44 +65,52 @@ class Facts:
     forced: bool = False
 
     @cached_property
-    def window(self) -> Window:
-        return window(self.call)
+    def conv(self) -> ConvProblem:
+        return conv_problem(self.call)
 
     @cached_property
     def elementwise(self) -> Elementwise:
         return elementwise.describe(self.call)
 
     @cached_property
-    def tables(self) -> Elementwise | str:
-        return elementwise.refuses(self.elementwise) or lut.find(self.elementwise, self.isa)
+    def lut(self) -> Elementwise | str:
+        return elementwise.why_not(self.elementwise) or lut.find(self.elementwise, self.isa)
 
     @cached_property
-    def fused(self) -> Elementwise | str:
-        return elementwise.refuses(self.elementwise) or fma.find(self.elementwise, self.isa)
+    def fma(self) -> Elementwise | str:
+        return elementwise.why_not(self.elementwise) or fma.find(self.elementwise, self.isa)
 
     @property
     def out_pixels(self) -> int:
-        out = self.window.out
+        out = self.conv.out
         return out.images * out.rows * out.pixels
+
+
+Takes = Callable[[OpSpec], bool]
+WhyNot = Callable[[RouteContext], str | None]
+Lower = Callable[[RouteContext], tuple[Job, ...]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """``refuses`` says why the rule does not apply, or None; ``lower`` makes the jobs."""
+    """``takes``: whether an operator may ever go this way; ``why_not``: why a call does not, or None.
+
+    ``lower`` makes the jobs of a call that does.
+    """
 
     route: str
-    ops: frozenset[str]
-    refuses: Callable[[Facts], str | None]
-    lower: Callable[[Facts], tuple[Job, ...]]
+    takes: Takes
+    why_not: WhyNot
+    lower: Lower
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A rule applied to a call; ``passed`` are the rules before it with their reasons."""
+    """A rule applied to a call; ``rejected`` are the rules before it, each with its reason."""
 
     rule: Rule | None
-    facts: Facts
-    passed: tuple[tuple[str, str], ...]
+    context: RouteContext
+    rejected: tuple[tuple[str, str], ...]
 
     @property
     def route(self) -> str:
@@ -86,129 +118,145 @@ class Choice:
 
     def jobs(self) -> tuple[Job, ...] | None:
         """The jobs, prepacked now; None for the emulated kernel."""
-        return self.rule.lower(self.facts) if self.rule else None
+        return self.rule.lower(self.context) if self.rule else None
 
 
-EMULATED = "emulated"
+# --- which operators -------------------------------------------------------------------------------------
 
 
-def _gemv(facts: Facts) -> tuple[Job, ...]:
-    dot = DPBUSD if facts.isa.dpbusd else MADDWD8
-    return (gemm.lower(facts.call.op.name, facts.window, facts.isa, dot, facts.threads),)
+def _of(*families: Family) -> Takes:
+    """Operators of these families that are kernels themselves."""
+    return lambda op: op.family in families and not op.picks
 
 
-def _gemm(facts: Facts) -> tuple[Job, ...]:
-    dot = DPBUSD if facts.isa.dpbusd else MADDWD
-    return (gemm.lower(facts.call.op.name, facts.window, facts.isa, dot, facts.threads),)
+def _affine(inputs: int) -> Takes:
+    """Operators of at most so many inputs whose bytes are an affine function of each element."""
+    return lambda op: op.affine is not None and len(op.of_kind(Kind.INPUT)) <= inputs
 
 
-def _bytes_refused(facts: Facts) -> str | None:
-    if not facts.isa.maddubs:
-        return f"{facts.isa.name} has no such products"
-    if facts.forced:
-        return None
-    return f"{facts.isa.name} has better ones" if facts.isa.dpbusd else gemm.slower(facts.window, facts.isa)
+def _sums(op: OpSpec) -> bool:
+    """Operators that add up two scaled inputs."""
+    return _affine(2)(op) and len(op.of_kind(Kind.INPUT)) == 2
 
 
-def _gemm_bytes(facts: Facts) -> tuple[Job, ...]:
-    return (gemm.lower(facts.call.op.name, facts.window, facts.isa, MADDUBS, facts.threads),)
+def _in_place(op: OpSpec) -> bool:
+    """Operators of which every output byte depends on the input bytes at the same place, or is one of them."""
+    return op.family is Family.RELAYOUT or (_affine(2)(op) and op.family is Family.ELEMENTWISE)
 
 
-def _winograd(m: int) -> tuple[Callable[[Facts], str | None], Callable[[Facts], tuple[Job, ...]]]:
-    def refuses(facts: Facts) -> str | None:
-        window = facts.window
-        return winograd.refuses(window, m) or (
-            None if facts.forced else winograd.slower(window, facts.isa, m)
-        )
-
-    return refuses, lambda f: (winograd.lower(f.call.op.name, f.window, f.isa, f.threads, m),)
+_MATRIX = _of(Family.CONVOLUTION, Family.LINEAR)
+_MOVES = _of(Family.RELAYOUT, Family.STAGE_IN, Family.STAGE_OUT)
+_QUANTIZERS = _of(Family.QUANTIZE, Family.DEQUANTIZE)
 
 
-def _found(
-    find: Callable[[Facts], Elementwise | str],
-) -> tuple[Callable[[Facts], str | None], Callable[[Facts], tuple[Job, ...]]]:
-    """A faster way that has been found for an operation on elements, or has not."""
-
-    def refuses(facts: Facts) -> str | None:
-        found = find(facts)
-        return found if isinstance(found, str) else None
-
-    def lower(facts: Facts) -> tuple[Job, ...]:
-        found = find(facts)
-        assert not isinstance(found, str)
-        return (elementwise.lower(found, facts.isa),)
-
-    return refuses, lower
+# --- which calls -----------------------------------------------------------------------------------------
 
 
-def _always(facts: Facts) -> str | None:
+def _always(ctx: RouteContext) -> str | None:
     return None
 
 
-_PER_ELEMENT = frozenset({"q8ta_add", "q8ta_relu", "q8ta_clone"})
-_QUANTIZERS = frozenset({"q8ta_quantize", "q8ta_dequantize"})
+def _gemm(dot: Callable[[Isa], Dot]) -> Lower:
+    """The matrix product by the dot product that suits a processor."""
+    return lambda ctx: (gemm.lower(ctx.call.op.name, ctx.conv, ctx.isa, dot(ctx.isa), ctx.threads),)
+
+
+def _gemm8_why_not(ctx: RouteContext) -> str | None:
+    if not ctx.isa.maddubs:
+        return f"{ctx.isa.name} has no such products"
+    if ctx.forced:
+        return None
+    return f"{ctx.isa.name} has better ones" if ctx.isa.dpbusd else gemm.slower(ctx.conv, ctx.isa)
+
+
+def _winograd(m: int) -> tuple[WhyNot, Lower]:
+    def why_not(ctx: RouteContext) -> str | None:
+        reason = winograd.why_not(ctx.conv, m)
+        return reason or (None if ctx.forced else winograd.slower(ctx.conv, ctx.isa, m))
+
+    return why_not, lambda ctx: (winograd.lower(ctx.call.op.name, ctx.conv, ctx.isa, ctx.threads, m),)
+
+
+def _found(find: Callable[[RouteContext], Elementwise | str]) -> tuple[WhyNot, Lower]:
+    """A faster way to compute elements: ``find`` gives it, or says that there is none."""
+
+    def why_not(ctx: RouteContext) -> str | None:
+        found = find(ctx)
+        return found if isinstance(found, str) else None
+
+    def lower(ctx: RouteContext) -> tuple[Job, ...]:
+        found = find(ctx)
+        assert not isinstance(found, str)
+        return (elementwise.lower(found, ctx.isa),)
+
+    return why_not, lower
+
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "depthwise",
-        frozenset({"q8ta_conv2d_dw"}),
-        lambda facts: depthwise.refuses(facts.call),
-        lambda facts: (depthwise.lower(facts.call, facts.isa, facts.threads),),
+        _of(Family.DEPTHWISE),
+        lambda ctx: depthwise.why_not(ctx.call),
+        lambda ctx: (depthwise.lower(ctx.call, ctx.isa, ctx.threads),),
     ),
-    Rule("winograd4", WINDOW_OPS, *_winograd(4)),
-    Rule("winograd2", WINDOW_OPS, *_winograd(2)),
-    Rule("gemv", WINDOW_OPS, lambda f: None if f.out_pixels == 1 else "more than one output pixel", _gemv),
-    Rule("gemm8", WINDOW_OPS, _bytes_refused, _gemm_bytes),
-    Rule("gemm", WINDOW_OPS, _always, _gemm),
+    Rule("winograd4", _MATRIX, *_winograd(4)),
+    Rule("winograd2", _MATRIX, *_winograd(2)),
     Rule(
-        "tables",
-        frozenset({"q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"}),
-        *_found(lambda facts: facts.tables),
+        "gemv",
+        _MATRIX,
+        lambda ctx: None if ctx.out_pixels == 1 else "more than one output pixel",
+        _gemm(lambda isa: DPBUSD if isa.dpbusd else MADDWD8),
     ),
-    Rule("fused", frozenset({"q8ta_add"}), *_found(lambda facts: facts.fused)),
+    Rule("gemm8", _MATRIX, _gemm8_why_not, _gemm(lambda isa: MADDUBS)),
+    Rule("gemm", _MATRIX, _always, _gemm(lambda isa: DPBUSD if isa.dpbusd else MADDWD)),
+    Rule(LUT, _affine(2), *_found(lambda ctx: ctx.lut)),
+    Rule(FMA, _sums, *_found(lambda ctx: ctx.fma)),
     Rule(
-        "flat",
-        _PER_ELEMENT,
-        lambda facts: elementwise.flat_refuses(facts.elementwise),
-        lambda facts: (elementwise.flat(facts.elementwise, facts.isa),),
+        LINEAR,
+        _in_place,
+        lambda ctx: elementwise.linear_why_not(ctx.elementwise),
+        lambda ctx: (elementwise.linear(ctx.elementwise, ctx.isa),),
     ),
     Rule(
         "repack",
-        frozenset({"q8ta_clone", "nchw_to_int8x4", "int8x4_to_nchw"}),
-        lambda facts: repack.same_refuses(facts.call),
-        lambda facts: (repack.same(facts.call),),
+        _MOVES,
+        lambda ctx: relayout.repack_why_not(ctx.call),
+        lambda ctx: (relayout.repack(ctx.call),),
     ),
     Rule(
-        "rows",
-        frozenset({"q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"}),
-        lambda facts: elementwise.rows_refuses(facts.elementwise),
-        lambda facts: (elementwise.rows(facts.elementwise, facts.isa),),
+        VIA_NHWC,
+        _affine(2),
+        lambda ctx: elementwise.via_nhwc_why_not(ctx.elementwise),
+        lambda ctx: (elementwise.via_nhwc(ctx.elementwise, ctx.isa),),
     ),
     Rule(
-        "cross",
-        frozenset({"q8ta_clone", "nchw_to_int8x4", "int8x4_to_nchw"}),
-        lambda facts: repack.cross_refuses(facts.call),
-        lambda facts: (repack.lower(facts.call),),
+        "transpose",
+        _MOVES,
+        lambda ctx: relayout.transpose_why_not(ctx.call),
+        lambda ctx: (relayout.transpose(ctx.call),),
     ),
     Rule(
-        "along",
+        "contiguous",
         _QUANTIZERS,
-        lambda facts: quantize.along_refuses(facts.call),
-        lambda facts: (quantize.along(facts.call, facts.isa),),
+        lambda ctx: quantize.contiguous_why_not(ctx.call),
+        lambda ctx: (quantize.contiguous(ctx.call, ctx.isa),),
     ),
     Rule(
-        "across",
+        "strided",
         _QUANTIZERS,
-        lambda facts: quantize.across_refuses(facts.call),
-        lambda facts: (quantize.across(facts.call, facts.isa),),
+        lambda ctx: quantize.strided_why_not(ctx.call),
+        lambda ctx: (quantize.strided(ctx.call, ctx.isa),),
     ),
     Rule(
-        "chained",
+        "via_4c",
         _QUANTIZERS,
-        lambda facts: quantize.chained_refuses(facts.call),
-        lambda facts: quantize.chained(facts.call, facts.isa),
+        lambda ctx: quantize.via_4c_why_not(ctx.call),
+        lambda ctx: quantize.via_4c(ctx.call, ctx.isa),
     ),
 )
+
+
+# --- the choice ------------------------------------------------------------------------------------------
 
 
 def choose(
@@ -223,31 +271,27 @@ def choose(
     route that it never takes. ``avoid`` maps routes that are not wanted to the reason.
     """
     asked = call.op.name
-    if call.op.name == "q8ta_conv2d":  # a composite of one part: the kernel that upstream would pick
+    if call.op.picks:  # one part: the operator that upstream would pick
         assert call.op.expand is not None
         call = call.op.expand(call)[0].call
     wanted = _forced((call.op.name, asked, ANY), force or {})
-    facts = Facts(call, cpu().isa, threads, wanted is not None)
-    passed: list[tuple[str, str]] = []
+    ctx = RouteContext(call, cpu().isa, threads, wanted is not None)
+    rejected: list[tuple[str, str]] = []
     for rule in RULES:
-        if call.op.name not in rule.ops:
+        if not rule.takes(call.op):
             continue
         reason = f"{wanted} is forced" if wanted not in (None, rule.route) else (avoid or {}).get(rule.route)
-        reason = reason or _refusal(rule, facts)
+        reason = reason or _why_not(rule, ctx)
         if reason is None:
-            return Choice(rule, facts, tuple(passed))
-        passed.append((rule.route, reason))
-    return Choice(None, facts, tuple(passed))
+            return Choice(rule, ctx, tuple(rejected))
+        rejected.append((rule.route, reason))
+    return Choice(None, ctx, tuple(rejected))
 
 
-def _refusal(rule: Rule, facts: Facts) -> str | None:
-    if facts.call.target.profile.flags != CANONICAL.flags:
-        return f"profile {facts.call.target.profile.name}: native kernels are canonical"
-    return rule.refuses(facts)
-
-
-#: Stands for every operator where routes are asked for.
-ANY = "*"
+def _why_not(rule: Rule, ctx: RouteContext) -> str | None:
+    if ctx.call.target.profile.flags != CANONICAL.flags:
+        return f"profile {ctx.call.target.profile.name}: native kernels are canonical"
+    return rule.why_not(ctx)
 
 
 def _forced(names: Sequence[str], force: Mapping[str, str]) -> str | None:
@@ -259,7 +303,7 @@ def _forced(names: Sequence[str], force: Mapping[str, str]) -> str | None:
             )
         # a composite takes the routes of the kernels that it may become
         every = name == ANY or OPS[name].expand is not None
-        known = {rule.route for rule in RULES if every or name in rule.ops} | {EMULATED}
+        known = {rule.route for rule in RULES if every or rule.takes(OPS[name])} | {EMULATED}
         if route not in known:
             raise ParameterError(f"route of {name}", "unknown", got=route, need=", ".join(sorted(known)))
     return next((force[name] for name in names if name in force), None)

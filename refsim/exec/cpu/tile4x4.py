@@ -1,4 +1,4 @@
-"""Cells: four pixels by four channel words, one vector of sixteen words, read from and written to any layout.
+"""Tiles: four pixels by four channel words, one vector of sixteen words, read from and written to any layout.
 
 Lane group c (of four words) is channel word c of the four pixels: the order in which blocks lie in memory.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from refsim.exec.cpu.ir import I32, Function, Value, vec
-from refsim.exec.cpu.strides import BLOCKS, ROWS
+from refsim.exec.cpu.strides import NHWC, TILED
 
 #: 4x4 words transposed: an involution.
 TRANSPOSE4 = tuple(4 * (k % 4) + k // 4 for k in range(16))
@@ -20,14 +20,14 @@ class Side:
     """One tensor inside a kernel: the kind of its layout, its strides and sizes; ``row`` points at a row."""
 
     kind: str
-    quad_stride: Value
+    pixel4_stride: Value
     pixel_stride: Value
     word_stride: Value
     width: Value
     words: Value
 
 
-def join(parts: list[Value]) -> Value:
+def concat(parts: list[Value]) -> Value:
     """Vectors behind each other, two to the power of something."""
     while len(parts) > 1:
         parts = [a.concat(b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
@@ -58,61 +58,64 @@ def _interleaved(a: Value, b: Value, size: int, half: int) -> Value:
     return a.shuffle(order, b)
 
 
-def pieces(side: Side, row: Value, quad: Value, word: Value, *, alone: bool = False) -> list[Value]:
+def pieces(side: Side, row: Value, pixel4: Value, word: Value, *, alone: bool = False) -> list[Value]:
     """Where the four pieces of 16 bytes lie: pixels of a layout of rows, else channel words.
 
     ``alone``: a loop over words has no other rows, so that the registers hold where its four pixels begin.
     """
-    step = side.pixel_stride if side.kind == ROWS else side.word_stride
-    apart = alone and side.kind == ROWS
-    at = [row + (quad * side.quad_stride if apart else quad * side.quad_stride + word * side.word_stride)]
+    step = side.pixel_stride if side.kind == NHWC else side.word_stride
+    apart = alone and side.kind == NHWC
+    at = [
+        row
+        + (pixel4 * side.pixel4_stride if apart else pixel4 * side.pixel4_stride + word * side.word_stride)
+    ]
     for _ in range(3):
         at.append(at[-1] + step)
     return [place + word * 4 for place in at] if apart else at
 
 
-def load(fn: Function, side: Side, row: Value, quad: Value, word: Value) -> Value:
-    """Cells that lie wholly inside the tensor."""
-    at = pieces(side, row, quad, word, alone=True)
-    if side.kind == BLOCKS:
+def load(fn: Function, side: Side, row: Value, pixel4: Value, word: Value) -> Value:
+    """Tiles that lie wholly inside the tensor."""
+    at = pieces(side, row, pixel4, word, alone=True)
+    if side.kind == TILED:
         return fn.load(at[0], vec(I32, 16))
-    found = join([fn.load(a, vec(I32, 4)) for a in at])
-    return found.shuffle(TRANSPOSE4) if side.kind == ROWS else found
+    found = concat([fn.load(a, vec(I32, 4)) for a in at])
+    return found.shuffle(TRANSPOSE4) if side.kind == NHWC else found
 
 
-def load_clamped(fn: Function, side: Side, row: Value, quad: Value, word: Value) -> Value:
-    """Cells of which some pixels or words may lie outside: what is read for those is any word of the buffer.
+def load_clamped(fn: Function, side: Side, row: Value, pixel4: Value, word: Value) -> Value:
+    """Tiles of which some pixels or words may lie outside: what is read for those is any word of the buffer.
 
     May read up to 60 bytes behind the row's last byte, which guard words allow.
     """
-    if side.kind == BLOCKS:
-        return load(fn, side, row, quad, word)
-    if side.kind == ROWS:
-        pixels = [(quad * 4 + j).min(side.width - 1) for j in range(4)]
-        return join([fn.load(row + (p * side.pixel_stride + word * 4), vec(I32, 4)) for p in pixels]).shuffle(
-            TRANSPOSE4
-        )
+    if side.kind == TILED:
+        return load(fn, side, row, pixel4, word)
+    if side.kind == NHWC:
+        pixels = [(pixel4 * 4 + j).min(side.width - 1) for j in range(4)]
+        return concat(
+            [fn.load(row + (p * side.pixel_stride + word * 4), vec(I32, 4)) for p in pixels]
+        ).shuffle(TRANSPOSE4)
     words = [(word + j).min(side.words - 1) for j in range(4)]
-    return join([fn.load(row + (quad * 16 + w * side.word_stride), vec(I32, 4)) for w in words])
+    return concat([fn.load(row + (pixel4 * 16 + w * side.word_stride), vec(I32, 4)) for w in words])
 
 
-def store(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word: Value) -> None:
-    """Cells that lie wholly inside the tensor."""
-    at = pieces(side, row, quad, word, alone=True)
-    if side.kind == BLOCKS:
-        fn.store(cells, at[0])
+def store(fn: Function, side: Side, tile: Value, row: Value, pixel4: Value, word: Value) -> None:
+    """Tiles that lie wholly inside the tensor."""
+    at = pieces(side, row, pixel4, word, alone=True)
+    if side.kind == TILED:
+        fn.store(tile, at[0])
         return
-    ordered = cells.shuffle(TRANSPOSE4) if side.kind == ROWS else cells
+    ordered = tile.shuffle(TRANSPOSE4) if side.kind == NHWC else tile
     for piece, a in zip(quarters(ordered), at, strict=True):
         fn.store(piece, a)
 
 
-def store_inside(fn: Function, side: Side, cells: Value, row: Value, quad: Value, word: Value) -> None:
+def store_inside(fn: Function, side: Side, tile: Value, row: Value, pixel4: Value, word: Value) -> None:
     """Only the words inside the tensor."""
-    at = pieces(side, row, quad, word, alone=True)
-    pixels, words = side.width - quad * 4, side.words - word
-    ordered = cells.shuffle(TRANSPOSE4) if side.kind == ROWS else cells
-    across, along = (pixels, words) if side.kind == ROWS else (words, pixels)
+    at = pieces(side, row, pixel4, word, alone=True)
+    pixels, words = side.width - pixel4 * 4, side.words - word
+    ordered = tile.shuffle(TRANSPOSE4) if side.kind == NHWC else tile
+    across, along = (pixels, words) if side.kind == NHWC else (words, pixels)
     for j, piece in enumerate(quarters(ordered)):
 
         def line(piece: Value = piece, to: Value = at[j]) -> None:

@@ -23,8 +23,8 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, compiled
-from refsim.exec.cpu.conv_problem import WINDOW_OPS
 from refsim.exec.cpu.isa import cpu
+from refsim.exec.cpu.routes import RULES
 from refsim.formats import recordings
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import bind
@@ -83,12 +83,13 @@ def window3(op: str, number: int) -> tuple[Call, Inputs]:
     return bound.call, dict(bound.inputs)
 
 
+BYTES_IN_PAIRS = next(rule for rule in RULES if rule.route == "gemm8")
 #: Routes that a rule takes only where they are faster, asked for: configurations, and operators that have them.
 SQUARE = frozenset({"q8ta_conv2d_general", "q8ta_conv2d_im2col"})
 FORCED = {
     "winograd4": (window3, SQUARE),
     "winograd2": (window3, SQUARE),
-    "gemm8": (random, WINDOW_OPS),
+    "gemm8": (random, frozenset(name for name, op in OPS.items() if BYTES_IN_PAIRS.takes(op))),
 }
 
 

@@ -20,7 +20,7 @@ from refsim.exec.cpu.dot import safe
 from refsim.exec.cpu.ir import I32, PTR, Module, Value, vec
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.exec.cpu.job import Arguments, Job, combine
-from refsim.exec.cpu.narrow import VECTORS, order, squeeze
+from refsim.exec.cpu.narrow import VECTORS, narrow, order
 from refsim.exec.cpu.runner import makespan
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.ops.base.binding import bind
@@ -30,12 +30,12 @@ from refsim.ops.base.spec import Prepared
 WIDEST = cpu().isa
 
 
-def narrow(module: Module, name: str, *, lanes: int, packs: bool) -> None:
+def narrowed(module: Module, name: str, *, lanes: int, packs: bool) -> None:
     """Four vectors of integers to bytes."""
     with module.function(name, (PTR, PTR)) as fn:
         source, to = fn.params
         vectors = [fn.load(source + 4 * lanes * v, vec(I32, lanes)) for v in range(VECTORS)]
-        fn.store(squeeze(fn, vectors, packs), to)
+        fn.store(narrow(fn, vectors, packs), to)
 
 
 @pytest.mark.parametrize("packs", [False, True] if WIDEST.packs else [False])
@@ -43,7 +43,7 @@ def narrow(module: Module, name: str, *, lanes: int, packs: bool) -> None:
 def test_narrowing_saturates_and_puts_every_lane_in_its_place(lanes: int, packs: bool) -> None:
     rng = np.random.default_rng(lanes)
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-        compiled.address(narrow, lanes=lanes, packs=packs)
+        compiled.address(narrowed, lanes=lanes, packs=packs)
     )
     edges = [-(2**31), -40000, -32769, -129, -128, 0, 127, 128, 32768, 40000, 2**31 - 1]
     for source in (rng.integers(-300, 300, (VECTORS, lanes)), rng.choice(edges, (VECTORS, lanes))):

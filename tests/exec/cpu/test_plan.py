@@ -78,8 +78,8 @@ def test_larger_constants_are_given_up_for_memory() -> None:
     free, kept = NativeExecutor(memory_limit=1e9).session(graph), NativeExecutor().session(graph)
     assert [step.route for step in free.steps].count("winograd4") == 1
     assert free.memory.ratio > 1.5 > kept.memory.ratio
-    (row,) = [row for row in kept.rows() if "winograd4" in row["passed"] and row["operator"] == "q8ta_conv2d"
-              and "more than 1.5 times" in row["passed"]["winograd4"]]  # fmt: skip
+    (row,) = [row for row in kept.rows() if "winograd4" in row["rejected"] and row["operator"] == "q8ta_conv2d"
+              and "more than 1.5 times" in row["rejected"]["winograd4"]]  # fmt: skip
     assert row["route"] == "gemm"
     forced = NativeExecutor(force={"q8ta_conv2d_im2col": "winograd4"}).session(graph)
     assert "winograd4" in [step.route for step in forced.steps], "what is asked for is not given up"
@@ -139,10 +139,10 @@ def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
 @pytest.mark.parametrize(
     ("force", "problem"),
     [
-        ({"q8ta_ad": "flat"}, "got q8ta_ad, need .*q8ta_add"),
+        ({"q8ta_ad": "linear"}, "got q8ta_ad, need .*q8ta_add"),
         (
             {"q8ta_add": "gemm"},
-            "route of q8ta_add: unknown; got gemm, need emulated, flat, fused, rows, tables",
+            "route of q8ta_add: unknown; got gemm, need emulated, fma, linear, lut, via_nhwc",
         ),
         ({"*": "fast"}, "got fast, need .*gemm8.*winograd4"),
     ],
@@ -158,6 +158,6 @@ def test_rows_tell_routes_and_reasons() -> None:
     rows = NativeExecutor(force={"q8ta_relu": "emulated"}).session(graph).rows()
     by_operator = {row["operator"]: row for row in rows}
     assert by_operator["q8ta_relu"]["route"] == "emulated" and not by_operator["q8ta_relu"]["kernel"]
-    assert by_operator["q8ta_relu"]["passed"]["flat"] == "emulated is forced"
+    assert by_operator["q8ta_relu"]["rejected"]["linear"] == "emulated is forced"
     assert by_operator["q8ta_conv2d_dw"]["kernel"].startswith("depthwise_")
-    assert "winograd4" in by_operator["q8ta_conv2d_pw"]["passed"]
+    assert "winograd4" in by_operator["q8ta_conv2d_pw"]["rejected"]

@@ -17,7 +17,7 @@ from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.lut_kernel import PAIRS
 from refsim.exec.cpu.elementwise.prepack import Elementwise
 from refsim.exec.cpu.isa import ISAS, cpu
-from refsim.exec.cpu.routes import RULES
+from refsim.exec.cpu.routes import FMA, LINEAR, LUT, RULES, VIA_NHWC
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -57,7 +57,7 @@ def described(params: dict[str, Any]) -> Elementwise:
 
 def evaluated(e: Elementwise, isa: object = None) -> np.ndarray:
     """What the tables of a sum mean, in NumPy: the kernel's part of the proof on any processor."""
-    rank_a, rank_b, whole_a, whole_b, *rests = e.tables.astype(np.int32)
+    rank_a, rank_b, whole_a, whole_b, *rests = e.luts.astype(np.int32)
     total = np.clip(whole_a[:, None] + whole_b + (rank_a[:, None] % 256 < rank_b % 256), -128, 127)
     rest = dict(zip(PAIRS[e.op], rests, strict=True))
     beyond = rest.get("a", np.zeros(256, np.int32))[:, None] + rest.get("b", 0)
@@ -108,33 +108,33 @@ def test_every_kernel_of_sums(op: str, layouts: tuple[str, ...]) -> None:
     assert not isinstance(made, str) and made.op == op
     for shape in ((1, 4, 1, 1), (1, 5, 3, 7), (2, 8, 9, 13), (1, 64, 16, 16)):
         for executor in (NativeExecutor(), NativeExecutor(2)):
-            assert check(case(EACH[op], shape, *layouts), executor) == "tables"
+            assert check(case(EACH[op], shape, *layouts), executor) == LUT
 
 
-@pytest.mark.parametrize("route", ["tables", "fused", "flat", "rows"])
+@pytest.mark.parametrize("route", [LUT, FMA, LINEAR, VIA_NHWC])
 @pytest.mark.parametrize("name", ["q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"])
 def test_each_route_gives_the_same_bytes(name: str, route: str) -> None:
     executor, taken = NativeExecutor(2, {"*": route}), Counter()
     for seed in range(40):
         taken[check(OPS[name].sample(Rng(seed)), executor)] += 1
     rule = next(rule for rule in RULES if rule.route == route)
-    able = {"tables": cpu().isa.lookup, "fused": cpu().isa.fma}.get(route, True)
-    assert bool(taken[route]) == (able and name in rule.ops), taken
+    able = {LUT: cpu().isa.lookup, FMA: cpu().isa.fma}.get(route, True)
+    assert bool(taken[route]) == (able and rule.takes(OPS[name])), taken
 
 
 @native
 @pytest.mark.parametrize("params", [TIES, FAR], ids=["ties", "far"])
 def test_fused_where_there_are_no_tables(params: dict[str, Any]) -> None:
-    assert check(case(params, (1, 8, 9, 12)), NativeExecutor()) == "fused"
+    assert check(case(params, (1, 8, 9, 12)), NativeExecutor()) == FMA
     choice = NativeExecutor().choose(Prepared(bind(case(params)).call))
-    assert dict(choice.passed)["tables"] == "no tables give every pair its byte"
+    assert dict(choice.rejected)[LUT] == "no tables give every pair its byte"
 
 
 def test_the_formula_where_nothing_else_gives_every_byte() -> None:
-    assert check(case(THIRDS, (1, 8, 9, 12)), NativeExecutor()) == "flat"
-    passed = dict(NativeExecutor().choose(Prepared(bind(case(THIRDS)).call)).passed)
+    assert check(case(THIRDS, (1, 8, 9, 12)), NativeExecutor()) == LINEAR
+    rejected = dict(NativeExecutor().choose(Prepared(bind(case(THIRDS)).call)).rejected)
     if cpu().isa.fma:
-        assert passed["fused"] == "no constants give every pair its byte"
+        assert rejected[FMA] == "no constants give every pair its byte"
 
 
 @native
@@ -145,18 +145,18 @@ def test_a_wrong_table_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def damaged(e: Elementwise, n: np.ndarray) -> Elementwise | None:
         made = make(e, n)
         assert made is not None
-        made.tables[2, 7] += 1
+        made.luts[2, 7] += 1
         return made
 
     monkeypatch.setattr(lut, "_pairs", damaged)
-    assert check(case(MODERATE, (1, 8, 9, 12)), NativeExecutor()) == "fused"
+    assert check(case(MODERATE, (1, 8, 9, 12)), NativeExecutor()) == FMA
 
 
 @native
 def test_the_plan_tells_the_kernel() -> None:
     choice = NativeExecutor().choose(Prepared(bind(case(EACH["pairs_b"], (1, 8, 4, 4))).call))
     (job,) = choice.jobs() or ()
-    assert choice.route == "tables" and job.variant == "flat_oppairs_b_lanes16_clamprange_packsTrue"
+    assert choice.route == LUT and job.variant == "linear_oppairs_b_lanes16_clamprange_packsTrue"
 
 
 # --- fused arithmetic --------------------------------------------------------------------------------------
@@ -168,14 +168,14 @@ needs_fma = pytest.mark.skipif(
 
 @needs_fma
 def test_fused_constants_are_found_for_nearly_all() -> None:
-    executor, rng, taken = NativeExecutor(2, {"*": "fused"}), Rng(2), Counter()
+    executor, rng, taken = NativeExecutor(2, {"*": FMA}), Rng(2), Counter()
     for number in range(40):
         params = {f"{name}_scale": rng.scale_moderate() for name in ("a", "b", "out")}
         params |= {f"{name}_zp": rng.zero_point() for name in ("a", "b", "out")}
         params["alpha"] = (1.0, 0.3, -2.0)[number % 3]
         layouts = ("4W4C",) * 3 if number % 2 else ("4W4C", "4C", "4C1W")
         taken[check(case(params, (1, 5, 3, 1 + number), *layouts), executor)] += 1
-    assert taken["fused"] > 35, taken
+    assert taken[FMA] > 35, taken
 
 
 @needs_fma

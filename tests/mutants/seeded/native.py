@@ -8,9 +8,8 @@ from mutants.mutant import Mutant, edit
 from mutants.seeded.emulated import GENERAL, IM2COL, PW
 
 _CPU = "refsim/exec/cpu/"
-_ELEMENTS, _GEMM, _RELAYOUT, _QUANTIZE = (
-    _CPU + f"{name}/kernel.py" for name in ("elementwise", "gemm", "relayout", "quantize")
-)
+_ELEMENTS, _GEMM, _QUANTIZE = (_CPU + f"{name}/kernel.py" for name in ("elementwise", "gemm", "quantize"))
+_REPACK, _NHWC = _CPU + "relayout/repack.py", _CPU + "nhwc/prepack.py"
 _TILE, _EPILOGUE, _PROBLEM = (_CPU + f"{name}.py" for name in ("tile4x4", "epilogue", "conv_problem"))
 _PREPACK, _PROOF = _CPU + "gemm/prepack.py", _CPU + "elementwise/proof.py"
 
@@ -23,7 +22,7 @@ def native(id: str, bug: str, op: str, cause: str, *edits: tuple[str, str, str])
 MUTANTS: tuple[Mutant, ...] = (
     native("P3-cells", "P3", "q8ta_clone", "block transposed",
         (_TILE, "tuple(4 * (k % 4) + k // 4 for k in range(16))", "tuple(range(16))"),
-        (_RELAYOUT, "lines = zipped(lines, 2, size=4)", "lines = zipped(lines, 0, size=4)")),
+        (_REPACK, "lines = zipped(lines, 2, size=4)", "lines = zipped(lines, 0, size=4)")),
     native("P4-quantize", "P4", "q8ta_quantize", "byte order", (_QUANTIZE, "part = (q & 255) << (8 * k)", "part = (q & 255) << (24 - 8 * k)")),
     native("P5-add", "P5", "q8ta_add", "unsigned lanes",
         (_ELEMENTS, "(q.sext(I32) - a.i32", "((q.sext(I32) & 255) - a.i32"),
@@ -31,19 +30,19 @@ MUTANTS: tuple[Mutant, ...] = (
     native("P6-mask", "P6", "q8ta_add", "padding leaked", (_ELEMENTS, "fn.load(word, I32) & a.i32(\"mask\")", "fn.load(word, I32)")),
     native("P7-pack", "P7", PW, "batch ignored", (_GEMM, "image,\n                row0 * a.stride_h", "image * 0,\n                row0 * a.stride_h")),
     native("I1-rows", "I1", GENERAL, "last tile missing",
-        (_PREPACK, "-(-w.out.rows // block_h), -(-w.out.pixels // block_w)", "max(1, w.out.rows // block_h), max(1, w.out.pixels // block_w)"),
+        (_PREPACK, "-(-conv.out.rows // block_h), -(-conv.out.pixels // block_w)", "max(1, conv.out.rows // block_h), max(1, conv.out.pixels // block_w)"),
         (_PREPACK, "BLOCK_PIXELS = 256", "BLOCK_PIXELS = 32")),
     native("I2-exchanged", "I2", GENERAL, "stride or dilation", (_PROBLEM, "= p.stride, p.padding, p.dilation, p.groups", "= p.dilation, p.padding, p.stride, p.groups")),
     native("I3-padding", "I3", IM2COL, "H and W exchanged", (_PROBLEM, "= p.stride, p.padding, p.dilation, p.groups", "= p.stride, p.padding[::-1], p.dilation, p.groups")),
-    native("N2-border", "N2", GENERAL, "border padded with 0", (_PREPACK, "border=(zp & 255) * 0x01010101", "border=0")),
-    native("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_PROBLEM, "first = first - w.in_zp * sums", "first = first - 0 * sums")),
+    native("N2-border", "N2", GENERAL, "border padded with 0", (_NHWC, "border=(zp & 255) * 0x01010101", "border=0")),
+    native("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_PROBLEM, "first = first - conv.in_zp * sums", "first = first - 0 * sums")),
     native("N4-again", "N4", "q8ta_add", "clamp order",
         (_EPILOGUE, "0.0 if relu else -128.0 - zp, \"high\": 127.0 - zp", "0.0 if relu else -128.0, \"high\": 127.0"),
         (_EPILOGUE, "    if not bound <= _LIMIT:\n        return FULL\n", "    return FULL\n")),
     native("N5-bound", "N5", GENERAL, "relu bound", (_EPILOGUE, "0.0 if relu else -128.0 - zp", "0.0 - zp if relu else -128.0 - zp")),
     native("N7-add", "N7", "q8ta_add", "alpha ignored",
-        (_ELEMENTS, "if op == ADD_SCALED:", "if op == \"\":"),
+        (_ELEMENTS, "if formula.scaled:", "if False:"),
         (_PROOF, "v[\"alpha\"] * real(\"b\")", "real(\"b\")")),
-    native("S2-run", "S2", PW, "reduction too short", (_PREPACK, "run_units=run_units,", "run_units=run_units - 1,")),
+    native("S2-run", "S2", PW, "reduction too short", (_PREPACK, "run_k4s=run_k4s,", "run_k4s=run_k4s - 1,")),
 )
 # fmt: on

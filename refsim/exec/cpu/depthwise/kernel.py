@@ -1,11 +1,11 @@
 """Depthwise convolution: 16 channels for every 128 bits of a vector, taps of a row side by side in each lane.
 
-A task computes some rows of a group of channels. Every row of the input becomes *units* once, in a ring of as many rows
+A task computes some rows of a group of channels. Every row of the input becomes *k4s* once, in a ring of as many rows
 as a window needs: at each even column, the bytes of four neighbouring columns (or of two, as 16-bit values) of each
-channel in one 32-bit lane. An output at an even column uses units with the weights as they are, one at an odd column
-with the weights moved by one tap; a tap that a unit holds beyond the window has weight 0.
+channel in one 32-bit lane. An output at an even column uses k4s with the weights as they are, one at an odd column
+with the weights moved by one tap; a tap that a k4 holds beyond the window has weight 0.
 
-Bytes are interleaved, and sums narrowed, inside the 128-bit pieces of vectors (squeeze.py): both keep the same channels
+Bytes are interleaved, and sums narrowed, inside the 128-bit pieces of vectors (narrow.py): both keep the same channels
 in a piece, so that an output pixel comes out in the order of its channels.
 """
 
@@ -17,18 +17,18 @@ from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
 from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
 from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
-from refsim.exec.cpu.narrow import VECTORS, squeeze
+from refsim.exec.cpu.narrow import VECTORS, narrow
 
 #: Tasks: images x row blocks x groups of channels, groups fastest. The last group ends at the last channel and may
 #: overlap the one before, with the same bytes. Where a tensor's pixels are not rows of words (`direct_in`, `direct_out`
 #: are 0), its region goes through scratch, as pixels of `group_words` words. `border` points at a pixel of zero points.
-#: Pixels beyond the last column are stored at `at_none`. `ring`: rows of units, a power of two, less one.
+#: Pixels beyond the last column are stored at `at_none`. `ring`: rows of k4s, a power of two, less one.
 DEPTHWISE = ArgLayout(
     "x", "x_image", "x_row", "x_pixel", "height", "width",
     "out", "out_image", "out_row", "out_pixel", "out_h", "out_w",
     "pack", "pack_args", "unpack", "unpack_args", "direct_in", "direct_out", "group_words", "columns",
     "weight", "consts", "border", "row_blocks", "block_h", "groups", "first", "last_channel",
-    "stride_h", "pad_h", "pad_w", "reach_h", "dilation_h", "units", "ring", "unit_pitch",
+    "stride_h", "pad_h", "pad_w", "extent_h", "dilation_h", "k4s", "ring", "k4_pitch",
     "at_in", "at_out", "at_none",
     "inv", "low", "high", "zp",
 )  # fmt: skip
@@ -38,14 +38,14 @@ PIXELS, FEW_PIXELS = 4, 2
 MANY_VECTORS = 12
 
 
-def taps_of_unit(dot: Dot) -> int:
-    """Neighbouring columns that a unit holds."""
+def taps_of_k4(dot: Dot) -> int:
+    """Neighbouring columns that a k4 holds."""
     return 4 if dot is DPBUSD else 2
 
 
-def units_for(dot: Dot, reach: int, parity: int) -> int:
-    """Units that a row of a window needs which begins at an even (0) or odd (1) column."""
-    return -(-(reach + parity) // taps_of_unit(dot))
+def k4s_for(dot: Dot, extent: int, parity: int) -> int:
+    """K4s that a row of a window needs which begins at an even (0) or odd (1) column."""
+    return -(-(extent + parity) // taps_of_k4(dot))
 
 
 def parities(stride: int) -> tuple[int, ...]:
@@ -53,9 +53,9 @@ def parities(stride: int) -> tuple[int, ...]:
     return (0, 1) if stride % 2 else (0,)
 
 
-def pixels_together(dot: Dot, taps_h: int, reach: int, stride: int) -> int:
+def pixels_together(dot: Dot, taps_h: int, extent: int, stride: int) -> int:
     """Output pixels that the kernel computes at a time."""
-    most = max(taps_h * units_for(dot, reach, parity) for parity in parities(stride))
+    most = max(taps_h * k4s_for(dot, extent, parity) for parity in parities(stride))
     return PIXELS if most <= MANY_VECTORS else FEW_PIXELS
 
 
@@ -67,7 +67,7 @@ def depthwise(
     lanes: int,
     words: int,
     taps_h: int,
-    reach_w: int,
+    extent_w: int,
     stride_w: int,
     clamp: str,
     float_zp: bool,
@@ -78,9 +78,9 @@ def depthwise(
     ``words``: channel words of a group, `lanes` of them or fewer if the tensor has no more.
     """
     kind = DOTS[dot]
-    counts = {parity: units_for(kind, reach_w, parity) for parity in parities(stride_w)}
+    counts = {parity: k4s_for(kind, extent_w, parity) for parity in parities(stride_w)}
     vectors_of = taps_h * sum(counts.values())
-    pixels = pixels_together(kind, taps_h, reach_w, stride_w)
+    pixels = pixels_together(kind, taps_h, extent_w, stride_w)
     size = 4 * lanes  # of a vector, in bytes; also the channels of a group
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
@@ -96,7 +96,7 @@ def depthwise(
             weight = a.pointer("weight") + group * (VECTORS * vectors_of * size)
             consts = a.pointer("consts") + group * (CONST_ROWS * VECTORS * size)
             top = row0 * a.stride_h - a.pad_h
-            region = (rows - 1) * a.stride_h + a.reach_h
+            region = (rows - 1) * a.stride_h + a.extent_h
 
             def pack() -> None:
                 fn.call_pointer(
@@ -124,23 +124,23 @@ def depthwise(
             row_step = direct.select(a.out_row, a.out_w * a.group_words * 4)
 
             def ring(row: Value) -> Value:
-                return scratch + (row & a.ring) * a.unit_pitch
+                return scratch + (row & a.ring) * a.k4_pitch
 
             def out_row(r: Value, made: Value) -> Value:
                 """Rows are counted from the task's first one, of the output and of the input."""
                 begins = r * a.stride_h
-                needed = begins + a.reach_h
-                fn.loop(needed, lambda row: source.make_units(row, ring(row)), start=made.max(begins))
+                needed = begins + a.extent_h
+                fn.loop(needed, lambda row: source.make_k4s(row, ring(row)), start=made.max(begins))
                 lines = [ring(begins + a.dilation_h * i) for i in range(taps_h)]
                 place = to + r * row_step
 
                 def chunk(j: Value) -> None:
-                    # of the first pixel; a row of windows moves by whole units in two pixels
-                    unit = j * stride_w // 2 * (VECTORS * size)
-                    base = [line + unit for line in lines]
+                    # of the first pixel; a row of windows moves by whole k4s in two pixels
+                    k4 = j * stride_w // 2 * (VECTORS * size)
+                    base = [line + k4 for line in lines]
                     found = [integers(v, base) for v in range(VECTORS)]
                     for p in range(pixels):
-                        done = squeeze(fn, [part[p] for part in found], packs)
+                        done = narrow(fn, [part[p] for part in found], packs)
                         kept = done if words == lanes else done.shuffle(range(4 * words))
                         at = place + (j + p) * pixel_step
                         # no branch: or this pixel would be computed on its own behind it
@@ -157,8 +157,8 @@ def depthwise(
                         total = first
                         for line in base:
                             for q in range(counts[parity]):
-                                unit = column // 2 + q * (taps_of_unit(kind) // 2)
-                                data = fn.load(line + (unit * VECTORS + v) * size, vec(I32, lanes))
+                                k4 = column // 2 + q * (taps_of_k4(kind) // 2)
+                                data = fn.load(line + (k4 * VECTORS + v) * size, vec(I32, lanes))
                                 taps = fn.load(weight + (number * VECTORS + v) * size, vec(I32, lanes))
                                 total = _step(fn, kind, total, data, taps)
                                 number += 1
@@ -182,11 +182,11 @@ def depthwise(
         fn.loop(end, task, start=begin)
 
 
-def _step(fn: Function, dot: Dot, total: Value, unit: Value, weight: Value) -> Value:
+def _step(fn: Function, dot: Dot, total: Value, k4: Value, weight: Value) -> Value:
     if dot is DPBUSD:
-        return dpbusd(fn, total, unit, weight)
+        return dpbusd(fn, total, k4, weight)
     pairs = vec(I16, 2 * total.type.lanes)
-    return total + madd_pairs(fn, unit.bits(pairs), weight.bits(pairs))
+    return total + madd_pairs(fn, k4.bits(pairs), weight.bits(pairs))
 
 
 class _Source:
@@ -210,28 +210,28 @@ class _Source:
         self.first_row, self.height = rows
         self.first_column, self.width = columns
 
-    def make_units(self, row: Value, to: Value) -> None:
-        """The units of a row, at every even column, to scratch."""
+    def make_k4s(self, row: Value, to: Value) -> None:
+        """The k4s of a row, at every even column, to scratch."""
         fn, size = self.fn, self.border.type.lanes
         inside = (row - self.first_row).compare("ult", self.height)
         width = inside.select(self.width, 0)
         line = self.at + row * self.row_bytes
 
-        def put(u: Value, unit: Sequence[Value]) -> None:
-            for v, vector in enumerate(unit):
+        def put(u: Value, k4: Sequence[Value]) -> None:
+            for v, vector in enumerate(k4):
                 fn.store(vector, to + (u * (VECTORS * size) + v * size))
 
         if self.dot is not DPBUSD:
-            fn.loop(self.a.units, lambda u: put(u, _pairs16(*self._pair(line, width, u * 2))))
+            fn.loop(self.a.k4s, lambda u: put(u, _pairs16(*self._pair(line, width, u * 2))))
             return
 
-        # the second pair of columns of a unit is the first one of the next
+        # the second pair of columns of a k4 is the first one of the next
         def step(u: Value, *before: Value) -> tuple[Value, ...]:
             after = self._pair(line, width, u * 2 + 2)
             put(u, _fours(before, after))
             return after
 
-        fn.loop(self.a.units, step, self._pair(line, width, fn.i64(0)))
+        fn.loop(self.a.k4s, step, self._pair(line, width, fn.i64(0)))
 
     def _pair(self, line: Value, width: Value, column: Value) -> tuple[Value, Value]:
         """Two neighbouring pixels, bytes side by side: the lower and the upper halves of all pieces."""
@@ -255,7 +255,7 @@ def interleave(a: Value, b: Value, half: int) -> Value:
 
 
 def _fours(before: Sequence[Value], after: Sequence[Value]) -> list[Value]:
-    """Units of four bytes from the halves of two pairs of columns."""
+    """K4s of four bytes from the halves of two pairs of columns."""
     words = vec(I16, before[0].type.lanes // 2)
     return [
         interleave(first.bits(words), second.bits(words), half).bits(vec(I32, words.lanes // 2))
@@ -265,7 +265,7 @@ def _fours(before: Sequence[Value], after: Sequence[Value]) -> list[Value]:
 
 
 def _pairs16(low: Value, high: Value) -> list[Value]:
-    """Units of two 16-bit values from the halves of a pair of columns: each byte twice, then shifted."""
+    """K4s of two 16-bit values from the halves of a pair of columns: each byte twice, then shifted."""
     words = vec(I16, low.type.lanes // 2)
     return [
         (interleave(half, half, upper).bits(words) >> 8).bits(vec(I32, words.lanes // 2))

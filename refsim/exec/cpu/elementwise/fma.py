@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from refsim.exec.cpu.elementwise import proof
-from refsim.exec.cpu.elementwise.kernel import FUSED, INPUTS
+from refsim.exec.cpu.elementwise.kernel import FMA, INPUTS
 from refsim.exec.cpu.elementwise.prepack import Elementwise
 from refsim.exec.cpu.epilogue import RANGE
 from refsim.exec.cpu.isa import Isa
@@ -36,7 +36,7 @@ def find(e: Elementwise, isa: Isa) -> Elementwise | str:
             offset = -(v["a_zp"] * a + v["b_zp"] * b)
             for _ in range(TRIES):
                 constants = {"a_scale": a, "b_scale": b, "alpha": np.float32(offset)}
-                made = replace(e, op=FUSED, clamp=RANGE, values={**e.values, **constants})
+                made = replace(e, op=FMA, clamp=RANGE, values={**e.values, **constants})
                 wrong = proof.computed(made, isa) - expected
                 if not wrong.any():
                     return made

@@ -1,6 +1,6 @@
 """Operators that work element by element on packed int8: add, requantize, copy, and pixel shuffle by 2.
 
-`flat` runs over whole buffers of one layout without padding. `rows` brings blocks of any layouts to pixel rows
+`linear` runs over whole buffers of one layout without padding. `via_nhwc` brings blocks of any layouts to pixel rows
 (pack.py), works there, clears the lanes beyond the channels, and lays the result out.
 """
 
@@ -11,35 +11,46 @@ from dataclasses import dataclass
 from functools import reduce
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
-from refsim.exec.cpu.elementwise.lut_kernel import PAIRS, TABLE, VECTOR_BYTES, lookup
+from refsim.exec.cpu.elementwise.lut_kernel import LUT, PAIRS, VECTOR_BYTES, lookup
 from refsim.exec.cpu.epilogue import RANGE, Requant
-from refsim.exec.cpu.gemm.gather import for_words
 from refsim.exec.cpu.ir import I1, I8, I32, VOID, Function, Module, Value, vec
-from refsim.exec.cpu.narrow import VECTORS, in_line
+from refsim.exec.cpu.narrow import VECTORS, narrow_in_order
 from refsim.exec.cpu.tile4x4 import TRANSPOSE4
 
-#: What is done with the elements of the inputs. `ADD_SCALED` multiplies the second one by alpha, `BOUNDED` clamps
-#: real values to [least, most] between the two quantizations; `TABLE` and `PAIRS` look the result up (tables.py).
-ADD, ADD_SCALED, RESCALE, BOUNDED, COPY = "add", "add_scaled", "rescale", "bounded", "copy"
-FUSED = "fused"
-INPUTS = {
-    ADD: 2,
-    ADD_SCALED: 2,
-    RESCALE: 1,
-    BOUNDED: 1,
-    COPY: 1,
-    FUSED: 2,
-    TABLE: 1,
-    **dict.fromkeys(PAIRS, 2),
+#: Operations on the elements of the inputs. `LUT` and `PAIRS` (lut_kernel.py) look the result up, the others compute
+#: it.
+ADD, ADD_SCALED, RESCALE, BOUNDED, COPY, FMA = "add", "add_scaled", "rescale", "bounded", "copy", "fma"
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The sum of the real inputs: ``scaled``, the second one times alpha; ``bounded``, clamped to [least, most]."""
+
+    inputs: int
+    scaled: bool = False
+    bounded: bool = False
+
+
+#: Operations that compute as the operators are defined, rounding after rounding.
+FORMULAS = {
+    ADD: Formula(2),
+    ADD_SCALED: Formula(2, scaled=True),
+    RESCALE: Formula(1),
+    BOUNDED: Formula(1, bounded=True),
 }
+INPUTS = (
+    {op: formula.inputs for op, formula in FORMULAS.items()}
+    | {COPY: 1, FMA: 2, LUT: 1}
+    | dict.fromkeys(PAIRS, 2)
+)
 
 _VALUES = (
-    "a_scale", "a_zp", "b_scale", "b_zp", "alpha", "least", "most", "inv", "low", "high", "zp", "tables",
+    "a_scale", "a_zp", "b_scale", "b_zp", "alpha", "least", "most", "inv", "low", "high", "zp", "luts",
 )  # fmt: skip
-FLAT = ArgLayout("a", "b", "out", "words", "words_per_task", *_VALUES)
+LINEAR = ArgLayout("a", "b", "out", "words", "words_per_task", *_VALUES)
 #: `rows_per_task` rows of an image make a task; `mask` is for the last channel word, `at_b` a place in scratch.
 #: Sizes are those of the (first) input; `out_words` is of the output.
-ROWS_OF = ArgLayout(
+VIA_NHWC = ArgLayout(
     "pack_a", "pack_a_args", "pack_b", "pack_b_args", "unpack", "unpack_args",
     "height", "width", "words", "out_words", "row_blocks", "rows_per_task", "mask", "at_b", "at_out", *_VALUES,
 )  # fmt: skip
@@ -65,32 +76,32 @@ class Operation:
 
 def operation(fn: Function, a: LoadedArgs, op: str, lanes: int, clamp: str, packs: bool) -> Operation:
     """Any but a copy. Where ``packs``, four vectors of 32-bit lanes become one of bytes, else each by itself."""
-    if op == TABLE or op in PAIRS:
+    if op == LUT or op in PAIRS:
         look = lookup(fn, a, op)
         return Operation(VECTOR_BYTES, lambda read, count: look(*read(0, count)))
-    wide = _fused(fn, a) if op == FUSED else _formula(fn, a, op, clamp)
+    wide = _fma(fn, a) if op == FMA else _formula(fn, a, FORMULAS[op], clamp)
 
     def compute(read: Read, count: int) -> Value:
         each = min(lanes, count)
         parts = [wide(*read(k, each)) for k in range(0, count, each)]
         if len(parts) == VECTORS:
-            return in_line(fn, parts)
+            return narrow_in_order(fn, parts)
         return reduce(Value.concat, (part.max(-128).min(127).trunc(I8) for part in parts))
 
     return Operation(VECTORS * lanes if packs else lanes, compute)
 
 
-def _formula(fn: Function, a: LoadedArgs, op: str, clamp: str) -> Callable[..., Value]:
+def _formula(fn: Function, a: LoadedArgs, formula: Formula, clamp: str) -> Callable[..., Value]:
     """Rounding after rounding, as the operators are defined."""
 
     def wide(first: Value, second: Value | None = None) -> Value:
         t = real(a, "a", first)
         if second is not None:
             addend = real(a, "b", second)
-            if op == ADD_SCALED:
+            if formula.scaled:
                 addend = a.f32("alpha").splat(first.type.lanes) * addend
             t = t + addend
-        if op == BOUNDED:
+        if formula.bounded:
             least, most = (a.f32(name).splat(first.type.lanes) for name in ("least", "most"))
             t = t.max(least).min(most)
         return Requant(fn, a, first.type.lanes, clamp).wide(t)
@@ -98,7 +109,7 @@ def _formula(fn: Function, a: LoadedArgs, op: str, clamp: str) -> Callable[..., 
     return wide
 
 
-def _fused(fn: Function, a: LoadedArgs) -> Callable[..., Value]:
+def _fma(fn: Function, a: LoadedArgs) -> Callable[..., Value]:
     """a_scale * a + (b_scale * b + alpha), each rounded once."""
 
     def wide(first: Value, second: Value) -> Value:
@@ -127,14 +138,14 @@ def _over(
 
         fn.store(done.compute(read, 4 * width), to + at)
 
-    for_words(fn, last, done.lanes // 4, move, start=first)
+    fn.loop_vectors(last, done.lanes // 4, move, start=first)
 
 
-def flat(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
+def linear(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
     """Write the kernel for equal layouts without padding."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
-        a = FLAT.read(fn, block)
+        a = LINEAR.read(fn, block)
         inputs = [a.pointer("a"), a.pointer("b")][: INPUTS[op]]
         first = begin * a.words_per_task
         last = (end * a.words_per_task).min(a.words)
@@ -149,11 +160,13 @@ def flat(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: b
         _over(fn, done, inputs, a.pointer("out"), first, last)
 
 
-def rows(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool, shuffle: bool) -> None:
+def via_nhwc(
+    module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool, shuffle: bool
+) -> None:
     """Write the kernel for any layouts; with `shuffle`, channels become 2x2 pixels at the end."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
-        a = ROWS_OF.read(fn, block)
+        a = VIA_NHWC.read(fn, block)
         done = None if op == COPY else operation(fn, a, op, lanes, clamp, packs)
         buffers = [scratch, scratch + a.at_b][: INPUTS[op]]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from refsim.exec.cpu.elementwise import proof
 from refsim.exec.cpu.elementwise.kernel import COPY
-from refsim.exec.cpu.elementwise.lut_kernel import PAIRS, TABLE
+from refsim.exec.cpu.elementwise.lut_kernel import LUT, PAIRS
 from refsim.exec.cpu.elementwise.prepack import Elementwise
 from refsim.exec.cpu.epilogue import RANGE
 from refsim.exec.cpu.isa import Isa
@@ -34,7 +34,7 @@ def find(e: Elementwise, isa: Isa) -> Elementwise | str:
     n = proof.integers(e)
     expected = proof.saturated(e, n)
     if n.ndim == 1:
-        return replace(e, op=TABLE, clamp=RANGE, tables=expected)
+        return replace(e, op=LUT, clamp=RANGE, luts=expected)
     made = _pairs(e, n + int(e.values["zp"]))
     exact = made is not None and np.array_equal(proof.computed(made, isa), expected)
     return made if made is not None and exact else "no tables give every pair its byte"
@@ -55,8 +55,8 @@ def _pairs(e: Elementwise, n: np.ndarray) -> Elementwise | None:
             sums = {"a": x + shift, "b": y - shift}
             wholes = [sums["a"].clip(-128, 127 - carry.max()), sums["b"].clip(-128, 127)]
             rests = [(sums[letter] - wholes["ab".index(letter)]).clip(-128, 127) for letter in wide]
-            tables = np.stack([more, carried, *wholes, *rests]).astype(np.int8)
-            return replace(e, op=op, clamp=RANGE, tables=tables)
+            luts = np.stack([more, carried, *wholes, *rests]).astype(np.int8)
+            return replace(e, op=op, clamp=RANGE, luts=luts)
     return None
 
 

@@ -14,7 +14,7 @@ from refsim.exec.cpu.ir import I8, Function, Value, vec
 #: Bytes of a table, which has an entry for every byte (unsigned), and of a vector: what is looked up at once.
 TABLE_BYTES, VECTOR_BYTES = 256, 64
 
-TABLE = "table"
+LUT = "lut"
 #: Sums of two inputs: those named have whole numbers beyond a byte, the rest of which is in a table of its own.
 PAIRS = {"pairs": "", "pairs_a": "a", "pairs_b": "b", "pairs_ab": "ab"}
 
@@ -25,7 +25,7 @@ def lookup(fn: Function, a: LoadedArgs, op: str) -> Callable[..., Value]:
     """A function of one or two vectors of bytes. Tables of a pair: ranks of a and b, wholes, rests."""
 
     def table(number: int) -> Look:
-        at = a.pointer("tables") + number * TABLE_BYTES
+        at = a.pointer("luts") + number * TABLE_BYTES
         part = [fn.load(at + k * VECTOR_BYTES, vec(I8, VECTOR_BYTES)) for k in range(4)]
 
         def look(q: Value) -> Value:

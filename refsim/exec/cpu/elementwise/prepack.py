@@ -14,12 +14,13 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.elementwise import kernel
 from refsim.exec.cpu.elementwise.kernel import ADD, ADD_SCALED, BOUNDED, COPY, RESCALE
 from refsim.exec.cpu.epilogue import clamp_for, shared_fields
-from refsim.exec.cpu.gemm.gather import S8, pack, unpack
-from refsim.exec.cpu.gemm.prepack import pack_block, unpack_block
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
-from refsim.exec.cpu.strides import view
+from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
+from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
+from refsim.exec.cpu.strides import strides_of
 from refsim.ops.base.spec import Call
+from refsim.ops.base.traits import Family
 
 WORDS_PER_TASK = 16 * 1024
 ROW_BYTES = 16 * 1024
@@ -31,7 +32,8 @@ Scalars = dict[str, float | np.floating | int]
 class Elementwise:
     """What is done with each element: kernel operation, clamp, parameters; descriptions by buffer name.
 
-    ``shuffle``: channels become 2x2 pixels. ``copied``: padding moves along. ``tables``: for operations that have them.
+    ``shuffle``: channels become 2x2 pixels. ``copied``: padding moves along. ``luts``: int8 lookup tables, for
+    operations that have them.
     """
 
     name: str
@@ -42,7 +44,7 @@ class Elementwise:
     values: Scalars
     shuffle: bool = False
     copied: bool = False
-    tables: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
+    luts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
 
     @property
     def has_padding(self) -> bool:
@@ -62,25 +64,24 @@ _UNUSED: Scalars = {
 
 
 def describe(call: Call) -> Elementwise:
-    """An add, relu, clone or pixel shuffle."""
-    p, name = call.params, call.op.name
-    relu = name == "q8ta_relu"
-    if name == "q8ta_add":
-        op = ADD if p.alpha == 1.0 else ADD_SCALED
-        inv = inv_scale(p.out_scale)
-        bound = 255.0 * (p.a_scale + abs(p.alpha) * p.b_scale) * float(inv)
-        own: Scalars = {"a_scale": np.float32(p.a_scale), "a_zp": p.a_zp, "b_scale": np.float32(p.b_scale)}
-        own |= {"b_zp": p.b_zp, "alpha": np.float32(p.alpha), **shared_fields(inv, p.out_zp, relu)}
-    elif name == "q8ta_clone" or (name == "q8ta_pixel_shuffle" and p.moves_bytes):
-        op, bound, own = COPY, 0.0, shared_fields(np.float32(1.0), 0, relu)
-    else:
-        op = RESCALE
-        inv = inv_scale(p.out_scale) if relu else np.float32(p.out_inv_scale)
-        bound = 255.0 * p.in_scale * float(inv)
-        own = {"a_scale": np.float32(p.in_scale), "a_zp": p.in_zp, **shared_fields(inv, p.out_zp, relu)}
-    clamp = clamp_for(bound, int(own["zp"]), relu)
-    shuffle, copied = name == "q8ta_pixel_shuffle", name == "q8ta_clone"
-    return Elementwise(name, call.descs, call.out, op, clamp, _UNUSED | own, shuffle, copied)
+    """An operator of one or two inputs whose bytes move, or are an affine function of each element."""
+    op, shuffle, copied = call.op, call.op.family is Family.SHUFFLE, call.op.family is Family.RELAYOUT
+    affine = op.affine(call.params) if op.affine is not None else None
+    if affine is None:
+        values = _UNUSED | shared_fields(np.float32(1.0), 0, relu=False)
+        clamp = clamp_for(0.0, 0, relu=False)
+        return Elementwise(op.name, call.descs, call.out, COPY, clamp, values, shuffle, copied)
+    values = _UNUSED | shared_fields(affine.inv, affine.zp, affine.relu)
+    for letter, term in zip("ab", affine.terms, strict=False):
+        values |= {f"{letter}_scale": np.float32(term.scale), f"{letter}_zp": term.zp}
+    kind = RESCALE
+    if len(affine.terms) == 2:
+        factor = affine.terms[1].factor
+        kind = ADD if factor == 1.0 else ADD_SCALED
+        values["alpha"] = np.float32(factor)
+    steps = 255.0 * sum(abs(term.factor) * term.scale for term in affine.terms) * float(affine.inv)
+    clamp = clamp_for(steps, affine.zp, affine.relu)
+    return Elementwise(op.name, call.descs, call.out, kind, clamp, values, shuffle, copied)
 
 
 #: What clamps to nothing.
@@ -105,17 +106,17 @@ def bounded(x: Call, bounds: tuple[float, float], out: Call) -> Elementwise:
     return Elementwise(name, x.descs, out.out, op, clamp, own)
 
 
-def refuses(e: Elementwise) -> str | None:
+def why_not(e: Elementwise) -> str | None:
     """Why an operation has no kernel."""
-    return flat_refuses(e) and rows_refuses(e)
+    return linear_why_not(e) and via_nhwc_why_not(e)
 
 
 def lower(e: Elementwise, isa: Isa) -> Job:
     """One job, over whole buffers if that can be."""
-    return rows(e, isa) if flat_refuses(e) else flat(e, isa)
+    return via_nhwc(e, isa) if linear_why_not(e) else linear(e, isa)
 
 
-def flat_refuses(e: Elementwise) -> str | None:
+def linear_why_not(e: Elementwise) -> str | None:
     """Why an operation cannot run over its buffers from end to end."""
     layouts = {d.layout for d in e.inputs.values()} | {e.out.layout}
     if len(layouts) > 1:
@@ -125,31 +126,31 @@ def flat_refuses(e: Elementwise) -> str | None:
     return "the output has padding" if e.has_padding and not e.copied else None
 
 
-def flat(e: Elementwise, isa: Isa) -> Job:
+def linear(e: Elementwise, isa: Isa) -> Job:
     """One job over whole buffers."""
     words = e.out.nbytes // 4
     args = Arguments()
     names = list(e.inputs)
     buffers = {"a": names[0], "out": "out"} | ({"b": names[1]} if len(names) > 1 else {})
     block = args.block(
-        kernel.FLAT,
+        kernel.LINEAR,
         buffers,
         words=words,
         words_per_task=WORDS_PER_TASK,
         **({} if "b" in buffers else {"b": 0}),
-        tables=args.address(e.tables),
+        luts=args.address(e.luts),
         **e.values,
     )
     return args.job(
         name=e.name,
-        kernel=compiled.address(kernel.flat, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs),
+        kernel=compiled.address(kernel.linear, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs),
         block=block,
         tasks=-(-words // WORDS_PER_TASK),
         scratch=0,
     )
 
 
-def rows_refuses(e: Elementwise) -> str | None:
+def via_nhwc_why_not(e: Elementwise) -> str | None:
     """Why an operation cannot run over pixel rows."""
     packed = {d.layout.inner for d in e.inputs.values()} | {e.out.layout.inner}
     if len(packed) > 1:
@@ -160,24 +161,24 @@ def rows_refuses(e: Elementwise) -> str | None:
     return "padding is copied" if e.copied else None
 
 
-def rows(e: Elementwise, isa: Isa) -> Job:
+def via_nhwc(e: Elementwise, isa: Isa) -> Job:
     """One job over blocks of pixel rows."""
     names = list(e.inputs)
-    x, out = view(e.inputs[names[0]]), view(e.out)
+    x, out = strides_of(e.inputs[names[0]]), strides_of(e.out)
     row_bytes = x.pixels * x.words * 4
     per_task = max(1, min(x.rows, ROW_BYTES // row_bytes))
     size = -(-per_task * row_bytes // 64) * 64 + 64  # a shuffle reads a little beyond the last pixel
     args = Arguments()
     packed = {}
     for letter, name in zip("ab", [*names, names[0]], strict=False):
-        source = view(e.inputs[name])
+        source = strides_of(e.inputs[name])
         packed[f"pack_{letter}"] = compiled.address(
             pack, kind=source.kind, element=S8, lanes=isa.lanes, fixed=0
         )
         packed[f"pack_{letter}_args"] = args.address(pack_block(args, source, 0, (1, 1), name))
     spare = out.words * 4 - out.channels
     block = args.block(
-        kernel.ROWS_OF,
+        kernel.VIA_NHWC,
         {},
         **packed,
         unpack=compiled.address(unpack, kind=out.kind, fixed=0),
@@ -191,13 +192,13 @@ def rows(e: Elementwise, isa: Isa) -> Job:
         mask=(1 << (8 * (4 - spare))) - 1 if spare else -1,
         at_b=size,
         at_out=2 * size,
-        tables=args.address(e.tables),
+        luts=args.address(e.luts),
         **e.values,
     )
     return args.job(
         name=e.name,
         kernel=compiled.address(
-            kernel.rows, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs, shuffle=e.shuffle
+            kernel.via_nhwc, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs, shuffle=e.shuffle
         ),
         block=block,
         tasks=x.images * -(-x.rows // per_task),

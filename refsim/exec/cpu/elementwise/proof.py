@@ -46,7 +46,7 @@ def computed(e: Elementwise, isa: Isa) -> np.ndarray:
     """What the kernel makes of every pair [a, b]."""
     inputs = {"a": np.repeat(BYTES, BYTES.size), "b": np.tile(BYTES, BYTES.size)}
     out = np.empty((BYTES.size, BYTES.size), np.int8)
-    job = elementwise.flat(replace(e, inputs=dict.fromkeys(inputs, _PAIRS), out=_PAIRS), isa)
+    job = elementwise.linear(replace(e, inputs=dict.fromkeys(inputs, _PAIRS), out=_PAIRS), isa)
     addresses = {name: array.ctypes.data for name, array in (inputs | {"out": out}).items()}
     JobList([job], 1, addresses).run()
     return out

@@ -18,14 +18,14 @@ from refsim.exec.cpu.ir import I1, I64, Function, Module, Value
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
 #: `at_*` are places in scratch; `direct` tells that full panels go straight to `out` at `out_*` strides.
 #: `tap_*`: from the first tap of an output pixel to the next one's; with `gather` these are windows on their own.
-#: `again`: for every vector of channels, the first of the units that it multiplies again; where these lie; by what.
+#: `again`: for every vector of channels, the first of the k4s that it multiplies again; where these lie; by what.
 GEMM = ArgLayout(
     "pack", "pack_args", "gather", "unpack", "unpack_args", "weight", "consts", "runs", "out",
     "row_blocks", "column_blocks", "parts", "parts_per_group", "panels", "panel_bytes",
     "out_h", "out_w", "block_h", "block_w",
-    "stride_h", "stride_w", "pad_h", "pad_w", "reach_h", "reach_w",
-    "in_words", "pixel_bytes", "pitch", "tap_row", "tap_pixel", "run_count", "run_units",
-    "again", "again_units", "again_weight",
+    "stride_h", "stride_w", "pad_h", "pad_w", "extent_h", "extent_w",
+    "in_words", "pixel_bytes", "pitch", "tap_row", "tap_pixel", "run_count", "run_k4s",
+    "residual", "residual_k4s", "residual_weight",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_outs", "at_spills", "at_bytes", "at_pixels", "at_taps",
     "inv", "low", "high", "zp",
@@ -58,9 +58,9 @@ def gemm(
                 a.pointer("pack_args"),
                 image,
                 row0 * a.stride_h - a.pad_h,
-                (height - 1) * a.stride_h + a.reach_h,
+                (height - 1) * a.stride_h + a.extent_h,
                 column0 * a.stride_w - a.pad_w,
-                (width - 1) * a.stride_w + a.reach_w,
+                (width - 1) * a.stride_w + a.extent_w,
                 group * a.in_words,
                 a.in_words,
                 pixels,
@@ -173,26 +173,26 @@ def _sums(
     def run(r: Value, w: Value, *totals: Value) -> list[Value]:
         offset = fn.load(a.pointer("runs") + r * 8, I64)
         before = [list(totals[m * vectors : (m + 1) * vectors]) for m in range(rows)]
-        sums, w = product(fn, dot, base, w, offset, a.run_units, before, ahead)
+        sums, w = product(fn, dot, base, w, offset, a.run_k4s, before, ahead)
         return [w, *(total for row in sums for total in row)]
 
     _, *totals = fn.loop(a.run_count, run, [weight, *(start * rows)])
     sums = [list(totals[m * vectors : (m + 1) * vectors]) for m in range(rows)]
     if dot is MADDUBS:
-        _again(fn, a, dot, base, number * vectors, sums)
+        _residual(fn, a, dot, base, number * vectors, sums)
     return sums
 
 
-def _again(
+def _residual(
     fn: Function, a: LoadedArgs, dot: Dot, base: Sequence[Value], column: Value, sums: list[list[Value]]
 ) -> None:
     """Add the second parts of weights to the sums of a panel, whose first vector of channels has that number."""
     for v in range(len(sums[0])):
-        place = a.pointer("again") + (column + v) * 8
+        place = a.pointer("residual") + (column + v) * 8
 
         def step(i: Value, *totals: Value) -> list[Value]:
-            offset = fn.load(a.pointer("again_units") + i * 8, I64)
-            at = a.pointer("again_weight") + i * (dot.weight_bytes * totals[0].type.lanes)
+            offset = fn.load(a.pointer("residual_k4s") + i * 8, I64)
+            at = a.pointer("residual_weight") + i * (dot.weight_bytes * totals[0].type.lanes)
             made, _ = product(fn, dot, base, at, offset, fn.i64(1), [[total] for total in totals])
             return [total for row in made for total in row]
 
@@ -207,19 +207,19 @@ def product(
     pixels: Sequence[Value],
     weight: Value,
     offset: Value,
-    units: Value,
+    k4s: Value,
     start: Sequence[Sequence[Value]],
     ahead: Value | None = None,
 ) -> tuple[list[list[Value]], Value]:
-    """Add to the sums of some pixels (rows of vectors) the products of neighbouring units.
+    """Add to the sums of some pixels (rows of vectors) the products of neighbouring k4s.
 
-    The units of every pixel begin `offset` bytes behind its pointer, the weights at `weight`, which is returned too,
+    The k4s of every pixel begin `offset` bytes behind its pointer, the weights at `weight`, which is returned too,
     moved on. A line that lies `ahead` of each step's is asked for, for later.
     """
     vectors, lanes = len(start[0]), start[0][0].type.lanes
     step_bytes = dot.weight_bytes // dot.steps * lanes * vectors
 
-    # one step of a unit at a time: two would need more registers than there are
+    # one step of a k4 at a time: two would need more registers than there are
     def step(k: Value, w: Value, *totals: Value) -> list[Value]:
         if ahead is not None:
             fn.prefetch(w + ahead, level=2)
@@ -230,7 +230,7 @@ def product(
         return [w + step_bytes, *sums]
 
     flat = [total for row in start for total in row]
-    end = offset + units * dot.pixel_bytes
+    end = offset + k4s * dot.pixel_bytes
     weight, *totals = fn.loop(end, step, [weight, *flat], start=offset, step=STEP_BYTES)
     return [totals[m * vectors : (m + 1) * vectors] for m in range(len(start))], weight
 

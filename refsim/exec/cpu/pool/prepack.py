@@ -1,4 +1,4 @@
-"""Jobs for pooling between a dequantize and a quantize, without leaving the bytes; exact where `refuses` is silent."""
+"""Jobs for pooling between a dequantize and a quantize, without leaving the bytes; exact where `why_not` is silent."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from refsim.exec.cpu.epilogue import clamp_for, shared_fields
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.pool import kernel
-from refsim.exec.cpu.strides import ROWS, view
+from refsim.exec.cpu.strides import NHWC, strides_of
 from refsim.ops.base.spec import Call
 
 
-def _refuses(x: TensorDesc, out: TensorDesc) -> str | None:
-    if view(x).kind != ROWS or view(out).kind != ROWS:
+def _why_not(x: TensorDesc, out: TensorDesc) -> str | None:
+    if strides_of(x).kind != NHWC or strides_of(out).kind != NHWC:
         return "channel words of a pixel are not neighbours"
     return None if len(x.shape) == 4 else f"{len(x.shape)} dims"
 
 
 def _pixel_bytes(x: TensorDesc) -> int:
-    return view(x).words * 4
+    return strides_of(x).words * 4
 
 
 def _at_once(nbytes: int, most: int) -> int:
@@ -43,7 +43,7 @@ Bounds = tuple[float, float]
 def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
     """The jobs of dequantize, clamp, max_pool2d and quantize, or why there are none; clamping keeps the order too."""
     source, target = x.descs["x"], out.out
-    if (reason := _refuses(source, target)) is not None:
+    if (reason := _why_not(source, target)) is not None:
         return reason
     given = dict(zip(("kernel", "stride", "padding", "dilation", "ceil_mode"), args, strict=False))
     taps = pair(given["kernel"], 1)
@@ -55,7 +55,7 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
         pair(given.get("dilation", 1), 1),
         bool(given.get("ceil_mode", False)),
     )
-    side, made = view(source), view(target)
+    side, made = strides_of(source), strides_of(target)
     nbytes = _pixel_bytes(source)
     same = bounds == UNBOUNDED and _map_is_identity(x, out)
     arguments = Arguments()
@@ -86,7 +86,7 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
     if same:
         return (job,)
     after = elementwise.bounded(replace(x, descs={"x": target}), bounds, out)
-    return job, elementwise.flat(replace(after, copied=True), isa).renamed(x="pooled")
+    return job, elementwise.linear(replace(after, copied=True), isa).renamed(x="pooled")
 
 
 def _pairs(**values: tuple[int, int]) -> dict[str, int]:
@@ -107,11 +107,11 @@ def _map_is_identity(x: Call, out: Call) -> bool:
 def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
     """The job of dequantize, clamp, mean over all pixels and quantize, or why there is none."""
     source, target = x.descs["x"], out.out
-    if (reason := _refuses(source, target)) is not None:
+    if (reason := _why_not(source, target)) is not None:
         return reason
     if sorted(d % 4 for d in args[0] or ()) != [2, 3] or (len(args) > 2 and args[2] is not None):
         return "not over height and width"
-    side = view(source)
+    side = strides_of(source)
     nbytes = _pixel_bytes(source)
     if target.nbytes != nbytes * side.images:
         return "the output has padding"

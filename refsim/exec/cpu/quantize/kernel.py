@@ -9,19 +9,18 @@ from __future__ import annotations
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import FULL, Requant
-from refsim.exec.cpu.gemm.gather import for_words
 from refsim.exec.cpu.ir import F32, I8, I32, Function, Module, Value, vec
-from refsim.exec.cpu.strides import BLOCKS, PLANES
+from refsim.exec.cpu.strides import PLANAR, TILED
 
 _VALUES = ("a_scale", "a_zp", "inv", "low", "high", "zp")
 #: `real_*`: strides of the float tensor. `columns`: pixels of a row with those that only pad it.
-ALONG = ArgLayout(
+CONTIGUOUS = ArgLayout(
     "real", "real_image", "real_row", "real_pixel", "move", "move_args",
     "height", "width", "columns", "channels", "words", "row_blocks", "rows_per_task", *_VALUES,
 )  # fmt: skip
-ACROSS = ArgLayout(
+STRIDED = ArgLayout(
     "real", "real_image", "real_row", "real_channel", "zeros",
-    "int8", "image_stride", "row_stride", "quad_stride", "pixel_stride", "word_stride",
+    "int8", "image_stride", "row_stride", "pixel4_stride", "pixel_stride", "word_stride",
     "height", "width", "columns", "channels", "words", *_VALUES,
 )  # fmt: skip
 
@@ -36,11 +35,11 @@ def _lanes_below(fn: Function, lanes: int, count: Value) -> Value:
     return fn.vector(list(range(lanes)), I32) < count.trunc(I32).splat(lanes)
 
 
-def quantize_along(module: Module, name: str, *, lanes: int) -> None:
+def quantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
     """Write the kernel: floats to pixel rows, then `move` (an `unpack`) lays them out."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
-        a = ALONG.read(fn, block)
+        a = CONTIGUOUS.read(fn, block)
         requant = Requant(fn, a, lanes, FULL)
         zp = a.i32("zp").splat(lanes)
 
@@ -72,11 +71,11 @@ def quantize_along(module: Module, name: str, *, lanes: int) -> None:
         fn.loop(end, task, start=begin)
 
 
-def dequantize_along(module: Module, name: str, *, lanes: int) -> None:
+def dequantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
     """Write the kernel: `move` (a `pack`) makes pixel rows, which become floats."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
-        a = ALONG.read(fn, block)
+        a = CONTIGUOUS.read(fn, block)
 
         def task(t: Value) -> None:
             image, row0 = t // a.row_blocks, t % a.row_blocks * a.rows_per_task
@@ -93,7 +92,7 @@ def dequantize_along(module: Module, name: str, *, lanes: int) -> None:
                 def some(k: Value, width: int) -> None:
                     fn.store(real(a, "a", fn.load(at + k, vec(I8, width))), out + k * 4)
 
-                for_words(fn, count, lanes, some)
+                fn.loop_vectors(count, lanes, some)
 
             def row(r: Value) -> None:
                 at, out = scratch + r * pitch, to + (row0 + r) * a.real_row
@@ -111,11 +110,11 @@ def dequantize_along(module: Module, name: str, *, lanes: int) -> None:
         fn.loop(end, task, start=begin)
 
 
-def quantize_across(module: Module, name: str, *, lanes: int, kind: str) -> None:
+def quantize_strided(module: Module, name: str, *, lanes: int, kind: str) -> None:
     """Write the kernel; tasks are rows."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
-        a = ACROSS.read(fn, block)
+        a = STRIDED.read(fn, block)
         requant = Requant(fn, a, lanes, FULL)
         zp = a.i32("zp").splat(lanes)
 
@@ -144,9 +143,9 @@ def quantize_across(module: Module, name: str, *, lanes: int, kind: str) -> None
 
 def _place(fn: Function, a: LoadedArgs, kind: str, w: Value) -> Value:
     """Offset of a pixel's word."""
-    if kind == BLOCKS:
-        return w.shr(2) * a.quad_stride + (w & 3) * 4
-    return w * (4 if kind == PLANES else a.pixel_stride)
+    if kind == TILED:
+        return w.shr(2) * a.pixel4_stride + (w & 3) * 4
+    return w * (4 if kind == PLANAR else a.pixel_stride)
 
 
 def _store_words(
@@ -162,11 +161,11 @@ def _store_words(
         )
 
     def whole() -> None:
-        if kind == PLANES:
+        if kind == PLANAR:
             fn.store(words, to + w * 4)
-        elif kind == BLOCKS:
+        elif kind == TILED:
             for q in range(lanes // 4):
-                fn.store(words.shuffle(range(4 * q, 4 * q + 4)), to + (w.shr(2) + q) * a.quad_stride)
+                fn.store(words.shuffle(range(4 * q, 4 * q + 4)), to + (w.shr(2) + q) * a.pixel4_stride)
         else:
 
             def apart() -> None:
@@ -178,11 +177,11 @@ def _store_words(
     fn.when(w + lanes <= a.columns, whole, singly)
 
 
-def dequantize_across(module: Module, name: str, *, lanes: int, kind: str) -> None:
+def dequantize_strided(module: Module, name: str, *, lanes: int, kind: str) -> None:
     """Write the kernel; tasks are rows."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
-        a = ACROSS.read(fn, block)
+        a = STRIDED.read(fn, block)
 
         def task(t: Value) -> None:
             image, row = t // a.height, t % a.height
@@ -202,7 +201,7 @@ def dequantize_across(module: Module, name: str, *, lanes: int, kind: str) -> No
                     fn.when(channel < a.channels, put)
 
             def channel_word(c: Value) -> None:
-                for_words(fn, a.width, lanes, lambda w, width: piece(c, w, width))
+                fn.loop_vectors(a.width, lanes, lambda w, width: piece(c, w, width))
 
             fn.loop(a.words, channel_word)
 
@@ -211,10 +210,10 @@ def dequantize_across(module: Module, name: str, *, lanes: int, kind: str) -> No
 
 def _load_words(fn: Function, a: LoadedArgs, kind: str, count: int, at: Value, w: Value) -> Value:
     """Words of neighbouring pixels; vectors begin at multiples of 4."""
-    if kind == PLANES or (kind == BLOCKS and count == 1):
+    if kind == PLANAR or (kind == TILED and count == 1):
         return fn.load(at + _place(fn, a, kind, w), vec(I32, count))
-    if kind == BLOCKS:
-        found = [fn.load(at + (w.shr(2) + q) * a.quad_stride, vec(I32, 4)) for q in range(count // 4)]
+    if kind == TILED:
+        found = [fn.load(at + (w.shr(2) + q) * a.pixel4_stride, vec(I32, 4)) for q in range(count // 4)]
     else:
         found = [fn.load(at + (w + k) * a.pixel_stride, vec(I32, 1)) for k in range(count)]
     while len(found) > 1:

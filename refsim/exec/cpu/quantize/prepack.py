@@ -11,13 +11,13 @@ from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.epilogue import shared_fields
-from refsim.exec.cpu.gemm.gather import S8, pack, unpack
-from refsim.exec.cpu.gemm.prepack import pack_block, unpack_block
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
+from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
+from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 from refsim.exec.cpu.quantize import kernel
-from refsim.exec.cpu.relayout.prepack import columns, cross
-from refsim.exec.cpu.strides import BLOCKS, view
+from refsim.exec.cpu.relayout.prepack import column_strides, transpose_job
+from refsim.exec.cpu.strides import TILED, strides_of
 from refsim.ops.base.spec import Call
 
 ROW_BYTES = 16 * 1024
@@ -33,13 +33,13 @@ def _contiguous_dim(real: TensorDesc) -> int:
     return real.layout.dim_order[-1]
 
 
-def along_refuses(call: Call) -> str | None:
+def contiguous_why_not(call: Call) -> str | None:
     real, packed = _sides(call)
     same = _contiguous_dim(real) == packed.layout.inner
     return None if same else "the float side is contiguous in another dim"
 
 
-def across_refuses(call: Call) -> str | None:
+def strided_why_not(call: Call) -> str | None:
     real, packed = _sides(call)
     fits = _contiguous_dim(real) == W and packed.layout.inner == C
     return None if fits else "not columns of floats to words of channels"
@@ -54,14 +54,14 @@ def _values(call: Call) -> dict[str, float | np.floating | int]:
     }
 
 
-def along(call: Call, isa: Isa) -> Job:
+def contiguous(call: Call, isa: Isa) -> Job:
     """The job for a float side that is contiguous in the packed dim."""
     real, packed = _sides(call)
-    side = view(packed)
+    side = strides_of(packed)
     layout, strides = packed.layout, [4 * s for s in real.strides_whcn]
     row_dim = ({W, H, C} - {layout.inner, layout.outer}).pop()
     quantizes = call.out.is_int8
-    columns = -(-side.pixels // 4) * 4 if side.kind == BLOCKS and quantizes else side.pixels
+    columns = -(-side.pixels // 4) * 4 if side.kind == TILED and quantizes else side.pixels
     row_bytes = columns * side.words * 4
     per_task = max(1, min(side.rows, ROW_BYTES // row_bytes))
     args = Arguments()
@@ -71,7 +71,7 @@ def along(call: Call, isa: Isa) -> Job:
         move = compiled.address(pack, kind=side.kind, element=S8, lanes=isa.lanes, fixed=0)
         move_args = pack_block(args, side, 0, (1, 1))
     block = args.block(
-        kernel.ALONG,
+        kernel.CONTIGUOUS,
         {"real": "x" if quantizes else "out"},
         real_image=strides[N],
         real_row=strides[row_dim],
@@ -87,7 +87,7 @@ def along(call: Call, isa: Isa) -> Job:
         rows_per_task=per_task,
         **_values(call),
     )
-    build = kernel.quantize_along if quantizes else kernel.dequantize_along
+    build = kernel.quantize_contiguous if quantizes else kernel.dequantize_contiguous
     return args.job(
         name=call.op.name,
         kernel=compiled.address(build, lanes=isa.lanes),
@@ -97,15 +97,15 @@ def along(call: Call, isa: Isa) -> Job:
     )
 
 
-def across(call: Call, isa: Isa) -> Job:
+def strided(call: Call, isa: Isa) -> Job:
     """The job between columns of floats and words of channels."""
     real, packed = _sides(call)
-    side = view(packed)
+    side = strides_of(packed)
     strides = [4 * s for s in real.strides_whcn]
     quantizes = call.out.is_int8
     args = Arguments()
     block = args.block(
-        kernel.ACROSS,
+        kernel.STRIDED,
         {"real": "x", "int8": "out"} if quantizes else {"real": "out", "int8": "x"},
         real_image=strides[N],
         real_row=strides[H],
@@ -113,17 +113,17 @@ def across(call: Call, isa: Isa) -> Job:
         zeros=args.address(np.zeros(64, np.float32)),
         image_stride=side.image_stride,
         row_stride=side.row_stride,
-        quad_stride=side.quad_stride,
+        pixel4_stride=side.pixel4_stride,
         pixel_stride=side.pixel_stride,
         word_stride=side.word_stride,
         height=side.rows,
         width=side.pixels,
-        columns=-(-side.pixels // 4) * 4 if side.kind == BLOCKS else side.pixels,
+        columns=-(-side.pixels // 4) * 4 if side.kind == TILED else side.pixels,
         channels=side.channels,
         words=side.words,
         **_values(call),
     )
-    build = kernel.quantize_across if quantizes else kernel.dequantize_across
+    build = kernel.quantize_strided if quantizes else kernel.dequantize_strided
     return args.job(
         name=call.op.name,
         kernel=compiled.address(build, lanes=isa.lanes, kind=side.kind),
@@ -133,21 +133,21 @@ def across(call: Call, isa: Isa) -> Job:
     )
 
 
-def chained_refuses(call: Call) -> str | None:
+def via_4c_why_not(call: Call) -> str | None:
     real, packed = _sides(call)
     fits = _contiguous_dim(real) == C and packed.layout.inner == W
     return None if fits else "not channels of floats to words of columns"
 
 
-def chained(call: Call, isa: Isa) -> tuple[Job, Job]:
+def via_4c(call: Call, isa: Isa) -> tuple[Job, Job]:
     """Two jobs between channels of floats and words of columns: by way of 4C."""
     _, packed = _sides(call)
     middle = TensorDesc(packed.shape, PACKED_4C)
-    side = columns(packed)
+    side = column_strides(packed)
     if call.out.is_int8:
-        first = along(replace(call, out=middle), isa).renamed(out="middle")
-        second = cross(call.op.name, middle, side, "middle", to_columns=True, fill=call.params.zp)
+        first = contiguous(replace(call, out=middle), isa).renamed(out="middle")
+        second = transpose_job(call.op.name, middle, side, "middle", to_columns=True, fill=call.params.zp)
     else:
-        first = cross(call.op.name, middle, side, "x", to_columns=False).renamed(out="middle")
-        second = along(replace(call, descs={"x": middle}), isa).renamed(x="middle")
+        first = transpose_job(call.op.name, middle, side, "x", to_columns=False).renamed(out="middle")
+        second = contiguous(replace(call, descs={"x": middle}), isa).renamed(x="middle")
     return replace(first, temps=(("middle", middle.nbytes),)), second

@@ -1,4 +1,8 @@
-"""Jobs that move bytes between layouts: of the same packed dim, or across, and from and to contiguous NCHW bytes."""
+"""Jobs that move bytes from one layout to another, or from and to plain NCHW bytes.
+
+`repack` is for two sides that pack the same dim: words move as they are. `transpose` is for a side that packs channels
+and one that packs columns, or plain NCHW bytes: the bytes of a word go to four places.
+"""
 
 from __future__ import annotations
 
@@ -11,71 +15,72 @@ from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Arguments, Job
-from refsim.exec.cpu.relayout import kernel as repack
-from refsim.exec.cpu.relayout import transpose as kernel
-from refsim.exec.cpu.strides import BLOCKS, PLANES, ROWS, View, view
+from refsim.exec.cpu.relayout import repack as repack_kernel
+from refsim.exec.cpu.relayout import transpose as transpose_kernel
+from refsim.exec.cpu.strides import NHWC, PLANAR, TILED, PackedStrides, strides_of
 from refsim.ops.base.spec import Call
+from refsim.ops.base.traits import Family
 
 #: Lanes of vectors, and what is done together.
 SIZES = (4, 2, 1)
-#: Units of a task of `cross`.
-TASK_UNITS = 64
+#: Pixel16s of a task of `transpose`.
+TASK_PIXEL16S = 64
 
 
 @dataclass(frozen=True)
-class Columns:
-    """A side that packs columns: strides in bytes of an image, a channel, a row or four, a quad of columns."""
+class ColumnStrides:
+    """A side that packs columns: strides in bytes of an image, a channel, a row or four, a pixel4 of columns."""
 
     image: int
     channel: int
     row: int
-    quad: int
+    pixel4: int
     row_bytes: int
     blocked: bool
 
 
-def columns(desc: TensorDesc) -> Columns:
+def column_strides(desc: TensorDesc) -> ColumnStrides:
     """The strides of a tensor whose layout packs columns."""
     block = desc.layout.block_numel
     w, h, c, n = (stride * block for stride in desc.strides_whcn)
     blocked = desc.layout.outer_block > 1
-    return Columns(n, c, h, w, -(-desc.sizes_whcn[W] // 4) * 4, blocked)
+    return ColumnStrides(n, c, h, w, -(-desc.sizes_whcn[W] // 4) * 4, blocked)
 
 
-def contiguous(sizes_whcn: tuple[int, int, int, int]) -> Columns:
+def nchw_strides(sizes_whcn: tuple[int, int, int, int]) -> ColumnStrides:
     """Plain NCHW bytes."""
     w, h, c, _ = sizes_whcn
-    return Columns(c * h * w, h * w, w, 4, w, False)
+    return ColumnStrides(c * h * w, h * w, w, 4, w, False)
 
 
-def cross(
-    call_name: str, packed: TensorDesc, other: Columns, source: str, to_columns: bool, fill: int = 0
+def transpose_job(
+    call_name: str, packed: TensorDesc, other: ColumnStrides, source: str, to_columns: bool, fill: int = 0
 ) -> Job:
     """The job between a tensor that packs channels and the other side; ``source`` is the input buffer's name."""
     assert packed.layout.inner == C
-    side = view(packed)
+    side = strides_of(packed)
     kind, height, width = side.kind, side.rows, side.pixels
-    if side.words == 1 and (kind == ROWS or width % 4 == 0):
-        kind = PLANES  # the same bytes
+    if side.words == 1 and (kind == NHWC or width % 4 == 0):
+        kind = PLANAR  # the same bytes
     if (
         not other.blocked
         and other.row == other.row_bytes == width
-        and 4 * side.row_stride == width * side.quad_stride
+        and 4 * side.row_stride == width * side.pixel4_stride
     ):
         height, width = 1, height * width  # rows follow each other on both sides
-    rows, columns = kernel.UNIT[other.blocked]
-    groups, quads = -(-height // rows), -(-width // 4)
-    task_quads = min(quads, TASK_UNITS * columns // 4)
-    task_groups = max(1, TASK_UNITS * columns // 4 // quads)
+    rows, columns = transpose_kernel.PIXEL16[other.blocked]
+    groups, pixel4s = -(-height // rows), -(-width // 4)
+    task_pixel4s = min(pixel4s, TASK_PIXEL16S * columns // 4)
+    task_groups = max(1, TASK_PIXEL16S * columns // 4 // pixel4s)
     args = Arguments()
     c_buffer, w_buffer = (source, "out") if to_columns else ("out", source)
     block = args.block(
-        kernel.CROSS,
+        transpose_kernel.TRANSPOSE,
         {"c_side": c_buffer, "w_side": w_buffer},
         c_image=side.image_stride,
         c_group=side.row_stride * rows,
-        c_quad=side.quad_stride,
-        c_next=side.row_stride if other.blocked else side.quad_stride,
+        c_pixel4=side.pixel4_stride,
+        c_next=side.row_stride if other.blocked else side.pixel4_stride,
         c_pixel=side.pixel_stride,
         c_word=side.word_stride,
         w_image=other.image,
@@ -89,45 +94,45 @@ def cross(
         fill=(fill & 255) * 0x01010101,
         fills=args.address(np.full(64, fill, np.int8)),
         groups=groups,
-        quads=quads,
+        pixel4s=pixel4s,
         task_groups=task_groups,
-        task_quads=task_quads,
+        task_pixel4s=task_pixel4s,
     )
     # two lines of each channel before the next channels; one where that would push pixels out of the first cache
     most = 8 if side.words <= 24 else 4
     together = next((n for n in (most, *SIZES) if n * columns <= width), 1)
-    lanes = min(together, 4 if kind == PLANES else cpu().isa.lanes // 4)
+    lanes = min(together, 4 if kind == PLANAR else cpu().isa.lanes // 4)
     parts = 1
-    if kind == ROWS and not to_columns:  # whole lines, rather half ones without a rest
+    if kind == NHWC and not to_columns:  # whole lines, rather half ones without a rest
         fitting = [n for n in SIZES if 4 * n <= side.words] or [1]
         parts = max(fitting, key=lambda n: (n > 1 and side.words % (4 * n) == 0, n))
-    if kind == BLOCKS:
+    if kind == TILED:
         lanes = next(n for n in SIZES if n <= min(lanes, side.words))
     return args.job(
         name=call_name,
         kernel=compiled.address(
-            kernel.cross,
+            transpose_kernel.transpose,
             kind=kind,
             to_columns=to_columns,
             blocked=other.blocked,
-            units=together,
+            pixel16s=together,
             lanes=lanes,
             parts=parts,
         ),
         block=block,
-        tasks=side.images * -(-groups // task_groups) * -(-quads // task_quads),
-        scratch=kernel.SCRATCH,
+        tasks=side.images * -(-groups // task_groups) * -(-pixel4s // task_pixel4s),
+        scratch=transpose_kernel.SCRATCH,
     )
 
 
-def same_refuses(call: Call) -> str | None:
+def repack_why_not(call: Call) -> str | None:
     """Why a clone or staging step is not a repack within a packed dim."""
-    if call.op.name != "q8ta_clone":
+    if call.op.family is not Family.RELAYOUT:
         packed = _packed(call)
         if packed.layout.inner != W:
             return "the layout packs channels"
         # a last word would reach into the next row, which another thread may be at
-        partial = call.op.name == "int8x4_to_nchw" and packed.sizes_whcn[W] % 4
+        partial = call.op.family is Family.STAGE_OUT and packed.sizes_whcn[W] % 4
         return "rows of NCHW end within a word" if partial else None
     x, out = call.descs["x"].layout, call.out.layout
     if x == out:
@@ -137,32 +142,32 @@ def same_refuses(call: Call) -> str | None:
 
 def _packed(call: Call) -> TensorDesc:
     """The side of a staging step that is not plain NCHW bytes."""
-    return call.out if call.op.name == "nchw_to_int8x4" else call.descs["x"]
+    return call.out if call.op.family is Family.STAGE_IN else call.descs["x"]
 
 
-def _plain(packed: View) -> View:
+def _plain(packed: PackedStrides) -> PackedStrides:
     """NCHW bytes as the view of a layout that packs columns has them: pixels are rows."""
     width, height = packed.channels, packed.pixels
     return replace(
         packed,
-        kind=ROWS,
+        kind=NHWC,
         image_stride=packed.rows * height * width,
         row_stride=height * width,
-        quad_stride=4 * width,
+        pixel4_stride=4 * width,
         pixel_stride=width,
         word_stride=4,
     )
 
 
-def _sides(call: Call) -> tuple[View, View]:
-    if call.op.name == "nchw_to_int8x4":
-        return _plain(view(call.out)), view(call.out)
-    if call.op.name == "int8x4_to_nchw":
-        return view(call.descs["x"]), _plain(view(call.descs["x"]))
-    return view(call.descs["x"]), view(call.out)
+def _sides(call: Call) -> tuple[PackedStrides, PackedStrides]:
+    if call.op.family is Family.STAGE_IN:
+        return _plain(strides_of(call.out)), strides_of(call.out)
+    if call.op.family is Family.STAGE_OUT:
+        return strides_of(call.descs["x"]), _plain(strides_of(call.descs["x"]))
+    return strides_of(call.descs["x"]), strides_of(call.out)
 
 
-def _quarters(side: View) -> View:
+def _quarters(side: PackedStrides) -> PackedStrides:
     """Pixels that follow each other without padding, as four long ones."""
     longer = side.pixels // 4
     return replace(
@@ -170,11 +175,11 @@ def _quarters(side: View) -> View:
         pixels=4,
         channels=side.channels * longer,
         pixel_stride=side.pixel_stride * longer,
-        quad_stride=side.quad_stride * longer,
+        pixel4_stride=side.pixel4_stride * longer,
     )
 
 
-def same(call: Call) -> Job:
+def repack(call: Call) -> Job:
     """The job of a clone between two layouts that pack the same dim, or between columns and plain NCHW bytes."""
     x, out = _sides(call)
     if x.kind == out.kind and x.pixel_stride == out.pixel_stride == x.channels and x.pixels % 4 == 0:
@@ -185,13 +190,13 @@ def same(call: Call) -> Job:
         sides |= {
             f"{name}_image": side.image_stride,
             f"{name}_row": side.row_stride,
-            f"{name}_quad": side.quad_stride,
+            f"{name}_pixel4": side.pixel4_stride,
             f"{name}_pixel": side.pixel_stride,
             f"{name}_word": side.word_stride,
         }
     spare = 4 * x.words - x.channels
     block = args.block(
-        repack.REPACK,
+        repack_kernel.REPACK,
         {"x": "x", "out": "out"},
         **sides,
         height=x.rows,
@@ -199,32 +204,32 @@ def same(call: Call) -> Job:
         words=x.words,
         mask=(1 << 8 * (4 - spare)) - 1 if spare else -1,
     )
-    cells = {ROWS: x.words // 4, PLANES: x.pixels // 4}.get(out.kind, 1)
-    at_once = next((n for n in SIZES if n <= cells), 1)
+    tiles = {NHWC: x.words // 4, PLANAR: x.pixels // 4}.get(out.kind, 1)
+    at_once = next((n for n in SIZES if n <= tiles), 1)
     return args.job(
         name=call.op.name,
-        kernel=compiled.address(repack.repack, source=x.kind, to=out.kind, at_once=at_once),
+        kernel=compiled.address(repack_kernel.repack, source=x.kind, to=out.kind, at_once=at_once),
         block=block,
         tasks=x.images * x.rows,
         scratch=0,
     )
 
 
-def cross_refuses(call: Call) -> str | None:
-    """Why a clone or staging step is not a crossing."""
-    if call.op.name == "q8ta_clone":
+def transpose_why_not(call: Call) -> str | None:
+    """Why a clone or staging step is not a transposition."""
+    if call.op.family is Family.RELAYOUT:
         same = call.descs["x"].layout.inner == call.out.layout.inner
         return "both layouts pack the same dim" if same else None
     return None if _packed(call).layout.inner == C else "the layout packs columns"
 
 
-def lower(call: Call) -> Job:
+def transpose(call: Call) -> Job:
     """The job of a clone or staging step."""
-    name, x, out = call.op.name, call.descs["x"], call.out
-    if name == "nchw_to_int8x4":
-        return cross(name, out, contiguous(out.sizes_whcn), "x", to_columns=False)
-    if name == "int8x4_to_nchw":
-        return cross(name, x, contiguous(x.sizes_whcn), "x", to_columns=True)
+    name, family, x, out = call.op.name, call.op.family, call.descs["x"], call.out
+    if family is Family.STAGE_IN:
+        return transpose_job(name, out, nchw_strides(out.sizes_whcn), "x", to_columns=False)
+    if family is Family.STAGE_OUT:
+        return transpose_job(name, x, nchw_strides(x.sizes_whcn), "x", to_columns=True)
     if x.layout.inner == C:
-        return cross(name, x, columns(out), "x", to_columns=True)
-    return cross(name, out, columns(x), "x", to_columns=False)
+        return transpose_job(name, x, column_strides(out), "x", to_columns=True)
+    return transpose_job(name, out, column_strides(x), "x", to_columns=False)

@@ -27,7 +27,7 @@ WINOGRAD = ArgLayout(
     "pack", "pack_args", "unpack", "unpack_args", "weight", "consts", "out",
     "row_blocks", "column_blocks", "parts", "panels", "panel_bytes",
     "out_h", "out_w", "tile_rows", "tile_columns", "block_rows", "block_columns", "pad_h", "pad_w",
-    "in_words", "pixel_bytes", "pitch", "v_pitch", "units",
+    "in_words", "pixel_bytes", "pitch", "v_pitch", "k4s",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_pixels", "at_v", "at_m", "at_bytes",
     "inv", "low", "high", "zp",
@@ -147,7 +147,7 @@ def winograd(
             def each_panel(j: Value) -> None:
                 weight = a.pointer("weight") + j * a.panel_bytes
                 consts = a.pointer("consts") + j * (CONST_ROWS * 4 * panel)
-                element_bytes = a.units * (MADDWD.weight_bytes * panel)
+                element_bytes = a.k4s * (MADDWD.weight_bytes * panel)
 
                 def element(x: Value) -> None:
                     here = weight + x * element_bytes
@@ -158,7 +158,7 @@ def winograd(
                         zero = fn.const(0, vec(I32, lanes))
                         ahead = element_bytes + i % vectors * LINE  # each group asks for a share
                         sums = product(
-                            fn, MADDWD, bases, here, fn.i64(0), a.units, [[zero] * vectors] * rows, ahead
+                            fn, MADDWD, bases, here, fn.i64(0), a.k4s, [[zero] * vectors] * rows, ahead
                         )[0]
                         for k in range(rows):
                             to = m_at + ((first + k) * tile_bytes + x * (4 * panel))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.conv_problem import Window, constant_rows, in_panels
+from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
 from refsim.exec.cpu.dot import MADDWD, lay_out
-from refsim.exec.cpu.gemm.gather import S8, pack, unpack
 from refsim.exec.cpu.gemm.kernel import LINE
-from refsim.exec.cpu.gemm.prepack import Tile, pack_block, tile_for, unpack_block
+from refsim.exec.cpu.gemm.prepack import TileConfig, tile_for
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
-from refsim.exec.cpu.strides import ROWS
+from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
+from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
+from refsim.exec.cpu.strides import NHWC
 from refsim.exec.cpu.winograd import kernel
 from refsim.exec.cpu.winograd.kernel import TRANSFORMS, Transform, transformed_weights
 
@@ -32,72 +33,79 @@ NEAR = 512 * 1024
 FAR_BYTES = 20.0
 
 
-def refuses(w: Window, m: int) -> str | None:
+def why_not(conv: ConvProblem, m: int) -> str | None:
     """Why a window is not computed by F(m x m, 3 x 3)."""
-    if w.kernel != (3, 3) or w.stride != (1, 1) or w.dilation != (1, 1) or w.up != (1, 1):
+    if (
+        conv.kernel != (3, 3)
+        or conv.stride != (1, 1)
+        or conv.dilation != (1, 1)
+        or conv.input_dilation != (1, 1)
+    ):
         return "not a 3x3 window of stride and dilation 1"
-    if w.groups != 1:
+    if conv.groups != 1:
         return "grouped"
     shift = TRANSFORMS[m].shift
     limit = 1 << (31 - shift)
-    if w.largest_total >= limit:
-        return f"a sum may reach {w.largest_total}, not below {limit}"
-    if (np.ldexp(np.ldexp(w.scales, -shift), shift) != w.scales).any():
+    if conv.largest_total >= limit:
+        return f"a sum may reach {conv.largest_total}, not below {limit}"
+    if (np.ldexp(np.ldexp(conv.scales, -shift), shift) != conv.scales).any():
         return f"a scale is too small to be divided by {1 << shift}"
     return None
 
 
-def slower(w: Window, isa: Isa, m: int) -> str | None:
+def slower(conv: ConvProblem, isa: Isa, m: int) -> str | None:
     """Why a window is better multiplied directly; an estimate in cycles."""
-    channels, out = w.weight.shape[4], w.weight.shape[1]
+    channels, out = conv.weight.shape[4], conv.weight.shape[1]
     size = TRANSFORMS[m].size ** 2
-    tiles = w.out.images * -(-w.out.rows // m) * -(-w.out.pixels // m)
+    tiles = conv.out.images * -(-conv.out.rows // m) * -(-conv.out.pixels // m)
     turned = -(-channels // (2 * isa.lanes)) * IN_CYCLES[m] + -(-out // isa.lanes) * OUT_CYCLES[m]
-    streamed = _far(w, size) / FAR_BYTES
+    streamed = _far(conv, size) / FAR_BYTES
     ours = tiles * (size * channels * out / isa.macs16 + turned) + streamed
-    direct = w.out.images * w.out.rows * w.out.pixels * 9 * channels * out / isa.macs8
+    direct = conv.out.images * conv.out.rows * conv.out.pixels * 9 * channels * out / isa.macs8
     return None if ours < direct else f"{ours / direct:.2f} of the direct product's estimated time"
 
 
-def _far(w: Window, elements: int) -> int:
+def _far(conv: ConvProblem, elements: int) -> int:
     """Bytes of transformed weights, if they are too many to stay near."""
-    stored = elements * w.weight.shape[4] * w.weight.shape[1] * 2
+    stored = elements * conv.weight.shape[4] * conv.weight.shape[1] * 2
     return stored if stored > NEAR else 0
 
 
-def blocks(w: Window, transform: Transform, isa: Isa, threads: int = 1) -> tuple[int, int]:
+def blocks(conv: ConvProblem, transform: Transform, isa: Isa, threads: int = 1) -> tuple[int, int]:
     """Rows and columns of tiles in a block: many to a block where the channels alone make enough tasks."""
-    tile_rows, tile_columns = (-(-size // transform.m) for size in (w.out.rows, w.out.pixels))
-    per_tile = transform.size**2 * 2 * max(w.x.words * 4, 2 * isa.lanes)
+    tile_rows, tile_columns = (-(-size // transform.m) for size in (conv.out.rows, conv.out.pixels))
+    per_tile = transform.size**2 * 2 * max(conv.x.words * 4, 2 * isa.lanes)
     most = max(MIN_TILES, min(MAX_TILES, BLOCK_BYTES // per_tile))
     columns = _even(tile_columns, most)
     rows = _even(tile_rows, max(1, most // columns))
-    if threads > 1 and w.out.channels < 8 * isa.lanes * threads:
-        least = MIN_TILES // columns if _far(w, transform.size**2) else 1
-        rows = min(rows, max(1, least, w.out.images * tile_rows // (TASKS * threads)))
+    if threads > 1 and conv.out.channels < 8 * isa.lanes * threads:
+        least = MIN_TILES // columns if _far(conv, transform.size**2) else 1
+        rows = min(rows, max(1, least, conv.out.images * tile_rows // (TASKS * threads)))
     return rows, columns
 
 
-def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile | None = None) -> Job:
+def lower(
+    name: str, conv: ConvProblem, isa: Isa, threads: int, m: int = 4, tile: TileConfig | None = None
+) -> Job:
     """The job that computes a window."""
     transform = TRANSFORMS[m]
-    channels, words = w.weight.shape[1], w.x.words
-    tile_rows, tile_columns = (-(-size // m) for size in (w.out.rows, w.out.pixels))
-    block_rows, block_columns = blocks(w, transform, isa, threads)
+    channels, words = conv.weight.shape[1], conv.x.words
+    tile_rows, tile_columns = (-(-size // m) for size in (conv.out.rows, conv.out.pixels))
+    block_rows, block_columns = blocks(conv, transform, isa, threads)
     tiles = block_rows * block_columns
     near = max(2, ELEMENT_BYTES // (words * MADDWD.weight_bytes * isa.lanes))
     tile = tile or tile_for(isa, MADDWD, channels, tiles, near)
     panel = isa.lanes * tile.vectors
     panels = -(-channels // panel)
     padded = np.zeros((channels, 3, 3, words * 4), np.int8)
-    padded[..., : w.weight.shape[4]] = w.weight[0]
+    padded[..., : conv.weight.shape[4]] = conv.weight[0]
     by_element = [
         lay_out(MADDWD, u.reshape(channels, words, 4), isa.lanes, tile.vectors).reshape(panels, -1)
         for u in transformed_weights(transform, padded)
     ]
-    weight = np.ascontiguousarray(np.stack(by_element, 1))  # panel, element, units
+    weight = np.ascontiguousarray(np.stack(by_element, 1))  # panel, element, k4s
     row_blocks, column_blocks = -(-tile_rows // block_rows), -(-tile_columns // block_columns)
-    count = w.out.images * row_blocks * column_blocks
+    count = conv.out.images * row_blocks * column_blocks
     parts = min(panels, -(-threads // count))
     pixel_bytes = words * 4
     pitch = (block_columns * m + 2) * pixel_bytes
@@ -106,18 +114,18 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
     at_v = _aligned((block_rows * m + 2) * pitch + 4 * isa.lanes)
     at_m = _aligned(at_v + transform.size**2 * (most * v_pitch + LINE))
     at_bytes = _aligned(at_m + transform.size**2 * most * panel * 4)
-    float_zp = w.float_zp and not w.zp_is_exact
-    consts = constant_rows(w, 0, float_zp, transform.scale**2)
+    float_zp = conv.float_zp and not conv.zp_is_exact
+    consts = constant_rows(conv, 0, float_zp, transform.scale**2)
     for row, shift in ((1, -transform.shift), (3, transform.shift)):  # sums come multiplied by a power of two
         consts[row] = np.ldexp(consts[row].view(np.float32), shift).view(np.int32)
     args = Arguments()
     block = args.block(
         kernel.WINOGRAD,
         {"out": "out"},
-        pack=compiled.address(pack, kind=w.x.kind, element=S8, lanes=isa.lanes, fixed=0),
-        pack_args=args.address(pack_block(args, w.x, w.in_zp, (1, 1))),
-        unpack=compiled.address(unpack, kind=w.out.kind, fixed=0),
-        unpack_args=args.address(unpack_block(args, w.out)),
+        pack=compiled.address(pack, kind=conv.x.kind, element=S8, lanes=isa.lanes, fixed=0),
+        pack_args=args.address(pack_block(args, conv.x, conv.in_zp, (1, 1))),
+        unpack=compiled.address(unpack, kind=conv.out.kind, fixed=0),
+        unpack_args=args.address(unpack_block(args, conv.out)),
         weight=args.address(weight),
         consts=args.address(in_panels(consts, 1, panel)),
         row_blocks=row_blocks,
@@ -125,29 +133,29 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
         parts=parts,
         panels=panels,
         panel_bytes=weight[0].nbytes,
-        out_h=w.out.rows,
-        out_w=w.out.pixels,
+        out_h=conv.out.rows,
+        out_w=conv.out.pixels,
         tile_rows=tile_rows,
         tile_columns=tile_columns,
         block_rows=block_rows,
         block_columns=block_columns,
-        pad_h=w.padding[0],
-        pad_w=w.padding[1],
+        pad_h=conv.padding[0],
+        pad_w=conv.padding[1],
         in_words=words,
         pixel_bytes=pixel_bytes,
         pitch=pitch,
         v_pitch=v_pitch,
-        units=words,
-        out_words=w.out.words,
-        direct=int(w.out.kind == ROWS),
-        out_image=w.out.image_stride,
-        out_row=w.out.row_stride,
-        out_pixel=w.out.pixel_stride,
+        k4s=words,
+        out_words=conv.out.words,
+        direct=int(conv.out.kind == NHWC),
+        out_image=conv.out.image_stride,
+        out_row=conv.out.row_stride,
+        out_pixel=conv.out.pixel_stride,
         at_pixels=0,
         at_v=at_v,
         at_m=at_m,
         at_bytes=at_bytes,
-        **w.shared_fields(),
+        **conv.shared_fields(),
     )
     return args.job(
         name=name,
@@ -157,7 +165,7 @@ def lower(name: str, w: Window, isa: Isa, threads: int, m: int = 4, tile: Tile |
             lanes=isa.lanes,
             rows=tile.rows,
             vectors=tile.vectors,
-            clamp=w.clamp,
+            clamp=conv.clamp,
             float_zp=float_zp,
         ),
         block=block,

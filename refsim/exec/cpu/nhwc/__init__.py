@@ -1,0 +1,1 @@
+"""Between any layout and NHWC scratch, for the kernels of all families."""
