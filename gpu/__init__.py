@@ -41,6 +41,13 @@ def executors() -> list[ExecutorInfo]:
     return [ExecutorInfo(f"gpu:{d.index}", built, f"{d.name}, {d.driver}{lack}") for d in devices]
 
 
+def missing_packages() -> list[tuple[str, str, str]]:
+    """(name, what for, command that installs it) of each Debian package of apt.txt that is not here."""
+    from refsim_gpu import system
+
+    return [(p.name, p.purpose, system.install_command([p])) for p in system.missing()]
+
+
 def ask(question: str, *arguments: object) -> Any:
     """The answer of a driver that is asked in a process of its own (see `refsim_gpu.query`)."""
     from refsim_gpu import query

@@ -20,13 +20,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
+from refsim.exec import process
 from refsim_gpu import system, vulkan
 
 HERE = Path(__file__).resolve().parent
+INSTALL = HERE / "install-packages.sh"
 SOURCE = HERE / "requirements-kp.txt"
 BUILD_NEEDS = HERE / "requirements-build.txt"
 VERSION = "0.9.0"
 MIN_PYBIND11 = 3
+SELFTEST_S = 120.0
 DRIVER = "apt-get install mesa-vulkan-drivers, or the driver of the GPU"
 
 # Kompute's CMake file reads these from the environment. The first three replace downloads by what is here.
@@ -80,11 +83,9 @@ def provide(install: bool) -> None:
     Raises MissingDependencyError that names them and the command.
     """
     packages = [package for package in system.missing() if package.required]
-    if packages and install:
-        system.install(packages)
-    elif packages:
+    if packages and not (install and installed(packages)):
         names = ", ".join(f"{package.name} ({package.purpose})" for package in packages)
-        fix = " ".join(system.install_command(packages))
+        fix = system.install_command(packages)
         raise MissingDependencyError("kp", "its build lacks Debian packages", got=f"no {names}", need=fix)
     lacking = missing_python()
     if lacking and not (install and pip("--requirement", str(BUILD_NEEDS))):
@@ -97,11 +98,14 @@ def provide(install: bool) -> None:
 def provide_wanted() -> None:
     """Try to install what only tests need; say so where that is not possible."""
     packages = [package for package in system.missing() if package.need == "wanted"]
-    if packages:
-        try:
-            system.install(packages)
-        except MissingDependencyError as error:
-            print(f"refsim_gpu.build_kp: some tests will be skipped: {error}", file=sys.stderr)
+    if packages and not installed(packages):
+        fix = system.install_command(packages)
+        print(f"refsim_gpu.build_kp: some tests will be skipped; fix: {fix}", file=sys.stderr)
+
+
+def installed(packages: list[system.Package]) -> bool:
+    """Have the script install Debian packages; whether it could. It says why not."""
+    return subprocess.run(["sh", INSTALL, *(p.name for p in packages)], check=False).returncode == 0
 
 
 def build() -> None:
@@ -134,12 +138,13 @@ def build() -> None:
 
 def selftest() -> str | None:
     """None if the module works, else why not; in a process of its own, which a broken build may take down."""
-    command = [sys.executable, "-m", "refsim_gpu.selftest"]
-    result = subprocess.run(command, text=True, capture_output=True, check=False)
-    if result.returncode == 0:
-        print(result.stdout.strip(), flush=True)
-        return None
-    return result.stderr.strip() or f"the self-test ended with status {result.returncode}"
+    from refsim_gpu import selftest
+
+    try:
+        print(process.call(selftest.run, where="self-test", seconds=SELFTEST_S), flush=True)
+    except RefsimError as error:
+        return str(error)
+    return None
 
 
 def main(arguments: list[str] | None = None) -> int:

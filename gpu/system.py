@@ -1,8 +1,7 @@
-"""Which of the Debian packages in apt.txt are missing here, and how to install them."""
+"""Which of the Debian packages in apt.txt are missing here, and the command that installs them."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -84,30 +83,6 @@ def missing() -> list[Package]:
     return [package for package in packages() if not package.present()]
 
 
-def install_command(wanted: list[Package]) -> list[str]:
-    return ["apt-get", "install", "--yes", "--no-install-recommends", *(package.name for package in wanted)]
-
-
-def install(wanted: list[Package]) -> None:
-    """Install with apt-get, as root or through sudo without a password.
-
-    Raises MissingDependencyError, naming the packages and the command, where that is not possible.
-    """
-    command = install_command(wanted)
-    names = ", ".join(package.name for package in wanted)
-    fix = " ".join(command)
-    if shutil.which("apt-get") is None:
-        raise MissingDependencyError(
-            "system", "no apt-get to install with", got=f"no {names}", need=f"these: {names}"
-        )
-    prefix: list[str] = []
-    if os.geteuid() != 0:
-        prefix = ["sudo", "-n"]
-        if shutil.which("sudo") is None or subprocess.run([*prefix, "true"], check=False).returncode:
-            raise MissingDependencyError(
-                "system", "needs root to install", got=f"no {names}", need=f"sudo {fix}"
-            )
-    # a machine that never fetched its package lists finds nothing
-    for step in (["apt-get", "update"], command):
-        if subprocess.run([*prefix, *step], check=False).returncode:
-            raise MissingDependencyError("system", f"{' '.join(step)} failed", got=f"no {names}", need=fix)
+def install_command(wanted: list[Package]) -> str:
+    """What a user types, as root; install-packages.sh does it for them."""
+    return " ".join(("apt-get install --yes --no-install-recommends", *(package.name for package in wanted)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import fnmatch
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,20 @@ def setup() -> configparser.ConfigParser:
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg")
     return parser
+
+
+#: All that belongs at the repository's root; what is generated there is named in .gitignore.
+AT_ROOT = {
+    ".ci", ".git", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "setup.cfg",
+    "bench", "docs", "golden", "gpu", "refsim", "shaders", "tests",
+}  # fmt: skip
+
+
+def test_nothing_lies_at_the_root_that_does_not_belong_there() -> None:
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().split()]
+    found = {path.name for path in ROOT.iterdir()}
+    strangers = {name for name in found - AT_ROOT if not any(fnmatch.fnmatch(name, rule) for rule in ignored)}
+    assert not strangers, "a scratch file, or one to be listed in AT_ROOT"
 
 
 def test_every_package_of_the_tree_is_listed() -> None:

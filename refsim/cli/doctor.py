@@ -16,8 +16,9 @@ import refsim
 from refsim.cli._main import BAD_INPUT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
-from refsim.core.errors import RefsimError
-from refsim.exec.factory import ExecutorInfo, executors
+from refsim.core.errors import MissingDependencyError
+from refsim.exec.executor import ExecutorInfo
+from refsim.exec.factory import backend, executors
 
 #: Distribution, whether refsim needs it, what for, and the command that installs it.
 PACKAGES = (
@@ -98,25 +99,14 @@ def cache() -> Finding:
 
 
 def debian_packages() -> list[Finding]:
-    """What the GPU part would need of the system; nothing if refsim_gpu is not installed."""
+    """What the GPU part lacks of the system."""
     try:
-        from refsim_gpu import system
-
-        missing = system.missing()
-    except ImportError:
-        return [
-            Finding(
-                "refsim_gpu", "missing", "optional", "running on a GPU", "install refsim from its checkout"
-            )
-        ]
-    except RefsimError as error:
-        return [Finding("vulkan", "missing", str(error), "running on a GPU")]
-    return [
-        Finding(
-            p.name, "missing", "optional Debian package", p.purpose, " ".join(system.install_command([p]))
-        )
-        for p in missing
-    ]
+        gpu = backend("gpu")
+    except MissingDependencyError:
+        fix = "install refsim from its checkout"
+        return [Finding("refsim_gpu", "missing", "optional", "running on a GPU", fix)]
+    detail = "optional Debian package"
+    return [Finding(name, "missing", detail, purpose, fix) for name, purpose, fix in gpu.missing_packages()]
 
 
 def _required(name: str) -> bool:

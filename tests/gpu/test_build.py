@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -64,11 +65,43 @@ def test_missing_pybind11_is_named_with_its_command(
     assert "pybind11>=3" in error and "pip install -r" in error
 
 
-def test_without_root_the_command_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(system.shutil, "which", {"apt-get": "/usr/bin/apt-get"}.get)
-    with pytest.raises(MissingDependencyError, match=r"no cmake, need sudo apt-get install .* cmake$"):
-        system.install(absent("cmake")())
+def run_installer(folder: Path, *packages: str, **stubs: str) -> subprocess.CompletedProcess[str]:
+    """The script with these commands instead of the system's."""
+    for name, text in stubs.items():
+        stub = folder / name.replace("_", "-")
+        stub.write_text(f"#!/bin/sh\n{text}\n")
+        stub.chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
+    return subprocess.run(
+        ["sh", build_kp.INSTALL, *packages], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_script_installs_what_is_named_or_what_the_list_needs(tmp_path: Path) -> None:
+    stubs = {"apt_get": 'echo "$@"', "id": "echo 0"}
+    done = run_installer(tmp_path, "cmake", "g++", **stubs)
+    assert done.stdout.splitlines() == ["update", "install --yes --no-install-recommends cmake g++"]
+    every = run_installer(tmp_path, **stubs).stdout.splitlines()[1].split()[3:]
+    assert every == [row.name for row in system.packages() if row.need != "optional"]
+    assert run_installer(tmp_path, "cmake", apt_get="exit 100", id="echo 0").returncode == 100
+
+
+def test_without_root_the_command_is_printed(tmp_path: Path) -> None:
+    done = run_installer(tmp_path, "cmake", id="echo 1000", sudo="exit 1", apt_get="echo no")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.endswith("fix: sudo apt-get install --yes --no-install-recommends cmake\n")
+    sudo = run_installer(tmp_path, "cmake", id="echo 1000", sudo='echo sudo "$@"', apt_get="echo no")
+    assert sudo.stdout.splitlines()[-1] == "sudo -n apt-get install --yes --no-install-recommends cmake"
+
+
+def test_what_could_not_be_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(system, "missing", absent("libfmt-dev"))
+    monkeypatch.setattr(build_kp, "installed_version", lambda _: None)
+    monkeypatch.setattr(build_kp, "installed", lambda _: False)
+    assert build_kp.main(["--install"]) == 2
+    assert "need apt-get install --yes --no-install-recommends libfmt-dev" in capsys.readouterr().err
 
 
 def test_a_working_kp_is_left_alone(
