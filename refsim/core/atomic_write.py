@@ -1,4 +1,4 @@
-"""Write files so that a killed process leaves the old one or the new one, never half of one."""
+"""Write files so that a killed process leaves the old file or the new one, never half a file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from refsim.core.errors import FormatError
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
+    """A binary file that replaces ``path`` when the block ends without an error, and is deleted otherwise.
 
-    What is no regular file (a pipe, /dev/null) is written to, not replaced; a link leads to the file that is. Raises
-    FormatError, naming the path, where it cannot be written.
+    If ``path`` is not a regular file (a pipe, /dev/null), it is written to and not replaced. If it is a link, the
+    file that it points to is replaced. Raises FormatError, naming the path, if it cannot be written.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file() and not target.is_dir():
@@ -44,13 +44,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a whole file at once; FormatError where that is not possible."""
+    """Write a whole file at once; FormatError if that is not possible."""
     with replacing(path) as file:
         file.write(data)
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made with its parents if need be; FormatError where that is not possible."""
+    """The folder, created with its parents if it does not exist; FormatError if that is not possible."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:

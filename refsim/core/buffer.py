@@ -27,7 +27,7 @@ class ByteKind(IntEnum):
 
 
 def offsets(desc: TensorDesc) -> np.ndarray:
-    """Place of every element in the buffer, in elements: int64, shaped as the sizes in NCHW, dims folded to 4."""
+    """Index of every element in the buffer, in elements: int64 in NCHW order, with dims folded to four."""
     w, h, c, n = (np.arange(size, dtype=np.int64) for size in desc.sizes_whcn)
     return index.buf_idx(
         desc.meta,
@@ -43,8 +43,8 @@ def offsets(desc: TensorDesc) -> np.ndarray:
 def blocks_view(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
     """A buffer's elements in logical order, (N, blocks of C, C in a block, H..., H..., W..., W...), without a copy.
 
-    Merging each pair of dims but the first gives the padded NCHW array. It follows from the layout's row alone, as
-    `offsets` does, and moves whole runs where `offsets` would gather.
+    If you merge each block dim with the dim before it, you get the padded NCHW array. Like `offsets`, this follows
+    from the layout's row alone, but it copies whole runs of memory where `offsets` would gather single elements.
     """
     layout = desc.layout
     order = layout.dim_order
@@ -86,9 +86,9 @@ def byte_kinds(desc: TensorDesc) -> np.ndarray:
 class PackedBuffer:
     """A buffer of 32-bit words that holds one tensor.
 
-    ``words`` (int32) is the buffer itself, at a multiple of `ALIGN` bytes; ``raw`` (uint8) and ``data`` (int8 or
-    float32) view the same memory. `GUARD_WORDS` words stand before and behind it (``memory`` is all of it), and
-    `check_guards` tells whether they still do.
+    ``words`` (int32) is the buffer itself; it begins at a multiple of `ALIGN` bytes. ``raw`` (uint8) and ``data``
+    (int8 or float32) are views of the same memory. There are `GUARD_WORDS` guard words before it and after it, and
+    ``memory`` is all of this together. `check_guards` reports a guard word that was overwritten.
     """
 
     def __init__(self, desc: TensorDesc) -> None:
@@ -140,7 +140,7 @@ class PackedBuffer:
 
     @classmethod
     def from_raw(cls, raw: bytes | np.ndarray, shape: tuple[int, ...], layout: Layout | str) -> PackedBuffer:
-        """A buffer with these bytes; RawBufferError unless they are as many as it has (or that, rounded up to 16)."""
+        """A buffer with these bytes; RawBufferError if their number, or that rounded up to 16, does not fit."""
         desc = TensorDesc(tuple(shape), layout)  # type: ignore[arg-type]
         data = (
             np.frombuffer(raw, np.uint8)
@@ -168,7 +168,7 @@ class PackedBuffer:
         return byte_kinds(self.desc)
 
     def poison(self, rng: np.random.Generator) -> PackedBuffer:
-        """A copy whose padding holds random bytes: no value computed from it may change."""
+        """A copy with random bytes in its padding. No value that is computed from it may change."""
         other = PackedBuffer(self.desc)
         other.raw[:] = self.raw
         padding = self.kinds() != ByteKind.VALUE
@@ -176,7 +176,7 @@ class PackedBuffer:
         return other
 
     def check_guards(self, where: str) -> None:
-        """RawBufferError if a word beside the buffer was overwritten."""
+        """RawBufferError if a guard word was overwritten; ``where`` begins the message."""
         for name, guard, first in (
             ("before", self.memory[:GUARD_WORDS], -GUARD_WORDS),
             ("behind", self.memory[-GUARD_WORDS:], self.desc.words),

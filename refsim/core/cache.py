@@ -1,8 +1,8 @@
 """Where compiled code is kept between processes: a directory named after everything that makes the code.
 
-Whoever compiles says what that is: the sources, and the versions of the compiler and the processor. If any of it
-changes, the directory is another one, so that nothing stale is ever read. Directories may be shared by several
-processes; how an entry is written so that another process never reads half of it is the compiler's own matter.
+The code that compiles says what that is: the sources, and the versions of the compiler and the processor. If any of
+this changes, the directory is a different one, so nothing stale is ever read. Several processes may share a
+directory. The compiler must write each entry so that another process never reads half of it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def directory(
 ) -> Path:
     """The directory for one kind of compiled code; it exists and is writable.
 
-    It lies under ``$XDG_CACHE_HOME``, else ``~/.cache``. The name has a digest of ``versions`` and of the Python files
-    below ``root`` for which ``counts`` holds, by path and content. Where the user's cache cannot be written, the
-    directory is a private temporary one, and the code is compiled again in every process.
+    It lies under ``$XDG_CACHE_HOME``, else ``~/.cache``. The name has a digest of ``versions`` and of the Python
+    files below ``root`` for which ``counts`` holds, by path and content. Where the user's cache cannot be written,
+    the directory is a private temporary one, and the code is compiled again in every process.
     """
     digest = hashlib.sha256(versions.encode())
     for path in sorted(root.rglob("*.py")):

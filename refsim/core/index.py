@@ -1,10 +1,13 @@
 """Index math of packed buffers, in plain arithmetic: one function for Python ints, NumPy and Numba.
 
-A tensor reaches this file as *meta words*, its sizes and its strides, each in WHCN order (8 integers), and as a
-hashed layout: bits 0-15 the dim order (four 4-bit WHCN numbers, fastest first), 16-19 inner dim, 20-23
-outer dim, 24-27 inner block, 28-31 outer block. Strides count blocks. `meta` is anything that can be
-subscripted and `at` is where the eight words begin, so that kernels read push words in place. Coordinates
-may be ints or arrays that broadcast. Same formulas as `shaders/include/index.glsl`.
+Every function gets a tensor in two parts:
+
+- its *meta words*: four sizes and four strides, each in WHCN order. Strides count blocks. ``meta`` is anything that
+  can be subscripted, and ``at`` is where the eight words begin in it, so kernels can read their push words in place;
+- its hashed layout: bits 0-15 are the dim order (four 4-bit WHCN numbers, fastest first), 16-19 the inner dim, 20-23
+  the outer dim, 24-27 the inner block, 28-31 the outer block.
+
+Coordinates are ints, or arrays that broadcast. `shaders/include/index.glsl` has the same formulas.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def block_extent(hashed: Any, dim: Any) -> Any:
 
 @jitable
 def block_idx(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
-    """Which block holds an element (upstream: tensor4d_idx_to_block_idx)."""
+    """Index of the block that holds an element (upstream: tensor4d_idx_to_block_idx)."""
     return (
         w // block_extent(hashed, 0) * meta[at + W_STRIDE]
         + h // block_extent(hashed, 1) * meta[at + H_STRIDE]
@@ -81,7 +84,7 @@ def _along(dim: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
 
 @jitable
 def intra_block_idx(hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
-    """Place of an element within its block, inner dim fastest."""
+    """Index of an element within its block; the inner dim is fastest."""
     inner = _along(inner_dim(hashed), w, h, c, n)
     outer = _along(outer_dim(hashed), w, h, c, n)
     return outer % outer_block(hashed) * inner_block(hashed) + inner % inner_block(hashed)
@@ -89,20 +92,20 @@ def intra_block_idx(hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
 
 @jitable
 def buf_idx(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
-    """Place of an element in the buffer, in elements: bytes if int8 (upstream: tensor4d_idx_to_buf_idx)."""
+    """Index of an element in the buffer, in elements, so in bytes for int8 (upstream: tensor4d_idx_to_buf_idx)."""
     block = block_idx(meta, at, hashed, w, h, c, n)
     return block * block_numel(hashed) + intra_block_idx(hashed, w, h, c, n)
 
 
 @jitable
 def word_idx(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
-    """32-bit word of a packed int8 buffer that holds an element (upstream: texel index)."""
+    """Index of the 32-bit word that holds an element of a packed int8 buffer (upstream: texel index)."""
     return buf_idx(meta, at, hashed, w, h, c, n) // 4
 
 
 @jitable
 def coord(meta: Any, at: Any, hashed: Any, index: Any) -> Any:
-    """(w, h, c, n) of a place in the buffer, the inverse of `buf_idx`; beyond the sizes it is padding."""
+    """(w, h, c, n) of an index in the buffer: the inverse of `buf_idx`. A coordinate beyond the sizes is padding."""
     block = index // block_numel(hashed)
     intra = index % block_numel(hashed)
     w, h, c, n = 0, 0, 0, 0
@@ -134,7 +137,7 @@ def inside(meta: Any, at: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
 
 @jitable
 def lanes_inside(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
-    """How many of the four lanes that begin at a coordinate hold elements; 0 for a word of padding."""
+    """How many lanes of the word that begins at a coordinate hold elements; 0 for a word of padding."""
     if not inside(meta, at, w, h, c, n):
         return 0
     dim = inner_dim(hashed)
@@ -143,7 +146,7 @@ def lanes_inside(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any
 
 @jitable
 def lane_coord(hashed: Any, k: Any, w: Any, h: Any, c: Any) -> Any:
-    """(w, h, c) of lane k of the word that begins at a coordinate: k further along the packed dim."""
+    """(w, h, c) of lane k of the word that begins at a coordinate: k steps further along the packed dim."""
     dim = inner_dim(hashed)
     if dim == 0:
         return w + k, h, c
@@ -154,5 +157,5 @@ def lane_coord(hashed: Any, k: Any, w: Any, h: Any, c: Any) -> Any:
 
 @jitable
 def words_per_block(hashed: Any) -> Any:
-    """32-bit words of a packed int8 block: what a stride in blocks is worth in words."""
+    """32-bit words of a packed int8 block; turns a stride in blocks into one in words."""
     return block_numel(hashed) // 4

@@ -1,12 +1,12 @@
-"""How refsim meets Numba: scalar code that is also plain Python, and a cache that notices edits.
+"""How refsim uses Numba: scalar code that is also plain Python, and a cache that notices edits.
 
-Numba's own cache looks at the file of the compiled function only, so an edit to a function that it calls
-(index.py, qmath.py) would go unseen. The cache directory is therefore named (refsim.core.cache) after every source
-file that compiles anything, which is each that imports this one, and the versions of Numba and NumPy.
-Numba itself keys the entries by CPU, writes them through a rename, and so tolerates several processes.
+Numba's own cache checks only the file of the compiled function. It would not notice an edit to a function that is
+called from there (index.py, qmath.py). So the name of the cache directory (refsim.core.cache) depends on every source
+file that compiles anything, that is, every file that imports this one, and on the versions of Numba and NumPy. Numba
+itself keys the entries by CPU and writes them through a rename, so several processes may share the directory.
 
-Importing Numba takes longer than most runs, and they need no emulated kernel. So it is imported when the first one is
-called, or by `ready`.
+Importing Numba takes longer than most runs, and most runs need no emulated kernel. So Numba is imported only when the
+first emulated kernel is called, or by `ready`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _overloads: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
 
 @cache
 def ready() -> Any:
-    """Import Numba and tell it of everything that kernels call; gives the module. Code of others that compiles
-    functions of refsim calls this first."""
+    """Import Numba, register everything that kernels call, and return the module.
+
+    Call this before you compile functions of refsim with Numba yourself.
+    """
     import numba
     from numba.extending import overload, register_jitable
 

@@ -17,7 +17,7 @@ def lane(word: Any, k: Any) -> Any:
 
 @jitable
 def insert(word: Any, k: Any, q: Any) -> Any:
-    """The word with int8 value q put into lane k, which is still 0; wrap the result when it is stored."""
+    """The word with the int8 value q in lane k. That lane must be 0 before; wrap the result when you store it."""
     return word | (np.int64(q) & 255) << (8 * k)
 
 

@@ -31,13 +31,13 @@ def words(*values: object) -> tuple[int, ...]:
 
 
 def plane_words(out: TensorDesc) -> int:
-    """Words of a buffer in which its two slowest dims stay the same; the words of a plane are contiguous."""
+    """Words of one plane: the contiguous part of a buffer in which the two slowest dims do not change."""
     per_block = out.layout.block_numel // (4 if out.is_int8 else 1)
     return out.strides_whcn[out.layout.dim_order[1]] * per_block
 
 
 def plane_global_size(out: TensorDesc) -> Triple:
-    """The global size of a kernel that computes each word by itself: x within a plane, the plane in z and y.
+    """The global size of a kernel that computes each word by itself: x is the word in a plane, y and z are the plane.
 
     The word's number is (y * PLANE_ROW + z) * plane words + x.
     """
@@ -47,8 +47,10 @@ def plane_global_size(out: TensorDesc) -> Triple:
 
 
 def column_local(out: TensorDesc, columns: int) -> Triple:
-    """Workgroup of a kernel whose x are words of channels and whose y are groups of so many columns: 64 invocations,
-    neighbours beside each other in the output's memory."""
+    """The workgroup of a kernel with words of channels along x and groups of ``columns`` columns along y.
+
+    It has 64 invocations. Neighbouring invocations write neighbouring words of the output.
+    """
 
     def within(extent: int, most: int) -> int:
         return min(most, 1 << (extent - 1).bit_length())

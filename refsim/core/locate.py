@@ -18,7 +18,7 @@ from refsim.core.tensor import TensorDesc
 class Location:
     """One element of a buffer, or of its padding.
 
-    ``byte`` is the element's first byte; ``word`` the 32-bit word, ``lane`` the byte in it; ``block`` the
+    ``byte`` is the element's first byte; ``word`` is the 32-bit word, ``lane`` the byte in it; ``block`` is the
     block and ``intra`` the element within it. ``index`` is in the tensor's own rank; in padding it lies past
     the tensor's sizes.
     """

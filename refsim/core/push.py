@@ -58,7 +58,8 @@ def _of_tensor(words: Callable[[TensorDesc], Packed]) -> Callable[[Any], Packed 
 class Kind:
     """A kind of field: its type in a shader, its words (None: of a value of another type), what it needs in words.
 
-    ``parts`` are the names of its words behind the field's own name; a shader knows the first alone if it is ``whole``.
+    ``parts`` are what is added to the field's own name to name each of its words. If it is ``whole``, a shader knows
+    only the first word by name.
     """
 
     glsl: str
@@ -99,7 +100,7 @@ class Field:
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """The names by which kernels know where words are, from the first word on."""
+        """The names by which kernels find words, from the first word on."""
         return (self.name,) if self.kind.whole else self.names
 
     def words(self, value: Any) -> Packed:
@@ -175,7 +176,7 @@ class Words:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Where kernels read: one number for a tensor, one for each word of all else."""
+        """Where kernels read: one number for a tensor, one for each word of every other field."""
         return tuple(self.at.values())
 
     def pack(self, tensors: Mapping[str, TensorDesc], /, **values: object) -> Packed:

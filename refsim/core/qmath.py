@@ -1,8 +1,8 @@
 """The one place that rounds: requantization, numerics profiles, and the checks of quantization parameters.
 
-Everything is IEEE binary32 with one rounding per operation. The arithmetic functions serve NumPy arrays (the
-definitions) and Numba scalars (the kernels) alike; `flags` is a profile's word, which a kernel finds among
-its push words. `shaders/include/qmath.glsl` says the same for the `canonical` profile.
+Everything is IEEE binary32, and each operation rounds once. The same functions work on NumPy arrays (in definitions)
+and on Numba scalars (in kernels). ``flags`` is a profile as one word; a kernel finds it among its push words.
+`shaders/include/qmath.glsl` has the same arithmetic for the profile ``canonical``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refsim.core.jit import float64_bits, jitable, select, widen
 CONTRACT, TIE_AWAY, FLUSH = 1, 2, 4
 CONVERT_SHIFT, CONVERT_MASK = 3, 3
 CONVERT = {"clamp": 0, "int_min": 1, "saturate": 2}
-#: What no device may do and wrong kernels do; bytediff recognizes them by computing them. Bits 5 to 7 of the flags.
+#: What wrong kernels do and no device may do; bytediff computes them to recognize them. Bits 5 to 7 of the flags.
 TRUNCATE, TIE_UP, CLAMP_FIRST = 32, 64, 128
 
 QMIN, QMAX = -128, 127
@@ -37,10 +37,12 @@ _LOW, _HIGH = np.float32(QMIN), np.float32(QMAX)
 class Profile:
     """How a device computes where the standard leaves it a choice.
 
-    ``contract``: `fma()` and chains a*b+c are fused. ``tie``: rounding of halves, ``even`` or ``away``.
-    ``flush_denormals``: denormal floats read as 0. ``convert``: float to int out of range; ``clamp`` is
-    clamped before the conversion with NaN as 0 (what refsim's own executors do), ``int_min`` gives -2**31,
-    ``saturate`` the nearest int32 with NaN as 0, both before the zero point is added.
+    - ``contract``: `fma()` and expressions a*b+c are fused, so they round once.
+    - ``tie``: how halves are rounded, ``even`` or ``away`` (from zero).
+    - ``flush_denormals``: a denormal float that is read counts as 0.
+    - ``convert``: what a float outside the range of int32 becomes. With ``clamp`` it is clamped before the
+      conversion, and NaN is 0; refsim's own executors do this. ``int_min`` gives -2**31. ``saturate`` gives the
+      nearest int32, and 0 for NaN. In both of these the zero point is added afterwards.
     """
 
     name: str
@@ -98,8 +100,8 @@ def wrap32(value: Any) -> Any:
 def fused(a: Any, b: Any, c: Any) -> Any:
     """fma(a, b, c) of binary32, exactly: one rounding.
 
-    A binary64 sum alone would round twice. The product is exact in binary64; the sum is rounded to odd there
-    (its error is known from the two-sum), and rounding that to binary32 is exact, having two bits to spare.
+    A plain binary64 sum would round twice. The product is exact in binary64. The sum is rounded to odd there; two-sum
+    gives its error. Rounding to odd leaves two bits to spare, so the final rounding to binary32 is the only one.
     """
     product = widen(a) * widen(b)
     addend = widen(c)
@@ -130,7 +132,7 @@ def flush(x: Any, flags: Any) -> Any:
 
 @jitable
 def round_half(y: Any, flags: Any) -> Any:
-    """To the nearest integer (as binary32); ties to even, or away from 0 under such a profile."""
+    """Round to the nearest integer (as binary32): ties to even, or away from 0 if the profile says so."""
     if flags & TRUNCATE:
         return np.trunc(y)
     if flags & TIE_UP:
@@ -178,7 +180,7 @@ def inv_scale(scale: float) -> np.float32:
 
 
 def check_scale(where: str, name: str, value: float) -> np.float32:
-    """A scale rounded to binary32 once; 2**-60 <= scale <= 2**60 keeps every product normal."""
+    """The scale, rounded to binary32 once. It must lie in [2**-60, 2**60], so that no product is denormal."""
     low, high = SCALE_RANGE
     if not isinstance(value, int | float | np.floating) or not low <= float(value) <= high:
         raise ParameterError(where, f"{name} is out of range", got=value, need="2**-60 <= scale <= 2**60")
@@ -186,14 +188,14 @@ def check_scale(where: str, name: str, value: float) -> np.float32:
 
 
 def check_zero_point(where: str, name: str, value: int) -> int:
-    """A zero point in [-128, 127]."""
+    """The zero point; ParameterError unless it is an integer in [-128, 127]."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not QMIN <= value <= QMAX:
         raise ParameterError(where, f"{name} is out of range", got=value, need="an integer in [-128, 127]")
     return int(value)
 
 
 def check_weight_scales(where: str, in_scale: float, weight_scales: np.ndarray) -> None:
-    """Weight scales (f32, per output channel, no padding) and their products with the input's scale."""
+    """Check weight scales (f32, one per output channel, no padding) and their products with the input's scale."""
     low, high = SCALE_RANGE
     _check_each(where, "weight_scales", weight_scales, low, high, "2**-60 <= scale <= 2**60")
     products = np.float64(in_scale) * weight_scales.astype(np.float64)
@@ -202,14 +204,14 @@ def check_weight_scales(where: str, in_scale: float, weight_scales: np.ndarray) 
 
 
 def check_bias(where: str, bias: np.ndarray) -> None:
-    """A bias is finite, and 0 or of magnitude in [2**-100, 2**100]."""
+    """ParameterError unless every bias is 0 or has a magnitude in [2**-100, 2**100]."""
     magnitude = np.where(bias == 0, 1.0, np.abs(bias).astype(np.float64))
     low, high = PRODUCT_RANGE
     _check_each(where, "|bias|", magnitude, low, high, "finite, 0 or in [2**-100, 2**100]")
 
 
 def check_k(where: str, k: int) -> None:
-    """The accumulator's length: taps * channels per group must not overflow int32."""
+    """ParameterError if K, taps * channels per group, is so large that an int32 accumulator could overflow."""
     if k > MAX_K:
         raise ParameterError(
             where,

@@ -1,6 +1,6 @@
 """Rng: random choices that are the same with every version of NumPy.
 
-Only the raw stream of PCG64 is used, which NumPy guarantees; its distributions may change between releases.
+It uses only the raw stream of PCG64, which NumPy guarantees. NumPy's distributions may change between releases.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rng:
         return np.array(options, np.int64)[self.ints(0, len(options) - 1, shape)]
 
     def chance(self, percent: int) -> bool:
-        """True in that many cases of a hundred."""
+        """True with a probability of ``percent`` in a hundred."""
         return self.integer(1, 100) <= percent
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> np.ndarray:
@@ -54,7 +54,7 @@ class Rng:
     # --- quantization parameters as tests want them: asymmetric, distinct, with the extremes ---
 
     def scale(self) -> float:
-        """Mostly moderate; now and then a power of two (ties) or an extreme."""
+        """A scale: usually moderate, sometimes a power of two (for ties) or an extreme."""
         kind = self.integer(0, 19)
         if kind == 0:
             return 2.0 ** self.integer(-60, 60)
@@ -70,7 +70,7 @@ class Rng:
         return self.choice([-128, -1, 0, 1, 127, self.integer(-128, 127), self.integer(-128, 127)])
 
     def floats(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
-        """float32 to be quantized with that scale: mostly in range, with ties, huge values and specials."""
+        """float32 values to quantize with this scale: mostly in range, some ties, huge values, NaN and infinities."""
         count = int(np.prod(shape))
         steps = self.uniform(-160.0, 160.0, (count,))
         kind = self.ints(0, 31, (count,))

@@ -18,7 +18,8 @@ MAX_BYTES = 1 << 31  # indices are int32 on a device
 class TensorDesc:
     """Shape (NCHW, 1 to 8 dims) and layout of one tensor; int8 if the layout is packed, else float32.
 
-    Dims 4 to 7 are outer dims that no layout blocks, and lie slowest; they fold into N without moving a byte.
+    A tensor with more than four dims is stored as one with four: the dims before C fold into N. No byte moves,
+    because no layout blocks these dims and they are the slowest.
     """
 
     shape: tuple[int, ...]
@@ -71,8 +72,8 @@ class TensorDesc:
 
     @property
     def vectors(self) -> bool:
-        """Whether four neighbours lie side by side and begin at a multiple of four words, so that they move as one
-        vector: columns where channels are packed, rows where columns are, and floats along the packed dim."""
+        """Whether a kernel can move four neighbours as one vector: they are contiguous and begin at a multiple of four
+        words. Neighbours are columns if channels are packed, rows if columns are, and floats along the packed dim."""
         inner, fastest = self.layout.inner, self.layout.dim_order[-1]
         if not self.is_int8:
             return inner == fastest != H and self.sizes_whcn[inner] % 4 == 0

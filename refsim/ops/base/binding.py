@@ -27,7 +27,7 @@ class BoundCase:
 
 
 def bind(case: Case, target: Target | None = None) -> BoundCase:
-    """Make a case's constants and inputs from its seed, and bind its operator."""
+    """Bind a case's operator, and make its constants and input buffers from its seed."""
     if case.style not in STYLES:
         raise ParameterError(case.op, "unknown data style", got=repr(case.style), need=", ".join(STYLES))
     op = OPS[case.op]
@@ -49,7 +49,7 @@ def bind(case: Case, target: Target | None = None) -> BoundCase:
 
 
 def _poison(buffer: PackedBuffer, rng: Rng) -> None:
-    """Random bytes into an int8 buffer's padding."""
+    """Fill the padding of an int8 buffer with random bytes."""
     if buffer.desc.is_int8:
         padding = buffer.kinds() != ByteKind.VALUE
         buffer.raw[padding] = rng.ints(0, 255, (int(padding.sum()),))

@@ -1,4 +1,4 @@
-"""A case: one call of an operator, written down; the data comes from its seed (see binding.py)."""
+"""A case: one call of an operator as plain data, with a seed from which binding.py makes its arrays."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """A self-contained call: parameters, shapes, layouts, and the seed that its data comes from (see binding.py).
+    """A self-contained call: parameters, shapes, layouts, and the seed of its data.
 
-    ``features`` says what constants to make: out_channels, bias. ``style`` names the kind of data (styles.STYLES);
-    with ``poison`` the padding of the inputs holds random bytes instead of 0.
+    ``features`` says which constants to make (out_channels, bias). ``style`` names the kind of data (styles.STYLES).
+    With ``poison``, the padding of the inputs holds random bytes instead of 0.
     """
 
     op: str
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True)
 class ErrorCase:
-    """A call that must be refused: the case, the type of the error and words that its message must hold."""
+    """A call that must be refused: the case, the type of the error, and a text that its message must contain."""
 
     case: Case
     error: type[Exception]

@@ -1,9 +1,10 @@
-"""How golden cases are made by rule: what a rule is given, and the draws that rules of several operators share.
+"""How rules make golden cases: what a rule is given, and the draws that the rules of several operators share.
 
-The case of a number is the same on every machine. Within a combination of layouts the sizes run through every residue
-modulo 4 of W, H and C, and data styles, zero points, activations and biases through their values at periods without
-common factors. One case in sixteen is large: several workgroups along each axis of its dispatch, the last one partial.
-The rest is drawn. The order of the draws is part of a rule: another order makes other cases.
+Case i of an operator is the same on every machine. Within one combination of layouts, the sizes run through every
+residue modulo 4 of W, H and C. Data styles, zero points, activations and biases run through their values with periods
+that share no factor. One case in sixteen is large: it has several workgroups along each axis, the last one only
+partly filled. Everything else is drawn at random. The order of the draws is part of a rule: another order makes other
+cases.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class CaseSlot:
         return self.number % 7 % 3 != 0
 
     def zero_point(self, tensor: int) -> int:
-        """A different one for each tensor."""
+        """The zero point of a tensor: a different one for each."""
         return ZERO_POINTS[(self.number // (1 + 2 * tensor) + 3 * tensor) % len(ZERO_POINTS)]
 
     def residue(self, dim: int) -> int:
@@ -54,7 +55,7 @@ class CaseSlot:
 
     @property
     def huge(self) -> bool:
-        """Enough positions for the largest tiles of the matrix-like kernels."""
+        """Whether the case has enough positions for the largest tiles of the matrix-like kernels."""
         return self.number in (43, 59)
 
     def size(self, dim: int, most: int) -> int:
@@ -79,7 +80,7 @@ class CaseRule:
 
 
 def rounded(value: float) -> float:
-    """Six digits, so that the corpus stays readable."""
+    """The number with six digits, so that the corpus stays readable."""
     return float(f"{value:.6g}")
 
 
@@ -106,7 +107,7 @@ def quantization(slot: CaseSlot, *names: str) -> dict[str, Any]:
 
 
 def shape4(slot: CaseSlot) -> tuple[int, ...]:
-    """(N, C, H, W) of every residue, unequal H and W, more than one block per row as a rule.
+    """(N, C, H, W) of every residue, with unequal H and W and usually more than one block per row.
 
     A large one has more than 1024 words in a plane of its two fastest dims.
     """
@@ -119,7 +120,7 @@ def shape4(slot: CaseSlot) -> tuple[int, ...]:
 
 
 def ranked_shape(slot: CaseSlot, max_rank: int = 4) -> tuple[int, ...]:
-    """A `shape4`, or now and then one of another rank."""
+    """A `shape4`, or sometimes a shape of another rank."""
     shape = shape4(slot)
     odd = slot.rng.chance(12) and not slot.large
     rank = slot.rng.choice([1, 2, 3, 5, 6, 7, 8][: 3 if max_rank == 4 else 7]) if odd else 4

@@ -76,7 +76,7 @@ class ConvParams:
         return (h, w)
 
     def source(self, axis: int, out_count: int, tap: int, in_count: int) -> np.ndarray:
-        """Input row or column that each output position reads at a tap; in_count where there is none."""
+        """The input row or column that each output position reads at a tap; in_count if there is none."""
         at = np.arange(out_count) * self.stride[axis] - self.padding[axis] + tap * self.dilation[axis]
         return np.where((at >= 0) & (at < in_count), at, in_count)
 
@@ -112,7 +112,7 @@ def args(
 def out_shape(
     params: ConvParams, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
 ) -> tuple[int, ...]:
-    """(N, OC, OH, OW); leading dims as in the input."""
+    """(N, OC, OH, OW), with the input's leading dims."""
     return shape_for(params, shapes["x"], consts["weight"].shape[0], declared)
 
 
@@ -148,7 +148,7 @@ def check(call: Call) -> None:
 
 
 def padding(call: Call) -> Padding:
-    """Lanes beyond the channels hold the zero point; words beyond the width are never written."""
+    """Lanes beyond the channels hold the zero point. Words beyond the width are never written."""
     return Padding(Pad(call.params.out_zp), Pad(0, OnDevice.UNTOUCHED))
 
 
@@ -156,12 +156,12 @@ def padding(call: Call) -> Padding:
 
 
 def logical_weight(params: ConvParams, weight: np.ndarray, per_group: int) -> np.ndarray:
-    """(OC, KH, KW, IC per group) from rows of taps, channel fastest."""
+    """The weight as (OC, KH, KW, IC per group), from rows of taps with the channel fastest."""
     return weight[:, : params.taps * per_group].reshape(-1, *params.kernel_size, per_group)
 
 
 def accumulate(params: ConvParams, x: np.ndarray, weight: np.ndarray, out_hw: tuple[int, int]) -> np.ndarray:
-    """Sum of q_x * w over taps and channels of the group: int64 (N, OC, OH, OW).
+    """The sum of q_x * w over the taps and the channels of a group: int64 (N, OC, OH, OW).
 
     A tap without a source reads the zero point. Sums in binary64 are exact here: |sum| < 2**31.
     """
@@ -192,7 +192,7 @@ def define_conv(
 
 
 def windows(params: ConvParams, x: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """That many rows and columns of windows: (..., K, rows, columns)."""
+    """Windows as (..., K, rows, columns), for this many rows and columns."""
     image = nchw4(x)
     n, channels, height, width = image.shape
     framed = np.full((n, channels, height + 1, width + 1), params.in_zp, np.int8)
@@ -207,7 +207,7 @@ def windows(params: ConvParams, x: np.ndarray, rows: int, columns: int) -> np.nd
 
 
 def nchw4(x: np.ndarray) -> np.ndarray:
-    """The array with exactly four dims, leading ones folded or added."""
+    """The array with exactly four dims: leading dims are folded into N or added."""
     return x.reshape(-1, *x.shape[-3:])
 
 
@@ -272,7 +272,7 @@ def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
 
 
 def launch(call: Call) -> Launch:
-    """Positions are those of the output: (batch, row, column) numbered through."""
+    """A `launch_gemm` whose positions are the pixels of the output, numbered through as (batch, row, column)."""
     w, h, _, n = call.out.sizes_whcn
     return launch_gemm(call, n * h * w)
 

@@ -19,7 +19,7 @@ from refsim.ops.base.epilogue import random_features, row_constants
 def constants(
     params: ConvParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
 ) -> dict[str, Any]:
-    """Random weights with the sums, scales and bias that an exporter would hand over."""
+    """Random weights with the sums, scales and bias that an exporter would store."""
     k = params.taps * (shapes["x"][-3] // params.groups)
     return row_constants(params, features["out_channels"], k, features, rng)
 
@@ -68,7 +68,7 @@ BASE = dict(
 
 
 def cases(op: str) -> tuple[Case | ErrorCase, ...]:
-    """What every convolution with rows of taps must compute, and must refuse."""
+    """The cases that every convolution must compute, and the ones that it must refuse."""
     x = {"x": ((2, 8, 7, 9), "4W4C")}
     grouped = {"x": ((1, 8, 5, 6), "4C1W")}
     features = {"out_channels": 12, "bias": True}

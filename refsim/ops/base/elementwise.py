@@ -17,12 +17,12 @@ UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED)
 
 
 def padding_unspecified(call: Call) -> Padding:
-    """Padding 0 here; upstream computes it from its inputs' padding, or leaves it to chance."""
+    """Padding is 0 here. Upstream computes it from its inputs' padding, or leaves it undefined."""
     return UNSPECIFIED
 
 
 def launch(call: Call) -> Launch:
-    """Every output word by itself; the kernel has no words but those of tensors."""
+    """A launch that computes each output word by itself. Its push words are only those of the tensors."""
     return Launch(
         shader=call.op.name,
         out=call.out,
@@ -43,7 +43,7 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 
 @jitable
 def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
-    """The output word that a work item of `launch` stands for; the number of words or more if there is none."""
+    """The index of the output word of a work item of `launch`; at least the number of words if there is none."""
     second_slowest = (hashed >> 8) & 15
     elements = meta[at + W_STRIDE + second_slowest] * block_numel(hashed)
     return (y * PLANE_ROW + z) * (elements // 4 if block_numel(hashed) > 1 else elements) + x
@@ -115,12 +115,12 @@ def params(*names: str) -> tuple[Arg, ...]:
 
 
 def random_shape(rng: Rng, max_rank: int = 4, largest: Sequence[int] = (3, 13, 7, 11)) -> tuple[int, ...]:
-    """A small shape of random rank, NCHW, every residue mod 4 likely; outer dims beyond 4 stay tiny."""
+    """A small NCHW shape of random rank. Every residue modulo 4 is likely. Dims beyond four stay tiny."""
     rank = rng.integer(1, max_rank)
     limits = ([2] * 4 + list(largest))[-rank:]
     return tuple(rng.integer(1, limit) for limit in limits)
 
 
 def compatible(first: Layout, layouts: Sequence[Layout]) -> list[Layout]:
-    """The layouts that pack the same dim in the same block size."""
+    """The layouts that pack the same dim with the same block size."""
     return [row for row in layouts if row.packed_dim_info == first.packed_dim_info]

@@ -41,7 +41,7 @@ def align4(n: int) -> int:
 
 
 def out_channels(rows: int, declared: tuple[int, ...] | None, dim: int) -> int:
-    """Output channels: what the graph declares if the weight's rows are that many, padded to 4 or not."""
+    """Output channels: the declared number, if the weight has as many rows, padded to a multiple of 4 or not."""
     if declared is not None and len(declared) >= -dim and rows in (declared[dim], align4(declared[dim])):
         return declared[dim]
     return rows
@@ -108,7 +108,7 @@ def _finish(t, inv, zp, flags):  # type: ignore[no-untyped-def]
 
 @jitable
 def float_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
-    """The zero point is taken out in binary32: `Epilogue.FLOAT_ZP`."""
+    """The epilogue that subtracts the zero point in binary32: `Epilogue.FLOAT_ZP`."""
     t = mul_add(-f32(wsum), f32(in_zp), f32(acc), flags)
     if flags & HAS_BIAS:
         t = mul_add(t, weight_scale * in_scale, bias, flags)
@@ -119,7 +119,7 @@ def float_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flag
 
 @jitable
 def int_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
-    """The zero point is taken out in int32: `Epilogue.INTEGER_ZP`."""
+    """The epilogue that subtracts the zero point in int32: `Epilogue.INTEGER_ZP`."""
     t = f32(wrap32(acc - np.int64(in_zp) * wsum))
     if flags & HAS_BIAS:
         t = mul_add(t, weight_scale * in_scale, bias, flags)
@@ -175,7 +175,7 @@ def pack_weight(weight: np.ndarray) -> np.ndarray:
 
 
 def pad_rows(values: np.ndarray, rows: int) -> np.ndarray:
-    """A vector, zero-padded."""
+    """A vector, padded with zeros."""
     padded = np.zeros(rows, values.dtype)
     padded[: len(values)] = values
     return padded
@@ -206,7 +206,7 @@ def out_word(epilogue, acc, oc, channels, push, at, sums, scales, bias):  # type
 
 
 def _sparse(rng: Rng, shape: tuple[int, ...], k: int) -> np.ndarray:
-    """Some four of -1 and 1 a row, so that sums stay small enough for ties."""
+    """About four entries of -1 and 1 per row, so that sums stay small enough for ties."""
     return rng.choices([-1, 1], shape) * (rng.ints(0, k - 1, shape) < 4)
 
 
@@ -241,8 +241,9 @@ def per_channel(
 ) -> dict[str, Any]:
     """weight_sums, weight_scales and bias, padded to 4.
 
-    ``near_ties``: the scales are inexact fractions of the output's and the bias is a multiple of it: many sums
-    then lie within an ulp of a tie, where one rounding and two give different bytes. ``ties``: powers of two.
+    With style ``near_ties``, the scales are inexact fractions of the output's scale and the bias is a multiple of it.
+    Many sums then lie within an ulp of a tie, where one rounding and two roundings give different bytes. With style
+    ``ties`` they are powers of two.
     """
     out, style = len(sums), _style(features)
     if style == "near_ties":
@@ -267,7 +268,7 @@ def per_channel(
 
 
 def random_features(rng: Rng, out: int) -> dict[str, Any]:
-    """What constants a random case has: output channels, a bias or none, sums near ties."""
+    """Which constants a random case has: output channels, with or without bias, sums near ties."""
     return {"out_channels": out, "bias": rng.chance(70), "ties": rng.chance(25)}
 
 

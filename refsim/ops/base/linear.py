@@ -82,7 +82,7 @@ def check(call: Call) -> None:
 
 
 def padding(call: Call) -> Padding:
-    """Lanes beyond the outputs hold the zero point; rows beyond the last are zeroed."""
+    """Lanes beyond the outputs hold the zero point. Rows beyond the last are 0."""
     return Padding(Pad(call.params.out_zp), Pad(0, OnDevice.WRITTEN))
 
 

@@ -53,7 +53,7 @@ class _Registry(Mapping[str, OpSpec]):
         return name in self._loaded
 
     def serialized(self, name: str) -> OpSpec | None:
-        """The operator of a name in a serialized graph (``et_vk.q8ta_add.default``), if there is one."""
+        """The operator with this name in serialized graphs (``et_vk.q8ta_add.default``), or None."""
         return next((op for op in self._loaded.values() if op.serialized and op.serialized == name), None)
 
     def of_family(self, *families: Family) -> tuple[OpSpec, ...]:

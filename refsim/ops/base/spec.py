@@ -26,7 +26,7 @@ from refsim.ops.base.traits import Affine, Epilogue, Family, Variant
 
 @dataclass(frozen=True)
 class Target:
-    """The device whose behaviour is modelled: its numerics, and the family that upstream's dispatch looks at."""
+    """The device to imitate: its numerics, and whether upstream would choose kernels as for a Mali GPU."""
 
     profile: Profile = CANONICAL
     mali: bool = False
@@ -45,7 +45,7 @@ class Kind(Enum):
 class Arg:
     """One argument: its name, kind, legal layouts (tensors), dtype (constants), and whether it may be none.
 
-    ``channels`` is the dim of a constant that counts output channels; it may come padded to a multiple of 4.
+    ``channels`` is the dim of a constant that counts output channels; it may be padded to a multiple of 4.
     ``contiguous``: the tensor is plain NCHW bytes in one dim, whatever its layout is called.
     """
 
@@ -68,7 +68,7 @@ class OnDevice(Enum):
 
 @dataclass(frozen=True)
 class Pad:
-    """One kind of padding: the byte that both executors put there, and what a device does."""
+    """One kind of padding: the byte that refsim's executors write there, and what upstream's kernel does."""
 
     value: int
     on_device: OnDevice = OnDevice.WRITTEN
@@ -76,7 +76,7 @@ class Pad:
 
 @dataclass(frozen=True)
 class Padding:
-    """What an operator leaves in lane padding and in word padding; ``copied`` moves the input's bytes instead."""
+    """What an operator leaves in lane padding and in word padding. ``copied``: the input's bytes instead."""
 
     lane: Pad
     word: Pad
@@ -85,7 +85,7 @@ class Padding:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One dispatch of a call: the launch, the names of its input buffers, and the name of its output."""
+    """One kernel to run for a call: its launch, and the names of the buffers that it reads and writes."""
 
     launch: Launch
     inputs: tuple[str, ...]
@@ -94,7 +94,7 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator bound to parameters, tensor descriptions and constants; checked when it is made by `bind`."""
+    """An operator bound to parameters, tensor descriptions and constants. `OpSpec.bind` makes it and checks it."""
 
     op: OpSpec
     params: Any
@@ -117,7 +117,7 @@ class Call:
         return {**self.descs, "out": self.out}
 
     def expected(self, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        """The output buffer by definition: `define` of the unpacked inputs, packed, padding as stated."""
+        """The output buffer by definition: `define` of the unpacked inputs, packed, with the declared padding."""
         padding = self.padding
         values = self.define({name: buffer.unpack() for name, buffer in inputs.items()})
         buffer = PackedBuffer.pack(values, self.out.layout, lane=padding.lane.value, word=padding.word.value)
@@ -128,7 +128,7 @@ class Call:
         return buffer
 
     def device_defined(self) -> np.ndarray:
-        """Bool per byte of the output: whether a buffer from a device must agree there."""
+        """One bool per byte of the output: whether a buffer from a device must have the same byte there."""
         if not self.out.is_int8:
             return np.ones(self.out.nbytes, bool)
         padding = self.padding
@@ -145,7 +145,7 @@ class Call:
         return [Dispatch(self.op.launch(self), names)]
 
     def words(self, name: str) -> np.ndarray:
-        """A constant as the kernels read it (int32 words), laid out now; an absent one is a single 0."""
+        """Lay out a constant as the kernels read it (int32 words); an absent one is a single 0."""
         value = self.consts[name]
         return np.zeros(1, np.int32) if value is None else self.op.prepack(self, name, value)
 
@@ -222,24 +222,35 @@ def _words_of(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 class OpSpec:
     """One operator.
 
-    ``define(params, target, **arrays)`` is the meaning; ``kernel`` the model of one GPU kernel, run once
-    per `Launch`, whose words ``push`` and ``spec`` name. A composite operator has ``expand`` instead and consists of
-    other operators' calls.
+    What it computes:
 
-    ``out_shape(params, shapes, consts, declared)`` is the output's shape; ``declared`` is what a graph says, or
-    None. ``input_layout(params, in, out, target)`` is what an unresolved input layout becomes. ``channel_dim`` is
-    the output's dim that constants have one entry for. ``sync`` names tensors that must agree in PackedDimInfo.
-    ``work_item(launch, word, w, h, c, n)`` is the work item (x, y, z) that writes a word; the word
-    begins at that coordinate.
-    ``sample(rng)`` makes a random legal `Case`, ``constants(params, shapes, features, rng)`` its constants. ``cases``
-    are picked by hand, ``golden`` makes those of the corpus, and ``bench`` has the size of a layer of a real network.
+    - ``define(params, target, **arrays)``: the meaning, on NCHW arrays.
+    - ``kernel``: the emulated kernel, run once per `Launch`. ``push`` and ``spec`` name the launch's words.
+    - ``expand``: what a composite operator has instead of a kernel; it returns the calls that it consists of.
+    - ``out_shape(params, shapes, consts, declared)``: the shape of the output. ``declared`` is what a graph says, or
+      None.
+    - ``input_layout(params, in, out, target)``: what an unresolved input layout becomes.
+    - ``channel_dim``: the dim of the output for which constants have one entry each.
+    - ``sync``: the tensors whose PackedDimInfo must be equal.
+    - ``work_item(launch, word, w, h, c, n)``: the work item (x, y, z) that writes a word; the word begins at that
+      coordinate.
 
-    What others ask for instead of the name: ``family``; ``epilogue``, where the operator itself ends an integer sum;
-    ``affine(params)``, the arithmetic of an operator from int8 to int8, None where the bytes move unchanged; ``picks``,
-    for a composite that is one of several other operators, chosen per call; ``transposed``, for a convolution that
-    spreads its input; ``one_tap``, for one whose window is always a single tap; ``one_row``, for a linear operator that
-    refuses more rows; ``any_channels``, unless channels must come in whole words or other multiples; ``resizes``, where
-    upstream lets shapes change between runs; ``variants``, the builds of its shader beside the plain one.
+    What tests it: ``sample(rng)`` makes a random legal `Case`, and ``constants(params, shapes, features, rng)`` makes
+    its constants. ``cases`` are picked by hand, ``golden`` makes the cases of the corpus, and ``bench`` has the size
+    of a layer of a real network.
+
+    What other code asks for instead of the name:
+
+    - ``family``: what the operator does with its elements.
+    - ``epilogue``: how the operator ends an integer sum, if it has one.
+    - ``affine(params)``: the arithmetic of an operator from int8 to int8; None if the bytes move unchanged.
+    - ``picks``: for a composite that stands for one of several other operators, chosen per call.
+    - ``transposed``: a convolution that spreads its input.
+    - ``one_tap``: a convolution whose window is always a single tap.
+    - ``one_row``: a linear operator that refuses more than one row.
+    - ``any_channels``: the number of channels need not be a multiple of anything.
+    - ``resizes``: upstream lets shapes change between runs.
+    - ``variants``: the builds of its shader beside the plain one.
     """
 
     name: str
@@ -324,9 +335,10 @@ class OpSpec:
         out_shape: Sequence[int] | None = None,
         target: Target | None = None,
     ) -> Call:
-        """A checked `Call`. Raises LayoutError, ShapeError or ParameterError that name the argument.
+        """Check the arguments and return a `Call`.
 
-        ``out_shape`` is what a graph declares; it must be what the operator computes.
+        ``out_shape`` is the shape that a graph declares; it must be the one that the operator computes. Raises
+        LayoutError, ShapeError or ParameterError; the message names the argument.
         """
         for arg in self.args:
             if arg.kind is Kind.INPUT:
@@ -385,7 +397,7 @@ class OpSpec:
             )
 
     def _trim(self, arg: Arg, value: np.ndarray | None, channels: int) -> np.ndarray | None:
-        """A constant without the rows that only pad it."""
+        """A constant without the rows that only pad it to a multiple of 4."""
         if value is None or arg.channels is None:
             return value
         if value.ndim <= arg.channels or value.shape[arg.channels] not in (channels, -(-channels // 4) * 4):

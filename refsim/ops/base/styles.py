@@ -1,8 +1,8 @@
 """The styles of a case's data: what kind of values its inputs hold.
 
-``random`` is uniform; ``position`` encodes in each value where it stands, so that a value in the wrong place always
-shows; ``ties`` lands on halves where the scales are powers of two; ``near_ties`` puts many sums within an ulp of a tie;
-and ``saturation`` is made of extremes.
+``random`` is uniform. ``position`` encodes in each value its own position, so that a value in the wrong place always
+shows. ``ties`` lands on halves if the scales are powers of two. ``near_ties`` puts many sums within an ulp of a tie.
+``saturation`` consists of extremes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from refsim.core.rng import Rng
 
 
 def positions(count: int, number: int = 0) -> np.ndarray:
-    """int64 in [-125, 125]: the place in NCHW order modulo the prime 251, begun elsewhere for each input."""
+    """int64 in [-125, 125]: the index in NCHW order modulo the prime 251, with another start for each input."""
     return (np.arange(count) + 17 * number) % 251 - 125
 
 
 def _extremes(rng: Rng, count: int) -> np.ndarray:
-    """-128 and 127 in no order after a first quarter of -128 alone, which makes the largest sums."""
+    """-128 and 127 at random, after a first quarter of only -128, which gives the largest sums."""
     values = rng.choices([-128, 127], (count,))
     values[: count // 4] = -128
     return values

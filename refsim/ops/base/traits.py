@@ -1,4 +1,4 @@
-"""What an operator says of itself, so that others can ask for a property and need not know its name."""
+"""What an operator says about itself, so that other code can ask for a property and need not know its name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
 
 
 class Epilogue(IntEnum):
-    """Where the zero point of the input is taken out of an integer sum. An integer, so that kernels can compare it."""
+    """How the input's zero point is subtracted from an integer sum. An integer, so that kernels can compare it."""
 
     INTEGER_ZP = 1  # in int32, before the sum becomes a float
     FLOAT_ZP = 2  # in binary32, after the sum has become a float
@@ -50,8 +50,8 @@ class Term:
 class Affine:
     """The real-valued arithmetic of an int8 operator: the terms are added up, bounded by relu and requantized.
 
-    ``terms`` has one entry per input. The output byte is ``rne(y * inv) + zp``, clamped to int8, where y is the sum of
-    the terms, or max(sum, 0) with ``relu``. ``inv`` is the inverse of the output's scale, rounded to binary32.
+    ``terms`` has one entry per input. The output byte is ``rne(y * inv) + zp``, clamped to int8, where y is the sum
+    of the terms, or max(sum, 0) with ``relu``. ``inv`` is the inverse of the output's scale, rounded to binary32.
     """
 
     terms: tuple[Term, ...]
