@@ -343,15 +343,15 @@ def measure(
 @click.option("--device", default=0, help="Vulkan device index.")
 @click.option("--repeats", default=15, help="Timed dispatches of each kernel.")
 @click.option("--only", default="", help="Rows whose name holds this.")
-@click.option("--cut", default=-1, help="Force this row of the table of cuts on the matrix-like kernels.")
+@click.option("--tile-config", default=-1, help="Force this row of TILE_CONFIGS on the matrix-like kernels.")
 @click.option("--check", is_flag=True, help="Compare each output with the CPU model, byte for byte.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the results here.")
-def main(device: int, repeats: int, only: str, cut: int, check: bool, path: Path | None) -> None:
+def main(device: int, repeats: int, only: str, tile_config: int, check: bool, path: Path | None) -> None:
     """Time every row on one device."""
     console = Console(width=150)
-    if cut >= 0:
-        gemm.TILE_CONFIGS = (gemm.TILE_CONFIGS[cut],)
-        console.print(f"cut {gemm.TILE_CONFIGS[0].name}")
+    if tile_config >= 0:
+        gemm.TILE_CONFIGS = (gemm.TILE_CONFIGS[tile_config],)
+        console.print(f"tile config {gemm.TILE_CONFIGS[0].name}")
     with KomputeExecutor(device) as executor:
         dot, copy = peaks(executor, repeats)
         info = executor.device.info

@@ -1,5 +1,7 @@
 """Build shaders/*.comp to the committed SPIR-V; ``--check`` compares instead of writing.
 
+The includes that follow from operators (`refsim_gpu.build_push`) are written first.
+
 A kernel is compiled by glslc for Vulkan 1.1, unrolled by spirv-opt (drivers leave loops with literal bounds alone,
 and then keep arrays in memory: four to six times slower on an H200), optimized and validated by spirv-val. Around the
 unrolling every float operation is marked NoContraction: GLSL's `precise` says so, but copies lose the mark, and
@@ -8,7 +10,7 @@ was written. Builds of NAME.comp:
 
 NAME.spv            takes any launch
 NAME.nodot.spv      the same without the packed dot product, for devices that lack the extension
-NAME.VARIANT.spv    for launches that name this variant: one cut of the matrix-like kernels, one window of depthwise
+NAME.VARIANT.spv    for launches that name this variant: one tile of the matrix-like kernels, one window of depthwise
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from pathlib import Path
 
 from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
 from refsim.ops.base.registry import OPS
-from refsim_gpu import spirv
+from refsim_gpu import build_push, spirv
 
-SHADERS = Path(__file__).resolve().parent.parent / "shaders"
+SHADERS = build_push.SHADERS
 TARGET = "--target-env=vulkan1.1"
-# spirv-opt's own -O, cut before each pass that copies instructions, and its last part twice: inner loops unroll first
+# spirv-opt's own -O, parted before passes that copy instructions, and its last part twice: inner loops unroll first
 INLINE = (
     "eliminate-dead-branches",
     "merge-return",
@@ -127,13 +129,29 @@ def compile_one(source: Path, options: tuple[str, ...], folder: Path) -> bytes:
     return binary.read_bytes()
 
 
+def compact(code: bytes, folder: Path) -> bytes:
+    """The module with its ids numbered in the order in which they appear."""
+    binary = folder / "compact.spv"
+    binary.write_bytes(code)
+    run_tool("compact", "spirv-opt", TARGET, "--compact-ids", str(binary), "-o", str(binary))
+    return binary.read_bytes()
+
+
+def same(code: bytes, other: bytes, folder: Path) -> bool:
+    """Whether two modules differ in the numbers of ids at most.
+
+    A constant that a shader has and does not use leaves no instruction behind, but it takes a number.
+    """
+    return code == other or compact(code, folder) == compact(other, folder)
+
+
 def build(check: bool) -> list[str]:
-    """Names of the binaries that were written, or (``check``) that are missing or differ."""
-    changed = []
+    """Names of the files that were written, or (``check``) that are missing or differ in more than numbers of ids."""
+    changed = build_push.build(check)
     with tempfile.TemporaryDirectory() as scratch:
         for source, binary, options in variants():
             code = compile_one(source, options, Path(scratch))
-            if not binary.is_file() or binary.read_bytes() != code:
+            if not binary.is_file() or not same(binary.read_bytes(), code, Path(scratch)):
                 changed.append(str(binary.relative_to(SHADERS)))
                 if not check:
                     binary.parent.mkdir(parents=True, exist_ok=True)

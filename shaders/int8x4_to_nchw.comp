@@ -1,13 +1,11 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "include/push/int8x4_to_nchw.glsl"
 #include "include/index.glsl"
 #include "include/lanes.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/int8x4_to_nchw.py; the output is one-dimensional, so p.x is the element's number.
-const int OUT = 0, X = 8;
-layout(constant_id = 6) const uint OUT_HASH = 0;
-layout(constant_id = 7) const uint X_HASH = 0;
+// The output is one-dimensional, so p.x is the element's number.
 INPUT(0, x);
 OUTPUT(1, result);
 OUTPUT4(1, result4);
@@ -19,7 +17,7 @@ void fetch(int t, int i, ivec4 p) {
     int lanes = lanes_inside(OUT, OUT_HASH, p);
     [[unroll]] for (int k = 0; k < 4; ++k) {
         if (k < lanes) {
-            uvec4 size = uvec4(push[X], push[X + 1], push[X + 2], 0);
+            uvec4 size = uvec4(push[X + W], push[X + H], push[X + C], 0);
             uint row = uint(p.x + k) / size.x, plane = row / size.y;
             ivec4 at = ivec4(uint(p.x + k) % size.x, row % size.y, plane % size.z, plane / size.z);
             int place = buf_idx(X, X_HASH, at);

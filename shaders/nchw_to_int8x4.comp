@@ -1,12 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "include/push/nchw_to_int8x4.glsl"
 #include "include/index.glsl"
 #include "include/lanes.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/nchw_to_int8x4.py.
-const int OUT = 0;
-layout(constant_id = 6) const uint OUT_HASH = 0;
 INPUT(0, x);
 OUTPUT(1, result);
 OUTPUT4(1, result4);
@@ -19,7 +17,7 @@ void fetch(int t, int i, ivec4 p) {
     [[unroll]] for (int k = 0; k < 4; ++k) {
         if (k < lanes) {
             ivec4 at = lane_coord(OUT_HASH, p, k);
-            int flat_index = ((at.w * push[OUT + 2] + at.z) * push[OUT + 1] + at.y) * push[OUT] + at.x;
+            int flat_index = ((at.w * push[OUT + C] + at.z) * push[OUT + H] + at.y) * push[OUT + W] + at.x;
             gathered = insert(gathered, k, lane(x[flat_index >> 2], flat_index & 3));
         }
     }

@@ -1,16 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "include/push/q8ta_add.glsl"
 #include "include/tile.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/q8ta_add.py.
-const int OUT = 0, A = 8, B = 16, A_SCALE = 24, A_ZP = 25, B_SCALE = 26, B_ZP = 27, INV = 28, ZP = 29, ALPHA = 30;
-layout(constant_id = 6) const uint OUT_HASH = 0;
-layout(constant_id = 7) const uint A_HASH = 0;
-layout(constant_id = 8) const uint B_HASH = 0;
-layout(constant_id = 9) const bool OUT_VECTORS = false;
-layout(constant_id = 10) const bool A_VECTORS = false;
-layout(constant_id = 11) const bool B_VECTORS = false;
 INPUT(0, a);
 INPUT4(0, a4);
 INPUT(1, b);

@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "include/dot.glsl"
+#include "include/push/q8ta_conv2d_general.glsl"
 #include "include/conv.glsl"
 #include "include/conv_gemm.glsl"
 
@@ -9,24 +10,24 @@ ivec3 origin[MAX_SLOTS];  // the tap (0, 0) of a position: column, row, batch
 ivec2 tap;                // offset of the sought tap: column, row
 int channel_word;
 
-int depth() { return push[KERNEL] * push[KERNEL + 1] * push[IC4]; }
+int depth() { return push[KERNEL_H] * push[KERNEL_W] * push[IC4]; }
 int first_channel_word() { return int(gl_WorkGroupID.z) * push[OC4]; }
 int weight_row(int k) { return k; }
 
-ivec2 extents() { return ivec2(push[OUT], push[OUT + 1]); }
-ivec3 locate(int position) { return position_coord(position, push[OUT], push[OUT + 1]); }
+ivec2 extents() { return ivec2(push[OUT + W], push[OUT + H]); }
+ivec3 locate(int position) { return position_coord(position, push[OUT + W], push[OUT + H]); }
 
 void place(int slot, ivec3 at) {
-    at.x = at.x * push[STRIDE + 1] - push[PADDING + 1];
-    at.y = at.y * push[STRIDE] - push[PADDING];
+    at.x = at.x * push[STRIDE_W] - push[PADDING_W];
+    at.y = at.y * push[STRIDE_H] - push[PADDING_H];
     origin[slot] = at;
 }
 
 void seek(int k) {
     uint words = uint(push[IC4]), number = words == 1 ? uint(k) : uint(k) / words;
     channel_word = k - int(number * words) + int(gl_WorkGroupID.z) * push[IC4];
-    tap.x = int(number % uint(push[KERNEL + 1])) * push[DILATION + 1];
-    tap.y = int(number / uint(push[KERNEL + 1])) * push[DILATION];
+    tap.x = int(number % uint(push[KERNEL_W])) * push[DILATION_W];
+    tap.y = int(number / uint(push[KERNEL_W])) * push[DILATION_H];
 }
 
 int a_word(int slot) {

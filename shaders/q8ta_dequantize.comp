@@ -1,14 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "include/push/q8ta_dequantize.glsl"
 #include "include/tile.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/q8ta_dequantize.py.
-const int OUT = 0, X = 8, SCALE = 16, ZP = 17;
-layout(constant_id = 6) const uint OUT_HASH = 0;
-layout(constant_id = 7) const uint X_HASH = 0;
-layout(constant_id = 8) const bool OUT_VECTORS = false;
-layout(constant_id = 9) const bool X_VECTORS = false;
 INPUT(0, x);
 INPUT4(0, x4);
 OUTPUT(1, result);

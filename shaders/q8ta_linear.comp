@@ -1,14 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "include/dot.glsl"
+#include "include/push/q8ta_linear.glsl"
 #include "include/index.glsl"
 #include "include/lanes.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/base/linear.py. A position is a row; leading dims are folded into the rows.
-const int X = 0, OUT = 8, K4 = 16, QUANT = 17;
-layout(constant_id = 6) const uint X_HASH = 0;
-layout(constant_id = 7) const uint OUT_HASH = 0;
+// A position is a row; leading dims are folded into the rows.
 INPUT(0, x);
 INPUT4(1, weight);
 INPUT4(2, sums);
@@ -21,17 +19,17 @@ const uint MAX_SLOTS = 16;
 int base[MAX_SLOTS], offset;
 
 int depth() { return push[K4]; }
-int all_channel_words() { return (push[OUT] + 3) >> 2; }
+int all_channel_words() { return (push[OUT + W] + 3) >> 2; }
 int slice_words() { return all_channel_words(); }
 int first_channel_word() { return 0; }
 int weight_row(int k) { return k; }
-int positions() { return push[OUT + 1] * push[OUT + 2] * push[OUT + 3]; }
+int positions() { return push[OUT + H] * push[OUT + C] * push[OUT + N]; }
 
 // a row's coordinate: column (the tensor's h), row (c), plane (n)
-ivec2 extents() { return ivec2(push[OUT + 1], push[OUT + 2]); }
+ivec2 extents() { return ivec2(push[OUT + H], push[OUT + C]); }
 ivec3 locate(int row) {
-    uint plane = uint(row) / uint(push[OUT + 1]);
-    return ivec3(uint(row) % uint(push[OUT + 1]), plane % uint(push[OUT + 2]), plane / uint(push[OUT + 2]));
+    uint plane = uint(row) / uint(push[OUT + H]);
+    return ivec3(uint(row) % uint(push[OUT + H]), plane % uint(push[OUT + C]), plane / uint(push[OUT + C]));
 }
 
 void place(int slot, ivec3 at) {
@@ -39,7 +37,7 @@ void place(int slot, ivec3 at) {
 }
 
 void seek(int k) {
-    offset = k * push[X + 4] * words_per_block(X_HASH);
+    offset = k * push[X + W_STRIDE] * words_per_block(X_HASH);
 }
 
 int a_word(int slot) {
@@ -47,7 +45,7 @@ int a_word(int slot) {
 }
 
 void store(ivec3 at, int word, ivec4 acc, Channels of) {
-    result[word_idx(OUT, OUT_HASH, ivec4(4 * word, at))] = out_word(true, acc, of, 4 * word, push[OUT]);
+    result[word_idx(OUT, OUT_HASH, ivec4(4 * word, at))] = out_word(true, acc, of, 4 * word, push[OUT + W]);
 }
 
 #include "include/gemm.glsl"

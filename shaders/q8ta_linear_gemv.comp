@@ -1,13 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "include/dot.glsl"
+#include "include/push/q8ta_linear_gemv.glsl"
 #include "include/launch.glsl"
 #include "include/lanes.glsl"
 #include "include/qmath.glsl"
 
-// Push words as in refsim/ops/base/linear.py. y is a word of outputs; the invocations along z share its K between
-// them. Integer sums may be added in any order.
-const int X = 0, OUT = 8, K4 = 16, QUANT = 17;
+// y is a word of outputs; the invocations along z share its K between them. Integer sums may be added in any order.
 INPUT(0, x);
 INPUT4(1, weight);
 INPUT4(2, sums);
@@ -21,7 +20,7 @@ const uint FANIN = 8;  // partial sums added by one invocation; LOCAL_Z is a pow
 shared ivec4 partial[LOCAL_Y * LOCAL_Z];
 
 void main() {
-    int words = (push[OUT] + 3) >> 2;
+    int words = (push[OUT + W] + 3) >> 2;
     int word = min(int(gl_GlobalInvocationID.y), words - 1);
     uint part = gl_LocalInvocationID.z, column = gl_LocalInvocationID.y;
     Channels of = channels_at(4 * word);  // asked for early: they are there when the sums are
@@ -50,6 +49,6 @@ void main() {
         if (part < left) partial[part * LOCAL_Y + column] = sum;
     }
     if (part == 0 && int(gl_GlobalInvocationID.y) < words) {
-        result[word] = out_word(true, partial[column], of, 4 * word, push[OUT]);
+        result[word] = out_word(true, partial[column], of, 4 * word, push[OUT + W]);
     }
 }

@@ -1,19 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "include/push/q8ta_pixel_shuffle.glsl"
 #include "include/index.glsl"
 #include "include/lanes.glsl"
 #include "include/qmath.glsl"
 
-// x is a word of output channels, y output columns, z output rows of all batches. Push words as in
-// refsim/ops/q8ta_pixel_shuffle.py.
-const int OUT = 0, X = 8, IN_SCALE = 16, IN_ZP = 17, INV = 18, ZP = 19;
-layout(constant_id = 6) const uint OUT_HASH = 0;
-layout(constant_id = 7) const uint X_HASH = 0;
-layout(constant_id = 8) const uint MOVES_BYTES = 0;
-layout(constant_id = 9) const uint R = 2;
-// where neighbouring columns are neighbouring words, they move as one vector
-layout(constant_id = 10) const bool OUT_VECTORS = false;
-layout(constant_id = 11) const bool X_VECTORS = false;
+// x is a word of output channels, y output columns, z output rows of all batches. Where neighbouring columns are
+// neighbouring words (X_VECTORS, OUT_VECTORS), they move as one vector.
 INPUT(0, x);
 INPUT2(0, x2);
 OUTPUT(1, result);
@@ -31,7 +24,7 @@ int x_word(int w, int h, int channel_word, int n) {
 
 // r == 2: the four values that an input word holds of a channel go to two columns of two rows
 void double_both(int first, int row, int word, int lanes) {
-    int rows = push[X + 1], h = (row >> 1) % rows, n = (row >> 1) / rows, column = first >> 1;
+    int rows = push[X + H], h = (row >> 1) % rows, n = (row >> 1) / rows, column = first >> 1;
     ivec2 source[4];  // [k]: two input columns of output channel k
     [[unroll]] for (int k = 0; k < 4; ++k) {
         if (k >= lanes) {
@@ -40,12 +33,12 @@ void double_both(int first, int row, int word, int lanes) {
             source[k] = x2[x_word(column, h, 4 * word + k, n) >> 1];
         } else {
             source[k].x = x[x_word(column, h, 4 * word + k, n)];
-            source[k].y = column + 1 < push[X] ? x[x_word(column + 1, h, 4 * word + k, n)] : 0;
+            source[k].y = column + 1 < push[X + W] ? x[x_word(column + 1, h, 4 * word + k, n)] : 0;
         }
     }
     ivec4 left = transposed(ivec4(source[0].x, source[1].x, source[2].x, source[3].x));
     ivec4 right = transposed(ivec4(source[0].y, source[1].y, source[2].y, source[3].y));
-    bool whole = column + 1 < push[X];
+    bool whole = column + 1 < push[X + W];
     [[unroll]] for (int r = 0; r < 2; ++r) {
         ivec4 four = ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1]), p = ivec4(first, 2 * h + r, 4 * word, n);
         [[unroll]] for (int t = 0; t < 4; ++t) four[t] = t < 2 || whole ? requantized(four[t], lanes) : 0;
@@ -74,15 +67,15 @@ int gathered(ivec4 p, int lanes) {
 
 void main() {
     int word = int(gl_GlobalInvocationID.x), first = int(gl_GlobalInvocationID.y * TILE_Y);
-    int lanes = min(4, push[OUT + 2] - 4 * word);
-    if (lanes <= 0 || first >= push[OUT]) return;
+    int lanes = min(4, push[OUT + C] - 4 * word);
+    if (lanes <= 0 || first >= push[OUT + W]) return;
     int row = int(gl_GlobalInvocationID.z * TILE_Z);
     if (R == 2) {
         double_both(first, row, word, lanes);
         return;
     }
-    ivec4 p = ivec4(first, row % push[OUT + 1], 4 * word, row / push[OUT + 1]);
-    for (; p.x < min(first + int(TILE_Y), push[OUT]); ++p.x) {
+    ivec4 p = ivec4(first, row % push[OUT + H], 4 * word, row / push[OUT + H]);
+    for (; p.x < min(first + int(TILE_Y), push[OUT + W]); ++p.x) {
         result[word_idx(OUT, OUT_HASH, p)] = requantized(gathered(p, lanes), lanes);
     }
 }

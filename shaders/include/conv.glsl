@@ -1,15 +1,10 @@
-// Push words, buffers and positions of the convolutions (refsim/ops/base/conv.py). Pairs are (height, width).
+// Positions of the convolutions; their words are those of WINDOW in refsim/ops/base/conv.py.
 #ifndef REFSIM_CONV_GLSL
 #define REFSIM_CONV_GLSL
 
 #include "index.glsl"
 #include "lanes.glsl"
 #include "qmath.glsl"
-
-const int X = 0, OUT = 8, KERNEL = 16, STRIDE = 18, PADDING = 20, DILATION = 22, IC4 = 24, OC4 = 25, QUANT = 26;
-const int IN_ZP = QUANT;
-layout(constant_id = 6) const uint X_HASH = 0;
-layout(constant_id = 7) const uint OUT_HASH = 0;
 
 // (column, row, batch) of an output position
 ivec3 position_coord(int position, int columns, int rows) {
@@ -23,7 +18,7 @@ int x_word(int w, int h, int channel_word, int n) {
 }
 
 bool in_image(int w, int h) {
-    return uint(w) < uint(push[X]) && uint(h) < uint(push[X + 1]);
+    return uint(w) < uint(push[X + W]) && uint(h) < uint(push[X + H]);
 }
 
 #endif

@@ -11,13 +11,13 @@ OUTPUT(5, result);
 
 #include "epilogue.glsl"
 
-int all_channel_words() { return (push[OUT + 2] + 3) >> 2; }
+int all_channel_words() { return (push[OUT + C] + 3) >> 2; }
 int slice_words() { return push[OC4]; }
-int positions() { return push[OUT] * push[OUT + 1] * push[OUT + 3]; }
+int positions() { return push[OUT + W] * push[OUT + H] * push[OUT + N]; }
 
 void store_at(ivec3 at, int channel_word, ivec4 acc, Channels of, bool integer) {
     ivec4 p = ivec4(at.xy, 4 * channel_word, at.z);
-    result[word_idx(OUT, OUT_HASH, p)] = out_word(integer, acc, of, p.z, push[OUT + 2]);
+    result[word_idx(OUT, OUT_HASH, p)] = out_word(integer, acc, of, p.z, push[OUT + C]);
 }
 
 #endif

@@ -14,7 +14,7 @@ ivec4 next_word(ivec4 p) {
     } else {
         if (per_block > 1) p = moved(p, outer, 1 - per_block);
         p = moved(p, fast, block_extent(OUT_HASH, fast));
-        if (along(p, fast) >= push[OUT + 4 + next] * block_extent(OUT_HASH, fast)) {
+        if (along(p, fast) >= push[OUT + W_STRIDE + next] * block_extent(OUT_HASH, fast)) {
             p = moved(p, fast, -along(p, fast));
             p = moved(p, next, block_extent(OUT_HASH, next));
         }
@@ -26,7 +26,7 @@ void main() {
     Plane plane = this_plane(OUT, OUT_HASH);
     int first = int(gl_GlobalInvocationID.x) * 4;
     int i = plane.first_word + first;
-    int total = push[OUT + 7] * push[OUT + 3] * words_per_block(OUT_HASH);
+    int total = push[OUT + N_STRIDE] * push[OUT + N] * words_per_block(OUT_HASH);
     if (first >= plane.words || i >= total) return;
     ivec4 p = word_coord(OUT, OUT_HASH, plane, first);
     if ((plane.words & 3) == 0) {

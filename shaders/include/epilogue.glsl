@@ -1,9 +1,7 @@
-// What follows an integer sum (refsim/ops/base/epilogue.py). A kernel defines QUANT, where the five words of
-// `quantization` begin among its push words; the buffers sums, scales and bias are read four channels at a time.
+// What follows an integer sum (refsim/ops/base/epilogue.py). A kernel's push words have those of QUANTIZATION among them.
+// The buffers sums, scales and bias are read four channels at a time.
 #ifndef REFSIM_EPILOGUE_GLSL
 #define REFSIM_EPILOGUE_GLSL
-
-const int RELU = 1 << 8, HAS_BIAS = 1 << 9;
 
 struct Channels {  // the constants of four output channels
     ivec4 sums;
@@ -12,23 +10,23 @@ struct Channels {  // the constants of four output channels
 
 Channels channels_at(int oc) {  // oc is a multiple of 4
     int at = oc >> 2;
-    bool has_bias = (push[QUANT + 4] & HAS_BIAS) != 0;
-    precise vec4 combined = intBitsToFloat(scales[at]) * push_float(QUANT + 2);
+    bool has_bias = (push[FLAGS] & HAS_BIAS) != 0;
+    precise vec4 combined = intBitsToFloat(scales[at]) * push_float(IN_SCALE);
     return Channels(sums[at], combined, has_bias ? intBitsToFloat(bias[at]) : vec4(0.0));
 }
 
 // The output word of four sums that are all of channels. The zero point is taken out in int32 (pointwise, im2col,
 // linear) or in binary32 (general, depthwise, transposed). Without a bias 0 is added, which changes no byte.
 int full_word(bool integer, ivec4 acc, Channels of) {
-    int in_zp = push[QUANT], zp = push[QUANT + 1];
+    int in_zp = push[IN_ZP], zp = push[ZP];
     vec4 t = integer ? vec4(acc - in_zp * of.sums) : mul_add4(-vec4(of.sums), vec4(float(in_zp)), vec4(acc));
-    bool relu = (push[QUANT + 4] & RELU) != 0;
-    return requant4(mul_add4(t, of.scales, of.bias), push_float(QUANT + 3), lowest(zp, relu), zp);
+    bool relu = (push[FLAGS] & RELU) != 0;
+    return requant4(mul_add4(t, of.scales, of.bias), push_float(INV), lowest(zp, relu), zp);
 }
 
 // The output word of four sums; lanes beyond the channels hold the zero point.
 int out_word(bool integer, ivec4 acc, Channels of, int oc, int channels) {
-    return first_lanes(full_word(integer, acc, of), channels - oc, splat(push[QUANT + 1]));
+    return first_lanes(full_word(integer, acc, of), channels - oc, splat(push[ZP]));
 }
 
 #endif

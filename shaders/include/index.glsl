@@ -1,12 +1,10 @@
 // Index math of packed buffers, the formulas of refsim/core/index.py. A tensor is its meta words (sizes, then strides in
-// blocks, WHCN) among the push words, and a hashed layout that is a specialization constant, so that every
+// blocks, WHCN) from push[at] on, and a hashed layout that is a specialization constant, so that every
 // division below is by a constant once the pipeline is made.
 #ifndef REFSIM_INDEX_GLSL
 #define REFSIM_INDEX_GLSL
 
 #include "launch.glsl"
-
-const int W = 0, H = 1, C = 2, N = 3;
 
 int dim_at(uint hashed, int place) {  // place 0 is the fastest dim
     return int(hashed >> (4 * place)) & 15;
@@ -36,8 +34,8 @@ int blocks(uint hashed, int dim, int along) {
 }
 
 int block_idx(int at, uint hashed, ivec4 p) {
-    return blocks(hashed, W, p.x) * push[at + 4] + blocks(hashed, H, p.y) * push[at + 5] +
-           blocks(hashed, C, p.z) * push[at + 6] + p.w * push[at + 7];
+    return blocks(hashed, W, p.x) * push[at + W_STRIDE] + blocks(hashed, H, p.y) * push[at + H_STRIDE] +
+           blocks(hashed, C, p.z) * push[at + C_STRIDE] + p.w * push[at + N_STRIDE];
 }
 
 int intra_block_idx(uint hashed, ivec4 p) {
@@ -55,7 +53,7 @@ int word_idx(int at, uint hashed, ivec4 p) {
 }
 
 bool inside(int at, ivec4 p) {
-    return p.x < push[at] && p.y < push[at + 1] && p.z < push[at + 2] && p.w < push[at + 3];
+    return p.x < push[at] && p.y < push[at + H] && p.z < push[at + C] && p.w < push[at + N];
 }
 
 // How many of the four lanes that begin at a coordinate hold elements; 0 for a word of padding.
@@ -81,8 +79,6 @@ int word_elements(uint hashed) {
 
 // --- the global_size of kernels that compute each word by itself (refsim/core/launch.py: plane_global_size) ---
 
-const int PLANE_ROW = 1 << 15;
-
 struct Plane {
     int first_word;  // number of the plane's first word in the buffer
     int words;       // words of the plane
@@ -93,9 +89,9 @@ Plane this_plane(int at, uint hashed) {
     int second = dim_at(hashed, 2), slowest = dim_at(hashed, 3);
     int number = int(gl_WorkGroupID.y) * PLANE_ROW + int(gl_WorkGroupID.z);
     Plane plane;
-    plane.words = push[at + 4 + second] * words_per_block(hashed);
+    plane.words = push[at + W_STRIDE + second] * words_per_block(hashed);
     plane.first_word = number * plane.words;
-    int rows = int(uint(push[at + 4 + slowest]) / uint(push[at + 4 + second]));  // blocks of the second slowest
+    int rows = int(uint(push[at + W_STRIDE + slowest]) / uint(push[at + W_STRIDE + second]));  // blocks of the second slowest
     plane.origin = moved(ivec4(0), second, int(uint(number) % uint(rows)));
     plane.origin = moved(plane.origin, slowest, int(uint(number) / uint(rows)));
     return plane;
@@ -106,7 +102,7 @@ ivec4 word_coord(int at, uint hashed, Plane plane, int x) {
     uint per_block = uint(words_per_block(hashed));
     uint block = uint(x) / per_block, intra = uint(x) % per_block;
     int fast = dim_at(hashed, 0), next = dim_at(hashed, 1);
-    uint row = uint(push[at + 4 + next]);  // blocks of the fastest dim
+    uint row = uint(push[at + W_STRIDE + next]);  // blocks of the fastest dim
     ivec4 p = moved(plane.origin, fast, int(block % row) * block_extent(hashed, fast));
     p = moved(p, next, int(block / row) * block_extent(hashed, next));
     return moved(p, outer_dim(hashed), int(intra));  // an int8 word holds one element of the outer dim

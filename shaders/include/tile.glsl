@@ -12,7 +12,7 @@
 
 // the first element of this invocation's tile of a tensor whose push words begin at `at`
 ivec4 tile_origin(int at) {
-    int rows = (push[at + 1] + 3) & ~3, row = 4 * int(gl_GlobalInvocationID.z);
+    int rows = (push[at + H] + 3) & ~3, row = 4 * int(gl_GlobalInvocationID.z);
     return ivec4(4 * int(gl_GlobalInvocationID.y), row % rows, 4 * int(gl_GlobalInvocationID.x), row / rows);
 }
 
@@ -32,7 +32,7 @@ Walk walk(int at, uint hashed, ivec4 origin) {
     int first = address(at, hashed, origin), row = address(at, hashed, origin + ivec4(0, 1, 0, 0)) - first;
     int column = address(at, hashed, origin + ivec4(1, 0, 0, 0)) - first;
     int channel = address(at, hashed, origin + ivec4(0, 0, 1, 0)) - first;
-    ivec3 left = ivec3(push[at], push[at + 1], push[at + 2]) - origin.xyz;
+    ivec3 left = ivec3(push[at], push[at + H], push[at + C]) - origin.xyz;
     return by_channels ? Walk(first, row, column, channel, left.yxz) : Walk(first, channel, row, column, left.zyx);
 }
 

@@ -1,10 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "../include/push/probe/index.glsl"
 #include "../include/index.glsl"
 // Pins the formulas of include/index.glsl to refsim/core/index.py: a row of what each gives for one coordinate.
 
-const int META = 0, COUNT = 8, ROW = 16;
-layout(constant_id = 6) const uint HASH = 0;
+const int ROW = 16;
 INPUT(0, coords);  // w, h, c, n
 OUTPUT(1, rows);
 

@@ -1,11 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "../include/push/probe/qmath.glsl"
 #include "../include/launch.glsl"
 #include "../include/lanes.glsl"
 #include "../include/qmath.glsl"
 // Pins include/qmath.glsl to refsim/core/qmath.py: a row of what each function gives for one triple of numbers.
 
-const int COUNT = 0, INV = 1, ZP = 2, SCALE = 3, ROW = 8;
+const int ROW = 8;
 INPUT(0, triples);
 OUTPUT(1, rows);
 

@@ -51,7 +51,7 @@ def test_operator_writes_the_definitions_bytes(executor: KomputeExecutor, name: 
 
 @pytest.mark.parametrize("number", range(len(gemm.TILE_CONFIGS)), ids=[row.name for row in gemm.TILE_CONFIGS])
 @pytest.mark.parametrize("name", MATRIX_LIKE)
-def test_every_cut_writes_the_definitions_bytes(
+def test_every_tile_config_writes_the_definitions_bytes(
     executor: KomputeExecutor, name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small cases never choose the large tiles, so each is forced."""

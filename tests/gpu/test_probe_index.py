@@ -12,11 +12,12 @@ import pytest
 from refsim.core import index
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.jit import emulated_kernel
-from refsim.core.launch import PLANE_ROW, Launch, plane_global_size, words
+from refsim.core.launch import PLANE_ROW, Launch, plane_global_size
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
+from refsim_gpu.build_push import PROBES
 from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory
 from refsim_gpu.kompute import Device
 
@@ -70,7 +71,8 @@ def test_formulas(device: Device, layout: Layout) -> None:
     for shape in SHAPES:
         desc = TensorDesc(shape, layout)
         push = np.zeros(MAX_PUSH_WORDS, np.uint32)
-        push[:9] = (*desc.meta, count)
+        words = PROBES["probe/index"][0].pack({"meta": desc}, COUNT=count)
+        push[: len(words)] = words
         sequence = device.recorded(kp.OpAlgoDispatch(algorithm, push), kp.OpTensorSyncLocal([tensors[1]]))
         device.run(sequence)
         got = tensors[1].data()[GUARD_WORDS:][: count * ROW].view(np.int32).reshape(count, ROW)
@@ -89,11 +91,13 @@ def walk(desc: TensorDesc) -> tuple[Launch, np.ndarray]:
     inner = desc.layout.inner
     left = desc.sizes_whcn[inner] - coords[inner]
     lanes = np.where(inside, np.minimum(4, left), 0)
+    names = ("RADIX_W", "RADIX_H", "RADIX_C", "RADIX_N", "RADIX_LANES")
+    multipliers = dict(zip(names, radix, strict=True))
     launch = Launch(
         shader="probe/walk",
         out=desc,
         spec=(desc.hashed,),
-        push=words(desc.meta, radix),
+        push=PROBES["probe/walk"][0].pack({"out": desc}, **multipliers),
         global_size=plane_global_size(desc),
         local=(256, 1, 1),
         tile=(4, 1, 1),

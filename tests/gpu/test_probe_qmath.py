@@ -7,9 +7,9 @@ import pytest
 
 from refsim.core import qmath
 from refsim.core.buffer import GUARD_WORDS
-from refsim.core.launch import words
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.qmath import CANONICAL, inv_scale
+from refsim_gpu.build_push import PROBES
 from refsim_gpu.executor import guarded_words
 from refsim_gpu.kompute import Device
 
@@ -42,14 +42,14 @@ def numbers(scale: np.float32, zp: int, random: np.random.Generator) -> np.ndarr
 
 def measured(device: Device, triples: np.ndarray, inv: np.float32, zp: int, scale: np.float32) -> np.ndarray:
     count = len(triples)
-    push = list(words(count, inv, zp, scale))
+    push = PROBES["probe/qmath"][0].pack({}, COUNT=count, INV=inv, ZP=zp, SCALE=scale)
     out = device.once(
         "probe/qmath",
         [guarded_words(triples.reshape(-1).view(np.int32))],
         guarded_words(np.zeros(count * ROW, np.int32)),
         (-(-count // LOCAL), 1, 1),
         spec=(LOCAL, 1, 1, 1, 1, 1),
-        push=push + [0] * (MAX_PUSH_WORDS - len(push)),
+        push=[*push, *[0] * (MAX_PUSH_WORDS - len(push))],
     )
     return out[GUARD_WORDS:][: count * ROW].view(np.int32).reshape(count, ROW)
 

@@ -305,7 +305,7 @@ class WindowVariant:
             "PAD_W": self.pad_w,
             "ROWS": self.rows,
         }
-        return {f"REFSIM_DW_{key}": size for key, size in sizes.items()}
+        return {f"REFSIM_{key}": size for key, size in sizes.items()}
 
 
 def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""How the matrix-like kernels are cut into workgroups: data, picked by the number of positions and channels.
+"""The tiles of the matrix-like kernels: data, picked by the number of positions and channels.
 
 A workgroup computes local x * tile x positions by local y * tile y words of channels. Every row fulfils what
 `shaders/include/gemm.glsl` needs: a whole number of warps of 32, tile x a multiple of 4, at most 16 fetched
@@ -14,7 +14,7 @@ from refsim.core.launch import Triple
 
 @dataclass(frozen=True)
 class TileConfig:
-    """One way to cut: invocations of a workgroup, and the output words that each of them computes.
+    """One size of tile: invocations of a workgroup, and the output words that each of them computes.
 
     Used where there are at least ``min_workgroups`` and K has at most ``max_k`` words, or where nothing else applies.
     """
@@ -26,7 +26,7 @@ class TileConfig:
 
     @property
     def name(self) -> str:
-        """The build of the shaders for this cut."""
+        """The build of the shaders for this tile."""
         return f"{self.local[0]}x{self.local[1]}.{self.tile[0]}x{self.tile[1]}"
 
     @property
@@ -34,7 +34,7 @@ class TileConfig:
         """What this build defines."""
         (x, y, _), (tile_x, tile_y, _) = self.local, self.tile
         sizes = {"LOCAL_X": x, "LOCAL_Y": y, "TILE_X": tile_x, "TILE_Y": tile_y}
-        return {f"REFSIM_CUT_{key}": size for key, size in sizes.items()}
+        return {f"REFSIM_{key}": size for key, size in sizes.items()}
 
     @property
     def positions(self) -> int:
@@ -44,7 +44,7 @@ class TileConfig:
     def words(self) -> int:
         return self.local[1] * self.tile[1]
 
-    def groups(self, positions: int, words: int, slices: int) -> int:
+    def workgroups(self, positions: int, words: int, slices: int) -> int:
         return -(-positions // self.positions) * -(-words // self.words) * slices
 
 
@@ -63,7 +63,7 @@ def tile_config(positions: int, words: int, k: int, slices: int = 1) -> TileConf
         if (
             k <= row.max_k
             and row.words < 2 * words
-            and row.groups(positions, words, slices) >= row.min_workgroups
+            and row.workgroups(positions, words, slices) >= row.min_workgroups
         ):
             return row
     return TILE_CONFIGS[-1]

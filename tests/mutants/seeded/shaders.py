@@ -72,10 +72,10 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- constants ---------------------------------------------------------------------------------------
     # a read past the end gives the last channel's constants again, as a device with bounds checks may do
     gpu("P2-conv", "P2", GENERAL, "padding leaked",
-        (_EPILOGUE, "first_lanes(full_word(integer, acc, of), channels - oc, splat(push[QUANT + 1]))", "full_word(integer, acc, of)"),
+        (_EPILOGUE, "first_lanes(full_word(integer, acc, of), channels - oc, splat(push[ZP]))", "full_word(integer, acc, of)"),
         (_EPILOGUE, "return Channels(sums[at], combined, has_bias ? intBitsToFloat(bias[at]) : vec4(0.0));",
          "vec4 b = has_bias ? intBitsToFloat(bias[at]) : vec4(0.0);\n"
-         "    ivec4 i = min(ivec4(0, 1, 2, 3), push[OUT + 2] - 1 - oc), s = sums[at];\n"
+         "    ivec4 i = min(ivec4(0, 1, 2, 3), push[OUT + C] - 1 - oc), s = sums[at];\n"
          "    vec4 each = vec4(combined[i.x], combined[i.y], combined[i.z], combined[i.w]);\n"
          "    return Channels(ivec4(s[i.x], s[i.y], s[i.z], s[i.w]), each, vec4(b[i.x], b[i.y], b[i.z], b[i.w]));")),
     # --- addresses ---------------------------------------------------------------------------------------
@@ -91,18 +91,18 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("P5-dequantize", "P5", "q8ta_dequantize", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
     gpu("P6-relu", "P6", "q8ta_relu", "padding leaked", (_RELU, "    clear_padding(tile, to, 0);\n", "")),
     gpu("P6-add", "P6", "q8ta_add", "padding leaked", (_ADD, "    clear_padding(tile, to, 0);\n", "")),
-    gpu("P6-conv", "P6", GENERAL, "padding leaked", (_EPILOGUE, "splat(push[QUANT + 1])", "0")),
+    gpu("P6-conv", "P6", GENERAL, "padding leaked", (_EPILOGUE, "splat(push[ZP])", "0")),
     gpu("P6-quantize", "P6", "q8ta_quantize", "padding leaked", (_S + "q8ta_quantize.comp", "splat(push[ZP])", "0")),
     gpu("P7-write", "P7", GENERAL, "batch ignored", (_CONV, "4 * channel_word, at.z)", "4 * channel_word, 0)")),
     gpu("P7-read", "P7", PW, "batch ignored", (_POINT, "push[IC4], at.z)", "push[IC4], 0)")),
     gpu("P7-operand", "P7", "q8ta_add", "batch ignored", (_ADD, "walk(B, B_HASH, origin)", "walk(B, B_HASH, ivec4(origin.xyz, 0))")),
     gpu("P7-row", "P7", "q8ta_linear", "batch ignored", (_LINEAR, "ivec4(4 * word, at)", "ivec4(4 * word, at.xy, 0)")),
     # --- launches and windows ----------------------------------------------------------------------------
-    gpu("I2-half", "I2", DW, "stride or dilation", (_DWISE, "(first + t) * push[STRIDE + 1]", "(first + t) * push[STRIDE]")),
-    gpu("I2-dilation", "I2", IM2COL, "stride or dilation", (_COLUMNS, "tap / push[KERNEL + 1] * push[DILATION]", "tap / push[KERNEL + 1]")),
+    gpu("I2-half", "I2", DW, "stride or dilation", (_DWISE, "(first + t) * push[STRIDE_W]", "(first + t) * push[STRIDE_H]")),
+    gpu("I2-dilation", "I2", IM2COL, "stride or dilation", (_COLUMNS, "tap / push[KERNEL_W] * push[DILATION_H]", "tap / push[KERNEL_W]")),
     gpu("I3-taps", "I3", GENERAL, ("H and W exchanged", "weights in another order"),
-        (_GENERIC, "tap.x = int(number % uint(push[KERNEL + 1]))", "tap.x = int(number % uint(push[KERNEL]))"),
-        (_GENERIC, "tap.y = int(number / uint(push[KERNEL + 1]))", "tap.y = int(number / uint(push[KERNEL]))")),
+        (_GENERIC, "tap.x = int(number % uint(push[KERNEL_W]))", "tap.x = int(number % uint(push[KERNEL_H]))"),
+        (_GENERIC, "tap.y = int(number / uint(push[KERNEL_W]))", "tap.y = int(number / uint(push[KERNEL_H]))")),
     gpu("I3-shuffle", "I3", "q8ta_pixel_shuffle", "H and W exchanged",
         (_SHUFFLE, "ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1])", "ivec4(left[r], left[r + 2], right[r], right[r + 2])"),
         (_SHUFFLE, "R + place.y) * R + place.x", "R + place.x) * R + place.y")),
@@ -119,7 +119,7 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N1-quantize", "N1", "q8ta_quantize", "tie rule", (_QMATH, _ROUND, _AWAY)),
     gpu("N2-general", "N2", GENERAL, "border padded with 0", (_GENERIC, "splat(push[IN_ZP])", "0")),
     gpu("N2-dw", "N2", DW, "border padded with 0", (_DWISE, "splat(push[IN_ZP])", "0")),
-    replace(gpu("N2-window", "N2", DW, "border padded with 0", (_DWISE, "hit ? x[column[j] + row] : border", "hit ? x[column[j] + row] : 0"), (_DWISE, "w0 + j + l < push[X] ? four[l] : border", "w0 + j + l < push[X] ? four[l] : 0"), (_DWISE, ": ivec4(border)", ": ivec4(0)")), variants=True),
+    replace(gpu("N2-window", "N2", DW, "border padded with 0", (_DWISE, "hit ? x[column[j] + row] : border", "hit ? x[column[j] + row] : 0"), (_DWISE, "w0 + j + l < push[X + W] ? four[l] : border", "w0 + j + l < push[X + W] ? four[l] : 0"), (_DWISE, ": ivec4(border)", ": ivec4(0)")), variants=True),
     gpu("N2-transposed", "N2", "q8ta_conv2d_transposed", "border padded with 0", (_TRANS, "splat(push[IN_ZP])", "0")),
     gpu("N2-im2col", "N2", IM2COL, "border padded with 0", (_COLUMNS, "splat(push[IN_ZP])", "0")),
     gpu("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_EPILOGUE, "acc - in_zp * of.sums", "acc")),
@@ -132,7 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N4-again", "N4", "q8ta_add", "clamp order", *_CLAMPED_EARLY, (_QMATH, _BYTES, _WRAPPED.format("clamp(digit - 0x4B400000 + zp, -128, 127)"))),
     gpu("N5-conv", "N5", GENERAL, "relu bound", (_QMATH, "relu ? 0.0", "relu ? float(-zp)")),
     gpu("N5-relu", "N5", "q8ta_relu", "relu bound", (_RELU, "lanes_of(source)", "max(lanes_of(source), 0)"), (_RELU, "lowest(push[ZP], true)", "lowest(push[ZP], false)")),
-    gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(push[QUANT + 4] & RELU) != 0", "false")),
+    gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(push[FLAGS] & RELU) != 0", "false")),
     gpu("N6-add", "N6", "q8ta_add", "fused multiply-add", _FUSED),
     gpu("N6-dw", "N6", DW, "fused multiply-add", _FUSED),
     gpu("N6-linear", "N6", "q8ta_linear", "fused multiply-add", _FUSED),
@@ -150,6 +150,6 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("S2-partial", "S2", "q8ta_linear_gemv", "reduction too short", (_GEMV, "u < FANIN; ++u) sum", "u < FANIN - 1; ++u) sum")),
     gpu("S2-stage", "S2", "q8ta_linear", "reduction too short", (_GEMM, "for (uint k1 = 0; k1 < STAGE; ++k1)", "for (uint k1 = 0; k1 < STAGE - 1; ++k1)")),
     gpu("S2-rest", "S2", PW, "reduction too short", (_GEMM, "k1 < uint(all_k - k0)", "k1 + 1 < uint(all_k - k0)")),
-    gpu("S2-word", "S2", GENERAL, "reduction too short", (_GENERIC, "push[KERNEL + 1] * push[IC4]; }", "push[KERNEL + 1] * push[IC4] - 1; }")),
+    gpu("S2-word", "S2", GENERAL, "reduction too short", (_GENERIC, "push[KERNEL_W] * push[IC4]; }", "push[KERNEL_W] * push[IC4] - 1; }")),
 )
 # fmt: on

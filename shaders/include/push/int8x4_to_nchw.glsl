@@ -1,0 +1,5 @@
+// Written by python -m refsim_gpu.build_push from PUSH and SPEC of refsim/ops/int8x4_to_nchw.py; do not edit.
+const int OUT = 0;  // tensor
+const int X = 8;  // tensor
+layout(constant_id = 6) const uint OUT_HASH = 0;
+layout(constant_id = 7) const uint X_HASH = 0;
