@@ -100,13 +100,9 @@ def test_a_kernel_reads_where_its_row_says(name: str) -> None:
     op = OPS[name]
     assert op.kernel is not None
     module = sys.modules[op.kernel.py_func.__module__]
-    used = set(op.kernel.py_func.__code__.co_names)
     for row in (op.push, op.spec):
         known = {constant: place for constant, place in row.at.items() if hasattr(module, constant)}
         assert {constant: getattr(module, constant) for constant in known} == known
-    constants = {constant for constant in used if constant.isupper()} - {"W", "H", "C", "N"}
-    constants -= {"W_STRIDE", "C_STRIDE", "ROWS"}  # of `index`, and of depthwise alone
-    assert constants <= {*op.push.at, *op.spec.at}
 
 
 @pytest.mark.parametrize("name", KERNELS)
