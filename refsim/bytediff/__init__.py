@@ -1,4 +1,4 @@
-"""Byte-level comparison of two buffers: what differs, where, in which pattern, and the likely cause."""
+"""Compare two buffers byte by byte: what differs, where, in which pattern, and what probably caused it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence: the two buffers of a diff and whatever else is known, as hypotheses get to see it."""
+"""What a hypothesis gets to see: the two buffers of a diff, and the call that should have written them, if known."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from refsim.ops.base.spec import Call, OpSpec
 class Evidence:
     """An expected and an actual buffer of one tensor.
 
-    ``bound`` is the call that should have computed it, ``previous`` one that ran before it on the same device,
-    ``others`` raw bytes of other buffers by name. ``compared`` masks the cells that count. A *cell* is an element
-    place of the buffer, padding included: a byte of an int8 tensor, a word of a float one.
+    A *cell* is room for one element, be it a value or padding: a byte of an int8 tensor, a word of a float one.
+    ``compared`` masks the cells that count. ``bound`` is the call that should have written the buffer, ``previous`` a
+    call that ran before it on the same device. ``others`` are raw bytes of other buffers by name.
     """
 
     expected: PackedBuffer
@@ -89,7 +89,7 @@ class Evidence:
 
     @cached_property
     def fills(self) -> tuple[int, ...]:
-        """What cells that nobody wrote may hold: 0, or the most common wrong value."""
+        """What a cell may hold that no kernel wrote: 0, or the most common of the wrong values."""
         values, counts = np.unique(self.got[self.differing], return_counts=True)
         common = int(values[counts.argmax()]) if len(values) else 0
         return tuple(dict.fromkeys((0, common)))
@@ -124,9 +124,10 @@ def cells(buffer: PackedBuffer) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the buffer would hold if the hypothesis were true; ``detail`` names the variant.
+    """What the buffer would hold if a hypothesis were true; ``detail`` names the variant of the hypothesis.
 
-    ``fitted``: something of it was read off the differences, so that of two that fit the other is more credible.
+    ``fitted`` says that a part of the prediction was read off the differences themselves. One that fits as well without
+    that is more credible.
     """
 
     detail: str

@@ -17,12 +17,12 @@ from refsim.bytediff.text import cells as table_cells
 from refsim.core.buffer import ByteKind
 from refsim.core.errors import MissingDependencyError
 
-#: At most so many cells are drawn in each map; of a larger buffer, the stretch around the first difference.
+#: How many cells a map draws at most. Of a larger buffer it draws the part around the first difference.
 MOST_CELLS = 12_000
 CELL = 11  # pixels of a cell, its gap included
-ROW_WORDS = 12  # words of a row of the physical map, about; rows are whole blocks
+ROW_WORDS = 12  # roughly how many words a row of the physical map has; it holds whole blocks
 
-#: Class of a cell by (differs, kind, compared); colours are in the template.
+#: CSS class of a cell by its kind; the template has the colours.
 _CLASSES = {ByteKind.VALUE: "v", ByteKind.LANE: "l", ByteKind.WORD: "w"}
 
 

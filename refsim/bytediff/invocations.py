@@ -1,4 +1,4 @@
-"""Who writes what: the coordinates of a buffer's places, and the GPU workgroup and invocation behind a word."""
+"""Who writes what: the coordinates of each cell of a buffer, and the GPU invocation that writes a word."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Writer:
 
 
 def coordinates(desc: TensorDesc) -> Coordinates:
-    """(n, c, h, w) of every element place of a buffer, padding included: int64 arrays, in physical order."""
+    """(n, c, h, w) of every cell of a buffer, padding included: int64 arrays, in physical order."""
     places = np.arange(desc.buffer_numel, dtype=np.int64)
     w, h, c, n = (np.broadcast_to(a, places.shape) for a in index.coord(desc.meta, 0, desc.hashed, places))
     return n, c, h, w

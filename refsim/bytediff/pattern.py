@@ -1,4 +1,4 @@
-"""The shape of an error: what the differing elements have in common, one small rule each."""
+"""The pattern of an error: what the differing elements have in common. One small rule finds one property."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refsim.bytediff.invocations import coordinates, work_items
 from refsim.core.buffer import ByteKind
 
 DIMS = "nchw"
-#: Fewer differing elements than this lie somewhere by chance: they are no pattern.
+#: Fewer differing elements than this may share a property by chance.
 FEW = 4
 
 
@@ -43,7 +43,7 @@ Rule = Callable[[Differences], Iterator[str]]
 
 
 def summary(ev: Evidence) -> list[str]:
-    """What can be said of all differing elements, or of the padding if no element differs."""
+    """Sentences that hold for all differing elements; one about the padding if no element differs."""
     if not ev.differing.any():
         return []
     d = Differences(ev)

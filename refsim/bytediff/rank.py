@@ -1,4 +1,4 @@
-"""Which causes the data supports: every hypothesis predicts the buffer, and the predictions are counted."""
+"""Rank the causes: each hypothesis predicts the whole buffer, and the cells that it gets right are counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refsim.bytediff.evidence import Evidence, Hypothesis, Prediction
 from refsim.bytediff.hypotheses import ALL
 from refsim.core.buffer import ByteKind
 
-#: A cause is reported if it explains at least this share of what differs, net of what it contradicts.
+#: A cause is reported if the cells that it explains, less those that it contradicts, are at least this share of all.
 LEAST_SCORE = 0.25
 PADDING = "padding leaked"  # the first suspect where every element is right
 
@@ -20,8 +20,8 @@ class Cause:
     """A hypothesis and how well its best prediction fits.
 
     ``explained`` of ``differing`` cells are predicted exactly; ``contradicted`` cells are right in the actual
-    buffer and would be wrong by the prediction. If any element differs, elements alone are counted. ``whole`` says
-    that the prediction is the actual buffer in every byte, padding too.
+    buffer and would be wrong by the prediction. Where any element differs, only elements are counted, not padding.
+    ``whole`` says that the prediction equals the actual buffer in every byte, padding included.
     """
 
     name: str
@@ -58,8 +58,8 @@ def causes(ev: Evidence) -> list[Cause]:
         return []
     elements = _scope(ev)[1]
     found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= LEAST_SCORE]
-    # stable: what fits equally well keeps the order of ALL. A wrong address leaves padding zero and so predicts it
-    # wherever zero is wrong: if every element is in its place, that says nothing about addresses.
+    # The sort is stable: causes that fit equally well keep the order of ALL. A wrong address leaves padding at 0, so it
+    # predicts any padding that is wrongly 0. Where every element is right, that is no evidence about addresses.
     return sorted(found, key=lambda cause: (not elements and cause.name != PADDING, _worse(cause)))
 
 

@@ -138,7 +138,7 @@ def _bytes_differing(ev: Evidence, mask: np.ndarray) -> int:
 
 
 def _tail(want: np.ndarray, got: np.ndarray) -> list[Count]:
-    """Bytes beyond the tensor, where a device rounds an allocation up to 16; never written, never compared."""
+    """The bytes behind the tensor that come from rounding an allocation up to 16; no kernel writes or reads them."""
     count = max(len(want), len(got))
     if not count:
         return []

@@ -1,4 +1,4 @@
-"""What an operator would have computed if something about its call had been different."""
+"""Run a call again with something changed: what would the buffer hold if the kernel had been wrong in this way?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refsim.ops.base.traits import WINDOWED, Affine, Family
 
 @dataclass(frozen=True)
 class Wrong(Profile):
-    """A profile with flag bits that no device may show (qmath.TRUNCATE and its neighbours)."""
+    """A profile with extra flag bits for what no correct device does (`qmath.TRUNCATE` and the flags beside it)."""
 
     extra: int = 0
 
@@ -35,7 +35,7 @@ def rerun(
     inputs: Mapping[str, np.ndarray] | None = None,
     profile: Profile | None = None,
 ) -> np.ndarray | None:
-    """Cells of the buffer with some of the call replaced; None where that is no call at all."""
+    """Cells of the buffer if parts of the call are replaced; None if the operator refuses such a call."""
     call = ev.call
     target = call.target if profile is None else replace(call.target, profile=profile)
     try:
@@ -81,9 +81,10 @@ def convolve(
     weight: np.ndarray | None = None,
     finish: Mapping[str, Any] | None = None,
 ) -> np.ndarray | None:
-    """Cells of a convolution over another window, image or logical weight, at the output size of the call.
+    """Cells of a convolution with another window, image or logical weight.
 
-    The output keeps its size whatever the window says; ``finish`` changes the constants after the sum.
+    The output keeps the size that the call has, whatever the window would give. ``finish`` replaces constants of the
+    epilogue.
     """
     call = ev.call
     p = params if params is not None else call.params
@@ -97,7 +98,7 @@ def convolve(
 
 
 def finished(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = None) -> np.ndarray:
-    """Cells of other integer sums, put through the call's own epilogue."""
+    """Cells of a buffer whose integer sums are ``acc``; the epilogue is the call's own."""
     return ev.with_values(quantized(ev, acc, consts))
 
 
@@ -124,7 +125,7 @@ def logical_weight(ev: Evidence, params: Any = None) -> np.ndarray:
 
 
 def replaced(params: Any, **changes: Any) -> Any:
-    """Parameters with changes, or None if they are refused."""
+    """The parameters with changes; None if they are not legal."""
     try:
         return replace(params, **changes)
     except RefsimError:
@@ -132,7 +133,7 @@ def replaced(params: Any, **changes: Any) -> Any:
 
 
 def chained(ev: Evidence, change: Callable[[int, PackedBuffer], PackedBuffer]) -> np.ndarray | None:
-    """Cells of a composite operator whose intermediate buffers ``change(part number, buffer)`` alters."""
+    """Cells of a composite operator if ``change(part number, buffer)`` replaces each of its intermediate buffers."""
     call = ev.call
     if call.op.expand is None:
         return None
@@ -154,7 +155,7 @@ def profiled(ev: Evidence, profile: Profile) -> np.ndarray | None:
 
 
 def wrong(ev: Evidence, extra: int) -> np.ndarray | None:
-    """Cells under the call's own profile and defect bits."""
+    """Cells under the call's own profile with defect bits added."""
     profile = ev.call.target.profile
     return rerun(
         ev,

@@ -1,4 +1,4 @@
-"""Every hypothesis, most specific first: where two predict the same bytes, the earlier one is named first."""
+"""Every hypothesis. Where two predict the same bytes, the earlier one is named first, so specific ones come early."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Causes in the address of a byte: another layout, exchanged dims or lanes, transposed blocks.
 
-Each is tried as a wrong write of the output and, if the call is known, as a wrong read of each int8 input and of
-the weights' words.
+Each is tried as a wrong write of the output. If the call is known, each is also tried as a wrong read of every int8
+input and of the weights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from refsim.core.buffer import PackedBuffer, offsets
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
 from refsim.core.tensor import TensorDesc
 
-#: The cell of every element (NCHW) under a wrong rule; cells beyond the buffer are allowed.
+#: A wrong rule: tensor -> cell of every element, NCHW. Cells may lie outside of the buffer.
 Addresses = Callable[[TensorDesc], np.ndarray]
 
 
@@ -109,13 +109,16 @@ def _transposed_block(desc: TensorDesc) -> np.ndarray:
 
 
 def _transposed_words(desc: TensorDesc) -> np.ndarray:
-    """The same rule in a kernel that moves words: a word goes to where the rule puts its first lane."""
+    """The same mistake in a kernel that moves whole words: each goes to where the rule puts its first lane."""
     at, size = offsets(desc), desc.layout.block_numel
     return at // size * size + at % size // desc.layout.inner_block // 4 * 4 + at % 4
 
 
 def _transposed_squares(desc: TensorDesc) -> np.ndarray:
-    """Four neighbours along the outer dim by four words exchanged, as where vectors turn; beyond the tensor nothing."""
+    """Squares of 4 x 4 words transposed: four neighbours along the outer dim by four words of the inner one.
+
+    Kernels that turn vectors do this. What would fall outside of the tensor is dropped.
+    """
     w, h, c, n = (np.arange(size, dtype=np.int64) for size in desc.sizes_whcn)
     coords = list(np.broadcast_arrays(w, h[:, None], c[:, None, None], n[:, None, None, None]))
     word, lane = coords[desc.layout.inner] // 4, coords[desc.layout.inner] % 4
@@ -135,7 +138,7 @@ def _transposed_grid(desc: TensorDesc) -> np.ndarray:
 
 
 def _weights_transposed(ev: Evidence) -> Iterator[Prediction]:
-    """Weight words with output channels and the lanes of input channels exchanged in each block of 4 x 4."""
+    """Weights with output and input channels exchanged within each block of 4 x 4."""
     cells = weights_rearranged(ev, lambda blocks: blocks.swapaxes(-1, -3))
     if cells is not None:
         yield Prediction("weights read with 4 x 4 blocks transposed", cells)

@@ -1,4 +1,4 @@
-"""Causes in what is known when a graph is built: weights, their sums and scales, the bias; and signedness."""
+"""Causes in the constants of a call: weights, their sums and scales, the bias; and bytes read without their sign."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ _AXES = ("output channel", "tap", "input word")
 
 
 def _words_in_order(ev: Evidence) -> Iterator[Prediction]:
-    """Words stored in another order than [tap][input word][output channel], in which they are read."""
+    """Weight words stored in another order than [tap][input word][output channel], the one that kernels read."""
     convolution = is_convolution(ev)
     weight = logical_weight(ev) if convolution else ev.call.consts["weight"]
     assert weight is not None

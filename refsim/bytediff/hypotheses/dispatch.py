@@ -1,4 +1,4 @@
-"""Causes in what ran: tiles that no invocation computed, batches, buffers of another time, padding, other writes."""
+"""Causes in what ran: tiles that no invocation computed, batches, stale buffers, padding, stray writes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _ends_of_images(ev: Evidence) -> Iterator[Prediction]:
-    """The last columns, rows or channels of every image not computed: of those that work by rows, not by launches."""
+    """The last columns, rows or channels of every image not computed, as by an executor that works row by row."""
     wrong = ev.differing[ev.places]
     for axis, name in ((3, "w"), (2, "h"), (1, "c")):
         along = np.flatnonzero(wrong.any(axis=tuple(a for a in range(4) if a != axis)))
@@ -69,7 +69,7 @@ def _ends_of_images(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _beyond_whole_groups(launch: Launch) -> np.ndarray:
-    """Words of the output that a grid rounded down, though never to nothing, does not reach."""
+    """Words of the output that are left out if every axis of the grid is rounded down, but not to zero."""
     missing = np.zeros(launch.out.words, bool)
     for axis, along in enumerate(work_items(launch)):
         group = launch.local[axis] * launch.tile[axis]
@@ -78,7 +78,7 @@ def _beyond_whole_groups(launch: Launch) -> np.ndarray:
 
 
 def _parts_rounded_down(ev: Evidence) -> Iterator[Prediction]:
-    """A composite operator whose intermediate buffers, and perhaps the output, lack what such grids leave out."""
+    """A composite operator whose grids are rounded down: those of its intermediate buffers alone, or all."""
     assert ev.launch is not None
     launches = [step.launch for step in ev.call.dispatches()]
 
@@ -167,7 +167,7 @@ def stale_buffer(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _inputs_holding(ev: Evidence, name: str, raw: np.ndarray) -> Iterator[Prediction]:
-    """The result on an input whose memory held another buffer's bytes, from its beginning, when it was read."""
+    """An input's memory still held another buffer's bytes, from its first byte on, when the kernel read it."""
     for arg, buffer in ev.inputs.items():
         other = PackedBuffer.from_raw(buffer.raw.tobytes(), buffer.desc.shape, buffer.desc.layout)
         count = min(len(raw), len(other.raw))
@@ -187,7 +187,7 @@ def _overlaid(ev: Evidence, name: str, other: np.ndarray) -> Iterator[Prediction
 
 
 def _scratch(ev: Evidence, what: str, change: Callable[[PackedBuffer], PackedBuffer]) -> Iterator[Prediction]:
-    """Predictions of a composite operator with its intermediate buffer changed."""
+    """A composite operator that reads something else from its intermediate buffer."""
     if ev.bound is not None and ev.call.op.expand is not None:
         found = chained(ev, lambda number, buffer: change(buffer))
         if found is not None:
@@ -264,7 +264,7 @@ def padding_leaked(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _from_constants(ev: Evidence) -> Iterator[Prediction]:
-    """Lanes beyond the channels computed like channels, from what lies behind the constants."""
+    """Padding lanes computed as if they were channels, from whatever lies behind the constants."""
     call = ev.call
     channels = call.out.shape[call.op.channel_dim]
     beyond = -channels % 4
@@ -301,7 +301,7 @@ def _lane_places(ev: Evidence, axis: int, beyond: int) -> np.ndarray:
 
 
 def _from_padding(ev: Evidence) -> Iterator[Prediction]:
-    """The operator over its inputs' buffers as if all of each were elements."""
+    """Padding computed as if it were elements, from the padding of the inputs."""
     wide = {name: _whole(buffer) for name, buffer in ev.inputs.items()}
     out = _whole_shape(ev.desc)
     if any(array.shape != out for array in wide.values()) or not ev.desc.is_int8:

@@ -113,7 +113,7 @@ def _other_borders(ev: Evidence) -> list[tuple[int, str]]:
 
 
 def with_border(ev: Evidence, value: int) -> np.ndarray | None:
-    """Cells of a convolution whose taps outside the image read ``value``; the zero point is folded as ever."""
+    """Cells of a convolution whose taps outside the image read ``value``; its weight sums are right."""
     call = ev.call
     p, image = call.params, conv.nchw4(ev.arrays["x"])
     size = (call.out.shape[-2], call.out.shape[-1])
@@ -155,7 +155,7 @@ def other_quantization(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _of_the_producer(ev: Evidence, tensors: dict[str, tuple[str, str]]) -> Iterator[Prediction]:
-    """Quantizations of the call before: in a chain the one that wrote the input."""
+    """Scales and zero points of the call before, which in a chain wrote the input."""
     if ev.previous is None:
         return
     before = ev.previous.call.params

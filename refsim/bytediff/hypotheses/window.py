@@ -1,4 +1,4 @@
-"""Causes in the walk of a reduction: window parameters, and products left out of a sum."""
+"""Causes in a sum over a window or a row: wrong window parameters, and products that were left out."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _row_sums(ev: Evidence, weight: np.ndarray) -> np.ndarray:
 
 
 def _left_out(ev: Evidence, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    """(what, which taps and channels (KH, KW, K) of weights (OC, KH, KW, K) are still in the sum)."""
+    """(what is left out, bool (KH, KW, K): whether a product counts) for weights of shape (OC, KH, KW, K)."""
     assert ev.launch is not None
     _, kh, kw, channels = shape
     channel = np.arange(channels)
@@ -150,7 +150,7 @@ def _left_out(ev: Evidence, shape: tuple[int, ...]) -> Iterator[tuple[str, np.nd
 
 
 def _shares(count: int) -> Iterator[tuple[str, np.ndarray]]:
-    """(what, which of ``count`` invocations that share the words between them are heard in the end)."""
+    """(what, bool per invocation: whether its part of the sum counts) where ``count`` invocations share a sum."""
     number = np.arange(count)
     for part in sorted({count - 1, count // 2}) if count > 1 else ():
         yield f"the share of invocation {part} of {count}", number != part
