@@ -1,7 +1,7 @@
 """Float operators inside and between delegates: a small NumPy table, and a bridge to torch for the rest.
 
-They are not what this project exists for: they run on logical arrays, and no byte of theirs is compared
-unless an int8 tensor is made from it.
+refsim is not about them. They run on logical arrays, and their results are compared only where an int8 tensor is made
+of them.
 """
 
 from refsim.aten.bridge import Operator, find

@@ -73,7 +73,7 @@ def _clamped(convolution: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from_torch(space: str, base: str, overload: str | None, where: str) -> Callable[..., Any]:
-    """A function over arrays that calls torch's functional overload; arguments come in the schema's order."""
+    """A function over arrays that calls torch. Its arguments come in the order of the overload's schema."""
     import torch
 
     if (space, base) == ("et_vk", "conv_with_clamp"):

@@ -1,7 +1,7 @@
-"""The NumPy table: ATen operators that real delegates hold, in float32 as a portable kernel computes them.
+"""The ATen operators of real delegates in NumPy, computed in float32 as ExecuTorch's portable kernels do.
 
-Keyed by the base name (``mean`` for aten.mean.dim and aten::mean.out). Each takes the arguments in ATen's
-order without the outputs, tensors as arrays, and gives one array or a tuple of arrays.
+`TABLE` finds them by their base name: ``mean`` for aten.mean.dim and aten::mean.out. Each takes ATen's arguments in
+order, without the outputs. Tensors are arrays; the result is an array or a tuple of arrays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _axis(dim: int, rank: int) -> int:
 def mean(
     x: np.ndarray, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> np.ndarray:
-    """One addition after another in the order of memory, as kernels do it; NumPy's own sum pairs them."""
+    """Adds one element after another, in the order of memory, as kernels do. NumPy's own sum adds in pairs."""
     if not np.issubdtype(x.dtype, np.floating) or dtype is not None:
         raise TypeError(f"mean of {x.dtype} as dtype {dtype}, only of floats as they are")
     axes = tuple(_axis(d, x.ndim) for d in dim) if dim else tuple(range(x.ndim))
@@ -104,11 +104,11 @@ class PoolWindow:
         return count - 1 if (count - 1) * stride >= self.size[axis] + padding else count  # must begin inside
 
     def begins(self, axis: int) -> np.ndarray:
-        """The first row or column of each window, padding being negative."""
+        """The first row or column of each window; negative where it begins in the padding."""
         return np.arange(self.out[axis]) * self.stride[axis] - self.padding[axis]
 
     def _useful(self, axis: int) -> range:
-        """The taps that lie in the image for some window: few, however large a kernel a file declares."""
+        """The taps that lie in the image for some window. Few, however large the kernel that a file declares."""
         begins, step = self.begins(axis), self.dilation[axis]
         first = max(0, -(int(begins[-1]) // step))
         last = min(self.kernel[axis] - 1, (self.size[axis] - 1 - int(begins[0])) // step)
@@ -136,7 +136,7 @@ def max_pool2d_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first of equal values wins, the last NaN over all."""
+    """Of equal values the first wins. A NaN wins over any number, and the last NaN over earlier ones."""
     k = pair(kernel, 1)
     window = PoolWindow(
         x.shape[-2:], k, pair(stride, k), pair(padding, 0), pair(dilation, 1), bool(ceil_mode)
@@ -159,7 +159,7 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> np.ndarray:
-    """One addition after another, row by row."""
+    """Adds one element of the window after another, row by row."""
     k = pair(kernel, 1)
     window = PoolWindow(x.shape[-2:], k, pair(stride, k), pair(padding, 0), (1, 1), bool(ceil_mode))
     total = np.zeros((*x.shape[:-2], *window.out), x.dtype)

@@ -1,6 +1,6 @@
-"""A case as files: case.json, the inputs, the constants and the expected output, raw; in a folder or in a zip file.
+"""A case as files: case.json, and raw bytes of the inputs, the constants and the expected output.
 
-`Stored` needs nothing but these files. The digests in case.json are SHA-256 of each file.
+They lie in a folder or a zip file, and are all that it takes to repeat the call. case.json has the SHA-256 of each.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _tensor(name: str, desc: TensorDesc, file: str, files: Mapping[str, bytes]) 
 
 
 def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> Path:
-    """A new folder with these files; made under another name and renamed, so that it is whole or not there."""
+    """Write the files into a new folder, which appears whole or not at all: it is made under another name."""
     target = Path(folder)
     if target.exists():
         raise FormatError(str(target), "already exists", need="a name that is free")
@@ -121,7 +121,7 @@ def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> 
 
 
 def add_to_zip(archive: zipfile.ZipFile, name: str, files: Mapping[str, bytes]) -> None:
-    """Put a case into a zip file, the same bytes whenever it is done."""
+    """Put a case into a zip file. The same case always gives the same bytes."""
     for file in sorted(files):
         entry = zipfile.ZipInfo(f"{name}/{file}", (1980, 1, 1, 0, 0, 0))
         entry.compress_type = zipfile.ZIP_DEFLATED
@@ -133,7 +133,7 @@ def add_to_zip(archive: zipfile.ZipFile, name: str, files: Mapping[str, bytes]) 
 
 
 class Files:
-    """The files of one case, in a folder or under a name in a zip file, read with bounds."""
+    """The files of one case, in a folder or in a zip file. None is read that is larger than expected."""
 
     def __init__(
         self, where: str, folder: Path | None = None, archive: zipfile.ZipFile | None = None

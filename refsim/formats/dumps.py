@@ -1,8 +1,8 @@
-"""Buffers of a run, on disk: raw bytes with a JSON sidecar each; and the recordings of other runs to compare with.
+"""The buffers of a run on disk: raw bytes, each with a JSON file beside it that says what they mean.
 
-`write` gives ``NAME.bin`` and ``NAME.json``, NAME being ``delegate0_v30``: value 30 of delegate 0. `Recorded`
-reads a folder of those, and also what ET-VK's runtime dumped: raw buffers beside one ``delegateK.json`` per
-delegate, in a folder or a zip file.
+`write` makes ``NAME.bin`` and ``NAME.json``. NAME is ``delegate0_v30`` for value 30 of delegate 0. `Recorded` reads a
+folder or zip file of those. It also reads what ET-VK's runtime dumps: raw buffers, and one ``delegateK.json`` per
+delegate.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ def sidecar(
     node: int | None = None,
     params: Any = None,
 ) -> dict[str, Any]:
-    """What the raw bytes mean: name, shape, layout (None: contiguous), dtype; the operator that wrote them, the number
-    of its node, and the scale and zero point that its ``params`` say."""
+    """What the raw bytes mean: name, shape, layout (None: contiguous) and dtype.
+
+    With ``node`` also the operator that wrote them and the number of its node; for int8, the scale and zero point from
+    the operator's ``params``.
+    """
     packed = isinstance(held, PackedBuffer)
     info: dict[str, Any] = {
         "value": name,
@@ -58,7 +61,7 @@ def sidecar(
 
 
 def quantization(params: Any) -> dict[str, Any]:
-    """Scale and zero point of an int8 output, where the parameters of its operator say them."""
+    """Scale and zero point of an int8 output; empty where the parameters of its operator have none."""
     for scale, zp in _QUANTIZATION:
         if hasattr(params, scale) and hasattr(params, zp):
             return {"scale": getattr(params, scale), "zero_point": getattr(params, zp)}
@@ -84,14 +87,14 @@ class RecordedBuffer:
 
 
 def read_sidecar(path: str | os.PathLike[str]) -> RecordedBuffer:
-    """The sidecar of one raw buffer; FormatError if it is none."""
+    """Read the JSON file beside a raw buffer; FormatError if it is no such file."""
     where = os.fspath(path)
     with _damage(where):
         return _entry(Path(where).name, json.loads(bytes(read_file(where))))
 
 
 def _entry(name: str, content: dict[str, Any]) -> RecordedBuffer:
-    """The content of ``NAME.json``; TypeError, ValueError or KeyError if it is something else."""
+    """From the content of ``NAME.json``; TypeError, ValueError or KeyError if it is something else."""
     shape = tuple(int(size) for size in content["shape"])
     named = None if content["layout"] is None else layout(content["layout"])
     return RecordedBuffer(name.removesuffix(".json") + ".bin", shape, named)

@@ -1,4 +1,4 @@
-"""Bytes of files that nobody vouches for: reading a file, and quoting what it holds in errors."""
+"""Read a file that is not to be trusted, and quote what it holds in errors."""
 
 from __future__ import annotations
 

@@ -10,8 +10,11 @@ from refsim.core.errors import FormatError, LimitError
 
 @dataclass(frozen=True)
 class Limits:
-    """``rank``: dims per tensor; ``tensor_bytes``: one tensor's elements; ``total_bytes``: all tensors
-    that are not constants; ``list_items``: values that one ValueList stands for, lists inside it included.
+    """The most that a file may declare.
+
+    ``rank``: dims of a tensor. ``tensor_bytes``: bytes of one tensor's elements. ``total_bytes``: those of all tensors
+    that are not constants. ``list_items``: values of one ValueList, with those of lists inside it. ``list_depth``: how
+    deep lists nest.
     """
 
     rank: int = 8
@@ -50,7 +53,7 @@ def check_size(place: str, dims: tuple[int, ...], itemsize: int, limits: Limits)
         if size < 0:
             raise FormatError(f"{place}.dims[{position}]", "negative size", got=size, need="at least 0")
         nbytes *= size
-    # a zero elsewhere must not hide an absurd size: the other dims still give strides and grids
+    # a dim of 0 must not hide an absurd one: strides and grids are made of the other dims
     for size in dims:
         limits.check(f"{place}.dims", "tensor_bytes", size)
     limits.check(f"{place}.dims {list(dims)}", "tensor_bytes", nbytes)

@@ -1,4 +1,4 @@
-"""Read .npy and .npz files whose shapes are known before, without trusting a word of them."""
+"""Read and write .npy and .npz files. Their headers are checked before anything large is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refsim.core.atomic_write import replacing
 from refsim.core.errors import FormatError, LimitError, ShapeError
 from refsim.core.tensor import MAX_BYTES
 
-#: Shape and dtype that a member must have; None takes any up to MAX_BYTES.
+#: Shape and dtype that an array must have. Where None is given instead, any array of at most MAX_BYTES will do.
 Wanted = tuple[tuple[int, ...], np.dtype[Any]]
 
 _DAMAGED = (OSError, ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error,
@@ -39,9 +39,10 @@ def read_npy(path: str | os.PathLike[str], wanted: Wanted | None = None) -> np.n
 def read_arrays(
     path: str | os.PathLike[str], prefixes: Sequence[str], wanted: Sequence[Wanted]
 ) -> list[np.ndarray]:
-    """Arrays ``in0``, ``in1``... (the first of ``prefixes`` that the .npz has), else all of its arrays in order.
+    """The arrays of an .npz file, one per entry of ``wanted``; a .npy file stands for a single array.
 
-    A .npy file stands for a single array.
+    They are ``in0``, ``in1``, ... where ``in`` is the first of ``prefixes`` that the file has. If it has none of them,
+    they are all of its arrays in order. FormatError, ShapeError or LimitError for a file that does not hold them.
     """
     name = os.fspath(path)
     with _damage(name):
@@ -62,13 +63,13 @@ def read_arrays(
 
 
 def write_npz(path: str | os.PathLike[str], arrays: dict[str, np.ndarray]) -> None:
-    """Write an .npz file at once."""
+    """Write an .npz file; the file appears whole or not at all."""
     with replacing(path) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def write_npy(path: str | os.PathLike[str], array: np.ndarray) -> None:
-    """Write a .npy file at once."""
+    """Write a .npy file; the file appears whole or not at all."""
     with replacing(path) as file:
         np.save(file, array)
 

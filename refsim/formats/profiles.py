@@ -1,6 +1,6 @@
 """Numerics profiles as files: one JSON object, whose key ``profile`` holds the fields of `refsim.core.qmath.Profile`.
 
-What else the object holds (the device, what a probe measured) is for people, and is not read.
+The object may hold more, such as the device and what a probe measured. That is for people; it is not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIELDS = {field.name: type(field.default) for field in fields(Profile) if field
 
 
 def profile(name_or_path: str | os.PathLike[str]) -> Profile:
-    """A known profile by its name, else the one that a file holds.
+    """A known profile by its name, or else the profile in the file of that name.
 
     Raises ParameterError if there is neither, FormatError for a file that holds none.
     """
@@ -76,10 +76,10 @@ def from_json(content: Any, where: str) -> Profile:
 
 
 def as_json(held: Profile | None, **facts: object) -> dict[str, Any]:
-    """The content of a file; ``facts`` go beside the profile, which is null where none describes the device."""
+    """The content of a file. ``facts`` stand beside the profile, which is null if no profile describes the device."""
     return {"schema": SCHEMA, "profile": asdict(held) if held else None, **facts}
 
 
 def write(path: str | os.PathLike[str], held: Profile | None, **facts: object) -> None:
-    """Write a file at once; FormatError where it cannot be written."""
+    """Write a file, which appears whole or not at all; FormatError where it cannot be written."""
     atomic_write.write(path, (json.dumps(as_json(held, **facts), indent=1) + "\n").encode())

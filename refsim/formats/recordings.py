@@ -1,9 +1,8 @@
 """Recorded runs of ET-VK's own kernels, as calls that the executors here can repeat.
 
-A recording is a folder in a zip file of golden/upstream (one file per operator): case.json names the
-arguments in upstream's order, arrays lie beside it, and `out.raw.bin` is the whole output buffer after a run
-with the output prefilled with 0x5A. `out.mask.bin` has a byte per raw byte: bit 0 written by the kernel, bit 1
-element.
+golden/upstream has a zip file per operator, and each recording is a folder in it. case.json names the arguments in
+upstream's order; arrays lie beside it. `out.raw.bin` is the whole output buffer after a run; before, it was filled with
+0x5A. `out.mask.bin` has one byte per byte of it: bit 0 says that the kernel wrote it, bit 1 that it is an element.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Recording:
         }
 
     def differences(self, actual: PackedBuffer, device: np.ndarray, call: Call) -> np.ndarray:
-        """Places where a buffer differs from the device's in a byte that the operator defines there."""
+        """Where a buffer differs from the device's, in bytes that the operator defines: int64 indices."""
         defined = call.device_defined()
         return np.flatnonzero((actual.raw != device[: actual.raw.size]) & defined)
 
@@ -83,8 +82,8 @@ class Recording:
 class Differences:
     """golden/upstream/differences.json: which recordings differ from this project, and why.
 
-    ``causes``: name -> what is different, and its kind (``defect`` upstream, ``refused`` here, numerics ``profile``).
-    ``patterns``: shell pattern of recording ids -> cause.
+    ``causes`` maps a name to what is different and to its kind: ``defect`` is upstream's, ``refused`` a call that
+    refsim refuses, ``profile`` a matter of numerics. ``patterns`` maps shell patterns of recording ids to causes.
     """
 
     causes: dict[str, dict[str, str]]
@@ -106,7 +105,7 @@ class Differences:
 
 @contextmanager
 def _reading(where: str) -> Iterator[None]:
-    """Whatever a damaged archive makes zipfile, json or NumPy raise, as a FormatError that names the place."""
+    """Turn whatever zipfile, json or NumPy raise over a damaged archive into a FormatError that names the place."""
     try:
         yield
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:

@@ -1,8 +1,8 @@
 """A bounds-checked flatbuffer decoder, driven by the rows of a `Schema`.
 
-The file is untrusted: every offset, table, vtable, vector and string is checked before it is read. Objects
-that several offsets point at are decoded once, and the bytes decoded are counted against twice the size of
-the file, so that overlapping objects cannot make memory grow beyond a fixed multiple of it.
+The file is untrusted: every offset, table, vtable, vector and string is checked before it is read. An object that
+several offsets point at is decoded once. No more than twice the size of the file is decoded in all, so that overlapping
+objects cannot make memory grow beyond a fixed multiple of the file.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _STRUCTS = {name: struct.Struct("<" + code) for name, code in SCALARS.items()}
 _U16 = struct.Struct("<H")
 #: Nesting of tables; neither schema is recursive, both stay below 10.
 MAX_DEPTH = 32
-#: Tables, vectors and strings in one flatbuffer; real programs have thousands. Bounds the cost of Python
-#: objects, which take far more than the 4 bytes that the smallest table does.
+#: Most tables, vectors and strings in one flatbuffer; real programs have thousands. The smallest table takes 4 bytes of
+#: the file, the Python object made of it far more.
 MAX_OBJECTS = 2**20
 
 

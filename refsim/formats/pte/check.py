@@ -38,7 +38,7 @@ _LISTS: dict[type, tuple[int, tuple[type, ...]]] = {
 
 
 def check_plan(plan: Plan, program: Program, where: str, limits: Limits) -> None:
-    """Raise FormatError or LimitError unless ``plan`` is consistent; data of tensors is not looked at."""
+    """Raise FormatError or LimitError unless ``plan`` is consistent. The data of tensors is not checked here."""
     count = len(plan.values)
     check_ids(f"{where}.inputs", plan.inputs, count)
     check_ids(f"{where}.outputs", plan.outputs, count)

@@ -36,7 +36,7 @@ EXTENDED_LONG = struct.Struct("<4sIQQQ")
 
 @dataclass(frozen=True)
 class Pte:
-    """A .pte file: the decoded program, and the bytes that it points at as read-only views."""
+    """A .pte file: the program as data, and read-only views of the bytes that it refers to."""
 
     where: str
     program: Program

@@ -1,4 +1,4 @@
-"""What a `VkGraph` must satisfy beyond its schema; the reader and the writer ask the same questions."""
+"""What a `VkGraph` must satisfy beyond its schema. The reader and the writer make the same checks."""
 
 from __future__ import annotations
 
