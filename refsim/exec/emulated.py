@@ -1,4 +1,4 @@
-"""The emulating executor: every kernel as one invocation after another, over the packed words."""
+"""The executor `cpu:emulated`: runs each GPU kernel over the packed words, one work item after another."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from refsim.ops.base.registry import OPS
 
 
 class EmulatedExecutor(Executor):
-    """Runs the Numba kernels of refsim/ops; the slow, plain one that is for looking inside.
+    """Runs the emulated kernels of refsim/ops. It is slow and simple, and you can look inside.
 
-    With NUMBA_DISABLE_JIT=1 in the environment they are Python functions that a debugger can step through.
+    With NUMBA_DISABLE_JIT=1 in the environment the kernels are Python functions, and a debugger can step through them.
     """
 
     name = "cpu:emulated"
@@ -38,12 +38,12 @@ class EmulatedExecutor(Executor):
 
 
 def _writable(words: np.ndarray) -> np.ndarray:
-    """Read-only arrays are another type to Numba, and would compile every kernel twice."""
+    """A writable array: for Numba a read-only array is another type, so it would compile every kernel twice."""
     return words if words.flags.writeable else words.copy()
 
 
 class _WrappingWords(np.ndarray):
-    """int32 words that take any integer modulo 2**32, as a compiled store does."""
+    """int32 words that accept any integer and store it modulo 2**32, as compiled code does."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, wrap32(int(value)))

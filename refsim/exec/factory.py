@@ -1,4 +1,4 @@
-"""Executors by name, and which of them there are on this machine."""
+"""Executors by name, and which of them this machine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's run, node by node, with the inputs that each int8 operator got: what extract, compare and bisect read."""
+"""Run a model node by node and record the inputs of each int8 operator, for extract, compare and bisect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from refsim.ops.base.spec import Call, Kind, Prepared
 
 @dataclass(frozen=True)
 class Traced:
-    """One executed node: what it put out, by value name, and for an int8 operator its call with the inputs."""
+    """One executed node: its outputs by value name and, for an int8 operator, its call with the inputs."""
 
     delegate: int
     node: Node
@@ -72,7 +72,7 @@ def trace(
 
 
 def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> BoundCase:
-    """A call of a graph as a case: its parameters and layouts are spelled out, its data is what it got."""
+    """A call of a graph as a case: parameters and layouts are spelled out, and the data is what the call got."""
     params = {
         arg.name: getattr(call.params, arg.name)
         for arg in call.op.of_kind(Kind.PARAM)
@@ -83,7 +83,7 @@ def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> BoundCase:
 
 
 def find_node(model: Model, text: str) -> tuple[int, Node]:
-    """(delegate, node) of a number, ``DELEGATE:NUMBER``, or the name of a value that the node writes.
+    """The (delegate, node) for a number, ``DELEGATE:NUMBER``, or the name of a value that the node writes.
 
     GraphError if there is none, or if a bare number does not say which delegate.
     """

@@ -1,4 +1,4 @@
-"""One case of the corpus on some executors: the same bytes as the definition, and the digest as recorded."""
+"""One case of the corpus on some executors: does each give the bytes of the definition, and the recorded digest?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFINE = "define"
 
 @dataclass(frozen=True)
 class Result:
-    """What one executor made of one case; ``define`` stands for the NumPy definition against the corpus."""
+    """One case on one executor. If the executor is ``define``, the definition was compared with the corpus."""
 
     case: str
     executor: str
@@ -41,7 +41,7 @@ def open_executors(names: list[str]) -> dict[str, Executor]:
 
 
 def check_entry(entry: Entry, executors: Mapping[str, Executor]) -> Iterator[Result]:
-    """A case of the digests: definition against the digest, then each executor against the definition."""
+    """Check a case of the digests: compare the definition with the digest, then each executor with the definition."""
     try:
         bound = bind(entry.case)
         expected = bound.call.expected(bound.inputs)
@@ -56,7 +56,7 @@ def check_entry(entry: Entry, executors: Mapping[str, Executor]) -> Iterator[Res
 
 
 def check_stored(stored: Stored, entry: Entry | None, executors: Mapping[str, Executor]) -> Iterator[Result]:
-    """A whole case: the bytes of its files against the seed's, the definition and each executor against out.bin."""
+    """Check a stored case: compare its files with the data of its seed, and definition and executors with out.bin."""
     bound = stored.bound
     name = f"{stored.name}.bytes"
     expected = bound.call.expected(bound.inputs)
@@ -69,7 +69,7 @@ def check_stored(stored: Stored, entry: Entry | None, executors: Mapping[str, Ex
 
 
 def run(case: str, name: str, executor: Executor, bound: BoundCase, expected: PackedBuffer) -> Result:
-    """One executor on one case, every byte compared."""
+    """Run one case on one executor and compare every byte."""
     try:
         refused = next(
             filter(None, (executor.supports(step.launch) for step in bound.call.dispatches())), None

@@ -1,7 +1,7 @@
-"""What the corpus covers: operator x layouts x features, and the holes in it.
+"""What the corpus covers, by operator, layouts and features; and the holes in it.
 
-A feature is a row: which operators it applies to, and which cases have it. Each must occur for each operator; those
-marked ``everywhere`` for each combination of layouts too.
+A feature is a row of a table: which operators it applies to, and which cases have it. Each feature must occur for
+each of its operators. A feature marked ``everywhere`` must also occur for each combination of layouts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _always(op: OpSpec) -> bool:
 
 
 def _image(op: OpSpec) -> bool:
-    """Operators whose sizes are free: not the linear ones."""
+    """Operators on images of any size: all but the linear ones."""
     return op.family is not Family.LINEAR
 
 
@@ -105,7 +105,7 @@ def _built(window: tuple[Pair, Pair]) -> Callable[[OpSpec], bool]:
 
 
 def _windows(op: OpSpec) -> dict[tuple[Pair, Pair], WindowVariant]:
-    """Windows, (kernel, stride), that the operator's shader has builds of their own for."""
+    """The windows, as (kernel, stride), for which the operator's shader has special builds."""
     return {(row.kernel, row.stride): row for row in op.variants if isinstance(row, WindowVariant)}
 
 
@@ -135,7 +135,7 @@ def _is_window(window: WindowVariant) -> Callable[[Case], bool]:
 
 
 def _positions(case: Case) -> int:
-    """Output positions, about: rows, or pixels of the image over the stride, or times it if transposed."""
+    """About how many output positions there are: rows, or pixels divided by the stride (multiplied if transposed)."""
     shape = case.inputs["x"][0]
     if "groups" not in case.params:
         return prod(shape[:-1])
@@ -257,7 +257,7 @@ class Table:
         return sum(self.found[op, names, feature] for names in combinations(op))
 
     def holes(self) -> list[str]:
-        """What is legal, or a feature that applies, and does not occur."""
+        """Legal combinations of layouts, and features that apply, that do not occur."""
         missing = []
         for op in OPS:
             for names in combinations(op):

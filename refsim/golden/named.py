@@ -1,4 +1,4 @@
-"""Cases by name, as a command line or a test says it."""
+"""Find a case by the name that a command line or a test gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refsim.ops.base.binding import bind
 
 
 def open_case(name: str) -> Stored:
-    """The case of a folder, of a zip file's entry, or of the corpus."""
+    """The case in a folder, in an entry of a zip file, or in the corpus."""
     if Path(name).exists():
         return read_folder(name)
     path, bang, entry = name.partition("!")
@@ -29,7 +29,7 @@ def open_case(name: str) -> Stored:
 
 
 def _of_corpus(name: str) -> Stored:
-    """A case whose digest is recorded, its bytes by definition; FormatError if they no longer agree."""
+    """A case of the digests, with its bytes by definition; FormatError if these no longer have the digest."""
     entry = Corpus(default_root()).entry(name)
     bound = bind(entry.case)
     expected = bound.call.expected(bound.inputs)

@@ -1,7 +1,7 @@
 """A pytest plugin for projects that have kernels of their own: ``packed_golden`` compares raw buffers, byte by byte.
 
-The bytes lie beside the test, ``packed_golden/TESTFILE/TEST.bin`` with a sidecar, or follow from a case. Nothing but
-``--packed-golden-regen REASON`` writes them.
+The golden bytes are stored beside the test in ``packed_golden/TESTFILE/TEST.bin``, with a sidecar, or come from a case.
+Only ``--packed-golden-regen REASON`` writes them.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class PackedGolden:
     ) -> None:
         """Fail the test unless ``buffer`` has the golden bytes; the failure says which differ, where and why.
 
-        ``buffer``: the bytes as they lie in memory, or the file that holds them. ``layout`` and ``shape`` (NCHW) are
-        those of the tensor. ``name`` tells the buffers of a test apart that checks several.
+        ``buffer`` is the bytes as they lie in memory, or a file that holds them. ``layout`` and ``shape`` (NCHW) are
+        those of the tensor. ``name`` distinguishes the buffers of a test that checks several.
 
         With ``case`` (a case directory, ``ZIPFILE!NAME`` or ``OPERATOR/NUMBER``, as for `refsim replay`) nothing is
-        stored: the bytes are those that the case's operator must write. Padding that it leaves to chance is not
-        compared then, and ``profile`` names numerics that the device is allowed. Raises what `refsim.diff` raises
-        for bytes that do not fit the tensor.
+        stored: the bytes must be those that the case's operator writes. Padding that the operator does not define is
+        not compared then, and ``profile`` names the numerics that the device may have. Raises what `refsim.diff`
+        raises if the bytes do not fit the tensor.
         """
         from refsim.bytediff import diff
 
@@ -116,7 +116,7 @@ class PackedGolden:
         return path.relative_to(root) if path.is_relative_to(root) else path
 
     def _golden(self, path: Path, actual: PackedBuffer) -> PackedBuffer:
-        """What is stored for a buffer; the test fails if nothing is, or another tensor."""
+        """The stored buffer; the test fails if there is none, or one of another tensor."""
         from refsim.core.buffer import PackedBuffer
         from refsim.core.tensor import TensorDesc
         from refsim.formats.dumps import read_sidecar
@@ -132,7 +132,7 @@ class PackedGolden:
         return PackedBuffer.from_raw(path.read_bytes(), entry.shape, stored.layout)
 
     def _write(self, path: Path, actual: PackedBuffer) -> None:
-        """Store the bytes; what changed is told at the end of the run and noted with the reason."""
+        """Store the bytes. What changed is printed at the end of the run, and recorded with the reason."""
         from refsim.core.atomic_write import make_folder
         from refsim.formats import dumps
 
@@ -161,7 +161,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _raw(buffer: Buffer) -> bytes | np.ndarray | PackedBuffer:
-    """The bytes themselves."""
+    """The buffer as bytes."""
     if isinstance(buffer, os.PathLike):
         from refsim.formats.file import read_file
 
@@ -170,7 +170,7 @@ def _raw(buffer: Buffer) -> bytes | np.ndarray | PackedBuffer:
 
 
 def _buffer(buffer: Buffer, layout: Layout | str | None, shape: Sequence[int] | None) -> PackedBuffer:
-    """The buffer as a tensor; pytest fails if neither it nor the test says which."""
+    """The buffer as a tensor; the test fails if neither it nor the buffer gives layout and shape."""
     from refsim.core.buffer import PackedBuffer
 
     raw = _raw(buffer)

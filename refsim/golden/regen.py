@@ -1,4 +1,4 @@
-"""Write the corpus anew from its rules: what would change is worked out first, and a reason is recorded."""
+"""Renew the corpus from its rules: first find out what would change, then write it and record the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_PER_LAYOUTS, LEAST_PER_OPERATOR = 4, 40
 
 @dataclass
 class Change:
-    """What regenerating one operator does to its digests."""
+    """How the digests of one operator change."""
 
     op: str
     added: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Planned:
 
 
 def plan(op: str, corpus: Corpus | None) -> Planned:
-    """Compute an operator's part of the corpus; nothing is written."""
+    """Compute an operator's part of the corpus without writing anything."""
     entries, whole = [], io.BytesIO()
     chosen = _Chosen(op)
     with zipfile.ZipFile(whole, "w") as archive:
@@ -85,7 +85,7 @@ def _change(op: str, old: dict[int, Entry], new: Sequence[Entry]) -> Change:
 
 
 class _Chosen:
-    """Which cases are stored whole: some small ones of each combination of layouts, spread over its cases."""
+    """Which cases are stored in full: some small ones of each combination of layouts, spread over its cases."""
 
     def __init__(self, op: str) -> None:
         self._combinations = len(OPS[op].layouts)
@@ -131,5 +131,5 @@ def write(root: Path, plans: Sequence[Planned], reason: str, today: datetime.dat
 
 
 def existing(root: Path) -> Corpus | None:
-    """The corpus that lies there, if any."""
+    """The corpus in this folder, or None."""
     return Corpus(root) if (root / SUMS).is_file() else None

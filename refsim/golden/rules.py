@@ -1,7 +1,7 @@
-"""The cases of the corpus, by rule: case number i of an operator is always the same, on every machine.
+"""The cases of the corpus, by rule: case i of an operator is the same on every machine.
 
-Numbers count through the legal layouts of the operator first; the rest of a case is made by the rule that stands in the
-operator's own file (`refsim.ops.base.case_rule` says what all rules have in common).
+The number first counts through the legal layouts of the operator. The rule in the operator's own file makes the rest of
+the case; `refsim.ops.base.case_rule` says what all rules have in common.
 """
 
 from __future__ import annotations

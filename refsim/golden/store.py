@@ -1,7 +1,7 @@
 """The corpus on disk: one file of digests and one zip file of whole cases per operator, and SHA256SUMS over all.
 
-digests/OP.jsonl has a line per case: its number, all that makes its data, and the SHA-256 of the bytes that the
-operator defines in its output. cases/OP.zip has some of the same cases as case directories, every byte of them.
+digests/OP.jsonl has one line per case: its number, everything needed to make its data, and the SHA-256 of the bytes
+that the operator defines in its output. cases/OP.zip has some of the same cases in full, as case directories.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_LINE = 1 << 16
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of digests: the case and what its defined bytes hash to."""
+    """One line of digests: a case, and the hash of its defined bytes."""
 
     number: int
     case: Case
@@ -40,7 +40,7 @@ class Entry:
 
 
 def digest(call: Call, buffer: PackedBuffer) -> str:
-    """SHA-256 of the bytes that the operator defines, in buffer order; all of them in a float buffer."""
+    """SHA-256 of the bytes that the operator defines, in buffer order. In a float buffer these are all bytes."""
     defined = call.device_defined()
     return sha256(buffer.raw[defined] if buffer.desc.is_int8 else buffer.raw)
 
@@ -63,7 +63,7 @@ def line(entry: Entry) -> str:
 
 
 def parse(op: str, text: str, where: str) -> Entry:
-    """The inverse of `line`; FormatError if it is none."""
+    """The entry of a line: the inverse of `line`. FormatError if it is not one."""
     try:
         info = json.loads(text)
         params = {k: tuple(v) if isinstance(v, list) else v for k, v in info["params"].items()}
@@ -108,7 +108,7 @@ class Corpus:
         raise FormatError(str(self.root), "no such case", got=name, need="OPERATOR/NUMBER as in digests/")
 
     def stored_names(self, op: str) -> list[str]:
-        """Names of the whole cases of one operator, such as q8ta_add/0007, in order; reads none."""
+        """Names of the cases of one operator that are stored in full, such as q8ta_add/0007; reads none of them."""
         if not self._archive(op).exists():
             return []
         with self._opened(op) as archive:
@@ -131,7 +131,7 @@ class Corpus:
             raise FormatError(str(path), "cannot be read", got=error) from error
 
     def damaged(self) -> list[str]:
-        """What does not agree with SHA256SUMS: files that changed, are missing, or are not listed."""
+        """What does not match SHA256SUMS: files that changed, are missing, or are not listed."""
         listed = sums(self.root / SUMS)
         present = {str(path.relative_to(self.root)): path for path in data_files(self.root)}
         found = [f"{name}: missing" for name in sorted(listed.keys() - present.keys())]
@@ -143,7 +143,7 @@ class Corpus:
 
 
 def default_root() -> Path:
-    """golden/ beside the package, as in a checkout; FormatError elsewhere."""
+    """The folder golden/ beside the package, as in a checkout; FormatError if there is none."""
     root = Path(__file__).parents[2] / "golden"
     if not (root / SUMS).is_file():
         raise FormatError(
@@ -153,7 +153,7 @@ def default_root() -> Path:
 
 
 def data_files(root: Path) -> Iterator[Path]:
-    """Every file that SHA256SUMS covers: all but itself, prose and hidden files."""
+    """Every file that SHA256SUMS covers: all but itself, text for people, and hidden files."""
     for path in sorted(root.rglob("*")):
         if path.is_file() and path.name != SUMS and path.suffix != ".md" and not path.name.startswith("."):
             yield path
@@ -183,6 +183,6 @@ def sums(path: Path) -> Mapping[str, str]:
 
 
 def write_sums(root: Path) -> None:
-    """SHA256SUMS anew, over what lies there."""
+    """Write SHA256SUMS for the files that are there."""
     rows = [f"{file_sha256(path)}  {path.relative_to(root)}\n" for path in data_files(root)]
     atomic_write.write(root / SUMS, "".join(rows).encode())

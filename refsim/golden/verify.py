@@ -1,4 +1,4 @@
-"""Check the whole corpus: files, definitions, executors. Worker processes, so that a crash costs one case."""
+"""Check the whole corpus: files, definitions, executors. Workers are processes, so a crash costs only one case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASE_SECONDS = 120.0  # the first case of a process also loads or compiles kerne
 
 @dataclass(frozen=True)
 class Task:
-    """Cases that a worker gets at once; ``kind`` is ``digests`` or ``bytes``."""
+    """Some cases for one worker; ``kind`` is ``digests`` or ``bytes``."""
 
     kind: str
     op: str
@@ -39,7 +39,7 @@ class Task:
 def tasks(
     corpus: Corpus, operators: Sequence[str] | None = None, only: Callable[[str], bool] | None = None
 ) -> list[Task]:
-    """All work, in chunks. ``only`` says by its name in results whether a case is wanted."""
+    """All work, in chunks. ``only`` says whether a case is wanted, by its name in results."""
     found = []
     for op in corpus.operators():
         if operators and op not in operators:
@@ -162,7 +162,7 @@ def _result(row: dict[str, Any]) -> Result:
 
 
 def state(corpus: Corpus, executors: Sequence[str]) -> dict[str, Any]:
-    """What results depend on: the corpus, every source file of the package and the shaders, the executors."""
+    """What results depend on: digests of the corpus and of all sources and shaders, and the executors."""
     found = hashlib.sha256()
     package = Path(refsim.__file__).parent
     shaders = package.parent / "shaders"
@@ -178,7 +178,7 @@ def state(corpus: Corpus, executors: Sequence[str]) -> dict[str, Any]:
 
 
 def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Result]]:
-    """Case -> results of an earlier run; FormatError if it was of another corpus, of other sources or executors."""
+    """Case -> results of an earlier run. FormatError if the corpus, the sources or the executors were different."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().split("\n")

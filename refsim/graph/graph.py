@@ -64,7 +64,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the graph. ``desc`` is its buffer if it is int8 in a packed layout, or float32 in another."""
+    """A tensor of the graph. ``desc`` describes its buffer if it is int8 in a packed layout, or float32 in another."""
 
     id: int
     shape: tuple[int, ...]
@@ -96,7 +96,10 @@ class Graph:
 
 
 def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
-    """Resolve, bind and check a delegate. Errors name the delegate, the node and the argument."""
+    """Turn a decoded delegate into a graph: resolve layouts, bind operators, check everything.
+
+    Errors name the delegate, the node and the argument.
+    """
     target = target or Target()
     source = blob.graph
     layouts = resolve_layouts(source, target, where)
@@ -129,11 +132,11 @@ def _placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
 
 
 def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dict[int, Layout]:
-    """Layout of every tensor value; the dynamic convolution layout becomes a concrete one.
+    """The layout of every tensor value, with the dynamic convolution layout replaced by a concrete one.
 
-    First pass: q8ta_conv2d gives its input 4C if it will use im2col, else 4C1W; q8ta_conv2d_dw gives 4C1W. Second
-    pass: the first int8 tensor of an operator with a concrete layout gives it to those that have none yet.
-    What is left becomes 4C1W.
+    1. q8ta_conv2d makes its input 4C if it will use im2col, else 4C1W; q8ta_conv2d_dw makes it 4C1W.
+    2. In each operator, the first int8 tensor with a concrete layout gives it to the tensors that have none yet.
+    3. Any other tensor becomes 4C1W.
     """
     layouts = {
         number: _layout(value.memory_layout, number)
@@ -267,7 +270,7 @@ def _node(
 
 
 def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, int]:
-    """The value id of each argument; trailing ones that are not set, as a clone's memory format, are left out."""
+    """The value id of each argument. Unset trailing arguments, such as a clone's memory format, are left out."""
     given = list(operator.args)
     while len(given) > len(op.args) and isinstance(graph.values[given[-2]], Null):
         del given[-2]
@@ -277,7 +280,7 @@ def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, in
 
 
 def _takes(op: OpSpec, tensors: dict[int, Tensor], operator: OperatorCall) -> bool:
-    """Whether the int8 operator is meant: names such as aten.clone also stand for float tensors."""
+    """Whether the int8 operator is meant: names such as aten.clone are used for float tensors too."""
     source = tensors.get(operator.args[0])
     arg = op.args[0]
     int8_expected = all(row.packed_int8 for row in arg.layouts)

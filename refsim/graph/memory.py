@@ -1,7 +1,7 @@
 """Which tensors of a serialized graph may share memory: a plan, and the check of any plan.
 
 Lifetimes are those of refsim.core.lifetimes. What et_vk.prepack writes is written once, when the graph is loaded, and
-lives for good.
+is needed for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PREPACK = "et_vk.prepack.default"
 
 
 def lifetimes(graph: VkGraph) -> dict[int, Lifetime]:
-    """Of every tensor that an operator writes or a caller gives, by value id; constants have none."""
+    """The lifetime of every tensor that an operator writes or a caller gives, by value id. Constants have none."""
     steps = [
         (tuple(_tensors(graph, call.args[:-1])), tuple(_tensors(graph, call.args[-1:])))
         for call in graph.chain
@@ -57,7 +57,7 @@ def check(graph: VkGraph, where: str = "graph") -> None:
 
 
 def plan(graph: VkGraph) -> VkGraph:
-    """The graph with memory objects as `planner.objects` shares them; prepacked tensors keep memory of their own."""
+    """The graph with memory objects shared as `planner.objects` says. Prepacked tensors keep memory of their own."""
     prepacked = _prepacked(graph)
     wanted = [
         Allocation(number, _size(graph, number), life)
@@ -78,7 +78,7 @@ def with_objects(graph: VkGraph, objects: Mapping[int, int]) -> VkGraph:
 
 
 def nbytes(tensor: VkTensor) -> int:
-    """Bytes of a tensor as it lies in memory, padding included; a layout that is still open counts as 4C1W."""
+    """Bytes of a tensor in memory, with padding. A layout that is still open counts as 4C1W."""
     row = BY_SCHEMA_VALUE.get(tensor.memory_layout, WIDTH_PACKED)
     row = PACKED_4C1W if row.is_dynamic else row
     if not row.packed_int8 or DATATYPES[tensor.datatype][1] != 1:
@@ -93,7 +93,7 @@ def _size(graph: VkGraph, number: int) -> int:
 
 
 def total(graph: VkGraph) -> tuple[int, int]:
-    """Bytes of all tensors with sharing as the graph says, and without."""
+    """Bytes of all tensors, with the sharing that the graph says, and without any."""
     objects: dict[object, int] = {}
     unshared = 0
     for number in lifetimes(graph):
@@ -107,7 +107,7 @@ def total(graph: VkGraph) -> tuple[int, int]:
 
 
 def _tensors(graph: VkGraph, ids: Sequence[int]) -> Iterator[int]:
-    """The tensors among values that are no constants, those of lists included."""
+    """The tensors among these values that are not constants, including those in lists."""
     for number in ids:
         value = graph.values[number]
         if isinstance(value, ValueList):
