@@ -17,7 +17,7 @@ COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
 
 
 def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], as_json: bool) -> None:
-    """Print the plan of every delegate; as JSON with the routes that were passed over, and why."""
+    """Print the plan of every delegate; the JSON also says which routes were rejected, and why."""
     executor = NativeExecutor(threads, {op: _today(route) for op, route in routes.items()})
     plans = {number: executor.session(graph) for number, graph in model.graphs.items()}
     processor = {"name": cpu().name, "instructions": cpu().isa.name, "threads": threads}

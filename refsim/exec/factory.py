@@ -9,11 +9,11 @@ from typing import Any
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
 from refsim.exec.executor import Executor, ExecutorInfo
 
-#: What stands before the colon of an executor's name -> the module that opens it and lists what it offers. Such a
-#: module has ``open_named(rest, threads)``, which gives None for a ``rest`` that it does not know, and ``executors()``.
+#: The part of an executor's name before the colon -> the module that opens such executors. The module has
+#: ``open_named(rest, threads)``, which returns None for an unknown ``rest``, and ``executors()``.
 BACKENDS = {"cpu": "refsim.exec.cpu", "gpu": "refsim_gpu"}
 
-#: Names of before -> the names of today.
+#: Old name -> new name.
 RENAMED = {"cpu:model": "cpu:emulated"}
 
 
@@ -28,11 +28,13 @@ def backend(kind: str) -> Any:
 
 
 def executor_named(name: str, threads: int = 1) -> Executor:
-    """``cpu``: native kernels, the emulated ones where there is none. ``cpu:emulated``: the emulated kernels in Numba.
-    ``gpu`` or ``gpu:N``: Kompute on Vulkan device N.
+    """The executor of this name, opened.
 
-    ``threads`` is for ``cpu``. ParameterError for another name; DeviceError or MissingDependencyError where there
-    is no such device. The old name ``cpu:model`` works and says so on stderr.
+    ``cpu`` runs native kernels, and emulated kernels where there is no native one. ``cpu:emulated`` runs only
+    emulated kernels. ``gpu`` and ``gpu:N`` run on Vulkan device N through Kompute. The old name ``cpu:model`` still
+    works, with a note on stderr. ``threads`` is used by ``cpu`` only.
+
+    Raises ParameterError for an unknown name, DeviceError or MissingDependencyError if the device cannot be used.
     """
     if name in RENAMED:
         print(f"refsim: note: executor {name} is now called {RENAMED[name]}", file=sys.stderr)
@@ -45,7 +47,7 @@ def executor_named(name: str, threads: int = 1) -> Executor:
 
 
 def executors() -> list[ExecutorInfo]:
-    """Every executor: those of the CPU, then one per Vulkan device. Opens no device."""
+    """All executors: those of the CPU, then one per Vulkan device. No device is opened."""
     found: list[ExecutorInfo] = []
     for kind in BACKENDS:
         try:
