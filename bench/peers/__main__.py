@@ -18,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import OUT, ROOT, Timing, machine
+from bench.harness import OUT, Timing, machine
 from bench.limits import limits
 from bench.peers.engines import FILES, FP32, MODEL, REFSIM, S8S8
 from bench.peers.net import U8S8, XNN, Net, Work, works
-from bench.peers.worker import Worker
+from bench.peers.worker import Contender
 from refsim.cli._output import print_table
 from refsim.core import atomic_write
 
 PEERS = (XNN, U8S8, S8S8, FP32)
 
 
-#: An engine with a number of threads.
-Contender = tuple[str, int]
-Samples = dict[Contender, list[float]]
+#: An engine and its number of threads.
+Key = tuple[str, int]
+Samples = dict[Key, list[float]]
 
 
-def measure(workers: Sequence[Worker], work: Work, folder: Path, rounds: int) -> tuple[Samples, int]:
+def measure(workers: Sequence[Contender], work: Work, folder: Path, rounds: int) -> tuple[Samples, int]:
     """Seconds of one repetition, per contender and round; and how many samples other programs disturbed."""
     from bench.peers.build import build  # needs torch
 
@@ -42,10 +42,10 @@ def measure(workers: Sequence[Worker], work: Work, folder: Path, rounds: int) ->
     many = str(build(work.many, folder)) if work.many else None
     workers = [worker for worker in workers if (Path(one) / FILES[worker.engine]).exists()]
     for worker in workers:
-        worker.ask(do="unload")
+        worker.ask("unload")
         for path in filter(None, (one, many)):
-            worker.ask(do="load", folder=path)
-    samples: Samples = {worker.contender: [] for worker in workers}
+            worker.ask("load", path)
+    samples: Samples = {worker.key: [] for worker in workers}
     disturbed = 0
     for number in range(rounds):
         turn = number % len(workers)
@@ -54,12 +54,12 @@ def measure(workers: Sequence[Worker], work: Work, folder: Path, rounds: int) ->
             if many is not None:
                 all_seconds, calm_too = worker.sample(many)
                 seconds, calm = (all_seconds - seconds) / work.repeats, calm and calm_too
-            samples[worker.contender].append(seconds)
+            samples[worker.key].append(seconds)
             disturbed += not calm
     return samples, disturbed
 
 
-def exactness(workers: Sequence[Worker], net: Net, folder: Path) -> dict[str, dict[str, float]]:
+def exactness(workers: Sequence[Contender], net: Net, folder: Path) -> dict[str, dict[str, float]]:
     """Of every engine: how many outputs differ from the emulated kernels', and by how many steps at most."""
     import pickle
 
@@ -70,7 +70,7 @@ def exactness(workers: Sequence[Worker], net: Net, folder: Path) -> dict[str, di
     outputs = {}
     for worker in workers:
         to = path / "output.npy"
-        worker.ask(do="output", folder=str(path), to=str(to))
+        worker.ask("output", str(path), str(to))
         outputs[worker.engine] = np.load(to)
     want = outputs.pop(MODEL)
     found = {}
@@ -108,13 +108,11 @@ def ratio(values: Sequence[float], own: Sequence[float]) -> dict[str, float]:
     return vars(Timing.of([a / b for a, b in zip(values, own, strict=True)]))
 
 
-def run(
-    chosen: Sequence[Work], contenders: Sequence[Contender], folder: Path, rounds: int
-) -> dict[str, dict[str, Any]]:
+def run(chosen: Sequence[Work], keys: Sequence[Key], folder: Path, rounds: int) -> dict[str, dict[str, Any]]:
     """Every work with all contenders."""
-    workers = [Worker(engine, threads, ROOT) for engine, threads in contenders]
+    workers = [Contender(engine, threads) for engine, threads in keys]
     found: dict[str, dict[str, Any]] = {}
-    medians: dict[str, dict[Contender, float]] = {}
+    medians: dict[str, dict[Key, float]] = {}
     try:
         for work in chosen:
             samples, disturbed = measure(workers, work, folder, rounds)
@@ -191,7 +189,7 @@ def main() -> int:
     engines = options.engines.split(",")
     results: dict[str, Any] = {"schema": 1, "suite": "peers", "machine": machine()}
     if options.exact:
-        workers = [Worker(engine, 1, ROOT) for engine in (*engines, MODEL)]
+        workers = [Contender(engine, 1) for engine in (*engines, MODEL)]
         try:
             results["exactness"] = {
                 w.name: exactness(workers, w.one, folder) for w in chosen if isinstance(w.one, Net)

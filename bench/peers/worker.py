@@ -1,15 +1,14 @@
-"""A process with one engine. It reads one JSON object a line and answers with one; it is stopped between samples."""
+"""A process with one engine, which is stopped between samples."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 from typing import Any
+
+from refsim.exec.process import Worker
 
 SAMPLE_SECONDS = 0.08
 #: A sample during which other programs took more than this part of its time is taken again, so often at most.
@@ -27,34 +26,26 @@ def busy_seconds() -> float | None:
     return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
 
 
-class Worker:
-    """The parent's side."""
+class Contender:
+    """An engine with a number of threads, in a process of its own. Its processors rest while others are measured."""
 
-    def __init__(self, engine: str, threads: int, root: Path) -> None:
-        self.contender = self.engine, self.threads = engine, threads
+    def __init__(self, engine: str, threads: int) -> None:
+        self.key = self.engine, self.threads = engine, threads
         one = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "bench.peers.worker", engine, str(threads)], cwd=root, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **one},
-        )  # fmt: skip
+        self._worker = Worker(Side, engine, threads, where=f"{engine}, {threads} threads", environment=one)
 
-    def ask(self, **request: Any) -> Any:
+    def ask(self, method: str, *arguments: str) -> Any:
         """Wake the process, let it answer, stop it again: its idle threads may spin."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.send_signal(SIGCONT)
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.engine}: the worker ended with status {self.process.wait()}")
-        self.process.send_signal(SIGSTOP)
-        return json.loads(line)["answer"]
+        self._worker.signal(SIGCONT)
+        answer = self._worker.call(method, *arguments)
+        self._worker.signal(SIGSTOP)
+        return answer
 
     def sample(self, folder: str) -> tuple[float, bool]:
         """Seconds of one run of a network, and whether other programs left the machine alone meanwhile."""
         for _ in range(TRIES):
             before, begin = busy_seconds(), time.perf_counter()
-            seconds, own = self.ask(do="sample", folder=folder)
+            seconds, own = self.ask("sample", folder)
             after, wall = busy_seconds(), time.perf_counter() - begin
             if before is None or after is None or after - before - own <= OTHERS * wall:
                 return seconds, True
@@ -62,12 +53,11 @@ class Worker:
         return seconds, False
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self._worker.kill()
 
 
 class Side:
-    """The child's side: one method per request."""
+    """What lives in that process."""
 
     def __init__(self, engine: str, threads: int) -> None:
         from bench.peers.engines import ENGINES
@@ -104,16 +94,3 @@ class Side:
         import numpy as np
 
         np.save(to, self.engine(Path(folder), self.threads)())
-
-
-def main(engine: str, threads: int) -> None:
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print does not disturb the answers
-    side = Side(engine, threads)
-    for line in sys.stdin:
-        request = json.loads(line)
-        answer = getattr(side, request.pop("do"))(**request)
-        print(json.dumps({"answer": answer}), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from mutants.mutant import Mutant
 from refsim.core.errors import FormatError
+from refsim.exec import process
 
 #: The checkout whose sources are copied.
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -70,24 +70,19 @@ def execute(root: Path, folder: Path, stage: str, *arguments: str, seconds: floa
     """Run a stage of `mutants.runner` on the sources at ``root``; what it said if it did not end well."""
     command = [sys.executable, "-m", "mutants.runner", stage, str(folder), *arguments]
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment(root, folder.parent),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
+        process.run(
+            command, where=stage, seconds=seconds, folder=folder, environment=environment(root, folder.parent)
         )
-    except subprocess.TimeoutExpired:
-        return f"did not end within {seconds:g} s"
-    return "" if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr.strip()[-400:]}"
+    except process.ProcessError as error:
+        return f"{error.got}: {' | '.join(error.last_lines)}"
+    return ""
 
 
 def build(root: Path, shaders: Sequence[str], variants: bool) -> str:
     """Compile shaders of the copy anew, with their variants or without any; what stopped it, if anything did."""
-    done = subprocess.run(
-        [sys.executable, "-c", _BUILD, "variants" if variants else "plain", *shaders],
-        cwd=root, env=environment(root, root), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+    command = [sys.executable, "-c", _BUILD, "variants" if variants else "plain", *shaders]
+    try:
+        process.run(command, where="build", folder=root, environment=environment(root, root))
+    except process.ProcessError as error:
+        return error.last_lines[-1] if error.last_lines else str(error)
+    return ""
