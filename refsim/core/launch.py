@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from refsim.core.errors import LimitError
 from refsim.core.push import MAX_PUSH_WORDS
@@ -15,19 +13,6 @@ from refsim.core.tensor import TensorDesc
 
 PLANE_ROW = 1 << 15  # planes of a global size are folded into rows of this many: grids are limited to 65535
 Triple = tuple[int, int, int]
-
-
-def words(*values: object) -> tuple[int, ...]:
-    """Flatten ints (two's complement) and binary32 numbers (their bits) to unsigned 32-bit words."""
-    flat: list[int] = []
-    for value in values:
-        if isinstance(value, np.floating | float):
-            flat.append(int(np.float32(value).view(np.uint32)))
-        elif isinstance(value, Iterable):
-            flat.extend(words(*value))
-        else:
-            flat.append(int(value) & 0xFFFFFFFF)  # type: ignore[call-overload]
-    return tuple(flat)
 
 
 def plane_words(out: TensorDesc) -> int:

@@ -155,24 +155,26 @@ def vectors(name: str) -> Field:
 
 
 class Words:
-    """A row of fields, one behind the other.
-
-    ``names`` has the name of each word, ``at`` the place of each constant that kernels use.
-    """
+    """A row of fields, one behind the other; ``at`` is the place of each constant that kernels use."""
 
     def __init__(self, *fields: Field) -> None:
         self.fields = fields
-        self.names = tuple(name for each in fields for name in each.names)
-        if len(set(self.names)) < len(self.names):
-            raise ParameterError("words", "two have one name", got=", ".join(self.names))
-        self.at = {
-            name: self.names.index(each.names[0]) + i
-            for each in fields
-            for i, name in enumerate(each.constants)
-        }
+        self.at: dict[str, int] = {}
+        self._count = 0
+        for each in fields:
+            for place, name in enumerate(each.constants, self._count):
+                if name in self.at:
+                    raise ParameterError("words", "two have one name", got=name)
+                self.at[name] = place
+            self._count += len(each.kind.parts)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return self._count
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each word."""
+        return tuple(name for each in self.fields for name in each.names)
 
     @property
     def offsets(self) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from refsim.core.launch import (
     Launch,
     plane_global_size,
     plane_words,
-    words,
 )
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.push import MAX_PUSH_WORDS
@@ -21,13 +20,6 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 
 OUT = TensorDesc((1, 4, 3, 5), "4C")  # type: ignore[arg-type]
-
-
-def test_words_are_unsigned_and_flat() -> None:
-    assert words(1, -1, (2, (3, 4)), [5]) == (1, 0xFFFFFFFF, 2, 3, 4, 5)
-    assert words(np.float32(1.5), 1.5, np.float64(-0.0)) == (0x3FC00000, 0x3FC00000, 0x80000000)
-    assert words(np.int8(-3), np.int64(2**31), True) == (0xFFFFFFFD, 0x80000000, 1)
-    assert words() == ()
 
 
 @pytest.mark.parametrize("row", (*INT8_LAYOUTS, *FLOAT_LAYOUTS), ids=str)

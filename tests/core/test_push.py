@@ -9,7 +9,6 @@ import pytest
 
 from refsim.core import index
 from refsim.core.errors import LimitError, ParameterError
-from refsim.core.launch import words
 from refsim.core.layout import C, H, N, W
 from refsim.core.push import (
     LAUNCH,
@@ -51,9 +50,17 @@ def test_a_tensors_words_have_the_names_by_which_they_are_read() -> None:
 
 def test_values_are_packed_by_name() -> None:
     backwards = dict(reversed(VALUES.items()))
-    assert PUSH.pack(TENSORS, **VALUES) == words(OUT.meta, (2, 3), np.float32(1.5), -7, 256)
+    assert PUSH.pack(TENSORS, **VALUES) == (*OUT.meta, 2, 3, 0x3FC00000, (1 << 32) - 7, 256)
     assert PUSH.pack(TENSORS, **backwards) == PUSH.pack(TENSORS, **VALUES)
-    assert SPEC.pack(TENSORS, R=3) == words(OUT.hashed, X.hashed, 3, X.vectors)
+    assert SPEC.pack(TENSORS, R=3) == (OUT.hashed, X.hashed, 3, 1)
+
+
+def test_words_are_unsigned_and_numbers_of_numpy_will_do() -> None:
+    row = PushWords(int32("A"), int32("B"), float32("C"), float32("D"))
+    values = {"A": np.int8(-3), "B": np.int64(2**31 - 1), "C": 1.5, "D": np.float64(-0.0)}
+    packed = row.pack({}, **values)
+    assert packed == (0xFFFFFFFD, 0x7FFFFFFF, 0x3FC00000, 0x80000000)
+    assert {type(word) for word in packed} == {int}
 
 
 def test_constant_ids_come_behind_those_of_every_kernel() -> None:
@@ -112,6 +119,8 @@ def test_a_row_names_the_arguments(name: str) -> None:
     fields = (*op.push.fields, *op.spec.fields)
     assert {each.argument for each in fields if each.argument} <= arguments
     assert "OUT" in op.push.at
+    for row in (op.push, op.spec):
+        assert len(set(row.names)) == len(row.names) == len(row)
 
 
 def test_composites_have_no_words_of_their_own() -> None:
