@@ -1,10 +1,10 @@
-"""The console blocks of the documentation: run their commands, compare their output, or write it anew.
+"""The console blocks of the documentation: run their commands, and compare or renew their output.
 
 python docs/console.py          says which blocks no longer show what their commands print
-python docs/console.py --write  puts in what they print
+python docs/console.py --write  writes what they print now
 
-A block is fenced as ``console``; a line that begins with ``$ refsim`` is a command, the lines up to the next are its
-output. A line ``...`` stands for any lines; times differ from run to run and are not compared.
+A block is fenced as ``console``. A line that begins with ``$ refsim`` is a command; the lines up to the next command
+are its output. A line ``...`` stands for any number of lines. Times differ from run to run and are not compared.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def examples(page: Path) -> Iterator[Example]:
 
 
 def rewritten(example: Example, text: str, printed: tuple[str, ...]) -> str:
-    """The page with fresh output. An elision keeps as many lines around it as the page shows."""
+    """The page with fresh output. Around a line ``...`` it shows as many lines as before."""
     old = "\n".join((f"$ {example.command}", *example.shown))
     fresh = printed
     if ELLIPSIS in example.shown:

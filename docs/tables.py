@@ -1,7 +1,7 @@
 """The generated tables of docs/numerics.md: what pads an operator's output, and which recordings differ.
 
-python docs/tables.py          says which tables no longer show what the code and the recordings give
-python docs/tables.py --write  puts them in anew
+python docs/tables.py          says whether a table is out of date
+python docs/tables.py --write  writes the tables again
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
 """

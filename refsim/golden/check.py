@@ -84,7 +84,7 @@ def run(case: str, name: str, executor: Executor, bound: BoundCase, expected: Pa
 
 
 def compared(bound: BoundCase, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:
-    """Nothing if the buffers are equal, else how many cells differ, in which pattern and why."""
+    """Nothing if the buffers are equal; else how many elements differ, in which pattern, and why."""
     if np.array_equal(expected.raw, actual.raw):
         return {}
     report = diff(expected, actual, call=bound, limit=1)

@@ -253,7 +253,7 @@ def push_words(call: Call) -> tuple[int, ...]:
 
 
 def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
-    """A matrix-like kernel. Domain: positions x channel words of a group x (groups, phases)."""
+    """A matrix-like kernel. Global size: positions x channel words of a group x (groups, phases)."""
     p = call.params
     per_group = align4(call.out.shape[-3] // p.groups) // 4
     k = align4(call.descs["x"].shape[-3] // p.groups) // 4 * -(-p.taps // phases)

@@ -53,7 +53,9 @@ TILE = 4  # elements along W, H and C: whole words and whole blocks of every lay
 
 
 def launch_tiles(call: Call, **values: object) -> Launch:
-    """An invocation makes 4 x 4 x 4 elements. Domain: words along C x words along W x (batch, rows padded to 4).
+    """A launch whose invocations compute 4 x 4 x 4 elements each.
+
+    Global size: words along C x words along W x (batch, rows padded to 4).
 
     ``values`` are the push words, by name, that come from parameters.
     """
