@@ -1,5 +1,7 @@
-"""From a quantized `torch.export` program to graphs with layouts: patterns, representations, passes, serializer.
+"""From a quantized `torch.export` program to graphs with layouts, as ExecuTorch's Vulkan partitioner does it.
 
-The only part of refsim that imports torch, and only where a program is involved: importing this package, or
-`refsim.partition.repset`, does not.
+`lower.lower` is the way in. It prepares the program (``passes/``), divides it (`partitioner`), fuses quantized
+operators (``patterns/``), gives every tensor a layout (``passes/tag_layouts``, ``repset/``), and serializes the result.
+
+No other part of refsim imports torch. Importing this package, or `refsim.partition.repset`, does not import it either.
 """

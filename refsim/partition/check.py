@@ -1,9 +1,9 @@
-"""Does each fused operator compute what it was fused from? Asked of torch, operator by operator.
+"""Does each fused operator compute what it was fused from? torch answers, operator by operator.
 
-Every q8ta operator is run on int8 tensors, and so are the nodes that it replaced, in torch: dequantize, operator,
-quantize. Both start from the same bytes, so that errors do not add up, and differ by rounding alone: torch multiplies
-in float where the kernel sums integers. One step is what rounding can do; more means that the graph is another one,
-for instance that a scale was taken from the wrong node.
+Each q8ta operator is run on int8 tensors. The nodes that it replaced (dequantize, operator, quantize) are run in torch
+on the same bytes, so that errors do not add up from one operator to the next. The two results may differ by rounding,
+since torch multiplies in float where the kernel sums integers: by one quantization step. A larger difference means that
+the graph is wrong, for instance that a scale was taken from another node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from refsim.partition.lower import Lowered, LoweredDelegate
 from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, shape_of, target_name
 from refsim.partition.passes.fuse_patterns import Fused
 
-#: A difference of more steps is an error.
+#: A difference of more quantization steps than this is an error.
 ALLOWED = 1
 LOW, HIGH = -128, 127
 Shape = tuple[int, ...]
@@ -56,7 +56,7 @@ PROGRAM_DRAWS: dict[str, Callable[[np.random.Generator, Shape], np.ndarray]] = {
 
 @dataclass
 class Difference:
-    """What one operator gave against torch: elements by the number of steps between them."""
+    """How one operator differs from torch: the number of elements by the quantization steps between them."""
 
     delegate: int
     node: str
@@ -82,7 +82,7 @@ class Difference:
 def check(
     lowered: Lowered, seed: int = 0, executor: str | Executor = "cpu", draws: Sequence[str] = tuple(DRAWS)
 ) -> list[Difference]:
-    """Every fused operator and every quantize of every delegate, on random, extreme and realistic inputs.
+    """Compare every fused operator and every quantize with torch, on random, extreme and realistic inputs.
 
     GraphError for a fused operator that the lowered graph lacks.
     """
@@ -109,7 +109,7 @@ def check(
 def _run(
     program: FxProgram, draw: Callable[[np.random.Generator, Shape], np.ndarray], rng: np.random.Generator
 ) -> dict[str, torch.Tensor]:
-    """Every tensor of the program by node name, in torch, for random inputs."""
+    """Run the program in torch on random inputs; every tensor by the name of its node."""
     values: dict[fx.Node, Any] = {}
     for node in program.inputs():
         drawn = torch.from_numpy(np.asarray(draw(rng, shape_of(node))))
@@ -120,7 +120,7 @@ def _run(
 
 
 def evaluate(program: FxProgram, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
-    """The value of a node given those of others; what it needs is computed and kept in ``values``."""
+    """The value of a node, given those of others. What it needs besides is computed, and kept in ``values``."""
     pending = [node]
     while pending:
         current = pending[-1]
@@ -151,7 +151,7 @@ def executable(node: fx.Node) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class _Item:
-    """An operator of the lowered graph, and the nodes before fusing that say what it must give."""
+    """One comparison: an operator of the lowered graph, and the nodes of the program that it stands for."""
 
     node: str
     operator: str
@@ -245,7 +245,7 @@ class _Checker:
         return PackedBuffer.pack(array.reshape(desc.shape), desc.layout)
 
     def value(self, number: int, values: dict[int, PackedBuffer]) -> PackedBuffer:
-        """The buffer of a value; what is not known yet is computed from what is (a clone on the way, mostly)."""
+        """The buffer of a value. If it is not known, it is computed from known ones; mostly that is a clone."""
         if number not in values:
             node: Node = self.writers[number]
             assert node.prepared is not None, f"{node} stands between an operator and its inputs"

@@ -1,4 +1,7 @@
-"""What some float operators accept depends on the node: its dims and arguments decide. One pair per family."""
+"""What float operators accept where that depends on the node: on its dims and arguments.
+
+For each family of operators one function checks the arguments, and one gives the representations.
+"""
 
 from __future__ import annotations
 

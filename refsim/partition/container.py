@@ -1,4 +1,4 @@
-"""A lowered program as a .pte file: delegates in segments, constants as named data, plain kernels between them."""
+"""Write a lowered program as a .pte file: delegates in segments, their constants as named data, plain kernels."""
 
 from __future__ import annotations
 

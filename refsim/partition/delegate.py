@@ -14,7 +14,7 @@ from refsim.partition.fx_program import FxProgram
 
 @dataclass(frozen=True)
 class Delegate:
-    """A partition as a program of its own; ``inputs`` and ``outputs`` name nodes of the program it came from."""
+    """A partition, as a program of its own. ``inputs`` and ``outputs`` are names of nodes of the whole program."""
 
     program: FxProgram
     inputs: tuple[str, ...]
@@ -22,7 +22,7 @@ class Delegate:
 
 
 def extract(program: FxProgram, nodes: Sequence[fx.Node]) -> Delegate:
-    """The nodes (in order) with the constants that they read; what others read becomes an output."""
+    """Copy the nodes (given in order) and the constants that they read. What other nodes read becomes an output."""
     inside = set(nodes)
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
@@ -78,7 +78,10 @@ class ScheduledCall:
 
 
 def schedule(program: FxProgram, groups: Sequence[Sequence[fx.Node]], where: str) -> list[ScheduledCall]:
-    """The order in which delegates and the other nodes run: that of the graph as far as it can be."""
+    """The order in which delegates and the other nodes run: the graph's own order, as far as delegates allow it.
+
+    GraphError if delegates need each other's results in a circle.
+    """
     owner = {node: number for number, group in enumerate(groups) for node in group}
     nodes = [n for n in program.graph.nodes if n.op == "call_function"]
     position = {node: number for number, node in enumerate(nodes)}

@@ -54,10 +54,12 @@ _MAX_RANK = 4
 class Features:
     """One operator.
 
-    ``inputs`` and ``outputs``: a set for all tensors, which are then synced, or one each. Dtypes likewise; an empty
-    one asks nothing. ``prepacks``: constants are given to the operator as they are, else each goes through
-    et_vk.prepack. ``resize``: shapes may change between runs. ``high_dim``: takes more than 4 dims.
-    ``check(node)`` says in words what is wrong with the arguments; ``pick(node)`` gives the sets of one node.
+    ``inputs`` and ``outputs`` are a list with a set for each tensor, or one set for all of them, which are then synced:
+    they must pack the same dim in blocks of the same size. Dtypes likewise; an empty set of them allows any.
+
+    ``prepacks``: the operator packs its constants itself; otherwise each goes through et_vk.prepack. ``resize``: its
+    shapes may change between runs. ``high_dim``: tensors may have more than 4 dims. ``check(node)`` says what is wrong
+    with the arguments, or None. ``pick(node)`` gives the sets where they depend on the node.
     """
 
     inputs: Sets
@@ -69,7 +71,7 @@ class Features:
     high_dim: bool = False
     check: Callable[[Any], str | None] | None = None
     pick: Callable[[Any], tuple[Sets, Sets]] | None = None
-    primary: int = 0  # of an operator that prepacks: the argument that must be a tensor all the same
+    primary: int = 0  # where ``prepacks``: the argument that must be a tensor even if it is a constant
 
     def op_repsets(self, node: Any) -> OpRepSets:
         """Fresh sets for a node that calls the operator."""

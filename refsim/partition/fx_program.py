@@ -1,4 +1,4 @@
-"""FxProgram: a torch.fx graph, and the tensors that its constant placeholders stand for."""
+"""A program as the passes see it: a torch.fx graph, and the constants that it reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from refsim.partition.nodes import is_node, nodes_in
 
 @dataclass(frozen=True)
 class Operator:
-    """The target of a node that calls an operator which torch does not know.
+    """The target of a node that calls an operator unknown to torch.
 
-    ``defaults`` are the values of trailing arguments that a call may leave out.
+    A call may leave out trailing arguments, which then have the values in ``defaults``.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Operator:
 
 @dataclass
 class FxProgram:
-    """A graph and its constants, by the name of the placeholder that stands for each.
+    """A graph, and its constants by the name of the placeholder that stands for each.
 
-    Passes take a program and return another; none changes the one that it was given.
+    A pass takes a program and returns another; it never changes the one that it is given.
     """
 
     graph: fx.Graph
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def copy(self) -> FxProgram:
-        """A program whose graph can be changed; tensors and fake values are shared."""
+        """A copy whose graph can be changed; it shares the tensors and fake values."""
         graph = fx.Graph()
         mapped: dict[fx.Node, fx.Node] = {}
         result = graph.graph_copy(self.graph, mapped)
@@ -100,9 +100,9 @@ class FxProgram:
         return result
 
     def add_constant(self, name: str, value: torch.Tensor) -> fx.Node:
-        """The placeholder of a constant called ``name``, or ``name_1`` and so on where that is taken.
+        """The placeholder of a new constant called ``name``, or ``name_1`` and so on if that name is taken.
 
-        A constant that is there already with the same name and data is not stored twice.
+        If there is already a constant with that name and the same data, it is that one's placeholder.
         """
         taken = {node.name: node for node in self.graph.nodes}
         free = name
@@ -129,14 +129,14 @@ class FxProgram:
         val: Any,
         kwargs: dict[str, Any] | None = None,
     ) -> fx.Node:
-        """A new node that calls ``target``, in front of ``before``; ``val`` is the fake tensor that it gives."""
+        """A new node in front of ``before`` that calls ``target``; its result is like the fake tensor ``val``."""
         with self.graph.inserting_before(before):
             node = self.graph.create_node("call_function", target, tuple(args), kwargs or {})
         node.meta["val"] = val
         return node
 
     def clean(self) -> FxProgram:
-        """Drop nodes without users, and constants without placeholders; inputs stay."""
+        """Drop nodes that nothing reads, and constants without a placeholder; inputs stay. Returns itself."""
         for node in reversed(list(self.graph.nodes)):
             constant = node.op == "placeholder" and node.name in self.constants
             if not node.users and (node.op == "call_function" or constant):

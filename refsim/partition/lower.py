@@ -1,4 +1,4 @@
-"""Lower a quantized `torch.export` program: from the program to delegates, and a report of what was decided."""
+"""Lower a quantized `torch.export` program: partition it, fuse, choose layouts, serialize the delegates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from refsim.partition.serialize import Serialized, serialize
 
 @dataclass(frozen=True)
 class LoweredDelegate:
-    """One delegate: the partition as it was taken out, before fusing, and the tagged program and its graph."""
+    """One delegate at each stage: taken out of the program, before fusing, tagged with layouts, and serialized."""
 
     source: Delegate
     unfused: FxProgram
@@ -63,9 +63,9 @@ class Lowered:
     where: str = "program"
 
 
-#: Before partitioning: to the operators that the delegate and the patterns know.
+#: Passes before partitioning: to the operators that the delegate and the patterns know.
 PREPARE = (functional, scalars, remove_noops, dim_order)
-#: Of a delegate, once fused: what is left in float.
+#: Passes over a delegate once it is fused: they simplify what is left in float.
 SIMPLIFY = (fuse_clamp, remove_redundant, fold_qdq, fuse_views, squeeze_views, fold_constants)
 
 

@@ -1,7 +1,7 @@
-"""Facts about the nodes of a torch.fx graph, read by duck typing so that nothing here imports torch.
+"""Questions to the nodes of a torch.fx graph. They are read by duck typing: nothing here imports torch.
 
-A node has ``op``, ``target``, ``args``, ``kwargs``, ``users`` and ``meta``; ``meta["val"]`` is what it produces: a
-tensor (anything with a shape and a dtype), or a list or tuple of them.
+A node has ``op``, ``target``, ``args``, ``kwargs``, ``users`` and ``meta``. ``meta["val"]`` stands for its result: a
+tensor (anything with a shape and a dtype), or a list or tuple of tensors.
 """
 
 from __future__ import annotations

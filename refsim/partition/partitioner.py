@@ -1,4 +1,4 @@
-"""Which nodes a delegate runs: those that its operators accept, in subgraphs as large as can be."""
+"""Decide which nodes delegates run: those that their operators accept, in subgraphs as large as possible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRODUCTS = ("aten.mm.default", "aten.addmm.default")
 
 @dataclass
 class Support(OperatorSupportBase):
-    """Whether a delegate runs a node, and for every node that was refused why."""
+    """Says whether a delegate runs a node, and remembers why each other node was refused."""
 
     program: FxProgram
     fused: set[fx.Node] = field(default_factory=set)
@@ -46,9 +46,10 @@ class Support(OperatorSupportBase):
 
 @dataclass(frozen=True)
 class Partitions:
-    """``groups``: the nodes of each delegate, in the order of the graph; ``refusals``: of the others, by node.
+    """How a program is divided. Everything is in the order of the graph.
 
-    ``unfused``: quantized operators that no pattern takes, though a delegate may run them in float.
+    ``groups``: the nodes of each delegate. ``refusals``: why each of the other nodes is in none. ``unfused``: why a
+    quantized operator is not fused, though a delegate may run it in float.
     """
 
     groups: tuple[tuple[fx.Node, ...], ...]

@@ -1,4 +1,4 @@
-"""Why a node is not lowered as one might expect: a code, the node, and a sentence."""
+"""Refusals: why a node is not delegated, or not fused. Each has a code that programs can test, and a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lowering as plain data: what was fused, refused and why, each transition and what forced it, what it costs."""
+"""A lowering as plain data: what was fused, what was refused and why, the clones and what forced them, the cost."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
 
 
 def explain(lowered: Lowered, name: str) -> list[str]:
-    """What became of a node, in sentences; ``name`` is that of the program's node or of a lowered one.
+    """What became of a node, in sentences. ``name`` is that of a node of the program or of the lowered graph.
 
     ParameterError for a name that neither has.
     """

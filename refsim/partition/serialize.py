@@ -31,14 +31,17 @@ _NARROWED = {"int64": "int32", "float64": "float32"}
 
 @dataclass(frozen=True)
 class Serialized:
-    """A graph whose constants are named by the digest of their bytes; ``data`` by name; ``values`` by node name."""
+    """A graph whose constants have the digest of their bytes as name.
+
+    ``data`` has the bytes by that name, ``values`` the id of each node's result by the node's name.
+    """
 
     graph: VkGraph
     data: Mapping[str, bytes]
     values: Mapping[str, int] = field(default_factory=dict)
 
     def blob(self, where: str = "graph", inline: bool = True) -> bytes:
-        """The delegate blob; ``inline`` with its constants, else they are left to a .pte's named data."""
+        """The delegate blob: ``inline`` with its constants in it, else they are to be named data of the .pte."""
         if not inline:
             return write_blob(self.graph, where=where)
         rows, raw = pack_constants([self.data[row.named_key] for row in self.graph.constants])
@@ -47,7 +50,7 @@ class Serialized:
 
 
 def serialize(program: FxProgram, where: str = "delegate") -> Serialized:
-    """The graph of a tagged program; no tensor shares memory yet."""
+    """The graph of a tagged program. Tensors do not share memory yet: `refsim.graph.memory` plans that."""
     writer = _Writer(program, where)
     for node in program.graph.nodes:
         if node.op == "placeholder":

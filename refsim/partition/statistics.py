@@ -18,7 +18,7 @@ class Statistics:
     operators: int
     int8_operators: int
     float_operators: int
-    dispatches: int  # of int8 kernels; what a float operator dispatches is the runtime's own affair
+    dispatches: int  # of int8 kernels; how many a float operator needs is up to the runtime
     clones: int
     clone_bytes: int
     constants: int
@@ -31,7 +31,7 @@ class Statistics:
 
 
 def statistics(source: VkGraph, graph: Graph) -> Statistics:
-    """Of a serialized graph, and the same graph built (`refsim.graph.graph.build`)."""
+    """Count a delegate, given as it is serialized and as it was built (`refsim.graph.graph.build`)."""
     int8 = [node for node in graph.nodes if node.prepared is not None]
     clones = [node for node in graph.nodes if node.name == CLONE]
     moved = [memory.nbytes(source.values[number]) for node in clones for number in node.outputs]  # type: ignore[arg-type]

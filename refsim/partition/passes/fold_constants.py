@@ -1,4 +1,7 @@
-"""Compute what depends on constants alone: dequantized weights of operators that stayed float, reshaped biases."""
+"""Compute ahead of time whatever depends on constants alone.
+
+That is dequantized weights of operators that stayed in float, and reshaped biases.
+"""
 
 from __future__ import annotations
 

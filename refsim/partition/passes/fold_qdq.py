@@ -1,7 +1,7 @@
-"""A quantize that is dequantized with the same parameters leaves the float tensor as it was: no kernel needs int8.
+"""Remove a quantize and the dequantize behind it where both have the same parameters.
 
-What no pattern took. The value is then not rounded to the grid, by at most half a step, as upstream does. Other
-parameters on the two sides are no round trip and stay.
+This is for what no pattern took: no kernel needs the int8 tensor. The float value then is not rounded to a whole step,
+which changes it by half a step at most. Upstream does the same. A pair with different parameters stays.
 """
 
 from __future__ import annotations

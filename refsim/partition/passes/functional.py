@@ -1,4 +1,4 @@
-"""Replace operators that return views by those that copy: a graph of buffers has no aliases."""
+"""Replace operators that return views by those that copy, because in a delegate no tensor is a view of another."""
 
 from __future__ import annotations
 

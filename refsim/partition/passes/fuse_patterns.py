@@ -11,10 +11,10 @@ from refsim.partition.patterns import PATTERNS, Match
 
 @dataclass(frozen=True)
 class Fused:
-    """What became of a match, by names: those of the new node and of nodes of the program before.
+    """What became of a match. All fields are names: ``node`` is the new node, the others are of the program before.
 
-    ``anchor`` the operator; ``replaced`` every node that it takes part in, the anchor included; ``quantize`` whose
-    result the new node gives; ``dequantizes`` whose inputs it reads.
+    ``anchor`` is the operator that was matched; ``replaced`` are the nodes that went with it, the anchor included. The
+    new node gives the result of ``quantize``, and reads what ``dequantizes`` read.
     """
 
     operator: str

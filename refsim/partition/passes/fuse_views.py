@@ -1,4 +1,4 @@
-"""Of several views along a chain of elementwise operators the first takes the last one's shape, the others go."""
+"""Keep one view of several along a chain of elementwise operators: the first, with the shape of the last."""
 
 from __future__ import annotations
 

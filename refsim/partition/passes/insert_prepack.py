@@ -1,4 +1,4 @@
-"""Constants reach operators that do not pack them by themselves through et_vk.prepack."""
+"""Put et_vk.prepack between a constant and the operators that do not pack it by themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Remove what changes nothing before patterns are looked for.
+"""Remove what changes nothing, before patterns are looked for.
 
-Slices of everything, conversions to the same dtype, and a dequantize whose user quantizes with the same
-parameters: the int8 tensor itself is what comes out.
+That is a slice of everything, a conversion to the same dtype, and a dequantize with the quantize behind it if both have
+the same parameters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remove copies that change neither dtype nor shape; within a delegate nothing else can tell them from their source."""
+"""Remove copies that change neither dtype nor shape: within a delegate nothing can tell them from their source."""
 
 from __future__ import annotations
 

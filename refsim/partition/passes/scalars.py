@@ -1,4 +1,4 @@
-"""Numbers in the place of tensors (``x + 2``) become constants of the dtype that the operator computes in."""
+"""Turn numbers that stand for tensors (``x + 2``) into constants of the dtype that the operator computes in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(program: FxProgram) -> FxProgram:
 
 
 def _dtype(args: Any, value: float) -> torch.dtype:
-    """What torch would compute in: the number takes part as a number, not as a tensor."""
+    """The dtype that torch computes in. A number counts less than a tensor there: it does not widen a float32."""
     others = [tensor for arg in args for tensor in tensors_of(arg)]
     return torch.result_type(others[0], value) if others else torch.tensor(value).dtype
 

@@ -1,7 +1,7 @@
-"""A view that only drops dims of size 1 becomes squeeze_copy, one that only adds a single one unsqueeze_copy.
+"""Make a view a squeeze_copy if it only drops dims of size 1, and an unsqueeze_copy if it only adds one.
 
-Dims are matched from the first to the last: a dim of size 1 at the end is never dropped that way, and one that is
-added in front stays a view, as upstream has it.
+As upstream does, dims are matched from the first to the last. So a dim of size 1 at the end is never dropped, and a
+view that adds one in front stays a view.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def run(program: FxProgram) -> FxProgram:
 
 
 def dropped_dims(long: Sequence[int], short: Sequence[int], last: bool = False) -> list[int] | None:
-    """Which dims of size 1 ``short`` leaves out of ``long``, matched in order; None if that is not all it does.
+    """The dims of size 1 that ``short`` leaves out of ``long``, matched in order; None if it does anything else.
 
-    ``last`` also allows dims behind the last match.
+    With ``last``, dims behind the last match may be left out too.
     """
     dims: list[int] = []
     at = 0

@@ -1,8 +1,13 @@
 """Give every tensor a representation, and insert a clone where two operators need different ones.
 
-Nodes are visited in order. For each tensor argument: what its users want is traced first, breadth first through
-operators whose argument decides their output; if that leaves a choice, what its producer can give; then the
-operator's own set. The output likewise. A clone serves every later reader that needs the same representation.
+Nodes are visited in order. The set of each tensor argument starts as what the operator allows, and is narrowed
+
+1. to what its readers want. They are searched breadth first; the search goes on behind a reader whose output must be
+   packed as that argument is;
+2. if that leaves a choice, to what its producer can give.
+
+The output is narrowed by its readers. What remains decides. A clone serves every later reader that needs the same
+representation.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from refsim.partition.repset import (
     make_tensor_repset,
 )
 
-#: Nodes whose users are looked at in one trace; without a bound, graphs with many branches take forever.
+#: How many nodes' readers one search looks at. Without a bound, graphs with many branches take forever.
 TRACE_BUDGET = 64
 #: Where a node's representation is kept: a TensorRepr, or a list of them for several outputs.
 REPR = "repr"
@@ -44,7 +49,7 @@ REPR = "repr"
 
 @dataclass(frozen=True)
 class Transition:
-    """A clone that was inserted: what it clones, from and to which representation, and what forced it."""
+    """A clone that was needed: of what, from which representation to which, and for which reader."""
 
     source: str
     given: TensorRepr
@@ -67,8 +72,8 @@ class Transition:
 class Choice:
     """How one tensor of a node got its representation.
 
-    ``declared`` what the operator allows; ``after_users`` what its readers left of that; ``after_producer`` what
-    the producer left; ``chosen`` from what remained when everything synced with it had its say.
+    ``declared`` is what the operator allows, ``after_users`` what its readers left of that, ``after_producer`` what the
+    producer left. ``chosen`` comes from what remained when the tensors that are synced with it had narrowed it too.
     """
 
     tensor: str
@@ -86,7 +91,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tagged:
-    """The tagged program, the transitions in the order in which they became necessary, and choices by node."""
+    """The tagged program, the transitions in the order in which they were found, and the choices by node."""
 
     program: FxProgram
     transitions: tuple[Transition, ...]
@@ -144,7 +149,7 @@ class _Tagger:
     # --- what its readers want ---
 
     def wanted(self, origin: fx.Node, choices: TensorRepSet) -> TensorRepSet:
-        """``choices`` narrowed by the users of ``origin``, and by the users of what they pass it on to."""
+        """``choices`` narrowed by the readers of ``origin``, and by those behind them, as the module says."""
         queue = deque([origin])
         # the last unit of the budget only says that it is spent
         for _ in range(self.budget - 1):
@@ -161,7 +166,7 @@ class _Tagger:
         return choices
 
     def readers(self, node: fx.Node) -> list[tuple[fx.Node, int]]:
-        """The operators that read ``node`` as an argument of its own, and its position there."""
+        """The operators that read ``node`` otherwise than in a list, and which of their arguments it is."""
         users = list(node.users)
         if len(tensors_of(node)) > 1 and self.is_operator(node) and not self.sets(node).sync_outs_repr:
             users = [user for user in users if target_name(user) == GETITEM and user.args[1] == 1]
@@ -204,7 +209,7 @@ class _Tagger:
                 self.supply(node, index, source, args[index])
 
     def constrain_arg(self, sets: OpRepSets, index: int) -> tuple[TensorRepSet, TensorRepSet, TensorRepSet]:
-        """Narrow an argument; its set as declared, after its users and after its producer."""
+        """Narrow an argument. Returns its set as declared, after its readers, and after its producer."""
         arg = sets.op_node.args[index]
         declared = sets.get_arg_repset(index)
         if declared.is_ambiguous():

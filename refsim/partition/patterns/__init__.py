@@ -1,8 +1,11 @@
-"""Patterns: dequantize, operator, quantize; each becomes one q8ta operator. One module per operator.
+"""Patterns: a dequantize, an operator and a quantize that one q8ta operator replaces. One module for each.
 
-A module has ``ANCHORS``, the operators that it looks at; ``find(program, node)``, which gives a `Match`, a
-`Refusal` if the node is quantized but not so that a kernel could run it, or None for a float node; and
-``fuse(program, match)``, which makes the new node that the users of the quantize read from then on.
+A module has
+
+- ``ANCHORS``, the ATen operators that it looks at;
+- ``find(program, node)``: a `Match`; a `Refusal` if the node is quantized, but not in a way that a kernel can run; None
+  for a float node;
+- ``fuse(program, match)``, which makes the new node. Whatever read the quantize reads that node from then on.
 """
 
 from __future__ import annotations

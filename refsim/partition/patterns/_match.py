@@ -1,4 +1,4 @@
-"""What the patterns share: the quantized values around an operator, and the node that replaces them."""
+"""What the patterns share: the quantized tensors around an operator, and the node that replaces it."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Quantized:
 class Match:
     """Nodes that one q8ta operator computes.
 
-    ``nodes`` all of them, the anchor included; ``output`` the quantize whose users get the new node; ``operator``
-    its name; ``notes`` what a reader of the report should know.
+    ``operator`` is its name. ``nodes`` are all of them, the anchor included. ``output`` is the quantize, whose readers
+    get the new node. ``notes`` are for the report.
     """
 
     operator: str
@@ -95,9 +95,10 @@ def quantized_inputs(anchor: fx.Node, count: int) -> tuple[Quantized, ...] | Ref
 def quantized_output(
     anchor: fx.Node, tail: Sequence[str] = ()
 ) -> tuple[Quantized, fx.Node | None, list[fx.Node]] | Refusal:
-    """The quantize behind ``anchor``, the relu in front of it, and the nodes between anchor and quantize.
+    """The quantize behind ``anchor``, the relu in front of it if there is one, and all nodes between the two.
 
-    ``tail`` names operators that may stand there, each at most once and in this order; each node has one user.
+    ``tail`` names the operators that may stand between, each at most once and in this order. Each node must have a
+    single user.
     """
     passed: list[fx.Node] = []
     current = only_user(anchor)
@@ -115,7 +116,7 @@ def quantized_output(
 
 
 def skip_identities(node: fx.Node | None, passed: list[fx.Node]) -> fx.Node | None:
-    """The first node from ``node`` on, along single users, that is no clone; clones are noted in ``passed``."""
+    """Follow single users from ``node`` to the first that is no clone. The clones are added to ``passed``."""
     while node is not None and calls(node, *_IDENTITIES):
         passed.append(node)
         node = only_user(node)

@@ -1,4 +1,4 @@
-"""Weights and biases of quantized operators: read through the nodes that only move their elements, then packed."""
+"""Weights and biases of quantized operators: found behind nodes that only move elements, then packed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOVES = frozenset(
 
 @dataclass(frozen=True)
 class Weight:
-    """A quantized constant, element by element: int8 values and float32 scales of equal shape.
+    """A quantized constant: int8 values, and a float32 scale for each of them, in an array of the same shape.
 
     ``name`` is the placeholder of the values.
     """
@@ -95,7 +95,7 @@ def pack_rows(program: FxProgram, rows: Weight, kind: str, anchor: fx.Node) -> t
 def pack(
     program: FxProgram, rows: Weight, values: torch.Tensor, kind: str, anchor: fx.Node
 ) -> tuple[fx.Node, ...] | Refusal:
-    """Likewise, with ``values`` as the kernel wants them while ``rows`` has one output channel per row."""
+    """Likewise, with ``values`` arranged for the kernel; ``rows``, with an output channel per row, gives the rest."""
     refusal = check_rows(rows, anchor)
     if refusal is not None:
         return refusal

@@ -1,8 +1,8 @@
 """dequantize, dequantize -> add [-> relu] -> quantize: q8ta_add.
 
-With a zero point of -128 the output's clamp does the relu. With any other it does not: the addition then keeps its
-output parameters and a q8ta_relu with the same ones follows, which gives the same bytes, since rounding is
-monotone and 0 is quantized to the zero point. (Upstream drops the relu whatever the zero point.)
+If the output's zero point is -128, its clamp does the relu. Otherwise a q8ta_relu follows, with the output's scale and
+zero point on both sides. That gives the same bytes, since rounding is monotone and 0 is quantized to the zero point.
+(Upstream drops the relu whatever the zero point is.)
 """
 
 from __future__ import annotations

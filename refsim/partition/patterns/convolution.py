@@ -1,7 +1,8 @@
 """dequantize -> convolution [-> relu] -> quantize: q8ta_conv2d, _dw, _pw or _transposed.
 
-The kind follows from the weight (OC, IC per group, KH, KW), transposed (IC, OC per group, KH, KW), and from the
-given. Packed weights: one row per output channel, taps before input channels; depthwise KH, KW, OC.
+Which one follows from the arguments and from the weight, which is (OC, IC per group, KH, KW), or
+(IC, OC per group, KH, KW) if transposed. Packed weights have one row per output channel, with taps before input
+channels; depthwise ones are (KH, KW, OC).
 """
 
 from __future__ import annotations

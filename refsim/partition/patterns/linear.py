@@ -1,7 +1,7 @@
 """dequantize [-> view] -> linear, mm, addmm or bmm [-> view] [-> relu] -> quantize: q8ta_linear, or _gemv for one row.
 
-Scales and zero points are those of the dequantize node, never of what feeds it: in a chain the producer is a
-q8ta_linear by then, whose second and third arguments describe its own input.
+Scale and zero point come from the dequantize node, never from the node that feeds it. In a chain that node is a
+q8ta_linear by then, and its second and third arguments describe its own input.
 """
 
 from __future__ import annotations

@@ -20,16 +20,15 @@ from refsim.partition.repset.sets import (
 class OpRepSets:
     """The representations that are still possible for every argument and output of one node.
 
-    Three rules hold whatever is constrained; *synced* means compatible in packed dim and block size, not equal in
-    layout, so that an addition may read 4W4C and 4C1W and write 4C1W:
+    Tensors may be *synced*: they must pack the same dim in blocks of the same size, but their layouts may differ. So an
+    addition may read 4W4C and 4C1W, and write 4C1W. Three rules say what is synced:
 
-    1. ``sync_args_repr``: all arguments are synced; so if one set was declared for them all.
-    2. ``sync_outs_repr``: likewise for the outputs.
-    3. ``sync_primary_io_repr``: the primary argument (the first tensor argument with a set that is not empty) and
-       output 0 are synced; so if their declared sets are equal.
+    1. ``sync_args_repr``: all arguments, if one set was declared for them all.
+    2. ``sync_outs_repr``: all outputs, likewise.
+    3. ``sync_primary_io_repr``: output 0 and the primary argument, if their declared sets are equal. The primary
+       argument is the first tensor argument whose set is not empty.
 
-    An argument that is no tensor, or whose set is empty (a prepacked weight), takes part with every
-    representation.
+    An argument that is no tensor, or whose set is empty (a prepacked weight), may have any representation.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ MAX_TEXTURE_RANK = 4
 _TEXEL = 4  # elements of the packed dim that share a texel
 
 _BY_VALUE = tuple(sorted(LAYOUTS.values(), key=lambda row: row.schema_value))
-#: Which buffer layout is taken when a set of up to `_OPEN` layouts leaves a choice; first come, first taken.
+#: Which buffer layout is taken from a set of at most `_OPEN` layouts: the first of these that it has.
 _PREFERENCE = (
     WIDTH_PACKED,
     PACKED_4C1W,
@@ -44,7 +44,7 @@ _PREFERENCE = (
     PACKED_4W,
     PACKED_4C,
 )
-#: A set of more layouts than this is open: nothing asked for one, and the lowest schema value is taken.
+#: If a set has more layouts than this, nothing has asked for one; the one with the lowest schema value is taken.
 _OPEN = 4
 
 
