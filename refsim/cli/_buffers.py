@@ -31,7 +31,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def inputs_options(function: F) -> F:
-    """--input and --random, one of which a model needs."""
+    """The options --input and --random; a model needs one of them."""
     for option in (
         click.option(
             "--random", "seed", type=click.IntRange(0), help="Draw the inputs from this seed instead."
@@ -79,13 +79,13 @@ def html_option(function: F) -> F:
 
 
 def write_html(path: str | None, report: Report | None) -> None:
-    """The page, if one is asked for and there is something to show."""
+    """Write the page, if it was asked for and there is something to show."""
     if path is not None and report is not None:
         atomic_write.write(path, render(report).encode())
 
 
 def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:
-    """The arrays of --input, or drawn from --random."""
+    """The arrays of --input, or arrays drawn from the seed --random."""
     if (path is None) == (seed is None):
         raise click.UsageError("give the inputs either with -i FILE or with --random SEED")
     wanted = model.input_shapes()
@@ -106,13 +106,13 @@ def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def print_lines(lines: Iterable[tuple[str, str]], indent: str = "") -> None:
-    """Lines with their styles, which a pipe does not see."""
+    """Print lines in their styles; a pipe gets plain text."""
     for line, style in lines:
         click.echo(click.style(indent + line, **STYLES[style]) if style else indent + line)
 
 
 def show(verb: str, report: Report, as_json: bool, **facts: object) -> int:
-    """Print a report; the status."""
+    """Print a report, and return the exit status."""
     if as_json:
         print_json(verb, {**facts, **report.as_json()})
     else:

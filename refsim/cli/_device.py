@@ -1,4 +1,4 @@
-"""How verbs reach a Vulkan device: in a process of its own, and with status 3 where there is none."""
+"""How verbs reach a Vulkan device: in a process of its own, and with status 3 if there is none."""
 
 from __future__ import annotations
 

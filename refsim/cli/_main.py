@@ -1,4 +1,4 @@
-"""The group of all verbs, loaded one at a time, and the way from an exception to an exit status."""
+"""The group of all verbs, which are loaded one at a time, and the exit status for each kind of exception."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 class Verbs(click.Group):
-    """Every public module of this package is a verb; only the one that is called gets imported."""
+    """Every public module of this package is a verb. Only the verb that is called gets imported."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if not m.name.startswith("_"))
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def rerun(arguments: Sequence[str]) -> str:
-    """The line that repeats a command."""
+    """The line that tells how to repeat the command."""
     return f"rerun: {shlex.join(['refsim', *arguments])}"
 
 

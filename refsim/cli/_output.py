@@ -15,12 +15,12 @@ _RIGHT = ("node", "ms", "bytes", "count", "GB/s", "ratio", "dispatches", "operat
 
 
 def print_json(verb: str, content: dict[str, Any]) -> None:
-    """One JSON object on one line per key; ``schema`` counts incompatible changes."""
+    """Print one JSON object, one line per key. ``schema`` counts incompatible changes."""
     click.echo(json.dumps({"verb": verb, "schema": 1, **content}, indent=1))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Columns as wide as their content, never cut off; bold heads on a terminal, plain text elsewhere."""
+    """Print columns as wide as their content, never cut off. On a terminal the heads are bold."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -48,7 +48,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on stderr if that is a terminal; a function that advances it by one."""
+    """A function that advances a progress bar by one. The bar is on stderr, and only if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 

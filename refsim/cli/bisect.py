@@ -141,7 +141,7 @@ def _row(
 
 
 def _dumped_inputs(traced: Traced, recorded: Recorded, diverged: bool) -> dict[str, PackedBuffer] | None:
-    """The inputs as they were dumped; None if one of them was not.
+    """The dumped inputs; None if one of them was not dumped.
 
     A float input that was not dumped is that of the right run, as long as nothing diverged before.
     """

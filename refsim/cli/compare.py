@@ -33,7 +33,7 @@ COLUMNS = ("delegate", "node", "operator", "output", "bytes", "different")
 
 @dataclass(frozen=True)
 class Row:
-    """One buffer of the run, how many of its bytes differ, and the call that wrote it on the first executor."""
+    """One buffer of the run: how many of its bytes differ, and the call that wrote it on the first executor."""
 
     delegate: int
     node: int

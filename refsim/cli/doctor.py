@@ -36,7 +36,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for. ``status``: same words as in docs/cli.md."""
+    """One thing that was looked for. docs/cli.md lists the values of ``status``."""
 
     thing: str
     status: str

@@ -18,7 +18,7 @@ from refsim.formats.cases import contents, write_folder
 
 
 class _Found(Exception):
-    """Ends the run once the node was seen."""
+    """Raised to end the run once the node has been seen."""
 
 
 @click.command("extract")

@@ -123,7 +123,7 @@ def describe(number: int, graph: Graph) -> dict[str, Any]:
 
 
 def memory(graph: Graph) -> dict[str, int]:
-    """Memory objects of the activations, their bytes, and what it would be without sharing.
+    """Memory objects of the activations, their bytes, and the bytes without sharing.
 
     Tensors with the same memory object never live at the same time; the object is as large as the largest.
     """
@@ -141,7 +141,7 @@ def memory(graph: Graph) -> dict[str, int]:
 
 
 def transitions(graph: Graph) -> Iterator[dict[str, Any]]:
-    """Nodes whose int8 or float32 output lies in another layout than their first input."""
+    """Nodes whose int8 or float32 output has another layout than their first input."""
     for node in graph.nodes:
         source = next((graph.tensors[a.id] for a in node.args if isinstance(a, Ref)), None)
         target = graph.tensors.get(node.outputs[0]) if node.outputs else None
