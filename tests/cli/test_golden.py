@@ -11,14 +11,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from examples import LINEAR, UNARY
 
 from refsim.golden import coverage, regen, rules, verify
 from refsim.golden.store import Corpus, write_sums
 from refsim.ops.base.case import Case
 
 ROOT = Path(__file__).parents[2]
-CASE = "q8ta_relu/0003"
-SMALL = ("q8ta_relu", "q8ta_linear")
+OP = UNARY.name
+SMALL = (OP, LINEAR.name)
+CASE = f"{OP}/0003"
 
 
 @pytest.fixture(scope="session")
@@ -54,27 +56,27 @@ def test_a_good_corpus_is_the_same(small: Path, refsim) -> None:
 
 
 def test_damage_is_named(small: Path, refsim) -> None:
-    path = small / "digests" / "q8ta_relu.jsonl"
+    path = small / "digests" / f"{OP}.jsonl"
     path.write_text(path.read_text().replace('"sha256":"', '"sha256":"0', 1).replace('"}', '"}', 1))
     (small / "stray.bin").write_bytes(b"1")
-    facts = verified(refsim, small, "q8ta_relu")
+    facts = verified(refsim, small, OP)
     assert facts["damaged_files"] == [
         "stray.bin: not listed in SHA256SUMS",
-        "digests/q8ta_relu.jsonl: changed",
+        f"digests/{OP}.jsonl: changed",
     ]
     (failure,) = facts["failures"]
-    assert failure["case"] == "q8ta_relu/0000" and failure["executor"] == "define"
+    assert failure["case"] == f"{OP}/0000" and failure["executor"] == "define"
     assert failure["status"] == "different" and failure["recorded"].startswith("0")
 
 
 def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, refsim) -> None:
-    path = small / "digests" / "q8ta_relu.jsonl"
+    path = small / "digests" / f"{OP}.jsonl"
     rows = path.read_text().splitlines()
     row = json.loads(rows[3])
     row["params"]["out_zp"] += -1 if row["params"]["out_zp"] > 0 else 1
     path.write_text("\n".join([*rows[:3], json.dumps(row), *rows[4:]]) + "\n")
     write_sums(small)
-    done = refsim("golden", "verify", "q8ta_relu", "--root", small)
+    done = refsim("golden", "verify", OP, "--root", small)
     assert done.status == 1
     assert f"{CASE} define: different" in done.out and f"  refsim golden verify {CASE} -x cpu" in done.out
 
@@ -104,7 +106,7 @@ def test_a_case_that_takes_its_process_down_costs_nothing_else(
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(SABOTAGE.format(case=CASE, act=ACTS[status]))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{ROOT}")
-    facts = verified(refsim, small, "q8ta_relu", "--seconds", "25" if status == "crashed" else "12")
+    facts = verified(refsim, small, OP, "--seconds", "25" if status == "crashed" else "12")
     (failure,) = facts["failures"]
     assert failure["case"] == CASE and failure["status"] == status
     assert facts["executors"]["define"]["same"] == facts["cases"] - 1
@@ -112,11 +114,11 @@ def test_a_case_that_takes_its_process_down_costs_nothing_else(
 
 def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Path, refsim) -> None:
     path = tmp_path / "results.jsonl"
-    facts = verified(refsim, small, "q8ta_relu", "--results", str(path))
+    facts = verified(refsim, small, OP, "--results", str(path))
     lines = path.read_text().splitlines()
     assert len(lines) == 1 + facts["cases"] and all(json.loads(line) for line in lines)
-    path.write_text("\n".join(lines[:6]) + '\n{"case": "q8ta_relu/0')  # killed while it wrote
-    again = verified(refsim, small, "q8ta_relu", "--results", str(path), "--resume")
+    path.write_text("\n".join(lines[:6]) + f'\n{{"case": "{OP}/0')  # killed while it wrote
+    again = verified(refsim, small, OP, "--results", str(path), "--resume")
     assert again["resumed"] == 5 and again["cases"] == facts["cases"] and again["same"]
     assert len(path.read_text().splitlines()) == 1 + facts["cases"]
     refused = refsim("golden", "verify", "-x", "cpu:emulated", "--root", small, "--results", path, "--resume")
@@ -127,12 +129,12 @@ def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Pat
     ("arguments", "match"),
     [
         (["verify", "q8ta_nonesuch"], "no such operator; got q8ta_nonesuch"),
-        (["verify", "q8ta_relu/9999"], "no such case; got q8ta_relu/9999"),
+        (["verify", f"{OP}/9999"], f"no such case; got {OP}/9999"),
         (["verify", "--resume"], "--resume needs --results"),
         (["verify", "-x", "tpu"], "executor: unknown; got 'tpu'"),
         (["regen"], "needs a reason"),
         (["regen", "q8ta_nonesuch", "--reason", "x"], "no rule for that operator"),
-        (["new", "q8ta_relu"], "the operator has cases"),
+        (["new", OP], "the operator has cases"),
     ],
 )
 def test_nonsense_is_one_line(arguments: list[str], match: str, small: Path, refsim) -> None:
@@ -173,7 +175,7 @@ def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    for name in ("q8ta_relu", "q8ta_linear"):
+    for name in SMALL:
         monkeypatch.setitem(rules.RULES, name, replace(rules.RULES[name], count=count))
 
 
@@ -182,43 +184,43 @@ def test_regen_of_the_same_rules_changes_nothing(
 ) -> None:
     shrink(monkeypatch, 26)
     before = {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
-    done = refsim("golden", "regen", "q8ta_relu", "q8ta_linear", "--root", small, "--reason", "nothing")
+    done = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "nothing")
     assert done.status == 0 and done.out == "nothing would change\n"
     assert before == {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
 
 
 def test_regen_shows_what_changes_and_notes_why(small: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch, 30)
-    dry = refsim("golden", "regen", "q8ta_relu", "--root", small, "--dry-run")
-    assert dry.status == 1 and "q8ta_relu: 4 added: q8ta_relu/0026" in dry.out
+    dry = refsim("golden", "regen", OP, "--root", small, "--dry-run")
+    assert dry.status == 1 and f"{OP}: 4 added: {OP}/0026" in dry.out
     assert Corpus(small).damaged() == []
-    done = refsim("golden", "regen", "q8ta_relu", "--root", small, "--reason", "more of\nrelu")
+    done = refsim("golden", "regen", OP, "--root", small, "--reason", "more of\nrelu")
     assert done.status == 0 and Corpus(small).damaged() == []
-    assert len(list(Corpus(small).entries("q8ta_relu"))) == 30
-    assert ": more of relu\n\n- q8ta_relu: 4 added" in (small / regen.CHANGELOG).read_text()
+    assert len(list(Corpus(small).entries(OP))) == 30
+    assert f": more of relu\n\n- {OP}: 4 added" in (small / regen.CHANGELOG).read_text()
 
 
 def test_regen_tells_changed_bytes_from_redrawn_cases(small: Path) -> None:
-    path = small / "digests" / "q8ta_relu.jsonl"
+    path = small / "digests" / f"{OP}.jsonl"
     rows = [json.loads(text) for text in path.read_text().splitlines()]
     rows[2]["sha256"] = "0" * 64
     rows[4]["seed"] += 1
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     patch = pytest.MonkeyPatch()
-    patch.setitem(rules.RULES, "q8ta_relu", replace(rules.RULES["q8ta_relu"], count=25))
-    change = regen.plan("q8ta_relu", Corpus(small)).change
+    patch.setitem(rules.RULES, OP, replace(rules.RULES[OP], count=25))
+    change = regen.plan(OP, Corpus(small)).change
     patch.undo()
-    assert change.changed == ["q8ta_relu/0002"] and change.redrawn == ["q8ta_relu/0004"]
-    assert change.removed == ["q8ta_relu/0025"] and change.added == []
+    assert change.changed == [f"{OP}/0002"] and change.redrawn == [f"{OP}/0004"]
+    assert change.removed == [f"{OP}/0025"] and change.added == []
 
 
 def test_new_makes_a_missing_operator(small: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch, 26)
-    (small / "digests" / "q8ta_relu.jsonl").unlink()
-    (small / "cases" / "q8ta_relu.zip").unlink()
+    (small / "digests" / f"{OP}.jsonl").unlink()
+    (small / "cases" / f"{OP}.zip").unlink()
     write_sums(small)
-    assert refsim("golden", "new", "q8ta_relu", "--root", small).status == 0
-    assert verified(refsim, small, "q8ta_relu")["same"]
+    assert refsim("golden", "new", OP, "--root", small).status == 0
+    assert verified(refsim, small, OP)["same"]
 
 
 def test_a_worker_that_cannot_start_is_a_device_error(small: Path) -> None:

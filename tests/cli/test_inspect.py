@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from examples import BINARY, UNARY
 
 NAMES = ("linear_head", "linear_head_gemv", "mixed_ops", "mobilenet_v2_035_96", "refine_seg")
 
@@ -72,15 +73,16 @@ def test_plan_tells_routes_and_memory_and_takes_others(refsim, models: Path) -> 
     file = models / "mixed_ops.pte"
     text = refsim("inspect", file, "--plan")
     assert "memory: " in text.out and "of weights" in text.out
-    asked = ("--route", "q8ta_add=via_nhwc", "--route", "q8ta_relu=emulated")
+    asked = ("--route", f"{BINARY.name}=via_nhwc", "--route", f"{UNARY.name}=emulated")
     facts = refsim("inspect", file, "--plan", *asked, "--json").json
     routes = {step["operator"]: step["route"] for step in facts["delegates"][0]["steps"]}
-    assert routes["q8ta_add"] == "via_nhwc" and routes["q8ta_relu"] == "emulated"
-    refsim("inspect", file, "--plan", "--route", "q8ta_add").refused("not OPERATOR=ROUTE")
-    refsim("inspect", file, "--plan", "--route", "q8ta_add=none").refused("route of q8ta_add: unknown")
-    refsim("inspect", file, "--route", "q8ta_add=linear").refused("--route needs --plan")
+    assert routes[BINARY.name] == "via_nhwc" and routes[UNARY.name] == "emulated"
+    refsim("inspect", file, "--plan", "--route", BINARY.name).refused("not OPERATOR=ROUTE")
+    refused = f"route of {BINARY.name}: unknown"
+    refsim("inspect", file, "--plan", "--route", f"{BINARY.name}=none").refused(refused)
+    refsim("inspect", file, "--route", f"{BINARY.name}=linear").refused("--route needs --plan")
 
 
 def test_routes_may_be_asked_for_by_their_old_names(refsim, models: Path) -> None:
-    done = refsim("inspect", models / "mixed_ops.pte", "--plan", "--route", "q8ta_add=rows")
+    done = refsim("inspect", models / "mixed_ops.pte", "--plan", "--route", f"{BINARY.name}=rows")
     assert "route rows is now called via_nhwc" in done.err and " via_nhwc " in done.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import UNARY
 from mutants import record, run, verb
 from mutants.mutant import Mutant, edit
 from mutants.seeded import ALL
@@ -13,7 +14,7 @@ CHEAP = ("cpu-N7-add", "cpu-N5-relu")
 NOTHING = Mutant(
     "test-nothing",
     "N5",
-    "q8ta_relu",
+    UNARY.name,
     ("relu bound",),
     (edit("refsim/exec/emulated.py", '    name = "cpu:emulated"', '    name = str("cpu:emulated")'),),
 )

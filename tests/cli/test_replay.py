@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import UNARY
 
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.cpu import EmulatedExecutor
@@ -122,13 +123,13 @@ def test_compare_names_the_first_buffer_that_differs(mixed, refsim, monkeypatch:
 
     def run(self, launch, inputs):
         out = honest(self, launch, inputs)
-        if launch.shader == "q8ta_relu":
+        if launch.shader == UNARY.name:
             out.words.byteswap(inplace=True)
         return out
 
     monkeypatch.setattr(EmulatedExecutor, "run", run)
     done = refsim("compare", *mixed, "-x", "cpu,cpu:emulated")
-    assert done.status == 1 and f"first: node 4 q8ta_relu, {RELU}" in done.out
+    assert done.status == 1 and f"first: node 4 {UNARY.name}, {RELU}" in done.out
     assert "1. byte order: output bytes reversed (predicts every byte)" in done.out
     refsim("compare", *mixed, "-x", "cpu").refused("two executors are compared, not 1")
 
@@ -155,7 +156,7 @@ def test_the_guilty_operator_is_told_from_its_victims(mixed, dumped: Path, tmp_p
 
     def run(launch, inputs):
         out = honest(launch, inputs)
-        if launch.shader == "q8ta_relu":
+        if launch.shader == UNARY.name:
             out.words.byteswap(inplace=True)
         return out
 
@@ -176,7 +177,7 @@ def test_the_guilty_operator_is_told_from_its_victims(mixed, dumped: Path, tmp_p
     assert rows[ADD]["run"].startswith("different") and rows[ADD]["alone"] == "same"
     assert done.json["report"]["causes"][0]["name"] == "byte order"
     text = refsim("bisect", *mixed, "--actual", dumped)
-    assert f"wrong: node 4 q8ta_relu, {RELU} (on its own dumped inputs)" in text.out
+    assert f"wrong: node 4 {UNARY.name}, {RELU} (on its own dumped inputs)" in text.out
 
 
 def test_a_partial_dump_is_enough(mixed, dumped: Path, refsim) -> None:
@@ -186,7 +187,7 @@ def test_a_partial_dump_is_enough(mixed, dumped: Path, refsim) -> None:
     reversed_bytes(dumped / f"{RELU}.bin")
     done = refsim("bisect", *mixed, "--actual", dumped)
     assert done.status == 1 and "1 of 14 int8 nodes dumped" in done.out
-    assert f"wrong: node 4 q8ta_relu, {RELU} (its inputs were not all dumped)" in done.out
+    assert f"wrong: node 4 {UNARY.name}, {RELU} (its inputs were not all dumped)" in done.out
 
 
 def test_a_dump_of_something_else_is_refused(mixed, dumped: Path, tmp_path: Path, refsim) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import UNARY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,7 +120,7 @@ def test_any_damage_is_a_typed_error_or_none(
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"nonesuch/case\.json: is missing"):
         read_folder(tmp_path / "nonesuch")
-    _, _, files = made("q8ta_relu")
+    _, _, files = made(UNARY.name)
     del files["in_x.bin"]
     with pytest.raises(FormatError, match=r"in_x\.bin: is missing"):
         read_folder(write_folder(tmp_path / "x", files))

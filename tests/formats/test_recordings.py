@@ -11,24 +11,25 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from examples import UNARY
 
 from refsim.core.errors import FormatError, RefsimError
 from refsim.formats.recordings import ELEMENT, WRITTEN, Differences, read, staged_inputs
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "golden" / "upstream"
-RELU = GOLDEN / "q8ta_relu.zip"
+ZIP = GOLDEN / f"{UNARY.name}.zip"
 
 
 def test_a_recording_by_hand() -> None:
     """One recording against its own files, read here with nothing but json and NumPy."""
-    recording = next(r for r in read(RELU) if r.mask is not None)
-    with zipfile.ZipFile(RELU) as archive:
+    recording = next(r for r in read(ZIP) if r.mask is not None)
+    with zipfile.ZipFile(ZIP) as archive:
         case = json.loads(archive.read(f"{recording.id}/case.json"))
         raw = archive.read(f"{recording.id}/out.raw.bin")
         mask = archive.read(f"{recording.id}/out.mask.bin")
         elements = np.load(archive.open(f"{recording.id}/out.npy"))
-    assert recording.op == case["op"] == "q8ta_relu"
+    assert recording.op == case["op"] == UNARY.name
     assert recording.raw.tobytes() == raw
     assert recording.mask is not None
     assert recording.mask.tobytes() == mask
@@ -40,7 +41,7 @@ def test_a_recording_by_hand() -> None:
 
 
 def test_differences_counts_defined_bytes_only() -> None:
-    recording = next(r for r in read(RELU) if r.mask is not None and not r.call().device_defined().all())
+    recording = next(r for r in read(ZIP) if r.mask is not None and not r.call().device_defined().all())
     call = recording.call()
     ours = call.expected(recording.inputs())
     assert not recording.differences(ours, recording.raw, call).size
@@ -53,7 +54,7 @@ def test_differences_counts_defined_bytes_only() -> None:
 
 
 def test_inputs_are_fresh_every_time() -> None:
-    recording = next(read(RELU))
+    recording = next(read(ZIP))
     first, second = recording.inputs(), recording.inputs()
     first["x"].raw[:] = 0
     assert second["x"].raw.any()
@@ -74,7 +75,7 @@ def test_not_a_zip_file_of_recordings(tmp_path: Path) -> None:
 
 def test_cut_recordings_are_refused(tmp_path: Path) -> None:
     """A missing file, a case without a part, text that is no JSON: a typed error that names the file."""
-    with zipfile.ZipFile(RELU) as archive:
+    with zipfile.ZipFile(ZIP) as archive:
         name = sorted(n for n in archive.namelist() if n.endswith("/case.json"))[0]
         folder = name.removesuffix("case.json")
         files = {n: archive.read(n) for n in archive.namelist() if n.startswith(folder)}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import UNARY
 
 from refsim.core.errors import DeviceError
 from refsim.ops import q8ta_conv2d_dw
@@ -106,11 +107,11 @@ def test_every_buffer_of_a_model(executor: KomputeExecutor, name: str) -> None:
 
 
 def test_a_grid_beyond_the_device_is_refused_before_anything_runs(executor: KomputeExecutor) -> None:
-    bound = bind(OPS["q8ta_relu"].cases[0])
+    bound = bind(UNARY.cases[0])
     (step,) = bound.call.dispatches()
     before = dict(executor.device._live)
     huge = replace(step.launch, grid=(1, 1 << 31, 1))
-    with pytest.raises(DeviceError, match="q8ta_relu: the device cannot take a grid"):
+    with pytest.raises(DeviceError, match=f"{UNARY.name}: the device cannot take a grid"):
         executor.run(huge, [buffer.words for buffer in bound.inputs.values()])
     assert {heap: used for heap, used in executor.device._live.items() if used} == {
         heap: used for heap, used in before.items() if used

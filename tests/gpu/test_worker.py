@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import UNARY
 
 from refsim.core.errors import DeviceError, ShapeError
 from refsim.exec.emulated import EmulatedExecutor
@@ -37,7 +38,7 @@ def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> Non
 
 
 def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -> None:
-    bound = bind(OPS["q8ta_relu"].cases[0])
+    bound = bind(UNARY.cases[0])
     with IsolatedExecutor(INDEX) as executor:
         executor.open()
         assert executor._worker is not None
@@ -62,7 +63,7 @@ def test_a_graph_is_sent_again_to_a_new_child(device: Device) -> None:
 
 
 def test_a_silent_child_is_given_up(device: Device) -> None:
-    bound = bind(OPS["q8ta_relu"].cases[0])
+    bound = bind(UNARY.cases[0])
     with IsolatedExecutor(INDEX, timeout_s=0.2) as executor:
         executor.timeout_s = 60.0
         executor.open()

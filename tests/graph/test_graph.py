@@ -28,6 +28,7 @@ from refsim.formats.vkgraph.check import check_graph
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, SymInt, ValueList, VkGraph, VkTensor
 from refsim.graph.graph import build, resolve_layouts
+from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Target
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -215,7 +216,7 @@ DOUBLES = (0.0, 1.0, -1.0, float("nan"), float("inf"), 1e-40, 1e30, 0.5, 2.0**-6
 NAMES = (
     "aten.clone.default", "aten.mean.dim", "aten.view_copy.default", "", "a", "aten.cat.default",
     "aten.max_pool2d_with_indices.default", "aten.avg_pool2d.default", "aten.permute_copy.default",
-    "aten.hardtanh.default", "et_vk.q8ta_add.default", "et_vk.q8ta_conv2d.default", "et_vk.q8ta_relu.default",
+    "aten.hardtanh.default", *(op.serialized for op in OPS.values() if op.serialized.startswith("et_vk.")),
 )  # fmt: skip
 
 

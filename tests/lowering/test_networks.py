@@ -126,7 +126,7 @@ def test_memory_and_costs(network: tuple[str, Lowered]) -> None:
 
 
 def test_add_relu_is_exact() -> None:
-    """q8ta_add and q8ta_relu give the bytes of quantizing the relu of the sum: no relu is lost."""
+    """An addition and a relu after it give the bytes of quantizing the relu of the sum: no relu is lost."""
     lowered = lower(program("AddRelu")[0], "AddRelu")
     (delegate,) = lowered.delegates
     add = next(f for f in delegate.fused if f.operator == "q8ta_add")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed
+from examples import BINARY, UNARY
 from torch import Tensor, nn
 
 from refsim.partition.fx_program import FxProgram
@@ -250,7 +251,7 @@ def test_add() -> None:
     assert args[2:] == [*IN, *OTHER, *OUT, 3.0]
 
 
-@pytest.mark.parametrize(("zp", "operators"), [(-128, ["q8ta_add"]), (2, ["q8ta_add", "q8ta_relu"])])
+@pytest.mark.parametrize(("zp", "operators"), [(-128, [BINARY.name]), (2, [BINARY.name, UNARY.name])])
 def test_add_and_relu(zp: int, operators: list[str]) -> None:
     def f(m: Any, x: Tensor, y: Tensor) -> Tensor:
         return q(torch.relu(dq(x) + dq(y, OTHER)), (0.11, zp))
@@ -265,7 +266,7 @@ def test_add_and_relu(zp: int, operators: list[str]) -> None:
 
 def test_relu() -> None:
     name, args = fused(lambda m, x: q(torch.relu(dq(x))), DEPTH, X)
-    assert name == "et_vk.q8ta_relu.default" and args[1:] == [*IN, *OUT]
+    assert name == UNARY.serialized and args[1:] == [*IN, *OUT]
 
 
 @pytest.mark.parametrize("upscale", [2, 1])

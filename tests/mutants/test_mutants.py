@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from examples import UNARY
 
 from mutants import cases, outcome, record
 from mutants.bugs import BUGS, EXECUTORS, PLACES
@@ -66,13 +67,13 @@ def test_cases_are_spread() -> None:
 
 
 def seeded(anchor: str, replacement: str, file: str = EMULATED) -> outcome.Outcome:
-    mutant = Mutant("test", "N5", "q8ta_relu", ("on purpose",), (edit(file, anchor, replacement),))
+    mutant = Mutant("test", "N5", UNARY.name, ("on purpose",), (edit(file, anchor, replacement),))
     return run(mutant, count=2)
 
 
 def test_different_bytes_kill() -> None:
     found = run(RELU)
-    assert found.how == outcome.KILLED and found.named and found.case.startswith("q8ta_relu/")
+    assert found.how == outcome.KILLED and found.named and found.case.startswith(f"{UNARY.name}/")
 
 
 def test_what_changes_nothing_survives() -> None:

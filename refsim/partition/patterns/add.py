@@ -1,6 +1,6 @@
 """dequantize, dequantize -> add [-> relu] -> quantize: q8ta_add.
 
-If the output's zero point is -128, its clamp does the relu. Otherwise a q8ta_relu follows, with the output's scale and
+If the output's zero point is -128, its clamp does the relu. Otherwise an int8 relu follows, with the output's scale and
 zero point on both sides. That gives the same bytes, since rounding is monotone and 0 is quantized to the zero point.
 (Upstream drops the relu whatever the zero point is.)
 """
@@ -19,6 +19,7 @@ from refsim.partition.patterns._match import (
     quantized_output,
     replace,
 )
+from refsim.partition.patterns.relu import NAME as INT8_RELU
 from refsim.partition.refusal import Refusal, refuse
 
 ANCHORS = ("aten.add.Tensor",)
@@ -38,7 +39,7 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     alpha = _alpha(node)
     if is_node(alpha):
         return refuse("arguments", node, f"alpha is {alpha}, not a number")
-    notes = ("the relu follows as q8ta_relu",) if relu is not None and not _clamps(output.zp) else ()
+    notes = (f"the relu follows as {INT8_RELU}",) if relu is not None and not _clamps(output.zp) else ()
     absorbed = (node, *(item.node for item in inputs), *([relu] if relu is not None else []))
     return Match("q8ta_add", node, absorbed, output, inputs, relu, notes)
 
@@ -50,7 +51,7 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
     if match.relu is None or _clamps(match.output.zp):
         return node
     out = match.output.parameters
-    relu = program.call(match.anchor, operator("q8ta_relu"), (node, *out, *out), node.meta["val"])
+    relu = program.call(match.anchor, operator(INT8_RELU), (node, *out, *out), node.meta["val"])
     node.replace_all_uses_with(relu, lambda user: user is not relu)
     return relu
 

@@ -10,6 +10,7 @@ from refsim.partition.patterns._match import Match, quantized_inputs, quantized_
 from refsim.partition.refusal import Refusal
 
 ANCHORS = (RELU,)
+NAME = "q8ta_relu"
 
 
 def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
@@ -19,7 +20,7 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     out = quantized_output(node)
     if isinstance(out, Refusal):
         return out
-    return Match("q8ta_relu", node, (node, inputs[0].node), out[0], inputs)
+    return Match(NAME, node, (node, inputs[0].node), out[0], inputs)
 
 
 def fuse(program: FxProgram, match: Match) -> fx.Node:
