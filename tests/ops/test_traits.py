@@ -43,7 +43,7 @@ def test_the_epilogue_is_said_where_a_sum_ends(name: str) -> None:
 def test_arithmetic_as_stated(name: str) -> None:
     """``affine`` predicts what ``define`` gives, wherever each value has to go."""
     op = OPS[name]
-    assert (op.affine is not None) == (op.family in INT8_TO_INT8)
+    assert op.affine is None or op.family in INT8_TO_INT8
     for case in (c for c in op.cases if isinstance(c, Case) and op.affine is not None):
         bound = bind(case)
         arrays = {key: buffer.unpack() for key, buffer in bound.inputs.items()}

@@ -17,7 +17,7 @@ def _load() -> dict[str, OpSpec]:
     package = importlib.import_module("refsim.ops")
     found: dict[str, OpSpec] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        if module.ispkg:
+        if module.ispkg or module.name.startswith("_"):
             continue
         op = importlib.import_module(f"refsim.ops.{module.name}").OP
         if op.name in found:

@@ -1,0 +1,178 @@
+"""q8ta_leaky_relu: negative values times a slope, between two quantizations.
+
+    x = f32(q - zp_in) * s_in;  y = x if x >= 0 else x * slope;  q = requant(y)
+
+Each product is rounded to binary32. Source: none, ET-VK has no such operator. This is the worked example of
+docs/adding-an-operator.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.core import index
+from refsim.core.errors import LayoutError, ParameterError
+from refsim.core.jit import emulated_kernel, jitable, select
+from refsim.core.lanes import as_f32, insert, lane
+from refsim.core.launch import Launch
+from refsim.core.layout import INT8_LAYOUTS
+from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
+from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
+from refsim.core.rng import Rng
+from refsim.ops.base import elementwise
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
+from refsim.ops.base.spec import Call, Kind, OpSpec, Target
+from refsim.ops.base.traits import Family
+
+
+@dataclass(frozen=True)
+class Params:
+    """Scale and zero point of the input and of the output; the factor of negative values."""
+
+    in_scale: float
+    in_zp: int
+    out_scale: float
+    out_zp: int
+    slope: float = 0.125
+
+    def __post_init__(self) -> None:
+        for name in ("in", "out"):
+            check_scale("q8ta_leaky_relu", f"{name}_scale", getattr(self, f"{name}_scale"))
+            check_zero_point("q8ta_leaky_relu", f"{name}_zp", getattr(self, f"{name}_zp"))
+        check_scale("q8ta_leaky_relu", "slope", self.slope)
+
+
+@jitable
+def _leaky_relu(q, in_scale, in_zp, slope):  # type: ignore[no-untyped-def]
+    x = f32(q - in_zp) * in_scale
+    return select(x >= np.float32(0.0), x, x * slope)
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    y = _leaky_relu(x.astype(np.int32), np.float32(params.in_scale), params.in_zp, np.float32(params.slope))
+    return requant(y, inv_scale(params.out_scale), params.out_zp, target.profile.flags).astype(np.int8)
+
+
+PUSH = PushWords(
+    tensor("OUT"),
+    tensor("X"),
+    float32("IN_SCALE"),
+    int32("IN_ZP"),
+    float32("SLOPE"),
+    float32("INV"),
+    int32("ZP"),
+    int32("FLAGS"),
+)
+SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
+OUT, X, IN_SCALE, IN_ZP, SLOPE, INV, ZP, FLAGS = PUSH.offsets
+OUT_HASH, X_HASH, *_ = SPEC.offsets
+
+
+def launch(call: Call) -> Launch:
+    p = call.params
+    return elementwise.launch_tiles(
+        call,
+        IN_SCALE=np.float32(p.in_scale),
+        IN_ZP=p.in_zp,
+        SLOPE=np.float32(p.slope),
+        INV=inv_scale(p.out_scale),
+        ZP=p.out_zp,
+        FLAGS=call.target.profile.flags,
+    )
+
+
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
+    in_scale, slope, inv = as_f32(push[IN_SCALE]), as_f32(push[SLOPE]), as_f32(push[INV])
+    for z, y, x in np.ndindex(reached):
+        i, w, h, c, n = elementwise.tile_word(x, y, z, push, OUT, out_hash)
+        if i < 0:
+            continue
+        lanes = index.lanes_inside(push, OUT, out_hash, w, h, c, n)
+        word = 0
+        if lanes > 0:
+            source = x_words[index.word_idx(push, X, x_hash, w, h, c, n)]
+            for k in range(lanes):
+                real = _leaky_relu(lane(source, k), in_scale, push[IN_ZP], slope)
+                word = insert(word, k, requant(real, inv, push[ZP], push[FLAGS]))
+        out[i] = word
+
+
+_SLOPES = (0.125, 0.01, 0.3, 2.0)
+
+
+def sample(rng: Rng) -> Case:
+    x = rng.choice(INT8_LAYOUTS)
+    params = {
+        "in_scale": rng.scale(),
+        "in_zp": rng.zero_point(),
+        "out_scale": rng.scale(),
+        "out_zp": rng.zero_point(),
+        "slope": rng.choice(_SLOPES),
+    }
+    out = rng.choice(elementwise.compatible(x, INT8_LAYOUTS))
+    return Case(
+        "q8ta_leaky_relu",
+        params,
+        {"x": (elementwise.random_shape(rng), str(x))},
+        str(out),
+        rng.integer(0, 2**31),
+    )
+
+
+_PARAMS = dict(in_scale=0.02, in_zp=3, out_scale=0.015, out_zp=-20)
+_SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
+
+CASES = (
+    Case("q8ta_leaky_relu", _PARAMS, _SHAPES, "4C1W", note="layouts differ"),
+    Case("q8ta_leaky_relu", _PARAMS, {"x": ((2, 5, 3, 7), "4H4W")}, "4W", note="W-packed"),
+    ErrorCase(Case("q8ta_leaky_relu", {**_PARAMS, "in_zp": -129}, _SHAPES, "4C"), ParameterError, "in_zp"),
+    ErrorCase(Case("q8ta_leaky_relu", {**_PARAMS, "slope": 0.0}, _SHAPES, "4C"), ParameterError, "slope"),
+    ErrorCase(Case("q8ta_leaky_relu", _PARAMS, _SHAPES, "4W"), LayoutError, "pack different dims"),
+)
+
+
+def golden(slot: CaseSlot) -> Made:
+    return (
+        {**quantization(slot, "in", "out"), "slope": slot.rng.choice(_SLOPES)},
+        {"x": ranked_shape(slot)},
+        {},
+    )
+
+
+BENCH = Case(
+    "q8ta_leaky_relu",
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
+    {"x": ((1, 256, 56, 56), "4W4C")},
+    "4W4C",
+)
+
+OP = OpSpec(
+    name="q8ta_leaky_relu",
+    serialized="",
+    family=Family.ELEMENTWISE,
+    args=(
+        elementwise.tensor("x", INT8_LAYOUTS),
+        *elementwise.params("in_scale", "in_zp", "out_scale", "out_zp", "slope"),
+        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
+    ),
+    params=Params,
+    define=define,
+    out_shape=elementwise.same_shape,
+    padding=elementwise.padding_unspecified,
+    launch=launch,
+    push=PUSH,
+    spec=SPEC,
+    kernel=kernel,
+    work_item=elementwise.tile_work_item,
+    sample=sample,
+    golden=CaseRule(1040, golden),
+    bench=BENCH,
+    cases=CASES,
+    sync=("x", "out"),
+    resizes=True,
+)
