@@ -3,5 +3,6 @@
 `lower.lower` is the way in. It prepares the program (``passes/``), divides it (`partitioner`), fuses quantized
 operators (``patterns/``), gives every tensor a layout (``passes/tag_layouts``, ``repset/``), and serializes the result.
 
-No other part of refsim imports torch. Importing this package, or `refsim.partition.repset`, does not import it either.
+Modules that handle a program import torch. The tables do not: `features`, `constraints`, `nodes`, `repset`, `refusal`.
+Elsewhere only `refsim.aten` imports it, and only for a float operator that its own table lacks.
 """
