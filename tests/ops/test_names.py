@@ -17,14 +17,7 @@ HOMES = ("refsim/ops/", "refsim/partition/patterns/")
 #: Rows of benchmarks name what they time; they decide nothing.
 DATA = ("bench/gpu.py",)
 #: Still to be changed. This tuple must be empty in the end.
-PENDING: tuple[str, ...] = (
-    "refsim/exec/cpu/conv_problem.py",
-    "refsim/exec/cpu/elementwise/prepack.py",
-    "refsim/exec/cpu/fusion.py",
-    "refsim/exec/cpu/relayout/prepack.py",
-    "refsim/exec/cpu/routes.py",
-    "refsim/partition/features.py",
-)
+PENDING: tuple[str, ...] = ("refsim/exec/cpu/fusion.py",)
 #: A bug's id, as cpu-N2-NAME, is no operator's name.
 NAME = re.compile(rf"(?<![\w-])({'|'.join(OPS)})(?!\w)")
 
