@@ -19,9 +19,7 @@ import pickle
 import select
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 from refsim.core.errors import RefsimError
@@ -72,7 +70,7 @@ class Worker:
         keep_stderr: bool = False,
     ) -> None:
         self.where = where
-        self._stderr: IO[bytes] | None = tempfile.TemporaryFile() if keep_stderr else None  # noqa: SIM115
+        self._stderr = _scratch_file() if keep_stderr else None
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START.format(path=sys.path), where],
             stdin=subprocess.PIPE,
@@ -179,7 +177,7 @@ def run(
     *,
     where: str,
     seconds: float | None = None,
-    folder: Path | None = None,
+    folder: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
     """What a command prints, run in ``folder`` with ``environment`` instead of this process's.
@@ -197,6 +195,14 @@ def run(
         failed.last_lines = last_lines(done.stderr)
         raise failed
     return done.stdout
+
+
+def _scratch_file() -> IO[bytes]:
+    from tempfile import (
+        TemporaryFile,
+    )  # imported here: it takes 5 ms, and questions to a driver keep no stderr
+
+    return TemporaryFile()
 
 
 def status(code: int) -> str:
