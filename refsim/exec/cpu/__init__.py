@@ -1,4 +1,16 @@
-"""The CPU's executors: native kernels in LLVM IR, and the emulated kernels, which write the same bytes."""
+"""The CPU's executors: native kernels written in LLVM IR, and the emulated kernels, which write the same bytes.
+
+Where things are; every module imports only from its own row and the rows above:
+
+- ``ir``, ``isa``: a notation for LLVM IR, and the processor to write it for
+- ``args``, ``strides``, ``compiled``, ``job``, ``runner``, ``thread_pool``: a kernel's arguments, a tensor's strides,
+  machine code; a kernel with its arguments, and the threads that run a list of them
+- ``epilogue``, ``narrow``, ``tile4x4``, ``nhwc``, ``dot``: pieces that kernels of several families are made of
+- ``conv_problem``, ``gemm``, ``winograd``, ``depthwise``, ``elementwise``, ``relayout``, ``quantize``, ``pool``: the
+  families. ``kernel.py`` writes a kernel's code; ``prepack.py`` lays out the constants for it and makes the job
+- ``routes``: which kernel computes a call
+- ``step``, ``fusion``, ``plan``, ``executor``: whole graphs
+"""
 
 from __future__ import annotations
 

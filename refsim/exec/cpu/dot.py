@@ -1,7 +1,8 @@
-"""Dot products of four int8 channels into 32-bit lanes: how each kind of instruction wants its operands.
+"""Dot products of int8 values into 32-bit lanes: how each kind of instruction wants its operands.
 
-One *k4* is four input channels of one pixel against four weights of each output channel. The pixel's side is read
-from packed pixel rows and repeated in every lane; the weights' side is a vector per k4, one output channel a lane.
+Along K, the dim that is summed over, values come in groups of four: a *k4* is four input channels of one pixel against
+four weights of each output channel. The pixel's four values are read from NHWC scratch and repeated in every lane; the
+weights are a vector per k4, with one output channel in each lane.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, S16, U8
 
 @dataclass(frozen=True)
 class Dot:
-    """``element`` of the packed pixels, and bytes of a weight k4 a lane.
+    """One way to multiply: ``element`` of the packed pixels, bytes of the weights of a k4 in a lane.
 
-    ``offset`` is what the elements have added to them: 128 for unsigned bytes, to be taken out of the sums.
-    ``steps``: how many a k4 takes. For estimates: instructions of a step (``slots``), registers beside those of sums
-    and weights (``spare``).
+    ``offset`` is what the elements have added to them: 128 for unsigned bytes, to be taken out of the sums. ``steps``:
+    instructions' worth of operands that a k4 is split into. For estimates: instructions of a step (``slots``),
+    registers needed beside those of sums and weights (``spare``).
     """
 
     name: str
@@ -96,7 +97,7 @@ STEP_BYTES = 4
 
 
 def weights_at(fn: Function, dot: Dot, at: Value, lanes: int, vectors: int) -> list[Value]:
-    """The weights of one step of a k4: a vector per `lanes` channels."""
+    """Load the weights of one step of a k4: a vector for each `lanes` channels."""
     if dot in BYTE_DOTS:
         return [fn.load(at + v * 4 * lanes, vec(I32, lanes)) for v in range(vectors)]
     size = dot.weight_bytes // 2 * lanes

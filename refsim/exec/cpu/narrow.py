@@ -1,7 +1,8 @@
-"""Vectors made narrower inside their 128-bit pieces, as processors do it fastest, and the order that this gives.
+"""Four vectors of 32-bit lanes narrowed to one vector of bytes, and the order in which the bytes come out.
 
-Four vectors of 32-bit lanes become one of bytes. Of its piece n, bytes 4v to 4v + 3 come from piece n of vector v. So a
-kernel whose channels shall come out in order keeps channel 16n + 4v + j in lane 4n + j of vector v: `order`.
+The fastest instructions for this (packssdw, packsswb) work inside pieces of 128 bits. Of piece n of the result, bytes
+4v to 4v + 3 come from piece n of vector v. A kernel whose channels have to come out in order therefore keeps channel
+16n + 4v + j in lane 4n + j of vector v: see `order`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PACKS = {
 
 
 def order(lanes: int) -> np.ndarray:
-    """Of each lane of `VECTORS` vectors, the place of its byte in the result: int64 (vectors, lanes)."""
+    """For each lane of `VECTORS` vectors, the place of its byte in the result: int64 (vectors, lanes)."""
     vector, lane = np.indices((VECTORS, lanes))
     return 16 * (lane // 4) + 4 * vector + lane % 4
 
@@ -36,7 +37,7 @@ def narrow(fn: Function, vectors: list[Value], packs: bool) -> Value:
 
 
 def narrow_in_order(fn: Function, vectors: list[Value]) -> Value:
-    """Four vectors whose lanes follow each other as one of bytes, saturated, by instructions of x86."""
+    """The same for vectors whose lanes follow each other: the bytes are put in order. By instructions of x86."""
     pieces = vectors[0].type.lanes // 4
     done = narrow(fn, vectors, packs=True)
     words = done.bits(vec(I32, 4 * pieces)).shuffle(

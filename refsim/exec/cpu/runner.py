@@ -20,6 +20,8 @@ from refsim.exec.cpu.job import Job
 _JOB_WORDS = 3
 #: Words of one job among those that threads share: tasks claimed, tasks done; on cache lines of their own.
 _SHARED_WORDS = 16
+#: Looks at a shared word before a waiting thread lets others run between looks. Set by hand; no bench measures it
+#: alone.
 _SPINS = 2000
 #: What a thread adds to the word of tasks claimed, to take one from either end.
 FIRST, LAST = 1, 1 << 32

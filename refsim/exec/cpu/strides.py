@@ -1,7 +1,8 @@
-"""PackedStrides: a packed int8 tensor as pixels of channel words, whatever its layout.
+"""PackedStrides: a packed int8 tensor as an image of pixels with channels, whatever its layout.
 
-The channel dim is the layout's packed dim, so that four channels are a word; the pixels' fast dim is its outer packed
-dim. For a linear operator over 4H4W the "channels" are therefore W (the inputs) and the pixels H (the rows).
+The names follow the usual case, a layout that packs C: four channels are a word, and the pixels of a row lie along W.
+In general "channels" are the layout's packed dim, "pixels" its outer packed dim and "rows" the dim that is left. A
+linear operator over 4H4W therefore has its inputs (W) as channels and its rows (H) as pixels.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from dataclasses import dataclass
 from refsim.core.layout import C, H, N, W
 from refsim.core.tensor import TensorDesc
 
-#: How four neighbouring pixels of a channel word, and four channel words of a pixel, lie in memory.
-NHWC = "nhwc"  # channel words of a pixel are neighbours (4C, 4W)
-TILED = "tiled"  # blocks of four pixels, their words neighbours; channel words 16 bytes apart (4W4C, 4H4W)
-PLANAR = "planar"  # pixels of a channel word are neighbours (4C1W)
+#: Three kinds of layout, by what lies next to a word in memory. In tiled ones channel words are 16 bytes apart.
+NHWC = "nhwc"  # the next channel word of the same pixel (4C, 4W)
+TILED = "tiled"  # the same word of the next pixel, in blocks of four pixels (4W4C, 4H4W)
+PLANAR = "planar"  # the same word of the next pixel, for a whole row (4C1W)
 
 
 @dataclass(frozen=True)
 class PackedStrides:
-    """Sizes (``words``: of four channels) and strides in bytes; ``pixel4`` is the stride of four pixels."""
+    """Sizes, and strides in bytes. ``words``: of four channels; ``pixel4_stride``: from four pixels to the next
+    four."""
 
     kind: str
     images: int
@@ -38,7 +40,7 @@ class PackedStrides:
 
 
 def strides_of(desc: TensorDesc) -> PackedStrides:
-    """The view of a packed int8 tensor."""
+    """The strides of a packed int8 tensor."""
     layout, sizes, strides = desc.layout, desc.sizes_whcn, desc.strides_whcn
     block = layout.block_numel
     blocked = layout.outer_block > 1

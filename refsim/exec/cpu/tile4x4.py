@@ -1,6 +1,7 @@
-"""Tiles: four pixels by four channel words, one vector of sixteen words, read from and written to any layout.
+"""Tiles of four pixels by four channel words: one vector of sixteen words, read from and written to any layout.
 
-Lane group c (of four words) is channel word c of the four pixels: the order in which blocks lie in memory.
+Words 4c to 4c + 3 of the vector are channel word c of the four pixels: the order in which `TILED` layouts lie in
+memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Side:
 
 
 def concat(parts: list[Value]) -> Value:
-    """Vectors behind each other, two to the power of something."""
+    """Vectors one behind the other; their number is a power of two."""
     while len(parts) > 1:
         parts = [a.concat(b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
@@ -41,9 +42,10 @@ def quarters(vector: Value) -> list[Value]:
 
 
 def zipped(vectors: list[Value], stages: int, size: int) -> list[Value]:
-    """In each stage vectors k and n/2 + k are interleaved within their 16 bytes, which gives vectors 2k and 2k + 1.
+    """Interleave vectors k and n/2 + k within each 16 bytes, which gives vectors 2k and 2k + 1; so many times.
 
-    Elements have ``size`` bytes; vectors are of bytes. As many stages as transpose a square of elements do that.
+    Vectors are of bytes, elements have ``size`` bytes. log2(m) stages over m vectors transpose squares of m x m
+    elements.
     """
     n = len(vectors) // 2
     for _ in range(stages):
@@ -59,9 +61,9 @@ def _interleaved(a: Value, b: Value, size: int, half: int) -> Value:
 
 
 def pieces(side: Side, row: Value, pixel4: Value, word: Value, *, alone: bool = False) -> list[Value]:
-    """Where the four pieces of 16 bytes lie: pixels of a layout of rows, else channel words.
+    """Where the four pieces of 16 bytes of a tile lie: one per pixel in `NHWC` layouts, else one per channel word.
 
-    ``alone``: a loop over words has no other rows, so that the registers hold where its four pixels begin.
+    ``alone``: the loop over words has no other tiles, so that registers can hold where its four pixels begin.
     """
     step = side.pixel_stride if side.kind == NHWC else side.word_stride
     apart = alone and side.kind == NHWC
@@ -75,7 +77,7 @@ def pieces(side: Side, row: Value, pixel4: Value, word: Value, *, alone: bool = 
 
 
 def load(fn: Function, side: Side, row: Value, pixel4: Value, word: Value) -> Value:
-    """Tiles that lie wholly inside the tensor."""
+    """A tile that lies wholly inside the tensor."""
     at = pieces(side, row, pixel4, word, alone=True)
     if side.kind == TILED:
         return fn.load(at[0], vec(I32, 16))
@@ -84,7 +86,7 @@ def load(fn: Function, side: Side, row: Value, pixel4: Value, word: Value) -> Va
 
 
 def load_clamped(fn: Function, side: Side, row: Value, pixel4: Value, word: Value) -> Value:
-    """Tiles of which some pixels or words may lie outside: what is read for those is any word of the buffer.
+    """A tile of which some pixels or words may lie outside the tensor; for those it holds any other words.
 
     May read up to 60 bytes behind the row's last byte, which guard words allow.
     """
@@ -100,7 +102,7 @@ def load_clamped(fn: Function, side: Side, row: Value, pixel4: Value, word: Valu
 
 
 def store(fn: Function, side: Side, tile: Value, row: Value, pixel4: Value, word: Value) -> None:
-    """Tiles that lie wholly inside the tensor."""
+    """A tile that lies wholly inside the tensor."""
     at = pieces(side, row, pixel4, word, alone=True)
     if side.kind == TILED:
         fn.store(tile, at[0])
@@ -111,7 +113,7 @@ def store(fn: Function, side: Side, tile: Value, row: Value, pixel4: Value, word
 
 
 def store_inside(fn: Function, side: Side, tile: Value, row: Value, pixel4: Value, word: Value) -> None:
-    """Only the words inside the tensor."""
+    """Only those words of a tile that lie inside the tensor."""
     at = pieces(side, row, pixel4, word, alone=True)
     pixels, words = side.width - pixel4 * 4, side.words - word
     ordered = tile.shuffle(TRANSPOSE4) if side.kind == NHWC else tile

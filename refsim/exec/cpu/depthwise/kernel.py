@@ -1,12 +1,13 @@
 """Depthwise convolution: 16 channels for every 128 bits of a vector, taps of a row side by side in each lane.
 
-A task computes some rows of a group of channels. Every row of the input becomes *k4s* once, in a ring of as many rows
-as a window needs: at each even column, the bytes of four neighbouring columns (or of two, as 16-bit values) of each
-channel in one 32-bit lane. An output at an even column uses k4s with the weights as they are, one at an odd column
-with the weights moved by one tap; a tap that a k4 holds beyond the window has weight 0.
+A task computes some rows of a group of channels. Every row of the input is turned into *k4s* once, and a ring of
+scratch keeps as many such rows as a window needs. A k4 holds, for each channel, the bytes of four neighbouring columns
+in one 32-bit lane (or of two, as 16-bit values); there is one at every even column. An output at an even column
+multiplies k4s by the weights as they are, one at an odd column by weights moved by one tap. Taps of a k4 outside the
+window have weight 0.
 
-Bytes are interleaved, and sums narrowed, inside the 128-bit pieces of vectors (narrow.py): both keep the same channels
-in a piece, so that an output pixel comes out in the order of its channels.
+Bytes are interleaved, and sums narrowed, inside the 128-bit pieces of vectors (narrow.py). Both keep the same channels
+in a piece, so that the channels of an output pixel come out in order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
 from refsim.exec.cpu.narrow import VECTORS, narrow
 
 #: Tasks: images x row blocks x groups of channels, groups fastest. The last group ends at the last channel and may
-#: overlap the one before, with the same bytes. Where a tensor's pixels are not rows of words (`direct_in`, `direct_out`
+#: overlap the one before, with the same bytes. Where a tensor is not in an NHWC layout (`direct_in`, `direct_out`
 #: are 0), its region goes through scratch, as pixels of `group_words` words. `border` points at a pixel of zero points.
 #: Pixels beyond the last column are stored at `at_none`. `ring`: rows of k4s, a power of two, less one.
 DEPTHWISE = ArgLayout(
@@ -33,7 +34,8 @@ DEPTHWISE = ArgLayout(
     "inv", "low", "high", "zp",
 )  # fmt: skip
 
-#: Output pixels that are computed together, and of windows that take many vectors of weights.
+#: Output pixels that are computed together; fewer where a window takes more than `MANY_VECTORS` vectors of weights,
+#: which the registers would not hold.
 PIXELS, FEW_PIXELS = 4, 2
 MANY_VECTORS = 12
 

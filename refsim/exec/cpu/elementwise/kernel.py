@@ -1,7 +1,7 @@
 """Operators that work element by element on packed int8: add, requantize, copy, and pixel shuffle by 2.
 
-`linear` runs over whole buffers of one layout without padding. `via_nhwc` brings blocks of any layouts to pixel rows
-(pack.py), works there, clears the lanes beyond the channels, and lays the result out.
+`linear` runs over whole buffers of one layout from end to end, where no padding is in the way. `via_nhwc` brings
+blocks of any layouts to NHWC scratch, works there, clears the lanes beyond the channels, and lays the result out.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ def real(a: LoadedArgs, which: str, q: Value) -> Value:
     return (q.sext(I32) - a.i32(f"{which}_zp").splat(lanes)).to_f32() * a.f32(f"{which}_scale").splat(lanes)
 
 
-#: Vectors of bytes, one of each input: so many from a place on.
+#: ``read(first, count)``: so many bytes from the first on, a vector of each input.
 Read = Callable[[int, int], list[Value]]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What is done with bytes: ``compute`` gives as many as it is told, `lanes` or fewer."""
+    """What is done with bytes: ``compute(read, count)`` gives that many, at most ``lanes``."""
 
     lanes: int
     compute: Callable[[Read, int], Value]
 
 
 def operation(fn: Function, a: LoadedArgs, op: str, lanes: int, clamp: str, packs: bool) -> Operation:
-    """Any but a copy. Where ``packs``, four vectors of 32-bit lanes become one of bytes, else each by itself."""
+    """Any operation but a copy. With ``packs``, four vectors of 32-bit lanes are narrowed together."""
     if op == LUT or op in PAIRS:
         look = lookup(fn, a, op)
         return Operation(VECTOR_BYTES, lambda read, count: look(*read(0, count)))
@@ -92,7 +92,7 @@ def operation(fn: Function, a: LoadedArgs, op: str, lanes: int, clamp: str, pack
 
 
 def _formula(fn: Function, a: LoadedArgs, formula: Formula, clamp: str) -> Callable[..., Value]:
-    """Rounding after rounding, as the operators are defined."""
+    """As the operators are defined, with every rounding of theirs."""
 
     def wide(first: Value, second: Value | None = None) -> Value:
         t = real(a, "a", first)
@@ -213,7 +213,7 @@ def _mask_last_word(fn: Function, a: LoadedArgs, at: Value, pixels: Value) -> No
 
 
 def _shuffle_pixels(fn: Function, a: LoadedArgs, source: Value, to: Value, height: Value) -> None:
-    """Pixel rows of 4C channels to twice as many rows and columns of C: lane (dy, dx) of word c is channel c.
+    """NHWC pixels of 4C channels to twice as many rows and columns of C: lane (dy, dx) of word c is channel c.
 
     Four input words become one output word in each of the four pixels; words beyond the last read what lies there.
     """

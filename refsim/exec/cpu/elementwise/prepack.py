@@ -1,4 +1,4 @@
-"""Jobs for add, relu, clone and pixel shuffle."""
+"""Jobs for operators on elements: affine functions of one or two inputs, copies, pixel shuffles by 2."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from refsim.exec.cpu.strides import strides_of
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 
+#: Size of a task, in words of a buffer and in bytes of an input's rows in NHWC scratch: small enough for near
+#: caches.
 WORDS_PER_TASK = 16 * 1024
 ROW_BYTES = 16 * 1024
 
@@ -30,7 +32,7 @@ Scalars = dict[str, float | np.floating | int]
 
 @dataclass(frozen=True)
 class Elementwise:
-    """What is done with each element: kernel operation, clamp, parameters; descriptions by buffer name.
+    """What is done with each element: kernel operation, clamp, parameters; and the tensors by buffer name.
 
     ``shuffle``: channels become 2x2 pixels. ``copied``: padding moves along. ``luts``: int8 lookup tables, for
     operations that have them.
@@ -107,7 +109,7 @@ def bounded(x: Call, bounds: tuple[float, float], out: Call) -> Elementwise:
 
 
 def why_not(e: Elementwise) -> str | None:
-    """Why an operation has no kernel."""
+    """Why an operation has no kernel, or None."""
     return linear_why_not(e) and via_nhwc_why_not(e)
 
 
@@ -151,7 +153,7 @@ def linear(e: Elementwise, isa: Isa) -> Job:
 
 
 def via_nhwc_why_not(e: Elementwise) -> str | None:
-    """Why an operation cannot run over pixel rows."""
+    """Why an operation cannot go by way of NHWC scratch."""
     packed = {d.layout.inner for d in e.inputs.values()} | {e.out.layout.inner}
     if len(packed) > 1:
         return "layouts pack different dims"
@@ -162,7 +164,7 @@ def via_nhwc_why_not(e: Elementwise) -> str | None:
 
 
 def via_nhwc(e: Elementwise, isa: Isa) -> Job:
-    """One job over blocks of pixel rows."""
+    """One job over blocks of rows, by way of NHWC scratch."""
     names = list(e.inputs)
     x, out = strides_of(e.inputs[names[0]]), strides_of(e.out)
     row_bytes = x.pixels * x.words * 4

@@ -9,8 +9,8 @@ from __future__ import annotations
 from refsim.exec.cpu.ir import I8, I32, I64, PTR, Module, Value, vec
 from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, convert
 
-#: Pixel rows, destination, rows and columns of windows; bytes from one window row and column to the next, from pixel
-#: row to pixel row, and from one row and column of the destination to the next.
+#: NHWC scratch, destination, rows and columns of windows; bytes from a window to the one below and to the one beside
+#: it; bytes from a row of pixels to the next; bytes from a window's place to the one below and to the one beside it.
 GATHER_PARAMS = (PTR, PTR, I64, I64, I64, I64, I64, I64, I64)
 
 

@@ -1,9 +1,9 @@
 """Convolutions and matrix products: a block of output pixels against panels of output channels.
 
-A task packs the input of a block of pixels once (pack.py), or each pixel's window where that saves products, then
-multiplies it by panels of weights, a register tile at a time, and requantizes the tile while it is in registers. Where
-an output's layout is not rows of words, or a panel is cut off by the last channel, the bytes go through scratch and
-`unpack`.
+A task packs the input of a block of pixels to NHWC scratch once, and copies each pixel's window where that saves
+products (gather.py). Then it multiplies the block by panels of weights, a register tile at a time, and requantizes
+each tile while it is in registers. Where the output's layout is not NHWC, or the last channel cuts a panel off, the
+bytes go through scratch and `unpack`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from refsim.exec.cpu.ir import I1, I64, Function, Module, Value
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
 #: `at_*` are places in scratch; `direct` tells that full panels go straight to `out` at `out_*` strides.
 #: `tap_*`: from the first tap of an output pixel to the next one's; with `gather` these are windows on their own.
-#: `again`: for every vector of channels, the first of the k4s that it multiplies again; where these lie; by what.
+#: `residual`, `residual_k4s`, `residual_weight`: for each vector of channels its first k4 that is multiplied once more;
+#: where each of those k4s lies; by which weights (prepack.Residual).
 GEMM = ArgLayout(
     "pack", "pack_args", "gather", "unpack", "unpack_args", "weight", "consts", "runs", "out",
     "row_blocks", "column_blocks", "parts", "parts_per_group", "panels", "panel_bytes",
@@ -83,7 +84,7 @@ def gemm(
 
             fn.when(a.gather.eq(0), lambda: None, gather)
             count = height * width
-            _tables(fn, a, scratch, panel, rows, (image, row0, column0), height, width)
+            _offsets(fn, a, scratch, panel, rows, (image, row0, column0), height, width)
             first = a.panels * share // a.parts_per_group
             last = a.panels * (share + 1) // a.parts_per_group
 
@@ -186,7 +187,7 @@ def _sums(
 def _residual(
     fn: Function, a: LoadedArgs, dot: Dot, base: Sequence[Value], column: Value, sums: list[list[Value]]
 ) -> None:
-    """Add the second parts of weights to the sums of a panel, whose first vector of channels has that number."""
+    """Add products of the residual weights to the sums of a panel, whose first vector of channels has that number."""
     for v in range(len(sums[0])):
         place = a.pointer("residual") + (column + v) * 8
 
@@ -235,7 +236,7 @@ def product(
     return [totals[m * vectors : (m + 1) * vectors] for m in range(len(start))], weight
 
 
-def _tables(
+def _offsets(
     fn: Function,
     a: LoadedArgs,
     scratch: Value,
@@ -245,7 +246,8 @@ def _tables(
     height: Value,
     width: Value,
 ) -> None:
-    """Per pixel of the block: where its first tap lies, and where its bytes go, directly and through scratch.
+    """Store where the first tap of each pixel of the block lies, and where its bytes go, directly and by way of
+    scratch.
 
     Fewer pixels than a tile has are filled up with the last one.
     """

@@ -1,4 +1,8 @@
-"""Prepack a `ConvProblem` for the gemm kernel: register tile, blocks of pixels, weights, argument blocks."""
+"""Prepack a `ConvProblem` for the gemm kernel: register tile, blocks of pixels, weights, argument blocks.
+
+The sizes below and the constants of the estimates come from layers timed by `python -m bench.peers`
+on an AMD EPYC (Zen 4).
+"""
 
 from __future__ import annotations
 
@@ -17,29 +21,32 @@ from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 from refsim.exec.cpu.strides import NHWC
 
-#: Packed input of a block: about this much, so that it stays in the second-level cache beside the weights.
+#: Packed input of a block, in bytes: about this much, so that it stays in the second-level cache beside the weights;
+#: and its most pixels.
 BLOCK_BYTES = 96 * 1024
 BLOCK_PIXELS = 256
+#: The most pixels of a register tile.
 MAX_ROWS = 12
-#: Copying a row of a window costs about as much as so many products of vectors; it reads and writes so far beyond.
+#: Copying a row of a window costs about as much as so many products of vectors.
 GATHER_PRODUCTS = 2
+#: Bytes that `gather` may read and write beyond the last window.
 SLACK = 128
-#: Products of bytes have to take at most so much of the instructions of 16-bit ones.
+#: Route gemm8 is taken where its instructions are fewer than those of 16-bit products times this.
 WORTH_IT = 1.15
 
 
 @dataclass(frozen=True)
 class TileConfig:
-    """A register tile: pixels by vectors of output channels."""
+    """A register tile: ``rows`` pixels by ``vectors`` vectors of output channels, whose sums stay in registers."""
 
     rows: int
     vectors: int
 
 
 def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int, vectors: int = 4) -> TileConfig:
-    """The tile of at most so many vectors with the least estimated work.
+    """The register tile of at most so many vectors that takes the least time by estimate.
 
-    What it computes beyond the last pixel and channel counts.
+    Products beyond the last pixel and channel count as work, too.
     """
 
     def cost(tile: TileConfig) -> float:
@@ -69,7 +76,7 @@ def _block(conv: ConvProblem, pixel_bytes: int) -> tuple[int, int]:
 
 
 def gathers(conv: ConvProblem, isa: Isa) -> bool:
-    """Whether windows are multiplied without the padding of their channels, which copying each of them costs."""
+    """Whether it pays to copy every window without the padding of its channels, so that fewer k4s are multiplied."""
     groups, channels, kh, kw, inputs = conv.weight.shape
     words = -(-inputs // 4)
     if groups > 1 or conv.dilation != (1, 1) or kw * words > isa.lanes:
@@ -78,7 +85,7 @@ def gathers(conv: ConvProblem, isa: Isa) -> bool:
     return saved * -(-channels // isa.lanes) >= GATHER_PRODUCTS * kh
 
 
-#: Cycles, for estimates: to pack a channel word of a pixel, and besides of a pixel, a panel and a task.
+#: Cycles, for the estimate of `_shares`: to pack a channel word of a pixel; overhead of a pixel, a panel and a task.
 PACK_WORD, PIXEL, PANEL, TASK = 0.3, 6.0, 60.0, 400.0
 
 
@@ -121,10 +128,10 @@ def _by_k4(conv: ConvProblem, gathered: bool) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Residual:
-    """K4s that vectors of channels multiply a second time, by what is left of the weights.
+    """What is left of weights that were split (`dot.safe`): k4s that some vectors of channels multiply once more.
 
-    ``first``: of each vector, and behind the last, its first number in the others; ``k4s``; ``weight``: (k4s,
-    lanes, 4).
+    ``first``: for each vector of channels, the number of its first k4 in the other two arrays, and at the end their
+    length. ``k4s``: the k4 of the window. ``weight``: int8 (k4s, lanes, 4).
     """
 
     first: np.ndarray
@@ -133,7 +140,7 @@ class Residual:
 
 
 def _split(by_k4: np.ndarray, dot: Dot, lanes: int, vectors: int) -> tuple[np.ndarray, Residual]:
-    """Weights as a kernel takes them, and the rest that it has to take once more."""
+    """Weights as the kernel multiplies them, and what it has to add to that."""
     if dot is not MADDUBS:
         none = np.zeros(0, np.int64)
         return by_k4, Residual(none, none, none)
@@ -161,7 +168,7 @@ def slower(conv: ConvProblem, isa: Isa) -> str | None:
 def lower(
     name: str, conv: ConvProblem, isa: Isa, dot: Dot, threads: int, tile: TileConfig | None = None
 ) -> Job:
-    """The job that computes a window."""
+    """The job of a convolution problem."""
     groups, channels, kh, kw, inputs = conv.weight.shape
     words = -(-inputs // 4)
     gathered = gathers(conv, isa)

@@ -16,7 +16,7 @@ from refsim.exec.cpu.ir import I8, I16, I32, I64, PTR, Function, Module, Value, 
 from refsim.exec.cpu.strides import NHWC, TILED
 from refsim.exec.cpu.tile4x4 import TRANSPOSE4, concat, quarters
 
-#: Elements of packed pixel rows: bytes as they are, bytes with 128 added (unsigned), or 16-bit integers.
+#: Elements in NHWC scratch: bytes as they are, bytes with 128 added (unsigned), or 16-bit integers.
 S8, U8, S16 = "s8", "u8", "s16"
 BYTES_PER_WORD = {S8: 4, U8: 4, S16: 8}
 

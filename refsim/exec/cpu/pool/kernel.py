@@ -1,4 +1,4 @@
-"""Pooling between a dequantize and a quantize, in layouts whose channel words are neighbours.
+"""Pooling between a dequantize and a quantize, in NHWC layouts.
 
 `maxpool` takes the largest byte of a window: dequantizing keeps the order, so it is the largest real value too.
 `mean` adds real values one after another in the order of memory, a channel a lane, divides and quantizes.

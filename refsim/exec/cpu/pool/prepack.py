@@ -1,4 +1,4 @@
-"""Jobs for pooling between a dequantize and a quantize, without leaving the bytes; exact where `why_not` is silent."""
+"""Jobs for pooling between a dequantize and a quantize, computed on the bytes themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Between dense float tensors and packed int8.
 
-*along*: the float tensor is contiguous in the dim that the int8 layout packs; its rows become pixel rows (pack.py).
-*across*: floats are contiguous along the columns and the layout packs channels; four rows of floats make one of words.
+*contiguous*: the floats are contiguous in the dim that the int8 layout packs. They become bytes in NHWC scratch, which
+`unpack` lays out; and back. *strided*: the floats are contiguous along W and the layout packs channels, so that a word
+takes its four bytes from four rows of floats.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _lanes_below(fn: Function, lanes: int, count: Value) -> Value:
 
 
 def quantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
-    """Write the kernel: floats to pixel rows, then `move` (an `unpack`) lays them out."""
+    """Write the kernel: floats to NHWC scratch, then `move` (an `unpack`) lays them out."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = CONTIGUOUS.read(fn, block)
@@ -72,7 +73,7 @@ def quantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
 
 
 def dequantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
-    """Write the kernel: `move` (a `pack`) makes pixel rows, which become floats."""
+    """Write the kernel: `move` (a `pack`) brings the bytes to NHWC scratch, then they become floats."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = CONTIGUOUS.read(fn, block)

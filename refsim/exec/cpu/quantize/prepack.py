@@ -1,4 +1,4 @@
-"""Jobs for quantize and dequantize."""
+"""Jobs for quantize and dequantize: `contiguous`, `strided`, or both kinds of work in two jobs, `via_4c`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from refsim.exec.cpu.relayout.prepack import column_strides, transpose_job
 from refsim.exec.cpu.strides import TILED, strides_of
 from refsim.ops.base.spec import Call
 
+#: Bytes of rows in NHWC scratch that a task works on: few enough for the nearest cache.
 ROW_BYTES = 16 * 1024
 
 

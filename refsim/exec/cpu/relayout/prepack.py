@@ -21,15 +21,15 @@ from refsim.exec.cpu.strides import NHWC, PLANAR, TILED, PackedStrides, strides_
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 
-#: Lanes of vectors, and what is done together.
+#: Numbers of lanes, tiles or parts that kernels are written for, the largest first.
 SIZES = (4, 2, 1)
-#: Pixel16s of a task of `transpose`.
+#: Pixel16s of a task of `transpose`. Chosen on an AMD EPYC (Zen 4), `python -m bench.layouts`.
 TASK_PIXEL16S = 64
 
 
 @dataclass(frozen=True)
 class ColumnStrides:
-    """A side that packs columns: strides in bytes of an image, a channel, a row or four, a pixel4 of columns."""
+    """A side that packs columns: strides in bytes of an image, a channel, a row (or four), four columns."""
 
     image: int
     channel: int
@@ -56,7 +56,10 @@ def nchw_strides(sizes_whcn: tuple[int, int, int, int]) -> ColumnStrides:
 def transpose_job(
     call_name: str, packed: TensorDesc, other: ColumnStrides, source: str, to_columns: bool, fill: int = 0
 ) -> Job:
-    """The job between a tensor that packs channels and the other side; ``source`` is the input buffer's name."""
+    """The job between a tensor that packs channels and another side that packs columns, or plain NCHW bytes.
+
+    ``source`` is the input buffer's name; ``to_columns`` tells which side that is; ``fill`` pads the output.
+    """
     assert packed.layout.inner == C
     side = strides_of(packed)
     kind, height, width = side.kind, side.rows, side.pixels
@@ -99,6 +102,7 @@ def transpose_job(
         task_pixel4s=task_pixel4s,
     )
     # two lines of each channel before the next channels; one where that would push pixels out of the first cache
+    # (chosen on an AMD EPYC, Zen 4, `python -m bench.layouts`)
     most = 8 if side.words <= 24 else 4
     together = next((n for n in (most, *SIZES) if n * columns <= width), 1)
     lanes = min(together, 4 if kind == PLANAR else cpu().isa.lanes // 4)
@@ -146,7 +150,7 @@ def _packed(call: Call) -> TensorDesc:
 
 
 def _plain(packed: PackedStrides) -> PackedStrides:
-    """NCHW bytes as the view of a layout that packs columns has them: pixels are rows."""
+    """Plain NCHW bytes in the terms of a layout that packs columns: its channels are columns, its pixels are rows."""
     width, height = packed.channels, packed.pixels
     return replace(
         packed,
@@ -168,7 +172,7 @@ def _sides(call: Call) -> tuple[PackedStrides, PackedStrides]:
 
 
 def _quarters(side: PackedStrides) -> PackedStrides:
-    """Pixels that follow each other without padding, as four long ones."""
+    """Pixels that follow each other without padding, taken as four long ones."""
     longer = side.pixels // 4
     return replace(
         side,

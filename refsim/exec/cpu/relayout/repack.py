@@ -1,4 +1,4 @@
-"""Bytes between two layouts that pack the same dim, in cells of four pixels by four words."""
+"""Bytes between two layouts that pack the same dim, in tiles of four pixels by four words."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ REPACK = ArgLayout(
 def repack(module: Module, name: str, *, source: str, to: str, at_once: int) -> None:
     """Write the kernel for two kinds of layout; tasks are rows.
 
-    So many cells are done at once as lie side by side in the output, in pixels or words. The last ones of a row or of
-    the channels may begin within those before; what is left is done in parts of cells.
+    ``at_once`` tiles that lie side by side in the output, in pixels or words, are done together. The last ones of a row
+    or of the channels may begin within those before. What is left is done in parts of tiles.
     """
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params

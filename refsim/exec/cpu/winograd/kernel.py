@@ -1,10 +1,10 @@
 """Exact Winograd convolution for 3x3 windows of stride 1, in integers modulo 2**32.
 
-F(m x m, 3 x 3), m = 4 or 2: of each (m+2) x (m+2) tile of the input an integer transform is taken (it fits 16 bits),
-each of its elements is multiplied by transformed weights and summed over the channels, and an integer transform
-gives m x m outputs, multiplied by a known constant: a power of two times an odd number. The odd number's inverse modulo
-2**32 takes it out exactly, as long as the true sum times the power of two fits 32 bits; the power of two stays and is
-taken out of the scale, which changes no rounding.
+F(m x m, 3 x 3) with m = 4 or 2. An integer transform of each (m+2) x (m+2) tile of the input fits 16 bits. Its
+elements are multiplied by transformed weights and summed over the channels. A second integer transform gives m x m
+outputs, times a known constant: a power of two times an odd number. The odd number is taken out exactly, by its
+inverse modulo 2**32, as long as the true sum times the power of two fits 32 bits. The power of two is taken out of the
+scale, which changes no rounding.
 """
 
 from __future__ import annotations
