@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from examples import BINARY, UNARY
 
 from refsim.ops.base.registry import OPS
 from refsim_gpu import build_push, build_shaders, spirv
@@ -42,11 +43,11 @@ def test_a_stale_include_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shutil.copytree(build_push.FOLDER, tmp_path / "include" / "push")
     monkeypatch.setattr(build_push, "SHADERS", tmp_path)
     monkeypatch.setattr(build_push, "FOLDER", tmp_path / "include" / "push")
-    relu, add, gone = (build_push.FOLDER / f"{name}.glsl" for name in ("q8ta_relu", "q8ta_add", "gone"))
+    relu, add, gone = (build_push.FOLDER / f"{name}.glsl" for name in (UNARY.name, BINARY.name, "gone"))
     relu.write_text(relu.read_text().replace("ZP = 19", "ZP = 20"))
     add.unlink()
     gone.write_text("")
-    stale = [f"include/push/{name}.glsl" for name in ("gone", "q8ta_add", "q8ta_relu")]
+    stale = [f"include/push/{name}.glsl" for name in ("gone", BINARY.name, UNARY.name)]
     assert build_push.build(check=True) == stale
     assert build_push.build(check=False) == stale
     assert build_push.build(check=True) == []

@@ -39,11 +39,6 @@ CASES = [
     for number, case in enumerate(op.cases)
     if isinstance(case, Case)
 ]
-#: operators whose every configuration has a native kernel
-FAST = (
-    "q8ta_conv2d", "q8ta_conv2d_pw", "q8ta_linear", "q8ta_linear_gemv", "q8ta_conv2d_transposed",
-    "q8ta_add", "q8ta_relu", "q8ta_clone", "q8ta_conv2d_dw",
-)  # fmt: skip
 #: Shapes of whole tiles of 64 columns or channels, of narrower ones, and of what is left beside them
 REPACKED = [
     (2, 64, 8, 64), (1, 67, 5, 113), (1, 128, 3, 80), (1, 3, 9, 72), (1, 48, 12, 40), (1, 33, 1, 21), (2, 4, 30, 7),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import UNARY
 
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.lifetimes import ALIGN
@@ -155,9 +156,9 @@ def test_routes_that_there_are_not_are_refused(force: dict[str, str], problem: s
 
 def test_rows_tell_routes_and_reasons() -> None:
     graph = load(next(p for p in MODELS if p.stem == "mixed_ops")).graphs[0]
-    rows = NativeExecutor(force={"q8ta_relu": "emulated"}).session(graph).rows()
+    rows = NativeExecutor(force={UNARY.name: "emulated"}).session(graph).rows()
     by_operator = {row["operator"]: row for row in rows}
-    assert by_operator["q8ta_relu"]["route"] == "emulated" and not by_operator["q8ta_relu"]["kernel"]
-    assert by_operator["q8ta_relu"]["rejected"]["linear"] == "emulated is forced"
+    assert by_operator[UNARY.name]["route"] == "emulated" and not by_operator[UNARY.name]["kernel"]
+    assert by_operator[UNARY.name]["rejected"]["linear"] == "emulated is forced"
     assert by_operator["q8ta_conv2d_dw"]["kernel"].startswith("depthwise_")
     assert "winograd4" in by_operator["q8ta_conv2d_pw"]["rejected"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import UNARY
 from wide import check
 
 from refsim.core.qmath import CANONICAL
@@ -22,6 +23,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Prepared, Target
+from refsim.ops.base.traits import Family
 
 ADD, TARGET = OPS["q8ta_add"], Target(CANONICAL)
 #: Looks bytes up, whatever this processor does.
@@ -112,7 +114,7 @@ def test_every_kernel_of_sums(op: str, layouts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("route", [LUT, FMA, LINEAR, VIA_NHWC])
-@pytest.mark.parametrize("name", ["q8ta_add", "q8ta_relu", "q8ta_pixel_shuffle"])
+@pytest.mark.parametrize("name", [op.name for op in OPS.of_family(Family.ELEMENTWISE, Family.SHUFFLE)])
 def test_each_route_gives_the_same_bytes(name: str, route: str) -> None:
     executor, taken = NativeExecutor(2, {"*": route}), Counter()
     for seed in range(40):
@@ -190,5 +192,5 @@ def test_wrong_constants_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_fused_only_where_it_can_be() -> None:
     assert fma.find(described(MODERATE), ISAS[-1]) == "portable fuses nothing"
-    relu = next(case for case in OPS["q8ta_relu"].cases if isinstance(case, Case))
+    relu = next(case for case in UNARY.cases if isinstance(case, Case))
     assert fma.find(elementwise.describe(bind(relu).call), ISA) == "one input"

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, edit
 
+GENERAL, DW, PW, IM2COL = "q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_pw", "q8ta_conv2d_im2col"
+RELU = "q8ta_relu"
+
 _OPS = "refsim/ops/"
 _LAUNCH = "refsim/core/launch.py"
 _INDEX, _LANES, _QMATH = "refsim/core/index.py", "refsim/core/lanes.py", "refsim/core/qmath.py"
 _EPILOGUE, _CONV, _EMULATED = _OPS + "base/epilogue.py", _OPS + "base/conv.py", "refsim/exec/emulated.py"
 _GENERAL, _DW, _PW = _OPS + "q8ta_conv2d_general.py", _OPS + "q8ta_conv2d_dw.py", _OPS + "q8ta_conv2d_pw.py"
 _TRANSPOSED, _IM2COL = _OPS + "q8ta_conv2d_transposed.py", _OPS + "q8ta_im2col.py"
-_ADD, _RELU, _CLONE = _OPS + "q8ta_add.py", _OPS + "q8ta_relu.py", _OPS + "q8ta_clone.py"
-
-GENERAL, DW, PW, IM2COL = "q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_pw", "q8ta_conv2d_im2col"
+_ADD, _RELU, _CLONE = _OPS + "q8ta_add.py", f"{_OPS}{RELU}.py", _OPS + "q8ta_clone.py"
 
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
@@ -44,9 +45,9 @@ MUTANTS: tuple[Mutant, ...] = (
              "blocks = padded.reshape(align4(out) // 4, 4, taps, -1, 4).swapaxes(1, 4)\n"
              "    packed = np.ascontiguousarray(blocks).reshape(padded.shape).view(np.int32)\n"
              "    return np.ascontiguousarray(packed.transpose(1, 2, 0)).reshape(-1)"),)),
-    Mutant("cpu-P3-layout", "P3", "q8ta_relu", ("another layout's strides",), (
+    Mutant("cpu-P3-layout", "P3", RELU, ("another layout's strides",), (
         edit(_RELU, "index.word_idx(push, X, x_hash, w, h, c, n)", "index.word_idx(push, X, out_hash, w, h, c, n)"),)),
-    Mutant("cpu-P4-read", "P4", "q8ta_relu", ("byte order",), (
+    Mutant("cpu-P4-read", "P4", RELU, ("byte order",), (
         edit(_LANES, "return (((word >> (8 * k)) & 255) ^ 128) - 128", "return (((word >> (24 - 8 * k)) & 255) ^ 128) - 128"),)),
     Mutant("cpu-P4-write", "P4", GENERAL, ("byte order",), (
         edit(_LANES, "return word | (np.int64(q) & 255) << (8 * k)", "return word | (np.int64(q) & 255) << (24 - 8 * k)"),)),
@@ -58,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_LANES, "return (((word >> (8 * k)) & 255) ^ 128) - 128", "return (word >> (8 * k)) & 255"),)),
     Mutant("cpu-P5-dequantize", "P5", "q8ta_dequantize", ("unsigned lanes",), (
         edit(_LANES, "return (((word >> (8 * k)) & 255) ^ 128) - 128", "return (word >> (8 * k)) & 255"),)),
-    Mutant("cpu-P6-relu", "P6", "q8ta_relu", ("padding leaked",), (
+    Mutant("cpu-P6-relu", "P6", RELU, ("padding leaked",), (
         edit(_RELU, "for k in range(lanes):", "for k in range(4):"),)),
     Mutant("cpu-P6-add", "P6", "q8ta_add", ("padding leaked",), (
         edit(_ADD, "for k in range(lanes):", "for k in range(4):"),)),
@@ -136,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_EPILOGUE, "t = mul_add(-f32(wsum), f32(in_zp), f32(acc), flags)", "t = mul_add(f32(wsum), f32(in_zp), f32(acc), flags)"),)),
     Mutant("cpu-N3-operand", "N3", "q8ta_add", ("zero point not folded",), (
         edit(_ADD, "addend = f32(qb - b_zp) * b_scale", "addend = f32(qb) * b_scale"),)),
-    Mutant("cpu-N3-output", "N3", "q8ta_relu", ("zero point not folded",), (
+    Mutant("cpu-N3-output", "N3", RELU, ("zero point not folded",), (
         edit(_QMATH, "return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)", "return np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH))"),)),
     Mutant("cpu-N4-wraps", "N4", "q8ta_linear", ("clamp order",), (
         edit(_QMATH, "low, high = np.float32(-128 - zp), np.float32(127 - zp)", "low, high = _LOW, _HIGH"),)),
@@ -145,7 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
              "return min(max(np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH)) + np.int32(zp), -128), 127)"),)),
     Mutant("cpu-N5-conv", "N5", GENERAL, ("relu bound",), (
         edit(_EPILOGUE, "        t = np.maximum(t, np.float32(0.0))\n", "        return max(requant(t, inv, zp, flags & 255), 0)\n"),)),
-    Mutant("cpu-N5-relu", "N5", "q8ta_relu", ("relu bound",), (
+    Mutant("cpu-N5-relu", "N5", RELU, ("relu bound",), (
         edit(_RELU, "return np.maximum(f32(q - in_zp) * in_scale, np.float32(0.0))", "return f32(max(q, 0) - in_zp) * in_scale"),)),
     Mutant("cpu-N5-dropped", "N5", "q8ta_linear", ("relu dropped or added",), (
         edit(_EPILOGUE, "    if flags & RELU:\n        t =", "    if flags & RELU and False:\n        t ="),)),
@@ -170,7 +171,7 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_PW, "for _ in range(push[IC4]):", "for _ in range(push[IC4] - 1):"),)),
     Mutant("cpu-S2-lane", "S2", "q8ta_linear_gemv", ("reduction too short",), (
         edit(_LANES, " + lane(a, 3) * lane(b, 3)", ""),)),
-    Mutant("cpu-S3-pool", "S3", "q8ta_relu", ("stale or foreign buffer",), (
+    Mutant("cpu-S3-pool", "S3", RELU, ("stale or foreign buffer",), (
         edit(_EMULATED, "        out = PackedBuffer(launch.out)\n",
              "        out = _POOL.setdefault(launch.out, PackedBuffer(launch.out))\n        out.words[:] = 0\n"),
         edit(_EMULATED, "class EmulatedExecutor(Executor):", "_POOL: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="after"),

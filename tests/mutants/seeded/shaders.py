@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from mutants.mutant import Mutant, edit
 from mutants.seeded import emulated
-from mutants.seeded.emulated import DW, GENERAL, IM2COL, PW
+from mutants.seeded.emulated import DW, GENERAL, IM2COL, PW, RELU
 
 _S, _I = "shaders/", "shaders/include/"
 _INDEX, _LANES, _QMATH, _EPILOGUE = (
@@ -81,15 +81,15 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- addresses ---------------------------------------------------------------------------------------
     gpu("P3-block", "P3", "int8x4_to_nchw", "block transposed",
         (_INDEX, "int(outer) * inner_block(hashed) + int(inner)", "int(inner) * outer_block(hashed) + int(outer)")),
-    gpu("P3-layout", "P3", "q8ta_relu", "another layout's strides", (_RELU, "walk(X, X_HASH, origin)", "walk(X, OUT_HASH, origin)")),
-    gpu("P4-read", "P4", "q8ta_relu", "byte order", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "bitfieldExtract(word, 24 - 8 * k, 8)")),
+    gpu("P3-layout", "P3", RELU, "another layout's strides", (_RELU, "walk(X, X_HASH, origin)", "walk(X, OUT_HASH, origin)")),
+    gpu("P4-read", "P4", RELU, "byte order", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "bitfieldExtract(word, 24 - 8 * k, 8)")),
     gpu("P4-write", "P4", GENERAL, "byte order",
         (_QMATH, "digit.x + (digit.y + (digit.z + (digit.w << 8) << 8) << 8)", "digit.w + (digit.z + (digit.y + (digit.x << 8) << 8) << 8)")),
     gpu("P4-rotated", "P4", "q8ta_clone", "lanes rotated",
         (_CLONE, "    turn(tile, X_HASH, OUT_HASH);\n", "    turn(tile, X_HASH, OUT_HASH);\n    for (int v = 0; v < 4; ++v) tile[v] = tile[v] << 8 | tile[v] >> 24 & 255;\n")),
     gpu("P5-add", "P5", "q8ta_add", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
     gpu("P5-dequantize", "P5", "q8ta_dequantize", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
-    gpu("P6-relu", "P6", "q8ta_relu", "padding leaked", (_RELU, "    clear_padding(tile, to, 0);\n", "")),
+    gpu("P6-relu", "P6", RELU, "padding leaked", (_RELU, "    clear_padding(tile, to, 0);\n", "")),
     gpu("P6-add", "P6", "q8ta_add", "padding leaked", (_ADD, "    clear_padding(tile, to, 0);\n", "")),
     gpu("P6-conv", "P6", GENERAL, "padding leaked", (_EPILOGUE, "splat(push[ZP])", "0")),
     gpu("P6-quantize", "P6", "q8ta_quantize", "padding leaked", (_S + "q8ta_quantize.comp", "splat(push[ZP])", "0")),
@@ -127,11 +127,11 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N3-float", "N3", DW, "zero point not folded", (_EPILOGUE, "mul_add4(-vec4(of.sums), vec4(float(in_zp)), vec4(acc))", "vec4(acc)")),
     gpu("N3-added", "N3", GENERAL, "zero point folded twice", (_EPILOGUE, "mul_add4(-vec4(of.sums)", "mul_add4(vec4(of.sums)")),
     gpu("N3-operand", "N3", "q8ta_add", "zero point not folded", (_ADD, "push[B_ZP]", "0")),
-    gpu("N3-output", "N3", "q8ta_relu", "zero point not folded", (_QMATH, _ROUND, f"zp = 0;\n    {_ROUND}")),
+    gpu("N3-output", "N3", RELU, "zero point not folded", (_QMATH, _ROUND, f"zp = 0;\n    {_ROUND}")),
     gpu("N4-wraps", "N4", "q8ta_linear", "clamp order", *_CLAMPED_EARLY, (_QMATH, _BYTES, _WRAPPED.format("digit - 0x4B400000 + zp"))),
     gpu("N4-again", "N4", "q8ta_add", "clamp order", *_CLAMPED_EARLY, (_QMATH, _BYTES, _WRAPPED.format("clamp(digit - 0x4B400000 + zp, -128, 127)"))),
     gpu("N5-conv", "N5", GENERAL, "relu bound", (_QMATH, "relu ? 0.0", "relu ? float(-zp)")),
-    gpu("N5-relu", "N5", "q8ta_relu", "relu bound", (_RELU, "lanes_of(source)", "max(lanes_of(source), 0)"), (_RELU, "lowest(push[ZP], true)", "lowest(push[ZP], false)")),
+    gpu("N5-relu", "N5", RELU, "relu bound", (_RELU, "lanes_of(source)", "max(lanes_of(source), 0)"), (_RELU, "lowest(push[ZP], true)", "lowest(push[ZP], false)")),
     gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(push[FLAGS] & RELU) != 0", "false")),
     gpu("N6-add", "N6", "q8ta_add", "fused multiply-add", _FUSED),
     gpu("N6-dw", "N6", DW, "fused multiply-add", _FUSED),
