@@ -45,7 +45,7 @@ def offsets(push: PushWords) -> str:
     """A constant for each place that a kernel reads, and for each bit with a name."""
     lines = []
     for field in push.fields:
-        note = "" if field.kind.glsl == "int" else f"  // {field.kind.glsl}"
+        note = "" if field.type.glsl == "int" else f"  // {field.type.glsl}"
         lines += [f"const int {name} = {push.at[name]};{note}\n" for name in field.constants]
         lines += [f"const int {name} = {bit};  // in {field.name}\n" for name, bit in field.bits.items()]
     return "".join(lines)
@@ -55,7 +55,7 @@ def constants(spec: SpecWords) -> str:
     """A specialization constant for each word."""
     lines = []
     for field in spec.fields:
-        kind = field.kind.glsl
+        kind = field.type.glsl
         default = str(bool(field.default)).lower() if kind == "bool" else str(field.default)
         for name in field.constants:
             lines.append(f"layout(constant_id = {spec.ids[name]}) const {kind} {name} = {default};\n")

@@ -55,8 +55,8 @@ def _of_tensor(words: Callable[[TensorDesc], Packed]) -> Callable[[Any], Packed 
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of field: its type in a shader, its words (None: of a value of another type), what it needs in words.
+class FieldType:
+    """A type of field: its type in a shader, its words (None: of a value of another type), what it needs in words.
 
     ``parts`` are what is added to the field's own name to name each of its words. If it is ``whole``, a shader knows
     only the first word by name.
@@ -70,13 +70,13 @@ class Kind:
 
 
 _META = tuple(f"_{dim}{what}" for what in ("", "_STRIDE") for dim in DIM_NAMES)
-INT = Kind("int", _int, "an integer of 32 bits")
-UINT = Kind("uint", _uint, "an unsigned integer of 32 bits")
-FLOAT = Kind("float", _float, "a floating point number")
-PAIR = Kind("int", _pair, "two integers, height and width", ("_H", "_W"))
-TENSOR = Kind("tensor", _of_tensor(lambda desc: desc.meta), "a tensor", _META, whole=True)
-HASHED = Kind("uint", _of_tensor(lambda desc: (desc.hashed,)), "a tensor")
-VECTORS = Kind("bool", _of_tensor(lambda desc: (int(desc.vectors),)), "a tensor")
+INT = FieldType("int", _int, "an integer of 32 bits")
+UINT = FieldType("uint", _uint, "an unsigned integer of 32 bits")
+FLOAT = FieldType("float", _float, "a floating point number")
+PAIR = FieldType("int", _pair, "two integers, height and width", ("_H", "_W"))
+TENSOR = FieldType("tensor", _of_tensor(lambda desc: desc.meta), "a tensor", _META, whole=True)
+HASHED = FieldType("uint", _of_tensor(lambda desc: (desc.hashed,)), "a tensor")
+VECTORS = FieldType("bool", _of_tensor(lambda desc: (int(desc.vectors),)), "a tensor")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Field:
     """
 
     name: str
-    kind: Kind
+    type: FieldType
     argument: str = ""
     bits: Mapping[str, int] = field(default_factory=dict)
     default: int = 0
@@ -96,18 +96,18 @@ class Field:
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each word."""
-        return tuple(self.name + part for part in self.kind.parts)
+        return tuple(self.name + part for part in self.type.parts)
 
     @property
     def constants(self) -> tuple[str, ...]:
         """The names by which kernels find words, from the first word on."""
-        return (self.name,) if self.kind.whole else self.names
+        return (self.name,) if self.type.whole else self.names
 
     def words(self, value: Any) -> Packed:
         """The unsigned words of a value; ParameterError if it is of another type."""
-        found = self.kind.words(value)
+        found = self.type.words(value)
         if found is None:
-            raise ParameterError(self.name, "has the wrong type", got=repr(value)[:80], need=self.kind.need)
+            raise ParameterError(self.name, "has the wrong type", got=repr(value)[:80], need=self.type.need)
         return found
 
 
@@ -166,7 +166,7 @@ class Words:
                 if name in self.at:
                     raise ParameterError("words", "two have one name", got=name)
                 self.at[name] = place
-            self._count += len(each.kind.parts)
+            self._count += len(each.type.parts)
 
     def __len__(self) -> int:
         return self._count
@@ -191,7 +191,7 @@ class Words:
             source: Mapping[str, object] = tensors if each.argument else values
             name = each.argument or each.name
             if name not in source:
-                raise ParameterError(each.name, "is missing", need=each.kind.need)
+                raise ParameterError(each.name, "is missing", need=each.type.need)
             packed += each.words(source[name])
         if unknown := values.keys() - {each.name for each in self.fields if not each.argument}:
             raise ParameterError(", ".join(sorted(unknown)), "no such word", need=", ".join(self.names))
