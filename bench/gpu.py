@@ -344,7 +344,7 @@ def measure(
 @click.option("--repeats", default=15, help="Timed dispatches of each kernel.")
 @click.option("--only", default="", help="Rows whose name holds this.")
 @click.option("--tile-config", default=-1, help="Force this row of TILE_CONFIGS on the matrix-like kernels.")
-@click.option("--check", is_flag=True, help="Compare each output with the CPU model, byte for byte.")
+@click.option("--check", is_flag=True, help="Compare each output with the emulated kernels, byte for byte.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the results here.")
 def main(device: int, repeats: int, only: str, tile_config: int, check: bool, path: Path | None) -> None:
     """Time every row on one device."""

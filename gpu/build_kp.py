@@ -3,8 +3,8 @@
     python -m refsim_gpu.build_kp            says what is missing and the command that fixes it
     python -m refsim_gpu.build_kp --install  installs what is missing first (apt-get as root, pip)
 
-Does nothing when the module is there and passes the self-test. A plain ``pip install kp`` fails: its build
-clones repositories over the network, does not pass on which Python it is for, and declares numpy < 2.
+It does nothing if the module is installed and passes the self-test. A plain ``pip install kp`` fails: its build clones
+repositories over the network, may build for another Python, and declares numpy < 2.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def pip(*arguments: str, environment: dict[str, str] | None = None) -> bool:
 
 
 def provide(install: bool) -> None:
-    """Make sure that the build's needs are there, installing them if ``install``.
+    """Make sure that everything the build needs is there; install it if ``install`` is true.
 
     Raises MissingDependencyError that names them and the command.
     """
@@ -96,7 +96,7 @@ def provide(install: bool) -> None:
 
 
 def provide_wanted() -> None:
-    """Try to install what only tests need; say so where that is not possible."""
+    """Try to install what only the tests need; print a line if that is not possible."""
     packages = [package for package in system.missing() if package.need == "wanted"]
     if packages and not installed(packages):
         fix = system.install_command(packages)
@@ -137,7 +137,7 @@ def build() -> None:
 
 
 def selftest() -> str | None:
-    """None if the module works, else why not; in a process of its own, which a broken build may take down."""
+    """None if the module works, else the reason. It runs in a process of its own, because a broken build may crash."""
     from refsim_gpu import selftest
 
     try:

@@ -2,11 +2,12 @@
 
 The includes that follow from operators (`refsim_gpu.build_push`) are written first.
 
-A kernel is compiled by glslc for Vulkan 1.1, unrolled by spirv-opt (drivers leave loops with literal bounds alone,
-and then keep arrays in memory: four to six times slower on an H200), optimized and validated by spirv-val. Around the
-unrolling every float operation is marked NoContraction: GLSL's `precise` says so, but copies lose the mark, and
-what lacks it is fused, by spirv-opt itself or by a driver. A source that says ``#pragma optimize(off)`` is left as it
-was written. Builds of NAME.comp:
+A kernel is compiled by glslc for Vulkan 1.1, unrolled and optimized by spirv-opt, and validated by spirv-val. Drivers
+do not unroll loops with literal bounds and keep their arrays in memory, which is four to six times slower on an H200.
+
+Every float operation is marked NoContraction before and after the unrolling. GLSL's `precise` sets this mark, but
+copies made by unrolling lose it, and spirv-opt or a driver may fuse an operation without it. A source with ``#pragma
+optimize(off)`` is not optimized. Builds of NAME.comp:
 
 NAME.spv            takes any launch
 NAME.nodot.spv      the same without the packed dot product, for devices that lack the extension
@@ -98,7 +99,7 @@ def variants() -> list[tuple[Path, Path, tuple[str, ...]]]:
 
 
 def run_tool(where: str, *command: str) -> None:
-    """Run a compiler; FormatError with its words if it refuses, MissingDependencyError if it is not there."""
+    """Run a compiler; FormatError with its message if it fails, MissingDependencyError if it is not installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:

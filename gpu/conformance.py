@@ -47,7 +47,7 @@ class Count:
 
 
 def cases(name: str, random: int) -> Iterator[BoundCase]:
-    """An operator's hand-picked cases, then so many random ones (seeds 0, 1, ...)."""
+    """The hand-picked cases of an operator, then random ones (seeds 0, 1, ...)."""
     for case in OPS[name].cases:
         if not isinstance(case, ErrorCase):
             yield bind(case)
@@ -56,7 +56,7 @@ def cases(name: str, random: int) -> Iterator[BoundCase]:
 
 
 def compare_calls(executor: Executor, bounds: Iterable[BoundCase], count: Count) -> None:
-    """The device's buffer against the definition's, all bytes."""
+    """Compare all bytes of the device's buffer with the definition's."""
     for bound in bounds:
         what = str(bound.case)
         try:
@@ -67,7 +67,7 @@ def compare_calls(executor: Executor, bounds: Iterable[BoundCase], count: Count)
 
 
 def compare_recordings(executor: Executor, folder: Path, count: Count, every: int = 1) -> None:
-    """Each recorded call that binds, by the device and by definition; a recording that is refused is left out.
+    """Compare device and definition on each recorded call. Calls that refsim refuses are left out.
 
     ``every`` n takes every n-th of a file.
     """
@@ -82,7 +82,7 @@ def compare_recordings(executor: Executor, folder: Path, count: Count, every: in
 
 
 def compare_model(executor: Executor, path: Path, inputs: list[np.ndarray], count: Count) -> None:
-    """Every buffer of every node, on the device and by the CPU model."""
+    """Compare every buffer of every node on the device with the emulated kernels."""
     model = load(path)
     buffers: list[dict[tuple[int, int], PackedBuffer | np.ndarray]] = []
     for runner in (executor, EmulatedExecutor()):
@@ -101,7 +101,7 @@ def compare_model(executor: Executor, path: Path, inputs: list[np.ndarray], coun
 
 
 def run(executor: Executor, random: int, recorded: Path | None, models: Path | None) -> list[Count]:
-    """All of it; one count per operator, one for the recordings, one per model."""
+    """Run everything: one count per operator, one for the recordings, one per model."""
     counts = []
 
     def timed(name: str) -> Count:

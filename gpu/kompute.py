@@ -1,8 +1,8 @@
-"""One opened device: the checks that Kompute leaves out, put in front of it and behind it.
+"""One opened device, with the checks that Kompute leaves out.
 
 Kompute 0.9 ignores most Vulkan results. It aborts the process when there is no driver, crashes when an
 allocation fails, runs kernels whose bindings or push constants are missing, and returns normally from a
-dispatch on a lost device. So sizes are checked before a call and a heartbeat afterwards.
+dispatch on a lost device. So this module checks sizes before a call, and a heartbeat after it.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Device:
     def _memory_for(self, nbytes: int, host: bool) -> dict[str, int]:
         """Bytes that a tensor takes of each heap; raises DeviceError if it would not fit.
 
-        Kompute maps what it allocated without looking, and crashes when there is nothing to map. Counted are
-        tensors that Python still holds, not what an algorithm keeps alive or other processes use.
+        Kompute maps an allocation without checking it, and crashes if it failed. This counts the tensors that Python
+        still holds, but not those that an algorithm keeps alive, or the memory of other processes.
         """
         needed = {"device": 0 if host else nbytes, "host": nbytes}
         heaps = {"device": self.info.device_local_bytes, "host": self.info.host_bytes}
@@ -133,10 +133,10 @@ class Device:
     ) -> Any:
         """A pipeline bound to ``tensors`` (binding 0 onwards of set 0).
 
-        ``spec`` and ``push`` are 32-bit words: specialization constants 0 onwards, the push constant block.
-        Raises LimitError for a grid or push block over the device's limits, DeviceError if the driver refuses
-        the module. ``local`` is the workgroup's size that the module declares or ``spec`` sets: a driver may
-        take one over the limits and then dispatch nothing.
+        ``spec`` and ``push`` are 32-bit words: specialization constants 0 onwards, the push constant block. Raises
+        LimitError for a grid or push block over the device's limits, DeviceError if the driver refuses the module.
+        ``local`` is the workgroup size that the module declares or ``spec`` sets. A driver may accept one over the
+        limits and then dispatch nothing.
         """
         spirv.check(code, where)
         limits = self.info.limits
@@ -170,9 +170,9 @@ class Device:
     def sequence(self, timestamps: int = 0) -> Any:
         """A command buffer. Record into it once and evaluate it as often as needed; never record again.
 
-        Kompute does not allow its command buffers to be reset, so ``eval(op)`` on a used one is out of bounds
-        of what Vulkan allows, though drivers accept it. ``timestamps`` must cover every recorded operation:
-        one more crashes.
+        Kompute does not create its command buffers so that they may be reset. ``eval(op)`` on a used one is therefore
+        invalid in Vulkan, although drivers accept it. ``timestamps`` must be at least the number of recorded
+        operations; one operation more crashes.
         """
         return self.manager.sequence(0, timestamps)
 
@@ -224,7 +224,7 @@ class Device:
         return np.array(tensors[-1].data()).reshape(output.shape)
 
     def kp_call(self, where: str, call: Any, *arguments: Any) -> Any:
-        """``call(*arguments)``; Kompute's RuntimeError, all it ever raises, comes out as a DeviceError."""
+        """``call(*arguments)``, with Kompute's RuntimeError (it raises no other) turned into a DeviceError."""
         try:
             return call(*arguments)
         except RuntimeError as error:
@@ -232,5 +232,5 @@ class Device:
 
 
 def words(values: Sequence[int]) -> np.ndarray:
-    """32-bit words as Kompute takes constants bit for bit: a list would be turned into floats."""
+    """32-bit words in the form that Kompute passes on bit for bit; it would turn a list into floats."""
     return np.array([int(value) & 0xFFFFFFFF for value in values], np.uint32)

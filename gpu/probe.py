@@ -2,8 +2,8 @@
 
     python -m refsim_gpu.probe 0 --json FILE   probes device 0 and saves its numerics profile
 
-Each question is one operation on numbers that give it away (shaders/probe/numerics.comp). An answer is a word where all
-numbers agree on it, and ``mixed`` otherwise.
+Each question is one operation on numbers that reveal the answer (shaders/probe/numerics.comp). The answer is one word
+if all numbers agree on it, and ``mixed`` otherwise.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Findings:
     subgroup_size: int
 
     def remarks(self) -> list[str]:
-        """What no numerics profile can express; empty if the profile says all that kernels can see."""
+        """What no numerics profile can express; empty if a profile covers everything that kernels can see."""
         denormals = {*self.denormal_inputs.values(), *self.denormal_outputs.values()}
         rows = (
             (self.round not in ("even", "away"), f"round() takes halves {self.round}, not even or away"),
@@ -87,7 +87,7 @@ class Findings:
         return [text for holds, text in rows if holds]
 
     def to_profile(self) -> Profile | None:
-        """The known profile that these findings are, else one named after the device; None if there are `remarks`."""
+        """The known profile with these findings, else a new one named after the device; None if there are `remarks`."""
         from refsim.core.qmath import PROFILES, Profile
 
         if self.remarks():
@@ -161,7 +161,7 @@ class _Measure:
 
 
 def verdict(got: np.ndarray, answers: Mapping[str, np.ndarray]) -> str:
-    """The answer whose bits were got, every one; ``mixed`` if there is none."""
+    """The answer that predicts all of these bits; ``mixed`` if none does."""
     for name, expected in answers.items():
         if np.array_equal(got, np.asarray(expected, np.float32).view(np.int32)):
             return name
@@ -169,7 +169,7 @@ def verdict(got: np.ndarray, answers: Mapping[str, np.ndarray]) -> str:
 
 
 def halves(measure: _Measure, operation: str) -> str:
-    """Ties of both signs up to where halves end, what lies next to them, and random numbers."""
+    """Ties of both signs up to where halves end, their neighbours, and random numbers."""
     ties = np.concatenate([np.arange(-300, 300), 2 ** np.arange(9, 22), -(2 ** np.arange(9, 22))]) + 0.5
     ties = ties.astype(np.float32)
     near = [np.nextafter(ties, np.float32(side * np.inf)) for side in (-1, 1)]
@@ -191,7 +191,7 @@ def roundings(measure: _Measure, operation: str) -> str:
 
 
 def denormals(measure: _Measure) -> tuple[dict[str, str], dict[str, str]]:
-    """For each operation: operands that only denormals tell from 0, and normal operands of denormal results."""
+    """How each operation treats denormal operands, and denormal results of normal operands."""
     small = (measure.random.integers(1, 1 << 23, SAMPLES).astype(np.int32)).view(np.float32)
     normal = np.abs(measure.floats(-126, -125))
     normal = normal[normal > MIN_NORMAL]
@@ -220,7 +220,7 @@ def denormals(measure: _Measure) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def conversion(measure: _Measure) -> tuple[str, dict[str, int]]:
-    """How floats beyond int32 convert, and what each became; ``mixed`` too if one inside is not cut off."""
+    """How floats beyond int32 convert, and what each became; also ``mixed`` if one within int32 is not truncated."""
     beyond = np.array(list(OUT_OF_RANGE.values()), np.float32)
     inside = np.append(measure.floats(-3, 31), np.float32(-(2.0**31)))
     got = measure.bits("convert", beyond)
@@ -240,7 +240,7 @@ def division(measure: _Measure) -> tuple[int, int]:
 
 
 def dot_product(measure: _Measure, shader: str) -> str:
-    """Random words and the extremes against integer arithmetic."""
+    """Compare the dot product of random words and of extremes with integer arithmetic."""
     rows = measure.random.integers(-128, 128, (2, SAMPLES, 4), np.int8)
     rows[:, :4] = np.array([[-128] * 4, [127] * 4, [-128, 127] * 2, [0] * 4], np.int8)
     rows[1, 2] = 127
@@ -251,7 +251,7 @@ def dot_product(measure: _Measure, shader: str) -> str:
 
 
 def run(index: int = 0) -> Findings:
-    """Probe device ``index``, in less than a second; DeviceError or MissingDependencyError if it cannot be had."""
+    """Probe device ``index`` in less than a second; DeviceError or MissingDependencyError if it cannot be opened."""
     with Device(index) as device:
         measure = _Measure(device)
         info = device.info

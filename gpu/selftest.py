@@ -64,7 +64,7 @@ def run(device_index: int = 0) -> Report:
 
 
 def roundtrip(device: Device, array: np.ndarray) -> None:
-    """There and back through device memory, the staging copy scribbled over in between."""
+    """The array after a round trip through device memory; the staging copy is overwritten in between."""
     tensor = device.tensor(array)
     device.run(device.recorded(device.kp.OpTensorSyncDevice([tensor])))
     tensor.data()[:] = 0

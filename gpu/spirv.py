@@ -35,9 +35,9 @@ def exists(name: str) -> bool:
 
 
 def check(code: bytes, where: str) -> bytes:
-    """``code`` itself, if it can be given to a driver.
+    """``code`` itself; FormatError if it must not be given to a driver.
 
-    Kompute crashes on an empty module and cuts off a trailing partial word without a word about it.
+    Kompute crashes on an empty module, and silently drops a partial word at the end.
     """
     if len(code) < HEADER_BYTES or len(code) % 4:
         raise FormatError(
@@ -67,7 +67,7 @@ def instructions(code: bytes) -> Iterator[tuple[int, ...]]:
 
 
 def contractable(code: bytes) -> list[str]:
-    """What a driver may fuse: float arithmetic without NoContraction, and every Fma."""
+    """The instructions that a driver may fuse: float arithmetic without NoContraction, and every Fma."""
     rows = list(instructions(code))
     pinned = {row[1] for row in rows if row[0] == OP_DECORATE and row[2] == NO_CONTRACTION}
     loose = [

@@ -31,7 +31,7 @@ class Package:
 
 
 def has_header(header: str) -> bool:
-    """Whether the C++ compiler finds it, wherever it lies; true without one, which is its own complaint."""
+    """Whether the C++ compiler finds the header; true if there is no compiler, which is reported separately."""
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         return True

@@ -1,7 +1,7 @@
 """What the Vulkan loader says about the devices here, asked directly and without Kompute.
 
-Kompute cannot be asked first: with no driver installed its Manager ends the process, and it tells neither a
-device's driver, nor its memory, nor how long a timestamp tick is.
+Kompute cannot be asked first: if no driver is installed, its Manager ends the process. It also does not report a
+device's driver, its memory, or the length of a timestamp tick.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def version_text(packed: int) -> str:
 
 
 def devices() -> list[DeviceInfo]:
-    """Every Vulkan device; empty if the loader is there and no driver is.
+    """Every Vulkan device; empty if there is a loader but no driver.
 
     Raises MissingDependencyError if there is no Vulkan loader.
     """
@@ -116,7 +116,7 @@ def devices() -> list[DeviceInfo]:
 
 
 def create_instance(lib: ctypes.CDLL) -> ctypes.c_void_p | None:
-    """An instance, or None where no driver can make one."""
+    """An instance, or None if no driver can make one."""
     application = struct.pack("=I4xQQI4xQII", 0, 0, 0, 0, 0, 0, API_VERSION)
     application_buffer = ctypes.create_string_buffer(application, len(application))
     create = struct.pack("=I4xQI4xQI4xQI4xQ", 1, 0, 0, ctypes.addressof(application_buffer), 0, 0, 0, 0)
