@@ -6,16 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from examples import UNARY
+from examples import LINEAR, UNARY
 
 from mutants import cases, outcome, record
 from mutants.bugs import BUGS, EXECUTORS, PLACES
 from mutants.mutant import CASES, Mutant, edit
 from mutants.run import run
-from mutants.seeded import ALL
+from mutants.seeded import ALL, emulated, shaders
 from mutants.tree import CHECKOUT, check, copy
 from refsim.core.errors import FormatError
 from refsim.golden.rules import RULES
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.traits import Family
 
 RELU = ALL["cpu-N5-relu"]
 EMULATED = "refsim/exec/emulated.py"
@@ -36,6 +38,24 @@ def test_every_kind_is_seeded_wherever_it_can_be() -> None:
     for bug in BUGS.values():
         assert set(bug.places) <= set(PLACES)
         assert bool(bug.elsewhere) == (not set(EXECUTORS) <= set(bug.places)), bug
+
+
+def test_a_new_operator_gets_the_bugs_that_follow_from_what_it_says() -> None:
+    new = (
+        replace(LINEAR, name="q8ta_attention", family=Family.SHUFFLE),  # a family that had no such sums
+        replace(LINEAR, name="q8ta_deconv", transposed=True),
+        replace(LINEAR, name="q8ta_row", one_row=True),  # stands back behind one that takes more rows
+    )
+    here = {mutant.id for mutant in emulated.derived(OPS.values())}
+    assert {mutant.id for mutant in emulated.derived((*OPS.values(), *new))} - here == {
+        "cpu-I1-q8ta_attention",
+        "cpu-N6-q8ta_attention",
+        "cpu-I1-q8ta_deconv",
+    }
+    device = {mutant.id for mutant in shaders.derived((*OPS.values(), *new))}
+    assert device - {mutant.id for mutant in shaders.derived(OPS.values())} == {"gpu-N6-attention"}
+    # what quotes a kernel's own source is seeded where the kernel is written like the others
+    assert not emulated.derived([replace(UNARY, name="q8ta_no_such_file")])
 
 
 @pytest.mark.parametrize(("anchor", "found"), [("no such line", "0 times"), ("import", "times")])

@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant, edit
+from collections.abc import Iterable
+
+from mutants.mutant import Edit, Mutant, edit
+from mutants.seeded.subjects import elementwise, epilogues, first_kernel, occurs, routes, short, windows
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
 
 GENERAL, DW, PW, IM2COL = "q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_pw", "q8ta_conv2d_im2col"
 RELU = "q8ta_relu"
@@ -17,8 +22,40 @@ _GENERAL, _DW, _PW = _OPS + "q8ta_conv2d_general.py", _OPS + "q8ta_conv2d_dw.py"
 _TRANSPOSED, _IM2COL = _OPS + "q8ta_conv2d_transposed.py", _OPS + "q8ta_im2col.py"
 _ADD, _RELU, _CLONE = _OPS + "q8ta_add.py", f"{_OPS}{RELU}.py", _OPS + "q8ta_clone.py"
 
+
 # fmt: off
+def derived(ops: Iterable[OpSpec]) -> tuple[Mutant, ...]:
+    """Bugs that follow from what operators say about themselves."""
+    ops = tuple(ops)
+    masked, border = "for k in range(lanes):", "splat(push[IN_ZP])"
+    return (
+        *(Mutant(f"cpu-P6-{short(op)}", "P6", op.name, ("padding leaked",), (
+            edit(file, masked, "for k in range(4):"),))
+          for op in elementwise(ops) if occurs(file := f"{_OPS}{op.name}.py", masked)),
+        *(Mutant(f"cpu-I1-{op.name}", "I1", op.name, ("last tile missing",), (
+            edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                max(1, extent // (local * tile))\n"),))
+          for op in routes(ops)),
+        *(Mutant(f"cpu-N2-{op.name}", "N2", op.name, ("border padded with 0",), (edit(file, border, "splat(0)"),))
+          for op in windows(ops) if occurs(file := f"{_OPS}{first_kernel(op)}.py", border)),
+        *(Mutant(f"cpu-N6-{op.name}", "N6", op.name, ("fused multiply-add",), (
+            edit(_QMATH, "    if flags & CONTRACT:\n        return fused", "    if True:\n        return fused"),))
+          for op in epilogues(ops)),
+    )
+
+
+def _stale(op: str, first: str) -> tuple[Edit, ...]:
+    """The push words from one on are those of the call before."""
+    at = OPS[op].push.at[first]
+    return (
+        edit(_EMULATED, "        kernel((z, y, x), spec, push,",
+             f"        push[{at}:] = _FIRST.setdefault((launch.shader, launch.global_size), push[{at}:].copy())\n"
+             "        kernel((z, y, x), spec, push,"),
+        edit(_EMULATED, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),
+    )
+
+
 MUTANTS: tuple[Mutant, ...] = (
+    *derived(OPS.values()),
     # --- constants ---------------------------------------------------------------------------------------
     Mutant("cpu-P1-dw", "P1", DW, ("weight sums over the wrong dimension",), (
         edit(_DW, "epilogue.per_channel(params, weight.sum((0, 1)),",
@@ -59,10 +96,6 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_LANES, "return (((word >> (8 * k)) & 255) ^ 128) - 128", "return (word >> (8 * k)) & 255"),)),
     Mutant("cpu-P5-dequantize", "P5", "q8ta_dequantize", ("unsigned lanes",), (
         edit(_LANES, "return (((word >> (8 * k)) & 255) ^ 128) - 128", "return (word >> (8 * k)) & 255"),)),
-    Mutant("cpu-P6-relu", "P6", RELU, ("padding leaked",), (
-        edit(_RELU, "for k in range(lanes):", "for k in range(4):"),)),
-    Mutant("cpu-P6-add", "P6", "q8ta_add", ("padding leaked",), (
-        edit(_ADD, "for k in range(lanes):", "for k in range(4):"),)),
     Mutant("cpu-P6-conv", "P6", GENERAL, ("padding leaked",), (
         edit(_EPILOGUE, "        q = zp\n", "        q = 0\n"),)),
     Mutant("cpu-P7-write", "P7", GENERAL, ("batch ignored",), (
@@ -74,9 +107,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cpu-P7-row", "P7", "q8ta_linear", ("batch ignored",), (
         edit(_OPS + "q8ta_linear.py", "c, n = plane % push[OUT + C], plane // push[OUT + C]", "c, n = plane % push[OUT + C], 0"),)),
     # --- launches ----------------------------------------------------------------------------------------
-    *(Mutant(f"cpu-I1-{op}", "I1", op, ("last tile missing",), (
-        edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                max(1, extent // (local * tile))\n"),))
-      for op in ("q8ta_add", GENERAL, DW, "q8ta_linear", "q8ta_conv2d_transposed", IM2COL)),
     Mutant("cpu-I2-exchanged", "I2", GENERAL, ("stride or dilation",), (
         edit(_CONV, '"STRIDE": p.stride,', '"STRIDE": p.dilation,'),
         edit(_CONV, '"DILATION": p.dilation,', '"DILATION": p.stride,'),)),
@@ -98,16 +128,8 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_OPS + "q8ta_pixel_shuffle.py", "kc * r * r + kh % r * r + kw % r", "kc * r * r + kw % r * r + kh % r"),)),
     Mutant("cpu-I4-add", "I4", "q8ta_add", ("nothing written", "grid outside the device's limits"), (
         edit(_LAUNCH, "                -(-extent // (local * tile))\n", "                extent // (local * tile)\n"),)),
-    Mutant("cpu-I5-add", "I5", "q8ta_add", ("stale constant",), (
-        edit(_EMULATED, "        kernel((z, y, x), spec, push,",
-             "        push[24:] = _FIRST.setdefault((launch.shader, launch.global_size), push[24:].copy())\n"
-             "        kernel((z, y, x), spec, push,"),
-        edit(_EMULATED, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="before"),
-    Mutant("cpu-I5-conv", "I5", GENERAL, ("stale constant",), (
-        edit(_EMULATED, "        kernel((z, y, x), spec, push,",
-             "        push[26:] = _FIRST.setdefault((launch.shader, launch.global_size), push[26:].copy())\n"
-             "        kernel((z, y, x), spec, push,"),
-        edit(_EMULATED, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),), twin="before"),
+    Mutant("cpu-I5-add", "I5", "q8ta_add", ("stale constant",), _stale("q8ta_add", "A_SCALE"), twin="before"),
+    Mutant("cpu-I5-conv", "I5", GENERAL, ("stale constant",), _stale(GENERAL, "IN_ZP"), twin="before"),
     Mutant("cpu-I6-conv", "I6", GENERAL, ("write out of bounds", "behind the buffer"), (
         edit(_GENERAL, "        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)\n",
              "        to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)\n        if to == out.size - 1:\n            to += 1\n"),)),
@@ -122,11 +144,6 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_QMATH, "    return np.rint(y)\n", "    return np.trunc(y)\n"),)),
     Mutant("cpu-N1-quantize", "N1", "q8ta_quantize", ("tie rule",), (
         edit(_QMATH, "    return np.rint(y)\n", "    return np.trunc(y + np.copysign(np.float32(0.5), y))\n"),)),
-    *(Mutant(f"cpu-N2-{op}", "N2", op, ("border padded with 0",), (edit(file, anchor, anchor.replace("push[IN_ZP]", "0")),))
-      for op, file, anchor in (
-        (GENERAL, _GENERAL, "border = splat(push[IN_ZP])"), (DW, _DW, "border = splat(push[IN_ZP])"),
-        ("q8ta_conv2d_transposed", _TRANSPOSED, "border = splat(push[IN_ZP])"), (IM2COL, _IM2COL, "word = splat(push[IN_ZP])"),
-      )),
     Mutant("cpu-N3-missing", "N3", "q8ta_linear", ("zero point not folded",), (
         edit(_EPILOGUE, "acc - np.int64(in_zp) * wsum", "acc"),)),
     Mutant("cpu-N3-twice", "N3", IM2COL, ("zero point folded twice",), (
@@ -150,9 +167,6 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_RELU, "return np.maximum(f32(q - in_zp) * in_scale, np.float32(0.0))", "return f32(max(q, 0) - in_zp) * in_scale"),)),
     Mutant("cpu-N5-dropped", "N5", "q8ta_linear", ("relu dropped or added",), (
         edit(_EPILOGUE, "    if flags & RELU:\n        t =", "    if flags & RELU and False:\n        t ="),)),
-    *(Mutant(f"cpu-N6-{op}", "N6", op, ("fused multiply-add",), (
-        edit(_QMATH, "    if flags & CONTRACT:\n        return fused", "    if True:\n        return fused"),))
-      for op in ("q8ta_add", DW, "q8ta_linear")),
     Mutant("cpu-N7-add", "N7", "q8ta_add", ("alpha ignored",), (
         edit(_ADD, "        addend = alpha * addend\n", "        addend = addend * np.float32(1.0)\n"),)),
     Mutant("cpu-N8-data", "N8", PW, ("unsigned lanes",), (

@@ -8,11 +8,15 @@ emulated.py, which run here again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from mutants.mutant import Mutant, edit
 from mutants.seeded import emulated
 from mutants.seeded.emulated import DW, GENERAL, IM2COL, PW, RELU
+from mutants.seeded.subjects import elementwise, epilogues, first_kernel, occurs, routes, short, windows
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
 
 _S, _I = "shaders/", "shaders/include/"
 _INDEX, _LANES, _QMATH, _EPILOGUE = (
@@ -55,9 +59,8 @@ def gpu(
 
 #: Mutants of emulated.py whose edits are in what the host computes for any executor.
 _HOST = (
-    "P1-dw", "P1-rows", "P2-tail", "P3-weight", "P3-tile", "P4-weight", "I1-q8ta_add", f"I1-{GENERAL}", f"I1-{DW}",
-    "I1-q8ta_linear", "I1-q8ta_conv2d_transposed", f"I1-{IM2COL}", "I2-exchanged", "I3-stride", "I3-padding",
-    "I3-kernel", "I3-all", "I4-add",
+    "P1-dw", "P1-rows", "P2-tail", "P3-weight", "P3-tile", "P4-weight", "I2-exchanged", "I3-stride", "I3-padding",
+    "I3-kernel", "I3-all", "I4-add", *(f"I1-{op.name}" for op in routes(OPS.values())),
 )  # fmt: skip
 
 
@@ -67,8 +70,22 @@ def shared() -> tuple[Mutant, ...]:
 
 
 # fmt: off
+def derived(ops: Iterable[OpSpec]) -> tuple[Mutant, ...]:
+    """Bugs that follow from what operators say about themselves."""
+    ops = tuple(ops)
+    cleared, border = "    clear_padding(tile, to, 0);\n", "splat(push[IN_ZP])"
+    return (
+        *(gpu(f"P6-{short(op)}", "P6", op.name, "padding leaked", (file, cleared, ""))
+          for op in elementwise(ops) if occurs(file := f"{_S}{op.name}.comp", cleared)),
+        *(gpu(f"N2-{short(op)}", "N2", op.name, "border padded with 0", (file, border, "0"))
+          for op in windows(ops) if occurs(file := f"{_S}{first_kernel(op)}.comp", border)),
+        *(gpu(f"N6-{short(op)}", "N6", op.name, "fused multiply-add", _FUSED) for op in epilogues(ops)),
+    )
+
+
 MUTANTS: tuple[Mutant, ...] = (
     *shared(),
+    *derived(OPS.values()),
     # --- constants ---------------------------------------------------------------------------------------
     # a read past the end gives the last channel's constants again, as a device with bounds checks may do
     gpu("P2-conv", "P2", GENERAL, "padding leaked",
@@ -89,8 +106,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (_CLONE, "    turn(tile, X_HASH, OUT_HASH);\n", "    turn(tile, X_HASH, OUT_HASH);\n    for (int v = 0; v < 4; ++v) tile[v] = tile[v] << 8 | tile[v] >> 24 & 255;\n")),
     gpu("P5-add", "P5", "q8ta_add", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
     gpu("P5-dequantize", "P5", "q8ta_dequantize", "unsigned lanes", (_LANES, "bitfieldExtract(word, 8 * k, 8)", "word >> (8 * k) & 255")),
-    gpu("P6-relu", "P6", RELU, "padding leaked", (_RELU, "    clear_padding(tile, to, 0);\n", "")),
-    gpu("P6-add", "P6", "q8ta_add", "padding leaked", (_ADD, "    clear_padding(tile, to, 0);\n", "")),
     gpu("P6-conv", "P6", GENERAL, "padding leaked", (_EPILOGUE, "splat(push[ZP])", "0")),
     gpu("P6-quantize", "P6", "q8ta_quantize", "padding leaked", (_S + "q8ta_quantize.comp", "splat(push[ZP])", "0")),
     gpu("P7-write", "P7", GENERAL, "batch ignored", (_CONV, "4 * channel_word, at.z)", "4 * channel_word, 0)")),
@@ -117,11 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N1-up", "N1", "q8ta_add", "tie rule", (_QMATH, _ROUND, _UP)),
     gpu("N1-truncated", "N1", "q8ta_linear", "truncation", (_QMATH, _ROUND, _CUT)),
     gpu("N1-quantize", "N1", "q8ta_quantize", "tie rule", (_QMATH, _ROUND, _AWAY)),
-    gpu("N2-general", "N2", GENERAL, "border padded with 0", (_GENERIC, "splat(push[IN_ZP])", "0")),
-    gpu("N2-dw", "N2", DW, "border padded with 0", (_DWISE, "splat(push[IN_ZP])", "0")),
     replace(gpu("N2-window", "N2", DW, "border padded with 0", (_DWISE, "hit ? x[column[j] + row] : border", "hit ? x[column[j] + row] : 0"), (_DWISE, "w0 + j + l < push[X + W] ? four[l] : border", "w0 + j + l < push[X + W] ? four[l] : 0"), (_DWISE, ": ivec4(border)", ": ivec4(0)")), variants=True),
-    gpu("N2-transposed", "N2", "q8ta_conv2d_transposed", "border padded with 0", (_TRANS, "splat(push[IN_ZP])", "0")),
-    gpu("N2-im2col", "N2", IM2COL, "border padded with 0", (_COLUMNS, "splat(push[IN_ZP])", "0")),
     gpu("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_EPILOGUE, "acc - in_zp * of.sums", "acc")),
     gpu("N3-twice", "N3", IM2COL, "zero point folded twice", (_EPILOGUE, "acc - in_zp * of.sums", "acc - 2 * in_zp * of.sums")),
     gpu("N3-float", "N3", DW, "zero point not folded", (_EPILOGUE, "mul_add4(-vec4(of.sums), vec4(float(in_zp)), vec4(acc))", "vec4(acc)")),
@@ -133,9 +144,6 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N5-conv", "N5", GENERAL, "relu bound", (_QMATH, "relu ? 0.0", "relu ? float(-zp)")),
     gpu("N5-relu", "N5", RELU, "relu bound", (_RELU, "lanes_of(source)", "max(lanes_of(source), 0)"), (_RELU, "lowest(push[ZP], true)", "lowest(push[ZP], false)")),
     gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(push[FLAGS] & RELU) != 0", "false")),
-    gpu("N6-add", "N6", "q8ta_add", "fused multiply-add", _FUSED),
-    gpu("N6-dw", "N6", DW, "fused multiply-add", _FUSED),
-    gpu("N6-linear", "N6", "q8ta_linear", "fused multiply-add", _FUSED),
     gpu("N6-instruction", "N6", "q8ta_add", "could be fused", (_QMATH, _FUSED[1], "vec4 total = fma(a, b, c);")),
     gpu("N7-add", "N7", "q8ta_add", "alpha ignored", (_ADD, "push_float(ALPHA) * addend", "1.0 * addend")),
     # 4452 = OpSUDot: the second operand is unsigned
