@@ -1,1 +1,1 @@
-"""One file per operator; files whose name begins with an underscore hold shared pieces and no operator."""
+"""One operator per file. refsim/ops/base holds what operators share."""

@@ -1,6 +1,6 @@
-"""int8x4_to_nchw: the staging step that takes a packed tensor back to contiguous int8 bytes (NCHW).
+"""int8x4_to_nchw: the staging step that turns a packed tensor back into contiguous int8 bytes (NCHW).
 
-The contiguous side is a one-dimensional tensor in 4W, which is the same bytes. Source: ET-VK's staging kernel.
+The contiguous side is a one-dimensional tensor in 4W, which has the same bytes. Source: ET-VK's staging kernel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""nchw_to_int8x4: the staging step that lays contiguous int8 bytes (NCHW) out in a packed layout.
+"""nchw_to_int8x4: the staging step that writes contiguous int8 bytes (NCHW) in a packed layout.
 
-The contiguous side is a one-dimensional tensor in 4W, which is the same bytes. Source: ET-VK's staging kernel.
+The contiguous side is a one-dimensional tensor in 4W, which has the same bytes. Source: ET-VK's staging kernel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""q8ta_add: sum of two int8 tensors with scales of their own, requantized.
+"""q8ta_add: the sum of two int8 tensors with different scales, requantized.
 
     a' = f32(qa - zp_a) * s_a;  b' = f32(qb - zp_b) * s_b;  y = a' + alpha * b';  q = requant(y)
 
-No multiplication when alpha is 1; no broadcasting. Under a contracting profile y = fma(a', s_a, b' * s_b).
-Source: ET-VK's q8ta_add_buffer, whose kernel ignores alpha and broadcasts silently wrong (defects there).
+There is no multiplication if alpha is 1, and no broadcasting. Under a contracting profile y = fma(a', s_a, b' * s_b).
+Source: ET-VK's q8ta_add_buffer. Its kernel ignores alpha, and broadcasts with wrong results; both are defects there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""q8ta_clone (serialized as aten.clone): bytes to another layout; values never change.
+"""q8ta_clone (serialized as aten.clone): copies a tensor to another layout. Values never change.
 
-Between equal layouts the buffer is copied, padding included; between different ones the padding is 0
-(upstream leaves it to the pair: copied, zeroed or untouched). Source: ET-VK's q8ta_clone.
+Between equal layouts the whole buffer is copied, with its padding. Between different layouts the padding is 0; upstream
+copies, zeroes or leaves it, depending on the pair. Source: ET-VK's q8ta_clone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """q8ta_conv2d: convolution by the kernel that upstream would pick.
 
-im2col if channels per group % 4 == 0 and (the device family is Mali, or groups == 1 and (channels per group
->= 32 or H_out * W_out <= 4096)); else general. The two differ in their epilogues, hence in some bytes.
+Upstream picks im2col if channels per group % 4 == 0 and (the device is a Mali, or groups == 1 and (channels per group
+>= 32 or H_out * W_out <= 4096)); otherwise general. The two have different epilogues, so some bytes differ.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def choice(params: conv.ConvParams, channels: int, out_hw: tuple[int, int], targ
 
 
 def input_layout(params: conv.ConvParams, x: tuple[int, ...], out: tuple[int, ...], target: Target) -> Layout:
-    """What the dynamic convolution layout becomes for the kernel that will run."""
+    """The layout that the dynamic convolution layout becomes, for the kernel that will run."""
     return PACKED_4C if uses_im2col(params, x[-3], (out[-2], out[-1]), target) else PACKED_4C1W
 
 

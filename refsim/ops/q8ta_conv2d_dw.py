@@ -83,7 +83,7 @@ def check(call: Call) -> None:
 
 
 def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
-    """weight: words [tap][channel word], the bytes as they come."""
+    """weight: words [tap][channel word], with unchanged bytes."""
     return np.ascontiguousarray(value).reshape(-1).view(np.int32)
 
 
@@ -104,7 +104,7 @@ SPEC = SpecWords(hashed("X"), hashed("OUT"), vectors("X"), vectors("OUT"))
 
 
 def launch(call: Call) -> Launch:
-    """Domain: channel words x output columns x (batch, output rows padded to `ROWS`)."""
+    """Global size: channel words x output columns x (batch, output rows padded to `ROWS`)."""
     w, h, c, n = call.out.sizes_whcn
     p, row_groups = call.params, n * -(-h // ROWS)
     rows = ROWS if c // 4 * -(-w // 4) * row_groups >= MANY else FEW_ROWS
@@ -184,7 +184,7 @@ CASES = (
 
 
 def _common_window(slot: CaseSlot) -> dict[str, Any] | None:
-    """In three cases of eleven one of the windows that have builds of their own."""
+    """In three of eleven cases, one of the windows that have shader builds of their own."""
     turn, rest = divmod(slot.number, 11)
     if rest > 2:
         return None

@@ -3,7 +3,7 @@
     acc = sum of q_x * w over taps and channels of the group (outside the image: zp_in * w)
     t = f32(acc) - f32(wsum) * f32(zp_in);  t = t * (ws * s_in);  t = t + b;  relu;  q = requant(t)
 
-Source: ET-VK's q8ta_conv2d kernel, which computes batch 0 only (a defect there).
+Source: ET-VK's q8ta_conv2d kernel, which computes only batch 0 (a defect there).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """q8ta_conv2d_im2col: convolution as q8ta_im2col into a scratch tensor, then q8ta_conv2d_pw over it.
 
-The epilogue is the pointwise one. Channels per group % 4 == 0. Source: ET-VK's q8ta_conv2d_im2col.
+It has the pointwise epilogue, and needs channels per group % 4 == 0. Source: ET-VK's q8ta_conv2d_im2col.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
 
 
 def expand(call: Call) -> Sequence[Part]:
-    """Windows to a scratch tensor, then a pointwise convolution over as many columns as the output has."""
+    """Write the windows to a scratch tensor, then run a pointwise convolution over the output's columns."""
     im2col, pointwise = OPS["q8ta_im2col"], OPS["q8ta_conv2d_pw"]
     values = asdict(call.params)
     windows = im2col.bind(im2col.params(**values), call.descs, {}, "4W4C", target=call.target)

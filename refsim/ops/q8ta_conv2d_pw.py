@@ -2,7 +2,8 @@
 
     adj = acc - zp_in * wsum (int32);  t = f32(adj) * (ws * s_in);  t = t + b;  relu;  q = requant(t)
 
-With a bias upstream computes t by fma(): two roundings in the canonical profile. Source: ET-VK's q8ta_conv2d_pw.
+With a bias, upstream computes t by fma(). In the canonical profile that is two roundings. Source: ET-VK's
+q8ta_conv2d_pw.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """q8ta_conv2d_transposed: transposed convolution.
 
-An output reads input row (oh + pad - kh) / stride where that is a whole number inside the image; every other
-tap contributes zp_in * w. The epilogue of q8ta_conv2d_general. Source: ET-VK's q8ta_conv2d_transposed.
+An output reads input row (oh + pad - kh) / stride if that is a whole number inside the image. Every other tap
+contributes zp_in * w. The epilogue is that of q8ta_conv2d_general. Source: ET-VK's q8ta_conv2d_transposed.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
 
 
 def launch(call: Call) -> Launch:
-    """Positions are those of one phase: rows and columns with the same remainder by the stride.
+    """A `launch_gemm` over the positions of one phase: rows and columns with the same remainder modulo the stride.
 
-    They hit the same taps, so that a workgroup skips the taps that cannot hit.
+    All of them hit the same taps, so a workgroup skips the others.
     """
     w, h, _, n = call.out.sizes_whcn
     sh, sw = call.params.stride
@@ -97,7 +97,7 @@ def launch(call: Call) -> Launch:
 
 
 def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
-    """weight: as every convolution, then [phase][output channel] the sums of the weights that cannot hit there."""
+    """weight: as in every convolution, then [phase][output channel] sums of the weights that cannot hit."""
     packed = conv.prepack(call, name, value)
     if name != "weight":
         return packed

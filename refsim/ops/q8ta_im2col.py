@@ -1,7 +1,7 @@
-"""q8ta_im2col: the first step of the im2col path; windows of an image as channels of a scratch tensor.
+"""q8ta_im2col: the first step of the im2col path. It writes the windows of an image as channels of a scratch tensor.
 
-Scratch (N, K, OH, OW padded to 4) in 4W4C, where K runs over groups, taps and the group's channels, channel
-fastest. Columns beyond OW hold the windows that would stand there; a tap outside the image holds zp_in.
+The scratch is (N, K, OH, OW padded to 4) in 4W4C. K runs over groups, taps and the group's channels, channel fastest.
+Columns beyond OW hold the windows that would be there. A tap outside the image holds zp_in.
 Source: ET-VK's q8ta_im2col.
 """
 
@@ -46,7 +46,7 @@ from refsim.ops.base.traits import Family
 
 @dataclass(frozen=True)
 class Params(conv.ConvParams):
-    """The window and the input's zero point; the scales and the output's zero point have no use here."""
+    """The window and the input's zero point. The scales and the output's zero point are not used."""
 
     where: ClassVar[str] = "q8ta_im2col"
 
@@ -76,7 +76,7 @@ def check(call: Call) -> None:
 
 
 def padding(call: Call) -> Padding:
-    """Every byte is a value: K is a multiple of 4, and so is the padded width."""
+    """There is none: K is a multiple of 4, and so is the padded width."""
     return Padding(Pad(0), Pad(0))
 
 
@@ -85,7 +85,7 @@ PUSH = PushWords(*conv.WINDOW, int32("IN_ZP"))
 
 
 def launch(call: Call) -> Launch:
-    """Domain: words of K x scratch columns x (batch, output rows)."""
+    """Global size: words of K x scratch columns x (batch, output rows)."""
     w, h, c, n = call.out.sizes_whcn
     return Launch(
         shader="q8ta_im2col",

@@ -2,8 +2,8 @@
 
     adj = acc - zp_in * wsum (int32);  t = f32(adj) * (s_in * ws);  t = t + b;  relu;  q = requant(t)
 
-Leading dims fold into the rows. Source: ET-VK's q8ta_linear, which computes the first M rows only when there
-are leading dims (a defect there).
+Leading dims fold into the rows. Source: ET-VK's q8ta_linear. With leading dims it computes only the first M rows,
+which is a defect there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ define = linear.define
 
 
 def launch(call: Call) -> Launch:
-    """Domain: rows, leading dims folded into them, x words of outputs."""
+    """Global size: rows, with leading dims folded into them, x words of outputs."""
     w, h, c, n = call.out.sizes_whcn
     shape = tile_config(h * c * n, -(-w // 4), call.descs["x"].shape[-1] // 4)
     return Launch(

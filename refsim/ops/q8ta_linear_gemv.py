@@ -1,6 +1,6 @@
 """q8ta_linear_gemv: q8ta_linear for a single row, over 4W buffers.
 
-Source: ET-VK's q8ta_linear_gemv, which computes row 0 only whatever M is; more than one row is refused here.
+Source: ET-VK's q8ta_linear_gemv, which computes only row 0, whatever M is. Here more than one row is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ define = linear.define
 
 
 def launch(call: Call) -> Launch:
-    """Domain: one row x words of outputs; the invocations along z share K between them."""
+    """Global size: one row x words of outputs. The invocations along z divide K among them."""
     return Launch(
         shader="q8ta_linear_gemv",
         out=call.out,

@@ -1,4 +1,4 @@
-"""q8ta_pixel_shuffle: channels to space, requantized if the two quantizations differ.
+"""q8ta_pixel_shuffle: moves channels to space, and requantizes if input and output have different scales.
 
     out[n, c, oh, ow] = in[n, c*r*r + (oh % r)*r + ow % r, oh / r, ow / r]
 
@@ -50,7 +50,7 @@ class Params:
 
     @property
     def moves_bytes(self) -> bool:
-        """Whether input and output are quantized alike, so that no value changes."""
+        """Whether input and output have the same quantization, so that bytes only move."""
         in_scale, out_scale = np.float32(self.in_scale), inv_scale(self.out_inv_scale)
         close = abs(in_scale - out_scale) <= np.float32(1e-7) * max(in_scale, np.float32(1e-7))
         return bool(self.in_zp == self.out_zp and close)
@@ -108,8 +108,10 @@ COLUMNS = 4  # output columns of an invocation
 
 
 def launch(call: Call) -> Launch:
-    """Domain: channel words x output columns x (batch, output rows). With r == 2 an invocation takes two rows: every
-    byte that it reads is its own."""
+    """Global size: channel words x output columns x (batch, output rows).
+
+    With r == 2 an invocation takes two rows, so no other invocation reads the same bytes.
+    """
     p = call.params
     w, h, c, n = call.out.sizes_whcn
     rows = 2 if p.upscale == 2 else 1

@@ -2,9 +2,9 @@
 
     q = int(clamp(rne(x * inv), -128 - zp, 127 - zp)) + zp,  inv = f32(1 / scale)
 
-NaN counts as 0, infinities and huge values saturate. Source: ET-VK's q8ta_quantize, which converts out of
-range before it clamps: undefined there, see the profiles' ``convert``. The float side is a dense buffer here,
-also where a graph says texture: its logical elements are all that is read.
+NaN counts as 0. Infinities and huge values saturate. Source: ET-VK's q8ta_quantize, which converts before it clamps,
+so values out of range are undefined there; see ``convert`` of the profiles. Here the float tensor is always a dense
+buffer, even if a graph says texture, because only its logical elements are read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
 
 
 def padding(call: Call) -> Padding:
-    """Padding quantizes 0.0, so it is the zero point; upstream skips the words that its float source lacks."""
+    """Padding is 0.0 quantized, so the zero point. Upstream skips the words that its float source lacks."""
     out, source = call.out.layout, call.descs["x"].layout
     words_written = out.inner == C or source.inner == W
     word = OnDevice.WRITTEN if words_written else OnDevice.UNTOUCHED
