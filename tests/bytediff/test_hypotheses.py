@@ -21,6 +21,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.traits import Affine
 
 BOUND = bind(CONV)
 TIES = bind(replace(CONV, style="ties", params={**CONV.params, "activation": "none"}))
@@ -420,6 +421,28 @@ def test_another_operator_with_the_same_traits_has_the_same_causes(
         )
         assert known == other
         assert {name for name, *_ in known} >= {"lanes rotated", "another layout's strides"}
+
+
+def test_an_operator_that_there_is_not_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An addition that ends in a relu, known by its arithmetic alone, has the causes of a relu and of an addition."""
+    add = OPS["q8ta_add"]
+
+    def define(params: Any, target: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.maximum(add.define(params, target, a, b), np.int8(params.out_zp))
+
+    def arithmetic(params: Any) -> Affine:
+        assert add.affine is not None
+        found = add.affine(params)
+        assert found is not None
+        return replace(found, relu=True)
+
+    made_up = replace(add, name="add_relu", serialized="", define=define, affine=arithmetic)
+    monkeypatch.setitem(OPS._loaded, made_up.name, made_up)
+    bound = bind(replace(ADD.case, op=made_up.name))
+    check("relu dropped or added", "relu left out", bound, ADD.call.expected(ADD.inputs).unpack())
+    a, b = (bound.inputs[name].unpack() for name in "ab")
+    exchanged = define(bound.call.params, bound.call.target, b, a)
+    check("operands exchanged", "a and b exchanged", bound, exchanged)
 
 
 def test_an_upscale_is_no_scale() -> None:
