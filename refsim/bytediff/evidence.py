@@ -59,13 +59,13 @@ class Evidence:
 
     @property
     def call(self) -> Call:
-        """The call that should have written the buffer; only to be asked for where ``bound`` is there."""
+        """The call that should have written the buffer; there must be a ``bound``."""
         assert self.bound is not None
         return self.bound.call
 
     @property
     def inputs(self) -> Mapping[str, PackedBuffer]:
-        """The call's input buffers by argument."""
+        """The call's input buffers by argument; there must be a ``bound``."""
         assert self.bound is not None
         return self.bound.inputs
 

@@ -15,7 +15,7 @@ from refsim.cli._output import print_json, print_table, shape_text
 from refsim.cli._plan import show_plan
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
-from refsim.formats.pte import schema as program
+from refsim.formats.pte.schema import DelegateCall, KernelCall
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
@@ -95,8 +95,8 @@ def plan_steps(model: Model) -> list[str]:
     if model.plan is None:
         return []
     words = {
-        program.DelegateCall: lambda i: f"delegate {i.delegate_index}",
-        program.KernelCall: lambda i: str(model.plan.operators[i.op_index]),  # type: ignore[union-attr]
+        DelegateCall: lambda i: f"delegate {i.delegate_index}",
+        KernelCall: lambda i: str(model.plan.operators[i.op_index]),  # type: ignore[union-attr]
     }
     return [
         words.get(type(i), lambda i: type(i).__name__)(i)

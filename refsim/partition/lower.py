@@ -50,7 +50,7 @@ class LoweredDelegate:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A whole program: ``core`` is it in core ATen operators; ``schedule`` what runs now, in order.
+    """A lowered program. ``core`` is the whole program in core ATen operators; ``schedule`` says what runs, in order.
 
     ``refusals`` are of nodes outside of delegates, ``unfused`` of quantized operators that run in float.
     """

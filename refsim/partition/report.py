@@ -69,7 +69,7 @@ def difference(item: Difference) -> dict[str, Any]:
 
 
 def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
-    """Everything but the check."""
+    """The whole report, except for the comparison with torch."""
     delegates = [
         {
             "delegate": number,

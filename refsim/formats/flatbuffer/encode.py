@@ -32,7 +32,7 @@ _PUSH = {
 def encode(root: Any, schema: Schema, where: str = "flatbuffer") -> bytes:
     """The flatbuffer of ``root``, an instance of the root class of ``schema``.
 
-    Strings and vectors are written even when empty, since upstream's reader misses absent ones. Raises
+    Strings and vectors are written even if they are empty, since upstream's reader fails where they are absent. Raises
     FormatError for a value that its field cannot hold.
     """
     encoder = _Encoder(schema, where)
@@ -66,7 +66,7 @@ class _Encoder:
         return int(self.builder.EndObject())
 
     def ready(self, name: str, rows: Table, row: Field, value: Any) -> list[tuple[int, int, Any, Any]]:
-        """(bytes, slot, push, content) of what a field adds to its table: none, one, or two for a union."""
+        """What a field adds to its table as (bytes, slot, push, content): nothing, one such row, or two for a union."""
         place = f"{name}.{row.name}"
         content = value if rows.cls is None else getattr(value, row.name)
         if row.type in SCALARS:
@@ -87,7 +87,7 @@ class _Encoder:
         return [(4, row.slot, pointer, self.reference(place, row.type, content))]
 
     def reference(self, place: str, kind: str, content: Any) -> int:
-        """Write a string, a table or a vector; its place."""
+        """Write a string, a table or a vector; returns where it begins."""
         if kind in self.schema.tables:
             return self.table(kind, content)
         if kind == "string":

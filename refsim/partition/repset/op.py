@@ -134,7 +134,7 @@ class OpRepSets:
                         )
 
     def try_constrain_with_arg_repset(self, arg_i: int, source_repset: TensorRepSet) -> bool:
-        """Narrow argument ``arg_i`` to ``source_repset``, and what is synced with it; whether that was possible."""
+        """Narrow argument ``arg_i`` to ``source_repset``, and what is synced with it. True if that was possible."""
         current = self.args_repset_list[arg_i]
         narrowed = current.make_intersect(source_repset)
         if current == source_repset or narrowed.is_empty():
@@ -155,7 +155,7 @@ class OpRepSets:
         return True
 
     def try_constrain_with_out_repset(self, required_repset: TensorRepSet) -> bool:
-        """Narrow output 0 to ``required_repset``, and what is synced with it; whether that was possible."""
+        """Narrow output 0 to ``required_repset``, and what is synced with it. True if that was possible."""
         current = self.outs_repset_list[0]
         narrowed = current.make_intersect(required_repset)
         if current == required_repset or narrowed.is_empty():

@@ -159,7 +159,7 @@ class TensorRepSet:
     # --- packed dims ---
 
     def packed_dim_infos(self) -> tuple[set[PackedDimInfo], set[PackedDimInfo]]:
-        """Those of the buffer layouts, those of the texture layouts."""
+        """(infos of the buffer layouts, infos of the texture layouts)."""
         first, second = (
             {PackedDimInfo.from_repr(row, storage) for row in rows} for storage, rows in self._sides()
         )
@@ -272,7 +272,7 @@ Item = TypeVar("Item")
 
 
 class _BroadcastList(Generic[Item]):
-    """A list whose single item stands for every position."""
+    """A list. If it has one item, that stands for every position."""
 
     def __init__(self, items: Item | list[Item]) -> None:
         self.vals: list[Item] = items if isinstance(items, list) else [items]
@@ -302,7 +302,7 @@ class _BroadcastList(Generic[Item]):
 
 
 class TensorReprList(_BroadcastList[TensorRepr]):
-    """The representations of several tensors; one stands for all."""
+    """The representations of several tensors. A single one stands for all of them."""
 
     def storage_type(self, idx: int = 0) -> Storage:
         return self.vals[idx].storage_type
@@ -312,7 +312,7 @@ class TensorReprList(_BroadcastList[TensorRepr]):
 
 
 class TensorRepSetList(_BroadcastList[TensorRepSet]):
-    """The sets of several tensors; one stands for all, and means that they are synced. Empty past the end."""
+    """The sets of several tensors. A single set stands for all, which are then synced. Past the end, sets are empty."""
 
     def __getitem__(self, idx: int) -> TensorRepSet:
         at = self._at(idx)
