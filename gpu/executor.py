@@ -6,7 +6,7 @@ graphs (refsim_gpu.session) put a download between dependent dispatches, which h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,8 +94,11 @@ class KomputeExecutor(Executor):
             where=launch.shader,
         )
 
-    def session(self, graph: Graph) -> GraphSession:
-        """The graph with its weights uploaded and its dispatches recorded; the same one for the same graph."""
+    def session(self, graph: Graph, watched: Set[int] = frozenset()) -> GraphSession:
+        """The graph with its weights uploaded and its dispatches recorded; the same one for the same graph.
+
+        Every value is downloaded, whatever is ``watched``.
+        """
         from refsim_gpu.session import GraphSession
 
         known = self._sessions.get(id(graph))

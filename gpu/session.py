@@ -14,7 +14,7 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ShapeError
 from refsim.graph.graph import Graph, Node
-from refsim.graph.interpreter import Event, Observer, logical, run_node, stored
+from refsim.graph.interpreter import Observer, logical, run_node, stored
 from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory, take_output
 
 Values = dict[int, PackedBuffer | np.ndarray]
@@ -118,11 +118,12 @@ class GraphSession:
                 outputs = run_node(graph, part, values, self.executor)
                 values |= outputs
                 if observe is not None:
-                    observe(Event(number, graph, part, outputs, 0.0))
+                    observe.report(number, graph, (part,), outputs, 0.0)
                 continue
             results, seconds = part.run(values)
             values |= results
             for node, took in zip(part.nodes, seconds, strict=True):
                 if observe is not None:
-                    observe(Event(number, graph, node, {node.outputs[0]: results[node.outputs[0]]}, took))
+                    (value,) = node.outputs
+                    observe.report(number, graph, (node,), {value: results[value]}, took)
         return [logical(graph, values, value) for value in graph.outputs]

@@ -6,7 +6,7 @@ DeviceError; the next piece of work gets a new child.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,13 +67,13 @@ class IsolatedExecutor(Executor):
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         return self._work("run_prepared", prepared, dict(inputs))
 
-    def session(self, graph: Graph) -> IsolatedSession:
+    def session(self, graph: Graph, watched: Set[int] = frozenset()) -> IsolatedSession:
         return IsolatedSession(self, graph)
 
     def run_graph(
-        self, graph: Graph, inputs: Sequence[np.ndarray], watched: bool
+        self, graph: Graph, inputs: Sequence[np.ndarray], watched: Set[int] | None
     ) -> tuple[list[Any], list[Any]]:
-        """Outputs, and (node number, outputs, seconds) of each node if ``watched``."""
+        """Outputs, and (node numbers, watched outputs, seconds) of each step; None: nobody observes."""
         self.open()
         key = id(graph)
         if key not in self._graphs:
@@ -115,10 +115,11 @@ class IsolatedSession:
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
     ) -> list[np.ndarray]:
-        outputs, events = self.executor.run_graph(self.graph, inputs, observe is not None)
-        for node, results, seconds in events:
+        watched = None if observe is None else observe.watched(number, self.graph)
+        outputs, events = self.executor.run_graph(self.graph, inputs, watched)
+        for numbers, results, seconds in events:
             assert observe is not None
-            observe(Event(number, self.graph, self.graph.nodes[node], results, seconds))
+            observe.report(number, self.graph, tuple(self.graph.nodes[n] for n in numbers), results, seconds)
         return outputs
 
 
@@ -143,11 +144,16 @@ class _Device:
     def graph(self, key: int, graph: Graph) -> None:
         self.graphs[key] = graph
 
-    def run_graph(self, key: int, inputs: Sequence[np.ndarray], watched: bool) -> tuple[list[Any], list[Any]]:
+    def run_graph(
+        self, key: int, inputs: Sequence[np.ndarray], watched: Set[int] | None
+    ) -> tuple[list[Any], list[Any]]:
         events: list[Any] = []
 
-        def watch(event: Event) -> None:
-            events.append((event.node.number, dict(event.outputs), event.seconds))
+        def tell(event: Event) -> None:
+            events.append(([node.number for node in event.nodes], dict(event.outputs), event.seconds))
 
-        session = self.executor.session(self.graphs[key])
-        return session.run(inputs, 0, watch if watched else None), events
+        graph = self.graphs[key]
+        if watched is None:
+            return self.executor.session(graph).run(inputs), events
+        observe = Observer(tell, lambda delegate, value: value in watched)
+        return self.executor.session(graph, watched).run(inputs, 0, observe), events

@@ -1,4 +1,4 @@
-"""Run a model on executors and watch every buffer: times, dumps, comparison with recorded bytes."""
+"""Run a model on executors: times of every step, and the buffers that are dumped or compared with recorded bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from refsim import aten
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError
 from refsim.core.locate import at_byte
+from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.formats import dumps
 from refsim.graph.graph import Node
-from refsim.graph.interpreter import Event
+from refsim.graph.interpreter import Event, Observer
 
 COLUMNS = ("delegate", "node", "operator", "kernels", "output", "shape", "layout", "bytes")
 
@@ -44,7 +46,11 @@ class Check:
 
 @dataclass
 class Row:
-    """One output of one executed node."""
+    """One output of one executed node.
+
+    ``ms`` and ``steps`` by executor: the nodes that it computed as one step with this one, whose time stands at the
+    first output of the first of them.
+    """
 
     delegate: int
     node: int
@@ -56,12 +62,18 @@ class Row:
     dtype: str
     nbytes: int
     ms: dict[str, float] = field(default_factory=dict)
+    steps: dict[str, list[int]] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
 
     def cells(self) -> tuple[object, ...]:
         shape = "x".join(map(str, self.shape))
         layout = self.layout or self.dtype
         return (self.delegate, self.node, self.operator, self.kernels, self.value, shape, layout, self.nbytes)
+
+    def time(self, executor: str) -> float | str:
+        """The cell of the column of times."""
+        first = self.steps[executor][0]
+        return self.ms[executor] if self.node == first else f"with {first}"
 
     def as_json(self) -> dict[str, Any]:
         content = {k: v for k, v in vars(self).items() if k != "checks"}
@@ -76,6 +88,9 @@ class Result:
     outputs: dict[str, list[np.ndarray]]
     dumped: list[str]
     unmatched: list[str]
+    #: what ran, and the values whose buffers it was asked for, by delegate
+    runners: dict[str, Executor] = field(default_factory=dict)
+    watched: dict[int, frozenset[int]] = field(default_factory=dict)
 
     @property
     def different(self) -> int:
@@ -101,32 +116,56 @@ def execute(
             "executors", "one is named twice", got=",".join(executors), need="distinct names"
         )
     rows: dict[str, Row] = {}
-    result = Result([], {}, [], [])
-    runners = [
-        (name, executor_named(name, threads)) for name in executors
-    ]  # all of them exist before the first runs
-    for number, (name, runner) in enumerate(runners):
+    # all of them exist before the first runs
+    runners = {name: executor_named(name, threads) for name in executors}
+    dumping = {
+        dumps.value_name(delegate, value)
+        for delegate, node in model.nodes()
+        for value in node.outputs
+        if dump_folder and pattern and pattern.search(f"{dumps.value_name(delegate, value)} {node.name}")
+    }
+    result = Result([], {}, [], [], runners)
 
-        def observe(event: Event, name: str = name, first: bool = number == 0) -> None:
-            for at, (value, held) in enumerate(event.outputs.items()):
-                row = rows.setdefault(dumps.value_name(event.delegate, value), _row(event, value, held))
-                seconds = event.seconds if at == 0 else 0.0  # one time per node, whatever it puts out
-                row.ms[name] = min(seconds * 1e3, row.ms.get(name, math.inf))
-                if recorded is not None and row.value in recorded and isinstance(held, PackedBuffer):
-                    row.checks[name] = check(event.node, held, recorded.raw(row.value, held.desc))
-                if first and pattern and dump_folder and pattern.search(f"{row.value} {event.node.name}"):
-                    params = event.node.call.params if event.node.call else None
-                    info = dumps.sidecar(row.value, held, event.node.name, event.node.number, params)
-                    dumps.write(dump_folder, info, held)
-                    if row.value not in result.dumped:
-                        result.dumped.append(row.value)
+    def wants(delegate: int, value: int) -> bool:
+        name = dumps.value_name(delegate, value)
+        return name in dumping or (recorded is not None and name in recorded)
 
+    for number, (name, runner) in enumerate(runners.items()):
+
+        def tell(event: Event, name: str = name, first: bool = number == 0) -> None:
+            _add_times(rows, event, name)
+            for node in event.nodes:
+                for value in node.outputs:
+                    row, held = rows[dumps.value_name(event.delegate, value)], event.outputs.get(value)
+                    if recorded is not None and row.value in recorded and isinstance(held, PackedBuffer):
+                        row.checks[name] = check(node, held, recorded.raw(row.value, held.desc))
+                    if first and row.value in dumping and held is not None:
+                        params = node.call.params if node.call else None
+                        info = dumps.sidecar(row.value, held, node.name, node.number, params)
+                        dumps.write(str(dump_folder), info, held)
+                        if row.value not in result.dumped:
+                            result.dumped.append(row.value)
+
+        observer = Observer(tell, wants)
         for _ in range(repeat):
-            result.outputs[name] = model.run(inputs, runner, observe)
+            result.outputs[name] = model.run(inputs, runner, observer)
+        result.watched = {number: observer.watched(number, graph) for number, graph in model.graphs.items()}
     result.rows = list(rows.values())
     if recorded is not None:
         result.unmatched = sorted(set(recorded.entries) - set(rows))
     return result
+
+
+def _add_times(rows: dict[str, Row], event: Event, executor: str) -> None:
+    """A row for every output of a step; its time goes to the first."""
+    seconds = event.seconds
+    for node in event.nodes:
+        for value in node.outputs:
+            name = dumps.value_name(event.delegate, value)
+            row = rows.setdefault(name, _row(event, node, value))
+            row.ms[executor] = min(seconds * 1e3, row.ms.get(executor, math.inf))
+            row.steps[executor] = [member.number for member in event.nodes]
+            seconds = 0.0
 
 
 def check(node: Node, held: PackedBuffer, recorded: np.ndarray) -> Check:
@@ -153,19 +192,19 @@ def check(node: Node, held: PackedBuffer, recorded: np.ndarray) -> Check:
     return Check(int(compared.sum()), int(wrong.size), first)
 
 
-def _row(event: Event, value: int, held: PackedBuffer | np.ndarray) -> Row:
-    packed = held if isinstance(held, PackedBuffer) else None
-    array = held.data if isinstance(held, PackedBuffer) else held
+def _row(event: Event, node: Node, value: int) -> Row:
+    tensor = event.graph.tensors[value]
+    desc = tensor.desc
     return Row(
         delegate=event.delegate,
-        node=event.node.number,
-        operator=operator_name(event.node),
-        kernels=kernels(event.node),
+        node=node.number,
+        operator=operator_name(node),
+        kernels=kernels(node),
         value=dumps.value_name(event.delegate, value),
-        shape=packed.desc.shape if packed else array.shape,
-        layout=str(packed.desc.layout) if packed else None,
-        dtype=str(array.dtype),
-        nbytes=packed.desc.nbytes if packed else array.nbytes,
+        shape=desc.shape if desc else tensor.shape,
+        layout=str(desc.layout) if desc else None,
+        dtype=str(tensor.dtype),
+        nbytes=desc.nbytes if desc else prod(tensor.shape) * tensor.dtype.itemsize,
     )
 
 

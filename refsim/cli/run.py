@@ -90,7 +90,7 @@ def command(
     verdicts = output_verdicts(result, wanted)
     if output:
         npz.write_npz(output, {f"out{i}": array for i, array in enumerate(outputs)})
-    held = memory_of(model, threads) if memory else {}
+    held = memory_of(model, result, threads) if memory else {}
     same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
     if as_json:
         print_json(
@@ -109,6 +109,8 @@ def command(
         )
     else:
         print_result(result, golden)
+        for name in result.outputs:
+            click.echo(steps_text(result, name))
         for verdict in verdicts:
             click.echo(verdict_text(verdict, expect))
         for number, found in held.items():
@@ -118,12 +120,23 @@ def command(
     return SAME if same else DIFFERENT
 
 
-def memory_of(model: Model, threads: int) -> dict[int, Memory]:
-    """What the cpu executor holds for a whole run, by delegate."""
+def memory_of(model: Model, result: Result, threads: int) -> dict[int, Memory]:
+    """What the cpu executor holds for a whole run, by delegate: in the plans that ran, if it was asked to run."""
     from refsim.exec.cpu import NativeExecutor
 
-    executor = NativeExecutor(threads)
-    return {number: executor.session(graph).memory for number, graph in model.graphs.items()}
+    ran = (runner for runner in result.runners.values() if isinstance(runner, NativeExecutor))
+    executor = next(ran, None) or NativeExecutor(threads)
+    watched = result.watched
+    return {number: executor.session(graph, watched[number]).memory for number, graph in model.graphs.items()}
+
+
+def steps_text(result: Result, executor: str) -> str:
+    """How many steps an executor took, and what kept it from taking fewer."""
+    steps = {(row.delegate, row.steps[executor][0]) for row in result.rows}
+    nodes = {(row.delegate, row.node) for row in result.rows}
+    text = f"{executor}: {len(nodes)} operators in {len(steps)} steps"
+    watched = sum(map(len, result.watched.values()))
+    return f"{text}; {watched} buffers were kept, and their operators ran alone" if watched else text
 
 
 def print_result(result: Result, golden: str | None) -> None:
@@ -134,7 +147,7 @@ def print_result(result: Result, golden: str | None) -> None:
         heads += ["golden"] if len(executors) == 1 else [f"{name} golden" for name in executors]
     rows = []
     for row in result.rows:
-        cells: list[object] = [*row.cells(), *(row.ms[name] for name in executors)]
+        cells: list[object] = [*row.cells(), *(row.time(name) for name in executors)]
         if golden:
             cells += [row.checks.get(name, "-") for name in executors]
         rows.append(cells)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +22,7 @@ class Session(Protocol):
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
     ) -> list[np.ndarray]:
-        """The graph's outputs as logical arrays; `observe` gets an `Event` of delegate `number`."""
+        """The graph's outputs as logical arrays; `observe` gets an `Event` of delegate `number` for each step."""
         ...
 
 
@@ -44,8 +44,12 @@ class Executor(ABC):
         """None, or why this executor refuses the launch."""
         return None
 
-    def session(self, graph: Graph) -> Session | None:
-        """The graph made ready, or None: then its nodes are run one by one."""
+    def session(self, graph: Graph, watched: Set[int] = frozenset()) -> Session | None:
+        """The graph made ready, or None: then its nodes are run one by one.
+
+        ``watched`` are the values (ids) whose buffers observers will ask for. What nobody watches, an executor may
+        compute in fewer steps and keep in other layouts.
+        """
         return None
 
     @abstractmethod
@@ -78,7 +82,7 @@ def run_graph(
     observe: Observer | None = None,
 ) -> list[np.ndarray]:
     """Outputs of one delegate, as logical arrays."""
-    session = executor.session(graph)
+    session = executor.session(graph, observe.watched(number, graph) if observe else frozenset())
     if session is not None:
         return session.run(inputs, number, observe)
     return run_nodes(graph, inputs, executor, number, observe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Any
@@ -19,7 +19,7 @@ from refsim.formats.pte import read as pte
 from refsim.formats.pte import schema as program
 from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.graph import Graph, Node, build
-from refsim.graph.interpreter import Observer
+from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.spec import Target
 
 #: The program in a folder that `refsim lower` wrote.
@@ -60,15 +60,18 @@ class Model:
         self,
         inputs: Sequence[np.ndarray],
         executor: str | Executor = "cpu",
-        observe: Observer | None = None,
+        observe: Observer | Callable[[Event], None] | None = None,
     ) -> list[np.ndarray]:
         """Outputs (arrays) for these inputs (arrays), in the file's order.
 
-        ``observe`` is called after each node of a delegate, with its buffers. Raises ShapeError for inputs
+        ``observe`` is called after each node of a delegate, with its buffers; an `Observer` says which buffers it
+        wants, and executors may then compute several other nodes in one step. Raises ShapeError for inputs
         that do not fit, UnknownOperatorError for a float operator without an implementation.
         """
         runner = self._named(executor) if isinstance(executor, str) else executor
         arrays = self._check(inputs)
+        if observe is not None and not isinstance(observe, Observer):
+            observe = Observer(observe)
         if self.plan is None:
             ((number, graph),) = self.graphs.items()
             return run_graph(graph, arrays, runner, number, observe)

@@ -16,19 +16,57 @@ from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
 from refsim.ops.base.spec import Prepared
 
-#: What `Model.run` reports after each node: the node, its graph, its outputs, seconds.
-Observer = Callable[["Event"], None]
-
 
 @dataclass(frozen=True)
 class Event:
-    """One executed node of a delegate. ``outputs`` by value id: packed buffers, or arrays of other dtypes."""
+    """One executed step of a delegate: a node, or several that an executor computes as one.
+
+    ``outputs``: the watched values that the step has written, by value id: packed buffers, or arrays of other dtypes.
+    ``seconds``: what the whole step took.
+    """
 
     delegate: int
     graph: Graph
-    node: Node
+    nodes: tuple[Node, ...]
     outputs: Mapping[int, PackedBuffer | np.ndarray]
     seconds: float
+
+    @property
+    def node(self) -> Node:
+        """The step's last node; its only one where every value is watched."""
+        return self.nodes[-1]
+
+
+def _every(delegate: int, value: int) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Who is told of each step of a run, and of which values (delegate, id) the buffers are wanted.
+
+    Whoever wants times alone gets them of the run as it is without an observer. A value that is wanted has exactly the
+    bytes that its operator writes; it is not fused over.
+    """
+
+    tell: Callable[[Event], None]
+    wants: Callable[[int, int], bool] = _every
+
+    def watched(self, delegate: int, graph: Graph) -> frozenset[int]:
+        """The wanted values of a graph."""
+        return frozenset(v for node in graph.nodes for v in node.outputs if self.wants(delegate, v))
+
+    def report(
+        self,
+        delegate: int,
+        graph: Graph,
+        nodes: tuple[Node, ...],
+        outputs: Mapping[int, PackedBuffer | np.ndarray],
+        seconds: float,
+    ) -> None:
+        """Tell of a step, and give what is wanted of its outputs."""
+        wanted = {value: held for value, held in outputs.items() if self.wants(delegate, value)}
+        self.tell(Event(delegate, graph, nodes, wanted, seconds))
 
 
 class Runner(Protocol):
@@ -44,7 +82,7 @@ def run_nodes(
     number: int = 0,
     observe: Observer | None = None,
 ) -> list[np.ndarray]:
-    """The same, node by node, each value in a buffer of its own."""
+    """The graph's outputs as logical arrays; run node by node, each value in a buffer of its own."""
     values: dict[int, PackedBuffer | np.ndarray] = {
         tensor.id: tensor.data for tensor in graph.tensors.values() if tensor.data is not None
     }
@@ -57,7 +95,7 @@ def run_nodes(
         outputs = run_node(graph, node, values, executor)
         values |= outputs
         if observe is not None:
-            observe(Event(number, graph, node, outputs, time.perf_counter() - begin))
+            observe.report(number, graph, (node,), outputs, time.perf_counter() - begin)
     return [logical(graph, values, value) for value in graph.outputs]
 
 

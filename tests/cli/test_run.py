@@ -157,6 +157,26 @@ def test_a_golden_folder_that_lies_is_refused(tmp_path: Path, refsim) -> None:
     refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path / "delegate0_v66.bin").refused("no such file")
 
 
+def test_times_are_of_the_steps_that_ran(refsim, models: Path) -> None:
+    file, given = models / "mobilenet_v2_035_96.pte", models / "mobilenet_v2_035_96.io.npz"
+    done = refsim("run", file, "-i", given)
+    assert "cpu: 172 operators in 100 steps" in done.out.splitlines()
+    lines = {line.split()[1]: line for line in done.out.splitlines() if line.startswith("0 ")}
+    assert [lines[n].split()[-2:] for n in ("3", "4")] == [["with", "2"], ["with", "2"]]
+    nodes = refsim("run", file, "-i", given, "-x", "cpu,cpu:emulated", "--json").json["nodes"]
+    assert nodes[3]["steps"] == {"cpu": [2, 3, 4], "cpu:emulated": [3]}
+    assert nodes[2]["ms"]["cpu"] > 0 and nodes[3]["ms"]["cpu"] == 0 < nodes[3]["ms"]["cpu:emulated"]
+
+
+def test_kept_buffers_are_said_to_cost_steps(refsim, models: Path, tmp_path: Path) -> None:
+    file, given = models / "mobilenet_v2_035_96.pte", models / "mobilenet_v2_035_96.io.npz"
+    golden = refsim("run", file, "-i", given, "--golden", models / "mobilenet_v2_035_96.dump.zip")
+    said = "cpu: 172 operators in 172 steps; 99 buffers were kept, and their operators ran alone"
+    assert said in golden.out.splitlines()
+    dump = refsim("run", file, "-i", given, "--dump", "v235 ", tmp_path)
+    assert "cpu: 172 operators in 102 steps; 1 buffers were kept, and their operators ran alone" in dump.out
+
+
 def test_memory_of_a_whole_run(refsim, models: Path) -> None:
     arguments = ("run", models / "mixed_ops.pte", "--random", 0, "--memory")
     assert "memory of delegate 0 as a whole: " in refsim(*arguments).out

@@ -93,7 +93,7 @@ class _EachValue:
         self.name = inner.name
         self.kept: list[Any] = []
 
-    def session(self, graph: Any) -> Any:
+    def session(self, graph: Any, watched: Any = ()) -> Any:
         from refsim.formats.dumps import value_name
 
         def run(inputs: Sequence[np.ndarray], number: int = 0, observe: Any = None) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence, Set
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,25 +11,23 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError
 from refsim.core.launch import Launch
+from refsim.exec.cpu.plan import Plan
 from refsim.exec.cpu.routes import Choice, choose
+from refsim.exec.cpu.schedule import Options
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import Executor
+from refsim.graph.graph import Graph
 from refsim.ops.base.spec import Prepared
-
-if TYPE_CHECKING:
-    from refsim.exec.cpu.plan import Plan
-    from refsim.graph.graph import Graph
 
 
 class NativeExecutor(Executor):
-    """Runs whole calls natively, prepacked at the first use; bytes equal to the model's, padding included.
+    """Runs whole calls natively, prepacked at the first use; bytes equal to the emulated kernels', padding included.
 
     ``threads`` may be any number from 1 and changes no byte; of a whole graph, short runs of steps take one. ``force``
-    names routes by operator, see `routes.choose`. ``own_layouts``: whole graphs may hold what nobody looks at in
-    layouts that suit the kernels.
-    ``memory_limit``: a whole graph holds at most so many times its weights and largest live set, if giving up routes
-    with larger constants can do that. Single launches go to the emulated kernel.
+    names routes by operator, see `routes.choose`. ``own_layouts``: whole graphs may hold what nobody watches in
+    layouts that suit the kernels. ``memory_limit``: a whole graph holds at most so many times its weights and largest
+    live set, if giving up routes with larger constants can do that. Single launches go to the emulated kernel.
     """
 
     name = "cpu"
@@ -44,46 +41,40 @@ class NativeExecutor(Executor):
     ) -> None:
         if not 1 <= threads <= 1024:
             raise ParameterError("cpu executor", "threads is out of range", got=threads, need="1 to 1024")
-        self.threads = threads
-        self.force = dict(force or {})
-        self.own_layouts = own_layouts
-        self.memory_limit = memory_limit
-        self.emulated = EmulatedExecutor()
-        self._plans: dict[int, Plan] = {}
-        self._programs: WeakKeyDictionary[Prepared, JobList | None] = WeakKeyDictionary()
+        self.options = Options(threads, dict(force or {}), own_layouts, memory_limit)
+        self._emulated = EmulatedExecutor()
+        self._plans: dict[tuple[int, frozenset[int]], Plan] = {}
+        self._calls: WeakKeyDictionary[Prepared, JobList | None] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def choose(self, prepared: Prepared) -> Choice:
         """The route that a call takes here."""
-        return choose(prepared.call, self.threads, self.force)
+        return choose(prepared.call, self.options.threads, self.options.force)
 
-    def session(self, graph: Graph) -> Plan:
-        """The graph prepacked; the same one for the same graph."""
-        from refsim.exec.cpu.plan import Plan
-
+    def session(self, graph: Graph, watched: Set[int] = frozenset()) -> Plan:
+        """The graph prepacked; the same plan for the same graph and the same watched values."""
+        key = (id(graph), frozenset(watched))
         with self._lock:
-            known = self._plans.get(id(graph))
+            known = self._plans.get(key)
             if known is None or known.graph is not graph:
-                known = self._plans[id(graph)] = Plan(graph, self)
+                known = self._plans[key] = Plan(graph, self.options, watched)
             return known
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        return self.emulated.run(launch, inputs)
+        return self._emulated.run(launch, inputs)
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         with self._lock:
-            if prepared not in self._programs:
+            if prepared not in self._calls:
                 jobs = self.choose(prepared).jobs()
-                self._programs[prepared] = JobList(jobs, self.threads) if jobs else None
-            program = self._programs[prepared]
-            if program is None:
-                return self.emulated.run_prepared(prepared, inputs)
+                self._calls[prepared] = JobList(jobs, self.options.threads) if jobs else None
+            ready = self._calls[prepared]
+            if ready is None:
+                return self._emulated.run_prepared(prepared, inputs)
             out = PackedBuffer(prepared.call.out)
             buffers = {name: buffer.words for name, buffer in {**inputs, "out": out}.items()}
-            buffers |= {
-                n: np.empty(size // 4 + 16, np.int32) for job in program.jobs for n, size in job.temps
-            }
-            program.bind({name: words.ctypes.data for name, words in buffers.items()})
-            program.run()
+            buffers |= {n: np.empty(size // 4 + 16, np.int32) for job in ready.jobs for n, size in job.temps}
+            ready.bind({name: words.ctypes.data for name, words in buffers.items()})
+            ready.run()
         out.check_guards(prepared.call.op.name)
         return out

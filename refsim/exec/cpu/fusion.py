@@ -1,4 +1,4 @@
-"""Chains of a dequantize, float operators and a quantize that become one native step, without leaving the bytes."""
+"""A dequantize, float operators and a quantize, fused into one native step that never leaves the bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ POOLS: dict[str, Callable[..., tuple[Job, ...] | str]] = {
 VIEW = "aten.view_copy.default"
 
 
-def chain(
+def match(
     graph: Graph, node: Node, readers: Counter[int], reader_of: dict[int, Node]
 ) -> tuple[Node, ...] | None:
     """A dequantize, up to three float operators, and a quantize, if nothing else reads what is between them."""
@@ -58,8 +58,8 @@ def chain(
     return None
 
 
-def join(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
-    """A chain as one step, if there are kernels for it."""
+def fuse(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
+    """These nodes as one step, if there are kernels for it."""
     first, *between, last = members
     value, result = first.inputs["x"], last.outputs[0]
     assert first.call is not None and last.call is not None

@@ -1,38 +1,33 @@
 """A whole graph, prepacked: native jobs back to back in one block of memory, NumPy only for float operators.
 
-What nobody looks at between the operators may lie as it suits the kernels: float tensors in logical order, tensors that
-pack channels in 4C. A dequantize whose only reader is a quantize joins it, also with a clamp or a pooling between.
-Whoever observes the nodes gets them one by one instead, each with its own buffers in the graph's layouts; the outputs
-are the same bytes.
+Which steps those are, and how the values between them lie, says refsim.exec.cpu.schedule. A plan can be observed: the
+same jobs run in the same native calls, each step is timed, and the buffers of watched values are copied out.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from math import prod
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from refsim.core import lifetimes
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ShapeError
-from refsim.core.layout import PACKED_4C, WIDTH_PACKED, C
+from refsim.core.layout import WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN, Allocation, Lifetime
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu.fusion import chain, join
-from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.routes import EMULATED, LARGER, choose
+from refsim.exec.cpu.schedule import Options, Schedule, constant_bytes
 from refsim.exec.cpu.step import Step, value_name
-from refsim.exec.cpu.thread_pool import JobList
-from refsim.graph.graph import Graph, Node, Ref
-from refsim.graph.interpreter import Observer, logical, results, run_nodes, stored
-
-if TYPE_CHECKING:
-    from refsim.exec.cpu.executor import NativeExecutor
+from refsim.exec.cpu.stopwatch import TimedSteps
+from refsim.exec.cpu.thread_pool import JobList, scratch_for
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.graph.graph import Graph
+from refsim.graph.interpreter import Observer, logical, results, stored
 
 
 @dataclass(frozen=True)
@@ -67,22 +62,47 @@ class Memory:
         )
 
 
-class Plan:
-    """A graph on the native executor, made once; `run` is not for two callers at once and locks."""
+class Stretch:
+    """Native steps that follow each other: one native call executes all of them."""
 
-    def __init__(self, graph: Graph, executor: NativeExecutor) -> None:
-        self.graph, self.executor = graph, executor
-        self._lock = threading.Lock()
-        self.descs = _descs(graph, executor)
-        steps = list(_steps(graph, self.descs, executor))
-        wanted = list(_wanted(graph, steps, self.descs))
-        weights = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
-        least = weights + lifetimes.live(wanted)
-        values = lifetimes.size(lifetimes.places(wanted).values())
-        _fit(steps, self.descs, executor, executor.memory_limit * least - values)
+    def __init__(
+        self, steps: Sequence[Step], threads: int, addresses: dict[str, int], scratch: list[np.ndarray]
+    ) -> None:
         self.steps = tuple(steps)
+        self._addresses, self._scratch = addresses, scratch
+        self._jobs = JobList([job for step in steps for job in step.jobs], threads, addresses, scratch)
+        self.threads = self._jobs.threads
+
+    def run(self) -> None:
+        self._jobs.run()
+
+    def run_timed(self) -> list[float]:
+        """The same jobs; the seconds of each step."""
+        return self._timed.run()
+
+    @cached_property
+    def _timed(self) -> TimedSteps:
+        return TimedSteps(self.steps, self.threads, self._addresses, self._scratch)
+
+
+class Plan:
+    """A graph on the native executor, made once; `run` is not for two callers at once and locks.
+
+    ``watched`` are the values whose buffers an observer may get, with every byte as the operator alone writes it.
+    """
+
+    def __init__(self, graph: Graph, options: Options, watched: Set[int] = frozenset()) -> None:
+        self.graph, self.watched = graph, frozenset(watched)
+        self._lock = threading.Lock()
+        schedule = Schedule(graph, options, self.watched)
+        self.descs = schedule.descs
+        weights = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
+        wanted = list(_wanted(schedule))
+        values = lifetimes.size(lifetimes.places(wanted).values())
+        schedule.fit(options.memory_limit * (weights + lifetimes.live(wanted)) - values)
+        self.steps = tuple(schedule.steps)
         # giving up a route changes the buffers between jobs
-        wanted = list(_wanted(graph, steps, self.descs))
+        wanted = list(_wanted(schedule))
         places = lifetimes.places(wanted)
         size = lifetimes.size(places.values())
         # reads may reach a little beyond the last value
@@ -90,20 +110,19 @@ class Plan:
         start = -self._block.ctypes.data % ALIGN
         self._bytes = {name: self._block[start + p.offset : start + p.end] for name, p in places.items()}
         addresses = {name: block.ctypes.data for name, block in self._bytes.items()}
+        stretches = [(steps, schedule.threads(steps)) for steps in schedule.stretches()]
+        most = max((threads for _, threads in stretches), default=1)
+        scratch = scratch_for([job for step in self.steps for job in step.jobs], most)
         self._parts = [
-            JobList(
-                [job for step in part for job in step.jobs], _threads(part, self.descs, executor), addresses
-            )
-            if part[0].is_native
-            else part[0]
-            for part in _parts(self.steps)
+            Stretch(steps, threads, addresses, scratch) if steps[0].is_native else steps[0]
+            for steps, threads in stretches
         ]
         self._constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
-        programs = [part for part in self._parts if isinstance(part, JobList)]
+        self._emulated = EmulatedExecutor()
         self.memory = Memory(
-            constants=_constant_bytes(self.steps),
+            constants=constant_bytes(self.steps),
             values=size,
-            scratch=max((program.scratch_bytes for program in programs), default=0),
+            scratch=sum(block.nbytes for block in scratch),
             live=lifetimes.live(wanted),
             weights=weights,
         )
@@ -113,8 +132,6 @@ class Plan:
     ) -> list[np.ndarray]:
         """The graph's outputs; see `refsim.exec.executor.Session`."""
         graph = self.graph
-        if observe is not None:
-            return run_nodes(graph, inputs, self.executor, number, observe)
         if len(inputs) != len(graph.inputs):
             raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
         with self._lock:
@@ -122,26 +139,40 @@ class Plan:
             for value, array in zip(graph.inputs, inputs, strict=True):
                 self._put(held, value, array)
             for part in self._parts:
-                if isinstance(part, JobList):
-                    part.run()
-                else:
-                    self._host(held, part)
+                if observe is None:
+                    part.run() if isinstance(part, Stretch) else self._host(held, part)
+                    continue
+                for step, seconds in self._timed(held, part):
+                    observe.report(number, graph, step.nodes, self._seen(held, step), seconds)
             return [np.array(self._get(held, value)) for value in graph.outputs]
+
+    def _timed(self, held: dict[int, Any], part: Stretch | Step) -> Iterator[tuple[Step, float]]:
+        """Run a part; its steps, and the seconds of each."""
+        if isinstance(part, Stretch):
+            yield from zip(part.steps, part.run_timed(), strict=True)
+            return
+        begin = time.perf_counter()
+        self._host(held, part)
+        yield part, time.perf_counter() - begin
+
+    def _seen(self, held: dict[int, Any], step: Step) -> dict[int, PackedBuffer | np.ndarray]:
+        """The watched values that a step has written, as the graph describes them."""
+        return {v: self._buffer(held, v) for v in step.writes if v in self.watched}
 
     def _host(self, held: dict[int, Any], step: Step) -> None:
         """A float operator through the bridge, or a q8ta operator through its emulated kernel."""
         (node,) = step.nodes
-        values = _Lazy(held, self._get)
         if node.prepared is None:
-            for value, array in results(self.graph, node, values).items():
+            for value, array in results(self.graph, node, _Lazy(held, self._get)).items():
                 self._put(held, value, array)
             return
-        buffers = {
-            name: stored(self.graph, value, self._get(held, value), str(node))
-            for name, value in node.inputs.items()
-        }
-        made = self.executor.emulated.run_prepared(node.prepared, buffers)  # type: ignore[arg-type]
-        self._put(held, node.outputs[0], made.unpack().reshape(self.graph.tensors[node.outputs[0]].shape))
+        buffers = {name: self._buffer(held, value) for name, value in node.inputs.items()}
+        made = self._emulated.run_prepared(node.prepared, buffers)  # type: ignore[arg-type]
+        (value,) = node.outputs
+        if self.descs[value] == made.desc:
+            self._bytes[value_name(value)][:] = made.raw
+        else:
+            self._put(held, value, made.unpack().reshape(self.graph.tensors[value].shape))
 
     def _put(self, held: dict[int, Any], value: int, array: np.ndarray) -> None:
         desc = self.descs.get(value)
@@ -174,6 +205,13 @@ class Plan:
             return place.view(np.float32).reshape(shape)
         return PackedBuffer.from_raw(place, desc.shape, desc.layout).unpack().reshape(shape)
 
+    def _buffer(self, held: dict[int, Any], value: int) -> PackedBuffer | np.ndarray:
+        """A copy of a value as the graph describes it: its bytes, where it lies in the graph's layout."""
+        desc = self.graph.tensors[value].desc
+        if desc is not None and self.descs.get(value) == desc:
+            return PackedBuffer.from_raw(self._bytes[value_name(value)], desc.shape, desc.layout)
+        return stored(self.graph, value, self._get(held, value), self.graph.where)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row per step, for `refsim inspect --plan`."""
         return [_row(self.graph, self.descs, step) for step in self.steps]
@@ -190,162 +228,14 @@ class _Lazy(dict[int, Any]):
         return self._fetch(self._held, value)
 
 
-# --- steps -------------------------------------------------------------------------------------------------
-
-
-def _descs(graph: Graph, executor: NativeExecutor) -> dict[int, TensorDesc]:
-    """How each value lies in memory."""
-    found = {}
-    for value, tensor in graph.tensors.items():
-        desc = tensor.desc
-        if desc is None or tensor.data is not None:
-            continue
-        if not desc.is_int8:
-            found[value] = TensorDesc(desc.shape, WIDTH_PACKED)
-        elif desc.layout.inner == C and executor.own_layouts:
-            found[value] = TensorDesc(desc.shape, PACKED_4C)
-        else:
-            found[value] = desc
-    return found
-
-
-def _refs(args: Any) -> Iterator[int]:
-    for arg in args:
-        if isinstance(arg, Ref):
-            yield arg.id
-        elif isinstance(arg, tuple):
-            yield from _refs(arg)
-
-
-def _steps(graph: Graph, descs: dict[int, TensorDesc], executor: NativeExecutor) -> Iterator[Step]:
-    readers = Counter(value for node in graph.nodes for value in _inputs(node))
-    readers.update(graph.outputs)
-    reader_of = {value: node for node in graph.nodes for value in _inputs(node)}
-    joined: set[int] = set()
-    for node in graph.nodes:
-        if node.number in joined:
-            continue
-        found = chain(graph, node, readers, reader_of)
-        step = join(found, descs) if found else None
-        if step is not None:
-            joined |= {member.number for member in step.nodes}
-            yield step
-        else:
-            yield _single(node, descs, executor)
-
-
-def _inputs(node: Node) -> tuple[int, ...]:
-    return tuple(node.inputs.values()) if node.prepared is not None else tuple(_refs(node.args))
-
-
-def _constants(step: Step) -> list[np.ndarray]:
-    """What a step holds: what its jobs point into, or the words that the emulated kernel reads."""
-    if step.is_native:
-        return [array for job in step.jobs for array in job.owned]
-    prepared = step.nodes[0].prepared
-    return [prepared.words(name) for name in prepared.constants] if prepared is not None else []
-
-
-def _constant_bytes(steps: Sequence[Step]) -> int:
-    """Bytes that these steps hold beyond what the graph stores, each array once."""
-    held = {id(owner): owner.nbytes for step in steps for owner in map(_owner, _constants(step))}
-    calls = [node.call for step in steps for node in step.nodes if node.call is not None]
-    stored = {id(_owner(value)) for call in calls for value in call.consts.values() if value is not None}
-    return sum(nbytes for owner, nbytes in held.items() if owner not in stored)
-
-
-def _owner(array: np.ndarray) -> np.ndarray:
-    """The array that a view is of."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
-
-
-def _fit(steps: list[Step], descs: dict[int, TensorDesc], executor: NativeExecutor, limit: float) -> None:
-    """Replace steps whose constants are in a larger form the largest first, until all fits ``limit`` bytes."""
-
-    def larger() -> list[int]:
-        chosen = [n for n, step in enumerate(steps) if step.choice and step.route in LARGER]
-        return [n for n in chosen if not steps[n].choice.context.forced]  # type: ignore[union-attr]
-
-    def needed() -> int:
-        scratch = max((job.scratch for step in steps for job in step.jobs), default=0)
-        return _constant_bytes(steps) + executor.threads * scratch
-
-    while needed() > limit and (candidates := larger()):
-        at = max(candidates, key=lambda n: _constant_bytes([steps[n]]))
-        reason = f"the plan would hold more than {executor.memory_limit:g} times its weights and live values"
-        (node,) = steps[at].nodes
-        steps[at] = _single(node, descs, executor, dict.fromkeys(LARGER, reason))
-
-
-def _single(
-    node: Node, descs: dict[int, TensorDesc], executor: NativeExecutor, avoid: Mapping[str, str] | None = None
-) -> Step:
-    call = node.call
-    reads = _inputs(node)
-    if call is None:
-        return Step((node,), "numpy", reads, node.outputs)
-    here = replace(
-        call, descs={name: descs[value] for name, value in node.inputs.items()}, out=descs[node.outputs[0]]
-    )
-    choice = choose(here, executor.threads, executor.force, avoid)
-    jobs = choice.jobs() or ()
-    names = {name: value_name(value) for name, value in node.inputs.items()} | {
-        "out": value_name(node.outputs[0])
-    }
-    temps = {name: f"{node.number}.{name}" for job in jobs for name, _ in job.temps}
-    jobs = tuple(job.renamed(**names, **temps) for job in jobs)
-    return Step((node,), choice.route if jobs else EMULATED, reads, node.outputs, jobs, choice)
-
-
-def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Runs of native steps; every other one alone."""
-    run: list[Step] = []
-    for step in steps:
-        if step.is_native:
-            run.append(step)
-            continue
-        if run:
-            yield run
-        run = []
-        yield [step]
-    if run:
-        yield run
-
-
-#: What waking threads and waiting for them takes, and to read or write an element or a weight, in cycles: estimates.
-WAKING, ELEMENT, WEIGHT = 300_000, 0.1, 0.07
-
-
-def _threads(part: Sequence[Step], descs: dict[int, TensorDesc], executor: NativeExecutor) -> int:
-    """As many as the executor has, if the steps take longer than waking them would."""
-    return executor.threads if sum(_cycles(step, descs) for step in part) > WAKING else 1
-
-
-def _cycles(step: Step, descs: dict[int, TensorDesc]) -> float:
-    """About how long one thread takes."""
-    values = [descs[value] for value in (*step.reads, *step.writes) if value in descs]
-    moved = sum(prod(desc.shape) for desc in values) * ELEMENT
-    weight = step.choice.context.call.consts.get("weight") if step.choice else None
-    if weight is None:
-        return moved
-    out = values[-1].shape
-    # each weight meets every output that is not of another channel
-    products = weight.size * prod(out) / out[1 if len(out) == 4 else -1]
-    return moved + weight.size * WEIGHT + products / cpu().isa.macs8
-
-
-# --- memory ------------------------------------------------------------------------------------------------
-
-
-def _wanted(graph: Graph, steps: Sequence[Step], descs: dict[int, TensorDesc]) -> Iterator[Allocation[str]]:
+def _wanted(schedule: Schedule) -> Iterator[Allocation[str]]:
     """What each value and each buffer between jobs needs of the block, and when."""
-    touched = [(step.reads, step.writes) for step in steps]
-    for value, life in lifetimes.lifetimes(touched, graph.inputs, graph.outputs).items():
+    graph, descs = schedule.graph, schedule.descs
+    touched = [(step.reads, step.writes) for step in schedule.steps]
+    for value, life in lifetimes.lifetimes(touched, graph.inputs, graph.outputs, schedule.pinned).items():
         if value in descs:
             yield Allocation(value_name(value), descs[value].nbytes, life)
-    for number, step in enumerate(steps):
+    for number, step in enumerate(schedule.steps):
         for job in step.jobs:
             for name, nbytes in job.temps:
                 yield Allocation(name, nbytes, Lifetime(number, number))

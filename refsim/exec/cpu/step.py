@@ -1,4 +1,4 @@
-"""Step: what a plan executes at a time, one operator or several joined."""
+"""Step: what a plan executes at a time, one operator or several fused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refsim.graph.graph import Node
 
 @dataclass(frozen=True)
 class Step:
-    """One operator, or several joined: how it is computed, what it reads and writes (value ids)."""
+    """One operator, or several fused: how it is computed, what it reads and writes (value ids)."""
 
     nodes: tuple[Node, ...]
     route: str

@@ -17,32 +17,37 @@ from refsim.exec.cpu.runner import FIRST, LAST, entry, job_table, shared_words
 _ALIGN = 64
 
 
+def scratch_for(jobs: Sequence[Job], threads: int) -> list[np.ndarray]:
+    """Working memory for lists of these jobs that never run at the same time: a block for each thread."""
+    size = max((job.scratch for job in jobs), default=0)
+    return [np.empty(size + _ALIGN, np.uint8) for _ in range(threads)]
+
+
 class JobList:
     """Jobs in order, with what the runner needs to execute them: its table, and scratch for each thread.
 
-    Made once and run often; not by two callers at the same time.
+    Made once and run often; not by two callers at the same time. ``scratch``: of `scratch_for`, else it makes its own.
     """
 
     def __init__(
-        self, jobs: Sequence[Job], threads: int = 1, buffers: Mapping[str, int] | None = None
+        self,
+        jobs: Sequence[Job],
+        threads: int = 1,
+        buffers: Mapping[str, int] | None = None,
+        scratch: Sequence[np.ndarray] | None = None,
     ) -> None:
         self.jobs = tuple(jobs)
         #: more threads than the widest job has tasks would only wait
         self.threads = max(1, min(threads, max((job.tasks for job in jobs), default=1)))
         self._table = job_table(self.jobs)
         self._shared = shared_words(len(self.jobs))
-        size = max((job.scratch for job in jobs), default=0)
         self._relocations = [r for job in self.jobs for r in job.relocations]
-        self._scratch = [np.empty(size + _ALIGN, np.uint8) for _ in range(self.threads)]
+        self._scratch = scratch_for(jobs, self.threads) if scratch is None else scratch[: self.threads]
         # an array's address takes a microsecond to ask for
         self._table_at, self._shared_at = self._table.ctypes.data, _aligned(self._shared)
         self._scratch_at = [_aligned(block) for block in self._scratch]
         if buffers is not None:
             self.bind(buffers)
-
-    @property
-    def scratch_bytes(self) -> int:
-        return sum(block.nbytes for block in self._scratch)
 
     def bind(self, buffers: Mapping[str, int]) -> None:
         """Tell where the buffers lie: addresses by the names that the jobs' relocations have."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from refsim.exec.cpu import plan
+from refsim.exec.cpu import schedule
 
 
 @pytest.fixture(autouse=True)
 def threads_are_woken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "WAKING", 0)
+    monkeypatch.setattr(schedule, "WAKING", 0)

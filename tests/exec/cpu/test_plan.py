@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from examples import UNARY
 
+from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.lifetimes import ALIGN
 from refsim.core.rng import Rng
-from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, plan
-from refsim.exec.cpu.thread_pool import JobList
-from refsim.exec.model import load
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, schedule
+from refsim.exec.cpu.plan import Stretch
+from refsim.exec.executor import Executor
+from refsim.exec.model import Model, load
+from refsim.graph.graph import Node, Ref
+from refsim.graph.interpreter import Event, Observer
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Prepared
 
 MODELS = sorted((Path(__file__).parents[2] / "data" / "models").glob("*.pte"))
 
@@ -36,17 +43,78 @@ def test_same_outputs_as_the_model(path: Path, threads: int, own_layouts: bool) 
         assert [a.shape for a in actual] == [e.shape for e in expected]
 
 
+# --- observed ------------------------------------------------------------------------------------------
+
+
+Seen = dict[tuple[int, int], bytes]
+
+
+def buffers(model: Model, given: list[np.ndarray], executor: Executor, wants: set[tuple[int, int]]) -> Seen:
+    """The bytes of some values (delegate, id), or of all if none are named."""
+    seen: Seen = {}
+
+    def tell(event: Event) -> None:
+        for value, held in event.outputs.items():
+            raw = held.raw if isinstance(held, PackedBuffer) else held
+            seen[event.delegate, value] = raw.tobytes()
+
+    observer = Observer(tell, lambda delegate, value: (delegate, value) in wants)
+    model.run(given, executor, observer if wants else tell)
+    return seen
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_observed_nodes_have_the_models_bytes(path: Path) -> None:
+def test_watched_values_have_the_bytes_of_the_emulated_kernels(path: Path, threads: int) -> None:
     model, given = load(path), inputs_of(path, 3)
-    seen: list[list[bytes]] = []
-    for executor in (EmulatedExecutor(), NativeExecutor(2)):
-        taken: list[bytes] = []
-        model.run(given, executor, lambda event, taken=taken: taken.extend(
-            held.raw.tobytes() if hasattr(held, "raw") else held.tobytes() for held in event.outputs.values()
-        ))  # fmt: skip
-        seen.append(taken)
-    assert seen[0] == seen[1]
+    expected = buffers(model, given, EmulatedExecutor(), set())
+    executor = NativeExecutor(threads)
+    for _ in range(2):  # a second run finds what the first left behind
+        assert buffers(model, given, executor, set()) == expected
+    draw = np.random.default_rng(threads)
+    for count in (1, 2, 5):  # what lies beside them may be fused and in other layouts
+        chosen = {list(expected)[at] for at in draw.choice(len(expected), count, replace=False)}
+        assert buffers(model, given, NativeExecutor(threads), chosen) == {
+            key: expected[key] for key in chosen
+        }
+
+
+def test_padding_that_is_copied_comes_from_a_buffer_in_the_graphs_layout() -> None:
+    """A clone copies padding bytes; a watched one must have those that the quantize before it wrote."""
+    graph = load(MODELS[0].with_name("mixed_ops.pte")).graphs[0]
+    (quantize,) = [n for n in graph.nodes if n.call and n.call.op.name == "q8ta_quantize"]
+    (x,) = quantize.outputs
+    desc, out = graph.tensors[x].desc, max(graph.tensors) + 1
+    assert desc is not None
+    call = OPS["q8ta_clone"].bind(OPS["q8ta_clone"].make_params({}), {"x": desc}, {}, desc.layout)
+    clone = Node(len(graph.nodes), 0, "clone", (Ref(x),), (out,), Prepared(call), {"x": x})
+    tensors = {**graph.tensors, out: replace(graph.tensors[x], id=out)}
+    graph = replace(graph, tensors=tensors, nodes=(*graph.nodes, clone))
+    model = Model("test", {0: graph})
+    given = inputs_of(MODELS[0].with_name("mixed_ops.pte"), 1)
+    expected = buffers(model, given, EmulatedExecutor(), {(0, out)})
+    for force in ({}, {"q8ta_clone": "emulated"}):
+        assert buffers(model, given, NativeExecutor(force=force), {(0, out)}) == expected
+
+
+def test_times_alone_are_of_the_plan_that_runs_without_an_observer() -> None:
+    path = next(p for p in MODELS if p.stem.startswith("mobilenet"))
+    model, given, executor = load(path), inputs_of(path, 1), NativeExecutor()
+    ((number, graph),) = model.graphs.items()
+    events: list[Event] = []
+    outputs = model.run(given, executor, Observer(events.append, lambda delegate, value: False))
+    assert [a.tobytes() for a in outputs] == [a.tobytes() for a in model.run(given, executor)]
+    assert [event.nodes for event in events] == [step.nodes for step in executor.session(graph).steps]
+    assert len(executor._plans) == 1, "the same plan"
+    assert all(event.seconds > 0 and not event.outputs and event.delegate == number for event in events)
+    assert events[2].node.number == events[2].nodes[-1].number
+
+
+def test_an_observed_run_makes_one_plan_and_prepacks_nothing_else() -> None:
+    path = MODELS[0].with_name("mixed_ops.pte")
+    model, executor = load(path), NativeExecutor()
+    model.run(inputs_of(path, 1), executor, lambda event: None)
+    assert len(executor._plans) == len(model.graphs) and not executor._calls
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -86,13 +154,13 @@ def test_larger_constants_are_given_up_for_memory() -> None:
     assert "winograd4" in [step.route for step in forced.steps], "what is asked for is not given up"
 
 
-def test_chains_are_joined_only_where_nobody_reads_between() -> None:
+def test_nodes_are_fused_only_where_nobody_reads_between() -> None:
     model = load(next(p for p in MODELS if p.stem.startswith("mobilenet")))
     (graph,) = model.graphs.values()
     steps = NativeExecutor().session(graph).steps
-    joined = [step for step in steps if len(step.nodes) == 3]
-    assert len(joined) == 34
-    for step in joined:
+    fused = [step for step in steps if len(step.nodes) == 3]
+    assert len(fused) == 34
+    for step in fused:
         names = [n.call.op.name if n.call else n.name for n in step.nodes]
         assert names == ["q8ta_dequantize", "aten.hardtanh.default", "q8ta_quantize"]
     assert sorted(n.number for step in steps for n in step.nodes) == [n.number for n in graph.nodes]
@@ -101,12 +169,12 @@ def test_chains_are_joined_only_where_nobody_reads_between() -> None:
 def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def threads(name: str) -> set[int]:
         (graph, *_) = load(MODELS[0].with_name(f"{name}.pte")).graphs.values()
-        return {part.threads for part in NativeExecutor(2).session(graph)._parts if isinstance(part, JobList)}
+        return {part.threads for part in NativeExecutor(2).session(graph)._parts if isinstance(part, Stretch)}
 
-    monkeypatch.setattr(plan, "WAKING", 300_000)
+    monkeypatch.setattr(schedule, "WAKING", 300_000)
     assert threads("linear_head") == {1}
     assert threads("refine_seg") == {2}
-    monkeypatch.setattr(plan, "WAKING", 0)
+    monkeypatch.setattr(schedule, "WAKING", 0)
     assert threads("linear_head") == {2}
 
 

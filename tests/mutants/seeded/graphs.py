@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- the plan of the native executor ------------------------------------------------------------------------
     model("cpu-S3-last", "S3", "cpu", (_STALE,), (_LIVES, "            last[value] = number\n", "            last.setdefault(value, number)\n")),
     model("cpu-S3-inplace", "S3", "cpu", (_STALE,), (_LIVES, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
-    model("cpu-S1-plan", "S1", "cpu", (_STALE,), (_PLAN, "[job for step in part for job in step.jobs], _threads(", "[job for step in (*part[1:], part[0]) for job in step.jobs], _threads(")),
+    model("cpu-S1-plan", "S1", "cpu", (_STALE,), (_PLAN, "[job for step in steps for job in step.jobs], threads, addresses", "[job for step in (*steps[1:], steps[0]) for job in step.jobs], threads, addresses")),
     # --- the recorded sequence of the device's executor ---------------------------------------------------
     model("gpu-S1-download", "S1", "gpu", (_STALE, "nothing written"), (_SESSION, "[device.dispatch(algorithm), kp.OpTensorSyncLocal([tensor])]", "[kp.OpTensorSyncLocal([tensor]), device.dispatch(algorithm)]")),
     model("gpu-S1-dispatch", "S1", "gpu", (_STALE,),

@@ -1,0 +1,215 @@
+"""How a whole graph is computed: its steps, the layouts of its values, and how many threads each stretch takes.
+
+What nobody watches between the operators may lie as it suits the kernels: float tensors in logical order, tensors that
+pack channels in 4C. A dequantize whose only reader is a quantize is fused with it, also with a clamp or a pooling
+between. A watched value has the bytes that its operator writes alone: it lies in the graph's layout, its operator
+reads the graph's layouts and is fused with no other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from refsim.core.layout import PACKED_4C, WIDTH_PACKED, C
+from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu.fusion import fuse, match
+from refsim.exec.cpu.isa import cpu
+from refsim.exec.cpu.routes import EMULATED, LARGER, choose
+from refsim.exec.cpu.step import Step, value_name
+from refsim.graph.graph import Graph, Node, Ref
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the native executor runs; see `refsim.exec.cpu.executor.NativeExecutor`."""
+
+    threads: int = 1
+    force: Mapping[str, str] = field(default_factory=dict)
+    own_layouts: bool = True
+    memory_limit: float = 1.5
+
+
+class Schedule:
+    """The steps of a graph in order, and how each value lies in memory (``descs``, by value id).
+
+    ``pinned`` are the watched values and those whose padding bytes an operator copies into one. Nothing else may
+    share their memory: bytes that no kernel writes stay 0.
+    """
+
+    def __init__(self, graph: Graph, options: Options, watched: Set[int] = frozenset()) -> None:
+        self.graph, self.options = graph, options
+        self.pinned = _pinned(graph, watched)
+        self.descs = _descs(graph, options, _as_described(graph, self.pinned))
+        self.steps = list(self._steps())
+
+    def fit(self, limit: float) -> None:
+        """Give up routes whose constants are in a larger form, the largest first, until all fits ``limit`` bytes."""
+        steps = self.steps
+
+        def larger() -> list[int]:
+            chosen = [n for n, step in enumerate(steps) if step.choice and step.route in LARGER]
+            return [n for n in chosen if not steps[n].choice.context.forced]  # type: ignore[union-attr]
+
+        def needed() -> int:
+            scratch = max((job.scratch for step in steps for job in step.jobs), default=0)
+            return constant_bytes(steps) + self.options.threads * scratch
+
+        while needed() > limit and (candidates := larger()):
+            at = max(candidates, key=lambda n: constant_bytes([steps[n]]))
+            reason = f"the plan would hold more than {self.options.memory_limit:g} times its weights and live values"
+            (node,) = steps[at].nodes
+            steps[at] = self._single(node, dict.fromkeys(LARGER, reason))
+
+    def stretches(self) -> Iterator[list[Step]]:
+        """Native steps that follow each other; every other step alone."""
+        native: list[Step] = []
+        for step in self.steps:
+            if step.is_native:
+                native.append(step)
+                continue
+            if native:
+                yield native
+            native = []
+            yield [step]
+        if native:
+            yield native
+
+    def threads(self, steps: Sequence[Step]) -> int:
+        """As many as the executor has, if the steps take longer than waking them would."""
+        return self.options.threads if sum(_cycles(step, self.descs) for step in steps) > WAKING else 1
+
+    def _steps(self) -> Iterator[Step]:
+        graph = self.graph
+        readers = Counter(value for node in graph.nodes for value in _inputs(node))
+        readers.update(graph.outputs)
+        reader_of = {value: node for node in graph.nodes for value in _inputs(node)}
+        fused: set[int] = set()
+        for node in graph.nodes:
+            if node.number in fused:
+                continue
+            found = match(graph, node, readers, reader_of)
+            if found and any(value in self.pinned for member in found for value in member.outputs):
+                found = None
+            step = fuse(found, self.descs) if found else None
+            if step is not None:
+                fused |= {member.number for member in step.nodes}
+                yield step
+            else:
+                yield self._single(node)
+
+    def _single(self, node: Node, avoid: Mapping[str, str] | None = None) -> Step:
+        """One operator; ``avoid``: routes that are not wanted, and why."""
+        call, descs = node.call, self.descs
+        reads = _inputs(node)
+        if call is None:
+            return Step((node,), "numpy", reads, node.outputs)
+        here = replace(
+            call,
+            descs={name: descs[value] for name, value in node.inputs.items()},
+            out=descs[node.outputs[0]],
+        )
+        choice = choose(here, self.options.threads, self.options.force, avoid)
+        jobs = choice.jobs() or ()
+        names = {name: value_name(value) for name, value in node.inputs.items()}
+        names["out"] = value_name(node.outputs[0])
+        temps = {name: f"{node.number}.{name}" for job in jobs for name, _ in job.temps}
+        jobs = tuple(job.renamed(**names, **temps) for job in jobs)
+        return Step((node,), choice.route if jobs else EMULATED, reads, node.outputs, jobs, choice)
+
+
+# --- layouts -----------------------------------------------------------------------------------------------
+
+
+def _pinned(graph: Graph, watched: Set[int]) -> frozenset[int]:
+    found = set(watched)
+    for node in reversed(graph.nodes):
+        if node.call is not None and node.call.padding.copied and found & set(node.outputs):
+            found |= set(node.inputs.values())
+    return frozenset(found)
+
+
+def _as_described(graph: Graph, pinned: Set[int]) -> set[int]:
+    """Values that lie in the graph's layouts: pinned ones, and what their operators read."""
+    read = {value for node in graph.nodes if pinned & set(node.outputs) for value in _inputs(node)}
+    return read | pinned
+
+
+def _descs(graph: Graph, options: Options, as_described: Set[int]) -> dict[int, TensorDesc]:
+    """How each value lies in memory."""
+    found = {}
+    for value, tensor in graph.tensors.items():
+        desc = tensor.desc
+        if desc is None or tensor.data is not None:
+            continue
+        if value in as_described:
+            found[value] = desc
+        elif not desc.is_int8:
+            found[value] = TensorDesc(desc.shape, WIDTH_PACKED)
+        elif desc.layout.inner == C and options.own_layouts:
+            found[value] = TensorDesc(desc.shape, PACKED_4C)
+        else:
+            found[value] = desc
+    return found
+
+
+def _inputs(node: Node) -> tuple[int, ...]:
+    return tuple(node.inputs.values()) if node.prepared is not None else tuple(_refs(node.args))
+
+
+def _refs(args: Any) -> Iterator[int]:
+    for arg in args:
+        if isinstance(arg, Ref):
+            yield arg.id
+        elif isinstance(arg, tuple):
+            yield from _refs(arg)
+
+
+# --- constants ---------------------------------------------------------------------------------------------
+
+
+def constant_bytes(steps: Sequence[Step]) -> int:
+    """Bytes that these steps hold beyond what the graph stores, each array once."""
+    held = {id(owner): owner.nbytes for step in steps for owner in map(_owner, _constants(step))}
+    calls = [node.call for step in steps for node in step.nodes if node.call is not None]
+    stored = {id(_owner(value)) for call in calls for value in call.consts.values() if value is not None}
+    return sum(nbytes for owner, nbytes in held.items() if owner not in stored)
+
+
+def _constants(step: Step) -> list[np.ndarray]:
+    """What a step holds: what its jobs point into, or the words that the emulated kernel reads."""
+    if step.is_native:
+        return [array for job in step.jobs for array in job.owned]
+    prepared = step.nodes[0].prepared
+    return [prepared.words(name) for name in prepared.constants] if prepared is not None else []
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array that a view is of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+# --- threads -----------------------------------------------------------------------------------------------
+
+#: What waking threads and waiting for them takes, and to read or write an element or a weight, in cycles: estimates.
+WAKING, ELEMENT, WEIGHT = 300_000, 0.1, 0.07
+
+
+def _cycles(step: Step, descs: Mapping[int, TensorDesc]) -> float:
+    """About how long one thread takes."""
+    values = [descs[value] for value in (*step.reads, *step.writes) if value in descs]
+    moved = sum(prod(desc.shape) for desc in values) * ELEMENT
+    weight = step.choice.context.call.consts.get("weight") if step.choice else None
+    if weight is None:
+        return moved
+    out = values[-1].shape
+    # each weight meets every output that is not of another channel
+    products = weight.size * prod(out) / out[1 if len(out) == 4 else -1]
+    return moved + weight.size * WEIGHT + products / cpu().isa.macs8
