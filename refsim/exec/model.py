@@ -15,8 +15,9 @@ from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, GraphError, ShapeError
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
-from refsim.formats.pte import read as pte
+from refsim.formats.file import read_file
 from refsim.formats.pte import schema as program
+from refsim.formats.pte.read import VULKAN_ID, Pte, kind_of, read_pte
 from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.graph import Graph, Node, build
 from refsim.graph.interpreter import Event, Observer
@@ -33,7 +34,7 @@ class Model:
     path: str
     graphs: Mapping[int, Graph]
     plan: program.Plan | None = None
-    container: pte.Pte | None = field(default=None, compare=False)
+    container: Pte | None = field(default=None, compare=False)
     _runners: dict[str, Executor] = field(default_factory=dict, compare=False, repr=False)
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
@@ -108,15 +109,15 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
     lowered = os.path.join(path, LOWERED)
     path = lowered if os.path.isfile(lowered) else path
     name = fspath(path)
-    data = pte.read_file(path)
-    kind = pte.kind_of(data)
+    data = read_file(path)
+    kind = kind_of(data)
     if kind == "blob":
         return Model(name, {0: build(read_blob(data, name), name, target)})
     if kind != "pte":
         raise FormatError(
             name, "neither a .pte file nor a delegate blob", got=bytes(data[:8]).hex(" ") or "no bytes"
         )
-    container = pte.read_pte(data, name)
+    container = read_pte(data, name)
     plan = container.plan()
     graphs = {
         number: build(blob, f"{name}: delegate {number}", target) for number, blob in container.blobs(plan)
@@ -171,7 +172,7 @@ def _call_delegate(
 ) -> None:
     number = instruction.delegate_index
     if number not in model.graphs:
-        raise GraphError(place, "not a Vulkan delegate", got=plan.delegates[number].id, need=pte.VULKAN_ID)
+        raise GraphError(place, "not a Vulkan delegate", got=plan.delegates[number].id, need=VULKAN_ID)
     graph = model.graphs[number]
     count = len(graph.inputs)
     if len(instruction.args) != count + len(graph.outputs):
