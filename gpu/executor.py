@@ -1,4 +1,4 @@
-"""The Kompute executor: the launches of refsim on a Vulkan device, to the same bytes as the CPU model.
+"""The Kompute executor: runs refsim's launches on a Vulkan device, with the same bytes as the emulated kernels.
 
 Kompute 0.9 records no barrier between dispatches, so each step of a call is a sequence of its own here; whole
 graphs (refsim_gpu.session) put a download between dependent dispatches, which has one.

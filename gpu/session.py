@@ -106,7 +106,7 @@ class GraphSession:
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
     ) -> list[np.ndarray]:
-        """Outputs as logical arrays; `observe` hears of each node after its segment."""
+        """Outputs as logical arrays; `observe` is told of each node after its segment."""
         graph = self.graph
         if len(inputs) != len(graph.inputs):
             raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))

@@ -1,4 +1,4 @@
-"""GPU work in a process of its own: a driver that crashes ends one piece of work, not the program.
+"""GPU work in a process of its own: if a driver crashes, one piece of work is lost, but not the program.
 
 `IsolatedExecutor` stands for a `KomputeExecutor` in a child process. A child that ends, or is silent for too long, is a
 DeviceError; the next piece of work gets a new child.

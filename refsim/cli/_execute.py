@@ -48,8 +48,8 @@ class Check:
 class Row:
     """One output of one executed node.
 
-    ``ms`` and ``steps`` by executor: the nodes that it computed as one step with this one, whose time stands at the
-    first output of the first of them.
+    ``ms`` and ``steps`` are by executor. ``steps`` are the nodes that it computed in one step with this node. The
+    time of the step is at the first output of the first of these nodes.
     """
 
     delegate: int
@@ -109,7 +109,7 @@ def execute(
     repeat: int = 1,
     threads: int = 1,
 ) -> Result:
-    """Run on each executor in turn. Dumps are taken from the first; times are the least of ``repeat`` runs."""
+    """Run on each executor in turn. Dumps come from the first; times are the shortest of ``repeat`` runs."""
     pattern = _pattern(dump_regex)
     if len(set(executors)) != len(executors):
         raise ParameterError(
@@ -209,7 +209,7 @@ def _row(event: Event, node: Node, value: int) -> Row:
 
 
 def operator_name(node: Node) -> str:
-    """``q8ta_add``, or a float operator's name without the parts that are always the same."""
+    """``q8ta_add``; for a float operator, its name without the parts that are always the same."""
     return node.call.op.name if node.call else node.name.removesuffix(".default")
 
 

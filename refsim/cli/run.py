@@ -121,7 +121,7 @@ def command(
 
 
 def memory_of(model: Model, result: Result, threads: int) -> dict[int, Memory]:
-    """What the cpu executor holds for a whole run, by delegate: in the plans that ran, if it was asked to run."""
+    """What the executor cpu holds for a whole run, by delegate. If it was asked to run, of the plans that ran."""
     from refsim.exec.cpu import NativeExecutor
 
     ran = (runner for runner in result.runners.values() if isinstance(runner, NativeExecutor))

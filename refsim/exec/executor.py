@@ -1,4 +1,4 @@
-"""The interface of an executor, and how any of them runs a call or a list of steps."""
+"""The interface of an executor, and how any executor runs a call or a whole graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from refsim.ops.base.spec import Call, Prepared
 
 
 class Session(Protocol):
-    """A graph made ready on an executor: what a run needs is computed, uploaded and recorded once."""
+    """A graph made ready on an executor: everything that a run needs was computed, uploaded and recorded once."""
 
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
@@ -28,7 +28,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class ExecutorInfo:
-    """An executor's name for `executor_named`, and what runs it; or why it is not available and what fixes that."""
+    """An executor's name for `executor_named`, and a description; or why it is not available, and how to fix that."""
 
     name: str
     available: bool
@@ -41,14 +41,14 @@ class Executor(ABC):
     name: str
 
     def supports(self, launch: Launch) -> str | None:
-        """None, or why this executor refuses the launch."""
+        """None if this executor can run the launch, else the reason why not."""
         return None
 
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> Session | None:
-        """The graph made ready, or None: then its nodes are run one by one.
+        """The graph made ready; or None, and then its nodes run one by one.
 
-        ``watched`` are the values (ids) whose buffers observers will ask for. What nobody watches, an executor may
-        compute in fewer steps and keep in other layouts.
+        ``watched`` are the ids of the values whose buffers an observer will want. The executor may compute all other
+        values in fewer steps, and keep them in other layouts.
         """
         return None
 
@@ -61,11 +61,11 @@ class Executor(ABC):
         """
 
     def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        """All dispatches of one operator call; each sees what those before it wrote."""
+        """Run all dispatches of one operator call, in order, and return the output."""
         return self.run_prepared(Prepared(call), inputs)
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        """The same, for a call whose dispatches were made before; its constants are laid out the first time."""
+        """The same for a prepared call. Its constants are laid out at the first run."""
         buffers = {name: buffer.words for name, buffer in inputs.items()}
         buffers |= {name: prepared.words(name) for name in prepared.constants}
         for step in prepared.dispatches:
@@ -81,7 +81,7 @@ def run_graph(
     number: int = 0,
     observe: Observer | None = None,
 ) -> list[np.ndarray]:
-    """Outputs of one delegate, as logical arrays."""
+    """Run one delegate and return its outputs as logical arrays."""
     session = executor.session(graph, observe.watched(number, graph) if observe else frozenset())
     if session is not None:
         return session.run(inputs, number, observe)

@@ -1,4 +1,4 @@
-"""Model: a file that can be run. A .pte with its delegates and the plain kernels between them, or one delegate."""
+"""Model: a file that can be run: a .pte with its delegates and the plain kernels between them, or one delegate."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Model:
         executor: str | Executor = "cpu",
         observe: Observer | Callable[[Event], None] | None = None,
     ) -> list[np.ndarray]:
-        """Outputs (arrays) for these inputs (arrays), in the file's order.
+        """Run the model on these input arrays and return the output arrays, in the file's order.
 
-        ``observe`` is called after each node of a delegate, with its buffers; an `Observer` says which buffers it
-        wants, and executors may then compute several other nodes in one step. Raises ShapeError for inputs
-        that do not fit, UnknownOperatorError for a float operator without an implementation.
+        ``observe`` is called after each node of a delegate, with its buffers. An `Observer` says which buffers it
+        wants; executors may then compute other nodes together in one step. Raises ShapeError for inputs that do not
+        fit, and UnknownOperatorError for a float operator without an implementation.
         """
         runner = self._named(executor) if isinstance(executor, str) else executor
         arrays = self._check(inputs)
@@ -79,7 +79,7 @@ class Model:
         return _run_plan(self, self.plan, arrays, runner, observe)
 
     def _named(self, name: str) -> Executor:
-        """An executor by name; the CPU's stays with the model, with what it has prepacked."""
+        """An executor by name. The CPU's executors stay with the model and keep what they have prepacked."""
         if not name.startswith("cpu"):
             return executor_named(name)
         if name not in self._runners:
@@ -187,7 +187,7 @@ def _call_delegate(
 def _call_kernel(
     model: Model, plan: program.Plan, instruction: program.KernelCall, values: dict[int, Any], place: str
 ) -> None:
-    """A kernel's arguments are followed by its outputs, and by what it returns: the output again, or a list."""
+    """Run a plain kernel. Its arguments are followed by its outputs, and by its result: the output again, or a list."""
     name = str(plan.operators[instruction.op_index])
     ids = instruction.args
     returned = plan.values[ids[-1]] if ids else None

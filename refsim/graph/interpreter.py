@@ -1,4 +1,4 @@
-"""A graph run node by node: values by id, each in a buffer of its own."""
+"""Runs a graph node by node, with values by id, each in a buffer of its own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from refsim.ops.base.spec import Prepared
 class Event:
     """One executed step of a delegate: a node, or several that an executor computes as one.
 
-    ``outputs``: the watched values that the step has written, by value id: packed buffers, or arrays of other dtypes.
-    ``seconds``: what the whole step took.
+    ``outputs`` are the watched values that the step has written, by value id: packed buffers, or arrays of other
+    dtypes. ``seconds`` is the time of the whole step.
     """
 
     delegate: int
@@ -33,7 +33,7 @@ class Event:
 
     @property
     def node(self) -> Node:
-        """The step's last node; its only one where every value is watched."""
+        """The last node of the step; the only one if every value is watched."""
         return self.nodes[-1]
 
 
@@ -43,10 +43,10 @@ def _every(delegate: int, value: int) -> bool:
 
 @dataclass(frozen=True)
 class Observer:
-    """Who is told of each step of a run, and of which values (delegate, id) the buffers are wanted.
+    """Is told of each step of a run, and says for which values (delegate, id) it wants the buffers.
 
-    Whoever wants times alone gets them of the run as it is without an observer. A value that is wanted has exactly the
-    bytes that its operator writes; it is not fused over.
+    A wanted value has exactly the bytes that its operator writes; it is never fused away. An observer that wants no
+    buffers gets the times of a run as it is without an observer.
     """
 
     tell: Callable[[Event], None]
@@ -64,7 +64,7 @@ class Observer:
         outputs: Mapping[int, PackedBuffer | np.ndarray],
         seconds: float,
     ) -> None:
-        """Tell of a step, and give what is wanted of its outputs."""
+        """Report a step, with those of its outputs that are wanted."""
         wanted = {value: held for value, held in outputs.items() if self.wants(delegate, value)}
         self.tell(Event(delegate, graph, nodes, wanted, seconds))
 
@@ -82,7 +82,7 @@ def run_nodes(
     number: int = 0,
     observe: Observer | None = None,
 ) -> list[np.ndarray]:
-    """The graph's outputs as logical arrays; run node by node, each value in a buffer of its own."""
+    """Run the graph node by node, each value in a buffer of its own, and return its outputs as logical arrays."""
     values: dict[int, PackedBuffer | np.ndarray] = {
         tensor.id: tensor.data for tensor in graph.tensors.values() if tensor.data is not None
     }
@@ -102,7 +102,7 @@ def run_nodes(
 def run_node(
     graph: Graph, node: Node, values: Mapping[int, PackedBuffer | np.ndarray], executor: Runner
 ) -> dict[int, PackedBuffer | np.ndarray]:
-    """The outputs of one node by value id."""
+    """Run one node and return its outputs by value id."""
     if node.prepared is not None:
         buffers = {name: values[value] for name, value in node.inputs.items()}
         return {node.outputs[0]: executor.run_prepared(node.prepared, buffers)}  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def run_node(
 def results(
     graph: Graph, node: Node, values: Mapping[int, PackedBuffer | np.ndarray]
 ) -> dict[int, np.ndarray]:
-    """What a float node computes, by value id, as logical arrays."""
+    """Run a float node and return its outputs by value id, as logical arrays."""
     where = f"{graph.where}: {node}"
     operator = aten.find(node.name, where)
     found = operator.run([_argument(graph, values, arg) for arg in node.args], where)
