@@ -67,7 +67,8 @@ def launch() -> str:
     local = ", ".join(f"local_size_{axis}_id = {LAUNCH.ids[f'LOCAL_{axis.upper()}']}" for axis in "xyz")
     places = ", ".join(f"{part.removeprefix('_')} = {place}" for place, part in enumerate(TENSOR.parts))
     return (
-        f"const int {places};  // among the words of a tensor\n"
+        "// where a tensor's sizes and strides stand among its words\n"
+        f"const int {places};\n"
         f"const int GUARD_WORDS = {GUARD_WORDS}, PLANE_ROW = {PLANE_ROW};\n"
         f"layout(push_constant) uniform Push {{ int push[{MAX_PUSH_WORDS}]; }};\n"
         f"layout({local}) in;\n"
