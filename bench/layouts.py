@@ -65,7 +65,7 @@ def copy(data: Data | Native) -> None:
 class Native:
     """A repack ready to run, and two plain buffers of as many bytes."""
 
-    program: JobList
+    jobs: JobList
     buffers: dict[str, np.ndarray]
     source: np.ndarray
     target: np.ndarray
@@ -73,19 +73,19 @@ class Native:
 
 def native(op: OpSpec, x: TensorDesc, out_layout: str, params: dict[str, object]) -> Native:
     call = op.bind(op.make_params(params), {"x": x}, {}, out_layout)
-    jobs = choose(call).jobs()
-    assert jobs, f"{call} has no native kernel"
+    made = choose(call).jobs()
+    assert made, f"{call} has no native kernel"
     buffers = {"x": PackedBuffer(x).words, "out": PackedBuffer(call.out).words}
-    program = JobList(jobs, 1, {name: words.ctypes.data for name, words in buffers.items()})
+    jobs = JobList(made, 1, {name: words.ctypes.data for name, words in buffers.items()})
     larger = max(x, call.out, key=lambda desc: desc.nbytes)
     source, target = PackedBuffer(larger).raw, PackedBuffer(larger).raw
     for read in (buffers["x"], source):
         read[:] = 1  # pages that nobody has written are all the same page of zeros
-    return Native(program, buffers, source, target)
+    return Native(jobs, buffers, source, target)
 
 
 def repack(data: Native) -> None:
-    data.program.run()
+    data.jobs.run()
 
 
 def _native(name: str, op: OpSpec, given: tuple[int, ...], layout: str, out: str, **params: object) -> Bench:

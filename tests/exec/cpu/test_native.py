@@ -138,17 +138,17 @@ def test_kernels_from_elsewhere_are_compiled_in_every_process() -> None:
 
 
 def test_helpers_keep_off_the_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    team = thread_pool.ThreadPool(2)
-    program = SimpleNamespace(work=lambda number: None)
+    pool = thread_pool.ThreadPool(2)
+    jobs = SimpleNamespace(work=lambda number: None)
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
     if len(allowed) > 1 and thread_pool._processor() is not None:
-        team.start(program)
-        team.join()
-        assert team._avoided in allowed
-        for thread in team._threads:
-            assert os.sched_getaffinity(thread.native_id) == allowed - {team._avoided}
-    before = team._avoided
+        pool.start(jobs)
+        pool.join()
+        assert pool._avoided in allowed
+        for thread in pool._threads:
+            assert os.sched_getaffinity(thread.native_id) == allowed - {pool._avoided}
+    before = pool._avoided
     monkeypatch.setattr(thread_pool, "_find_processor", lambda: None)  # as where nobody can tell
-    team.start(program)
-    team.join()
-    assert team._avoided == before
+    pool.start(jobs)
+    pool.join()
+    assert pool._avoided == before

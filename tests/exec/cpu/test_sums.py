@@ -1,8 +1,9 @@
-"""Sums and functions of bytes by tables or in fused arithmetic: the formula's bytes, and the formula elsewhere."""
+"""Sums and functions of bytes by lookup tables or fused arithmetic: the formula's bytes, and the formula elsewhere."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.lut_kernel import PAIRS
 from refsim.exec.cpu.elementwise.prepack import Elementwise
 from refsim.exec.cpu.isa import ISAS, cpu
-from refsim.exec.cpu.routes import FMA, LINEAR, LUT, RULES, VIA_NHWC
+from refsim.exec.cpu.routes import EMULATED, FMA, LINEAR, LUT, RULES, VIA_NHWC, choose
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Prepared, Target
-from refsim.ops.base.traits import Family
+from refsim.ops.base.traits import Affine, Family, Term
 
 ADD, TARGET = OPS["q8ta_add"], Target(CANONICAL)
 #: Looks bytes up, whatever this processor does.
@@ -126,7 +127,7 @@ def test_each_route_gives_the_same_bytes(name: str, route: str) -> None:
 
 @native
 @pytest.mark.parametrize("params", [TIES, FAR], ids=["ties", "far"])
-def test_fused_where_there_are_no_tables(params: dict[str, Any]) -> None:
+def test_fma_where_there_are_no_tables(params: dict[str, Any]) -> None:
     assert check(case(params, (1, 8, 9, 12)), NativeExecutor()) == FMA
     choice = NativeExecutor().choose(Prepared(bind(case(params)).call))
     assert dict(choice.rejected)[LUT] == "no tables give every pair its byte"
@@ -169,7 +170,7 @@ needs_fma = pytest.mark.skipif(
 
 
 @needs_fma
-def test_fused_constants_are_found_for_nearly_all() -> None:
+def test_fma_constants_are_found_for_nearly_all() -> None:
     executor, rng, taken = NativeExecutor(2, {"*": FMA}), Rng(2), Counter()
     for number in range(40):
         params = {f"{name}_scale": rng.scale_moderate() for name in ("a", "b", "out")}
@@ -190,7 +191,19 @@ def test_wrong_constants_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None
     assert fma.find(described(MODERATE), cpu().isa) == "no constants give every pair its byte"
 
 
-def test_fused_only_where_it_can_be() -> None:
+def test_fma_only_where_it_can_be() -> None:
     assert fma.find(described(MODERATE), ISAS[-1]) == "portable fuses nothing"
     relu = next(case for case in UNARY.cases if isinstance(case, Case))
     assert fma.find(elementwise.describe(bind(relu).call), ISA) == "one input"
+
+
+def test_an_operator_is_taken_by_its_arithmetic_not_by_its_name() -> None:
+    """A new operator that adds two inputs takes the routes of q8ta_add; one that no kernel computes takes none."""
+    call, term = bind(case(MODERATE)).call, Term(0.02, 3)
+
+    def route(first: Term, second: Term) -> str:
+        made = Affine((first, second), np.float32(30.0), 5)
+        return choose(replace(call, op=replace(ADD, name="new", affine=lambda params: made))).route
+
+    assert route(term, replace(term, factor=-1.0)) in (LUT, FMA, LINEAR)
+    assert route(replace(term, factor=2.0), term) == EMULATED

@@ -35,7 +35,7 @@ class Elementwise:
     """What is done with each element: kernel operation, clamp, parameters; and the tensors by buffer name.
 
     ``shuffle``: channels become 2x2 pixels. ``copied``: padding moves along. ``luts``: int8 lookup tables, for
-    operations that have them.
+    operations that have them. ``refused``: why no kernel computes this.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Elementwise:
     shuffle: bool = False
     copied: bool = False
     luts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
+    refused: str | None = None
 
     @property
     def has_padding(self) -> bool:
@@ -83,7 +84,8 @@ def describe(call: Call) -> Elementwise:
         values["alpha"] = np.float32(factor)
     steps = 255.0 * sum(abs(term.factor) * term.scale for term in affine.terms) * float(affine.inv)
     clamp = clamp_for(steps, affine.zp, affine.relu)
-    return Elementwise(op.name, call.descs, call.out, kind, clamp, values, shuffle, copied)
+    refused = None if affine.terms[0].factor == 1.0 else "the first input has a factor"
+    return Elementwise(op.name, call.descs, call.out, kind, clamp, values, shuffle, copied, refused=refused)
 
 
 #: What clamps to nothing.
@@ -120,6 +122,8 @@ def lower(e: Elementwise, isa: Isa) -> Job:
 
 def linear_why_not(e: Elementwise) -> str | None:
     """Why an operation cannot run over its buffers from end to end."""
+    if e.refused:
+        return e.refused
     layouts = {d.layout for d in e.inputs.values()} | {e.out.layout}
     if len(layouts) > 1:
         return "layouts differ"
@@ -154,6 +158,8 @@ def linear(e: Elementwise, isa: Isa) -> Job:
 
 def via_nhwc_why_not(e: Elementwise) -> str | None:
     """Why an operation cannot go by way of NHWC scratch."""
+    if e.refused:
+        return e.refused
     packed = {d.layout.inner for d in e.inputs.values()} | {e.out.layout.inner}
     if len(packed) > 1:
         return "layouts pack different dims"
