@@ -137,13 +137,18 @@ class Worker:
         try:
             requests.write(message)
             requests.flush()
-            if not select.select([answers], [], [], seconds)[0]:
+            ready = select.poll()
+            ready.register(answers, select.POLLIN)
+            if not ready.poll(None if seconds is None else 1000 * seconds):
                 self._process.kill()
                 raise self._lost(Silent(self.where, "no answer in time", got=f"silence for {seconds:g} s"))
             kind, value = pickle.load(answers)
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             # a pipe that broke, or was closed before, is only the symptom
             raise self._lost(Ended(self.where, "no answer", got=self._status())) from error
+        except BaseException:  # Ctrl-C: the answer would be taken for that to the next request
+            self.kill()
+            raise
         if kind == "raised":
             raise Raised(self.where, "the work failed", got=value)
         if kind == "error":

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from refsim.core.errors import ShapeError
 from refsim.exec import process
 from refsim.exec.process import Ended, Raised, Silent, Worker
+from refsim.exec.runner import Caller
 
 FOLDER = Path(__file__).parent
 
@@ -89,6 +91,16 @@ def test_a_process_that_hangs_is_killed() -> None:
         with pytest.raises(Silent, match=r"silence for 0\.2 s"):
             worker.call("add", 1, seconds=0.2)
         assert not worker.alive and time.monotonic() - begin < 5
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_another() -> None:
+    with Worker(Caller, where="thing") as worker:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            worker.call("call", time.sleep, 1.5)
+        assert not worker.alive
+        with pytest.raises(Ended):
+            worker.call("call", abs, -3)
 
 
 def test_one_call() -> None:
