@@ -9,7 +9,7 @@ Where things are; every module imports only from its own row and the rows above:
 - ``conv_problem``, ``gemm``, ``winograd``, ``depthwise``, ``elementwise``, ``relayout``, ``quantize``, ``pool``: the
   families. ``kernel.py`` writes a kernel's code; ``prepack.py`` lays out the constants for it and makes the job
 - ``routes``: which kernel computes a call
-- ``step``, ``fusion``, ``plan``, ``executor``: whole graphs
+- ``step``, ``fusion``, ``schedule``, ``stopwatch``, ``plan``, ``executor``: whole graphs
 """
 
 from __future__ import annotations

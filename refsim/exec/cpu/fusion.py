@@ -19,6 +19,7 @@ from refsim.exec.cpu.pool import prepack as pool
 from refsim.exec.cpu.routes import EMULATED, LINEAR, LUT, VIA_NHWC
 from refsim.exec.cpu.step import Step, value_name
 from refsim.graph.graph import Graph, Node, Ref
+from refsim.ops.base.traits import Family
 
 #: Float operators between a dequantize and a quantize that clamp, and the bounds that their arguments mean.
 CLAMPS: dict[str, Callable[[Sequence[Any]], tuple[float, float]]] = {
@@ -40,7 +41,7 @@ def match(
     graph: Graph, node: Node, readers: Counter[int], reader_of: dict[int, Node]
 ) -> tuple[Node, ...] | None:
     """A dequantize, up to three float operators, and a quantize, if nothing else reads what is between them."""
-    if node.call is None or node.call.op.name != "q8ta_dequantize":
+    if node.call is None or node.call.op.family is not Family.DEQUANTIZE:
         return None
     members = [node]
     while len(members) < 5:
@@ -52,7 +53,7 @@ def match(
         following = reader_of[value]
         members.append(following)
         if following.call is not None:
-            return tuple(members) if following.call.op.name == "q8ta_quantize" else None
+            return tuple(members) if following.call.op.family is Family.QUANTIZE else None
         if following.args[0] != Ref(value) or graph.tensors[following.outputs[0]].dtype != np.float32:
             return None
     return None

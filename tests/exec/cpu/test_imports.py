@@ -14,7 +14,7 @@ ROWS = (
     "epilogue narrow tile4x4 nhwc dot",
     "conv_problem gemm winograd depthwise elementwise relayout quantize pool",
     "routes",
-    "step fusion plan executor",
+    "step fusion schedule stopwatch plan executor",
 )
 ROW = {name: number for number, names in enumerate(ROWS) for name in names.split()}
 
