@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import UNARY
 from mutants.bugs import GPU
 from mutants.run import missing
 
@@ -47,7 +48,7 @@ report = diff(good, reversed_bytes, call=bound)
 print(json.dumps({{
     "bench": [row.op for row in CASES].count("{NAME}"),
     "features": sum(feature.applies(op) for feature in FEATURES),
-    "as relu": sum(feature.applies(OPS["q8ta_relu"]) for feature in FEATURES),
+    "as relu": sum(feature.applies(OPS["{UNARY.name}"]) for feature in FEATURES),
     "cause": report.causes[0].name,
     "writer": report.differences[0].writer is not None,
     "words": [name for name in op.push.at if name == "SLOPE"],
@@ -127,7 +128,7 @@ def test_a_copy_of_an_operator_runs_from_the_start(copy: Path) -> None:
     ("arguments", "words"),
     [
         (("new", "Leaky-ReLU"), "this is no name"),
-        (("new", "q8ta_relu"), "there is such a file"),
+        (("new", UNARY.name), "there is such a file"),
         (("new", "q8ta_x", "--like", "q8ta_y"), "unknown"),
         (("check", "q8ta_y"), "unknown"),
     ],
