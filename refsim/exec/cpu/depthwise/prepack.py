@@ -29,7 +29,7 @@ from refsim.ops.base.spec import Call
 REGION_BYTES = 48 * 1024
 #: Cycles, for the estimate of `_rows`: of a vector besides its products, of making a k4 of four vectors, of a task.
 VECTOR, K4, TASK = 3.0, 14.0, 800.0
-#: Vectors of weights that the kernel is written out for.
+#: The most vectors of weights that a kernel is written for: its code grows with them.
 MAX_VECTORS = 64
 
 
@@ -65,15 +65,11 @@ def groups(channels: int, isa: Isa) -> Iterator[Groups]:
 
 
 def why_not(call: Call) -> str | None:
+    """Why the kernel would be too long, or None."""
     conv = conv_problem(call)
-    vectors = (
-        sum(k4s_for(MADDWD, conv.extent[1], parity) for parity in parities(conv.stride[1])) * conv.kernel[0]
-    )
-    return (
-        None
-        if vectors <= MAX_VECTORS
-        else f"a window of {conv.kernel[0]} rows that spans {conv.extent[1]} columns"
-    )
+    rows, columns = conv.kernel[0], conv.extent[1]
+    vectors = rows * sum(k4s_for(MADDWD, columns, parity) for parity in parities(conv.stride[1]))
+    return None if vectors <= MAX_VECTORS else f"a window of {rows} rows that spans {columns} columns"
 
 
 def _weights(conv: ConvProblem, dot: Dot) -> np.ndarray:

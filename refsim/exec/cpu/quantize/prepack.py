@@ -1,4 +1,4 @@
-"""Jobs for quantize and dequantize: `contiguous`, `strided`, or both kinds of work in two jobs, `via_4c`."""
+"""Jobs for quantize and dequantize: `contiguous`, `strided`, and `via_4c` (`contiguous`, then a transposition)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ def _contiguous_dim(real: TensorDesc) -> int:
 
 
 def contiguous_why_not(call: Call) -> str | None:
+    """Why the floats do not lie in the order of the int8 words, or None."""
     real, packed = _sides(call)
     same = _contiguous_dim(real) == packed.layout.inner
     return None if same else "the float side is contiguous in another dim"
 
 
 def strided_why_not(call: Call) -> str | None:
+    """Why the call is not between floats along W and words of channels, or None."""
     real, packed = _sides(call)
     fits = _contiguous_dim(real) == W and packed.layout.inner == C
     return None if fits else "not columns of floats to words of channels"
@@ -135,6 +137,7 @@ def strided(call: Call, isa: Isa) -> Job:
 
 
 def via_4c_why_not(call: Call) -> str | None:
+    """Why the call is not between floats along C and words of columns, or None."""
     real, packed = _sides(call)
     fits = _contiguous_dim(real) == C and packed.layout.inner == W
     return None if fits else "not channels of floats to words of columns"

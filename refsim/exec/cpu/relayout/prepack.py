@@ -29,7 +29,10 @@ TASK_PIXEL16S = 64
 
 @dataclass(frozen=True)
 class ColumnStrides:
-    """A side that packs columns: strides in bytes of an image, a channel, a row (or four), four columns."""
+    """A side that packs columns: strides in bytes of an image, a channel, a row, four columns; bytes of a row.
+
+    ``blocked``: its blocks hold four rows, and ``row`` is the stride of four.
+    """
 
     image: int
     channel: int
@@ -58,7 +61,7 @@ def transpose_job(
 ) -> Job:
     """The job between a tensor that packs channels and another side that packs columns, or plain NCHW bytes.
 
-    ``source`` is the input buffer's name; ``to_columns`` tells which side that is; ``fill`` pads the output.
+    ``source`` is the input buffer's name; ``to_columns``: the tensor is the source; ``fill`` pads the output.
     """
     assert packed.layout.inner == C
     side = strides_of(packed)
