@@ -27,7 +27,8 @@ from refsim.ops.base import gemm
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind
 from refsim_gpu import spirv
-from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory, take_output
+from refsim_gpu.executor import KomputeExecutor
+from refsim_gpu.pipelines import guarded_words, output_memory, take_output
 
 Q = {"in_scale": 0.02, "in_zp": 5, "out_scale": 0.05, "out_zp": -9}
 
@@ -255,7 +256,7 @@ def device_times(executor: KomputeExecutor, call: Call, inputs: Mapping[str, Pac
         out = PackedBuffer(step.launch.out)
         target = device.tensor(output_memory(out))
         device.run(device.recorded(kp.OpTensorSyncDevice([target])))
-        algorithm = executor.algorithm(step.launch, [*(buffers[n] for n in step.inputs), target])
+        algorithm = executor.pipelines.algorithm(step.launch, [*(buffers[n] for n in step.inputs), target])
         device.run(device.recorded(device.dispatch(algorithm)))
         wake(executor)
         apart = [nothing, device.dispatch(algorithm)] * (repeats + 2)

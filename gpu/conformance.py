@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     with KomputeExecutor(options.index, use_dot=False if options.no_dot else None) as executor:
         info = executor.device.info
-        print(f"{info.name}, {info.driver}, packed dot product: {executor.use_dot}", flush=True)
+        print(f"{info.name}, {info.driver}, packed dot product: {executor.pipelines.use_dot}", flush=True)
         counts = run(executor, options.random, options.recordings, options.models)
     for count in counts:
         print(

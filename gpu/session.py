@@ -14,8 +14,8 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ShapeError
 from refsim.graph.graph import Graph, Node
-from refsim.graph.interpreter import Observer, logical, run_node, stored
-from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory, take_output
+from refsim.graph.interpreter import Observer, Runner, logical, run_node, stored
+from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
 
 Values = dict[int, PackedBuffer | np.ndarray]
 
@@ -23,10 +23,10 @@ Values = dict[int, PackedBuffer | np.ndarray]
 class Segment:
     """Consecutive q8ta nodes, recorded as one sequence."""
 
-    def __init__(self, executor: KomputeExecutor, nodes: Sequence[Node]) -> None:
-        self.executor = executor
+    def __init__(self, pipelines: Pipelines, nodes: Sequence[Node]) -> None:
+        self.pipelines = pipelines
         self.nodes = nodes
-        device, kp = executor.device, executor.device.kp
+        device, kp = pipelines.device, pipelines.device.kp
         self.outputs: dict[int, tuple[PackedBuffer, Any]] = {}  # value id -> description, tensor
         self.uploads: dict[int, Any] = {}  # value id -> tensor, for values that come from outside
         self._keep: list[Any] = []
@@ -42,7 +42,7 @@ class Segment:
             for step in node.prepared.dispatches:
                 out = PackedBuffer(step.launch.out)
                 tensor = device.tensor(output_memory(out))
-                algorithm = executor.algorithm(step.launch, [*(buffers[n] for n in step.inputs), tensor])
+                algorithm = pipelines.algorithm(step.launch, [*(buffers[n] for n in step.inputs), tensor])
                 places.append(1 + len(operations))
                 operations += [device.dispatch(algorithm), kp.OpTensorSyncLocal([tensor])]
                 buffers[step.output] = tensor
@@ -63,7 +63,7 @@ class Segment:
         if value not in self.uploads:
             assert node.call is not None
             desc = node.call.descs[name]
-            self.uploads[value] = self.executor.device.tensor(output_memory(PackedBuffer(desc)))
+            self.uploads[value] = self.pipelines.device.tensor(output_memory(PackedBuffer(desc)))
         return self.uploads[value]
 
     def run(self, values: Mapping[int, PackedBuffer | np.ndarray]) -> tuple[Values, list[float]]:
@@ -72,25 +72,25 @@ class Segment:
             held = values[value]
             assert isinstance(held, PackedBuffer)
             tensor.data()[: held.memory.size] = held.memory.view(np.uint32)
-        self.executor.device.run(self.sequence, where=str(self.nodes[0]))
+        self.pipelines.device.run(self.sequence, where=str(self.nodes[0]))
         results: Values = {}
         for node in self.nodes:
             described, tensor = self.outputs[node.outputs[0]]
             buffer = PackedBuffer(described.desc)
             take_output(buffer, tensor.data())
-            buffer.check_guards(f"{self.executor.name}: {node}")
+            buffer.check_guards(f"{self.pipelines.name}: {node}")
             results[node.outputs[0]] = buffer
         ticks = np.array(self.sequence.get_timestamps(), np.float64)
-        took = np.diff(ticks) * self.executor.device.info.timestamp_ns * 1e-9
+        took = np.diff(ticks) * self.pipelines.device.info.timestamp_ns * 1e-9
         return results, [float(sum(took[place] for place in places)) for places in self._dispatches]
 
 
 class GraphSession:
     """A graph on one device; float operators run on the host between the segments."""
 
-    def __init__(self, executor: KomputeExecutor, graph: Graph) -> None:
+    def __init__(self, pipelines: Pipelines, graph: Graph, runner: Runner) -> None:
         self.graph = graph
-        self.executor = executor
+        self.runner = runner
         self.parts: list[Segment | Node] = []
         pending: list[Node] = []
         for node in (*graph.nodes, None):
@@ -98,7 +98,7 @@ class GraphSession:
                 pending.append(node)
                 continue
             if pending:
-                self.parts.append(Segment(executor, pending))
+                self.parts.append(Segment(pipelines, pending))
                 pending = []
             if node is not None:
                 self.parts.append(node)
@@ -115,7 +115,7 @@ class GraphSession:
             values[value] = stored(graph, value, array, graph.where)
         for part in self.parts:
             if isinstance(part, Node):
-                outputs = run_node(graph, part, values, self.executor)
+                outputs = run_node(graph, part, values, self.runner)
                 values |= outputs
                 if observe is not None:
                     observe.report(number, graph, (part,), outputs, 0.0)

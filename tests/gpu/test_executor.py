@@ -46,7 +46,7 @@ def check(count: Count) -> None:
 @pytest.mark.parametrize("name", OPS)
 def test_operator_writes_the_definitions_bytes(executor: KomputeExecutor, name: str) -> None:
     count = Count(name)
-    compare_calls(executor, cases(name, RANDOM if executor.use_dot else RANDOM // 3), count)
+    compare_calls(executor, cases(name, RANDOM if executor.pipelines.use_dot else RANDOM // 3), count)
     check(count)
 
 
@@ -93,7 +93,7 @@ def test_every_depthwise_build_writes_the_definitions_bytes(
 
 def test_recordings(executor: KomputeExecutor) -> None:
     count = Count("recordings")
-    every = 1 if RANDOM >= 300 else 5 if executor.use_dot else 25
+    every = 1 if RANDOM >= 300 else 5 if executor.pipelines.use_dot else 25
     compare_recordings(executor, ROOT / "golden" / "upstream", count, every)
     check(count)
 

@@ -18,8 +18,9 @@ from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
 from refsim_gpu.build_push import PROBES
-from refsim_gpu.executor import KomputeExecutor, guarded_words, output_memory
+from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
+from refsim_gpu.pipelines import guarded_words, output_memory
 
 LAYOUTS = (*FLOAT_LAYOUTS, *INT8_LAYOUTS)
 SHAPES = tuple((n, c, h, w) for n, c, h, w in product((1, 2), *[range(1, 6)] * 3))
@@ -120,7 +121,7 @@ def test_walk_over_small_shapes(executor: KomputeExecutor, layout: Layout) -> No
     grid = tuple(max(launch.grid[k] for launch, _ in walks) for k in range(3))
     fresh = output_memory(PackedBuffer(largest.out))
     tensor = device.tensor(fresh)
-    algorithm = executor.algorithm(replace(largest, grid=grid), [tensor])
+    algorithm = executor.pipelines.algorithm(replace(largest, grid=grid), [tensor])
     for launch, want in walks:
         tensor.data()[:] = fresh
         push = np.zeros(MAX_PUSH_WORDS, np.uint32)

@@ -10,8 +10,8 @@ from refsim.core.buffer import GUARD_WORDS
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.qmath import CANONICAL, inv_scale
 from refsim_gpu.build_push import PROBES
-from refsim_gpu.executor import guarded_words
 from refsim_gpu.kompute import Device
+from refsim_gpu.pipelines import guarded_words
 
 SCALES = (2.0**-7, 0.05, 1 / 3, 1.0, 37.5, 2.0**-60, 2.0**60)
 ZERO_POINTS = (-128, -3, 0, 127)

@@ -32,7 +32,7 @@ _ADD, _RELU, _CLONE, _SHUFFLE = (
 _DWISE, _POINT, _GENERIC = (_S + f"q8ta_conv2d_{name}.comp" for name in ("dw", "pw", "general"))
 _COLUMNS, _TRANS = _S + "q8ta_im2col.comp", _S + "q8ta_conv2d_transposed.comp"
 _LINEAR, _GEMV = _S + "q8ta_linear.comp", _S + "q8ta_linear_gemv.comp"
-_EXECUTOR = "gpu/executor.py"
+_PIPELINES = "gpu/pipelines.py"
 
 _CLAMP = "clamp(y, vec4(low), vec4(float(127 - zp)))"
 _ROUND = f"precise vec4 shifted = {_CLAMP}"
@@ -122,9 +122,9 @@ MUTANTS: tuple[Mutant, ...] = (
         (_SHUFFLE, "ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1])", "ivec4(left[r], left[r + 2], right[r], right[r + 2])"),
         (_SHUFFLE, "R + place.y) * R + place.x", "R + place.x) * R + place.y")),
     gpu("I5-add", "I5", "q8ta_add", "stale constant",
-        (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n        push = (*push,"), twin="before"),
+        (_PIPELINES, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n        push = (*push,"), twin="before"),
     gpu("I5-conv", "I5", GENERAL, "stale constant",
-        (_EXECUTOR, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n        push = (*push,"), twin="before"),
+        (_PIPELINES, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n        push = (*push,"), twin="before"),
     gpu("I6-conv", "I6", GENERAL, ("write out of bounds", "behind the buffer"), (_CONV, "result[word_idx(OUT, OUT_HASH, p)]", "result[word_idx(OUT, OUT_HASH, p) + 1]")),
     gpu("I6-linear", "I6", "q8ta_linear", ("write out of bounds", "before the buffer"), (_LINEAR, "result[word_idx(OUT, OUT_HASH, ", "result[-1 + word_idx(OUT, OUT_HASH, ")),
     # --- numerics ----------------------------------------------------------------------------------------

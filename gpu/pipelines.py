@@ -1,0 +1,83 @@
+"""Pipelines of launches on a device, and buffers between guard words as a device gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from refsim.core.buffer import GUARD_WORDS, PackedBuffer
+from refsim.core.errors import DeviceError
+from refsim.core.launch import Launch
+from refsim.core.push import MAX_PUSH_WORDS
+from refsim_gpu import spirv
+from refsim_gpu.kompute import Device
+
+
+class Pipelines:
+    """Makes the pipelines of launches. ``use_dot`` False takes the shaders without the packed dot product."""
+
+    def __init__(self, device: Device, name: str, use_dot: bool) -> None:
+        self.device, self.name, self.use_dot = device, name, use_dot
+        self._code: dict[str, bytes] = {}
+
+    def supports(self, launch: Launch) -> str | None:
+        """Refuses grids and buffers beyond the device's limits, and numerics other than canonical."""
+        limits = self.device.info.limits
+        most: Any = limits["maxComputeWorkGroupCount"]
+        if any(size > limit for size, limit in zip(launch.grid, most, strict=True)):
+            return f"a grid of {launch.grid} workgroups; the device takes {most}"
+        largest: Any = limits["maxStorageBufferRange"]
+        if launch.out.nbytes + 8 * GUARD_WORDS + 16 > largest:
+            return f"a buffer of {launch.out.nbytes} bytes; the device takes {largest}"
+        return None
+
+    def code(self, launch: Launch) -> bytes:
+        """The SPIR-V of a launch: its variant where that is built; the plain one; the one without dot product."""
+        plain = launch.shader
+        without_dot = not self.use_dot and spirv.exists(f"{plain}.nodot")
+        names = (f"{plain}.nodot",) if without_dot else (f"{plain}.{launch.variant}", plain)
+        for name in names:
+            if name not in self._code and spirv.exists(name):
+                self._code[name] = spirv.load(name)
+            if name in self._code:
+                return self._code[name]
+        return spirv.load(plain)
+
+    def algorithm(self, launch: Launch, tensors: Sequence[Any]) -> Any:
+        """The pipeline of a launch over these tensors, the output's last."""
+        refusal = self.supports(launch)
+        if refusal is not None:
+            raise DeviceError(f"{self.name}: {launch.shader}", f"the device cannot take {refusal}")
+        push = (*launch.push, *([0] * (MAX_PUSH_WORDS - len(launch.push))))
+        return self.device.algorithm(
+            self.code(launch),
+            tensors,
+            launch.grid,
+            (*launch.local, *launch.tile, *launch.spec),
+            push,
+            local=launch.local,
+            where=launch.shader,
+        )
+
+
+def guarded_words(words: np.ndarray) -> np.ndarray:
+    """uint32: the words between guard words, padded to a multiple of four so that vectors never end beyond."""
+    size = -(-words.size // 4) * 4
+    memory = np.zeros(size + 2 * GUARD_WORDS, np.uint32)
+    memory[GUARD_WORDS : GUARD_WORDS + words.size] = words.view(np.uint32)
+    return memory
+
+
+def output_memory(out: PackedBuffer) -> np.ndarray:
+    """uint32: a fresh output between its guard words, as it is uploaded."""
+    words = out.desc.words
+    memory = np.zeros(-(-words // 4) * 4 + 2 * GUARD_WORDS, np.uint32)
+    memory[: out.memory.size] = out.memory.view(np.uint32)
+    return memory
+
+
+def take_output(out: PackedBuffer, data: np.ndarray) -> None:
+    """Copy what the device holds, guard words included."""
+    out.memory[:] = np.asarray(data)[: out.memory.size].view(np.int32)
