@@ -16,8 +16,6 @@ ROOT = Path(__file__).parents[2]
 HOMES = ("refsim/ops/", "refsim/partition/patterns/")
 #: Rows of benchmarks name what they time; they decide nothing.
 DATA = ("bench/gpu.py",)
-#: Still to be changed. This tuple must be empty in the end.
-PENDING: tuple[str, ...] = ("refsim/exec/cpu/fusion.py",)
 #: A bug's id, as cpu-N2-NAME, is no operator's name.
 NAME = re.compile(rf"(?<![\w-])({'|'.join(OPS)})(?!\w)")
 
@@ -54,7 +52,7 @@ def named(path: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", sources())
 def test_no_operator_is_named(path: str) -> None:
     found = list(named(path))
-    assert path in PENDING or not found, "\n".join(found)
+    assert not found, "\n".join(found)
 
 
 def test_the_lists_name_files() -> None:

@@ -19,8 +19,9 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base import registry as op_module
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.param_types import PARAM_TYPES
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import _PARAM_TYPES, Kind, OnDevice, Target
+from refsim.ops.base.spec import Kind, OnDevice, Target
 from refsim.ops.base.traits import Family
 
 FOLDER = Path(op_module.__file__).parents[1]
@@ -31,7 +32,7 @@ ADD, CONV, LINEAR, QUANTIZE = (OPS[n] for n in ("q8ta_add", "q8ta_conv2d", "q8ta
 
 
 def test_one_file_one_operator_of_the_same_name() -> None:
-    files = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+    files = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
     assert files == sorted(OPS) and len(OPS) == 17
     for name in OPS:
         assert importlib.import_module(f"refsim.ops.{name}").OP is OPS[name]
@@ -73,7 +74,7 @@ def test_specs_travel_between_processes_by_name() -> None:
 def test_every_parameter_has_a_known_type_and_an_argument_is_a_field(name: str) -> None:
     op = OPS[name]
     known = {f.name: str(f.type) for f in fields(op.params)}
-    assert set(known.values()) <= set(_PARAM_TYPES)
+    assert set(known.values()) <= set(PARAM_TYPES)
     assert {a.name for a in op.of_kind(Kind.PARAM)} <= set(known)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import product
@@ -21,6 +21,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
+from refsim.ops.base.param_types import make_params
 from refsim.ops.base.traits import Affine, Epilogue, Family, Variant
 
 
@@ -195,25 +196,6 @@ class Part:
         ]
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _are_ints(value: Any) -> bool:
-    return isinstance(value, tuple | list) and all(map(_is_int, value))
-
-
-#: Annotation of a field of `Params` -> whether a value is one, and how an error calls it.
-_PARAM_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "int": (_is_int, "an integer"),
-    "int | None": (lambda value: value is None or _is_int(value), "an integer or none"),
-    "float": (lambda value: _is_int(value) or isinstance(value, float | np.floating), "a number"),
-    "str": (lambda value: isinstance(value, str), "a string"),
-    "tuple[int, int]": (lambda value: _are_ints(value) and len(value) == 2, "two integers"),
-    "tuple[int, ...]": (_are_ints, "integers"),
-}
-
-
 def _words_of(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(value).view(np.int32)
 
@@ -313,17 +295,7 @@ class OpSpec:
 
     def make_params(self, values: Mapping[str, Any]) -> Any:
         """`Params` from named values; ParameterError for one that is unknown, missing or of another type."""
-        known = {f.name: f for f in fields(self.params)}
-        lacking = [name for name, row in known.items() if row.default is MISSING and name not in values]
-        if lacking:
-            raise ParameterError(self.name, "a parameter is missing", need=", ".join(lacking))
-        for name, value in values.items():
-            if name not in known:
-                raise ParameterError(self.name, "unknown parameter", got=name, need=", ".join(sorted(known)))
-            fits, need = _PARAM_TYPES[str(known[name].type)]
-            if not fits(value):
-                raise ParameterError(self.name, f"{name} has the wrong type", got=repr(value)[:80], need=need)
-        return self.params(**values)
+        return make_params(self.name, self.params, values)
 
     def bind(
         self,
