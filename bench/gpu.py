@@ -58,14 +58,14 @@ def conv(
     params = {
         **Q, "kernel_size": (k, k), "stride": (stride, stride), "padding": (pad, pad), "groups": groups,
     }  # fmt: skip
-    outer = (size - 1) * stride - 2 * pad + k if "transposed" in op else (size + 2 * pad - k) // stride + 1
-    taps = k * k / stride**2 if "transposed" in op else k * k
+    outer, _ = OPS[op].make_params(params).out_size((size, size))
+    taps = k * k / stride**2 if OPS[op].transposed else k * k
     macs = outer * outer * oc * taps * ic / groups
     return Row(name, op, params, (1, ic, size, size), layout, out, macs, peer, oc)
 
 
 def linear(name: str, op: str, m: int, k: int, n: int, peer: float | None) -> Row:
-    layout = "4W" if op.endswith("gemv") else "4H4W"
+    (layout,) = map(str, OPS[op].output.layouts)
     return Row(name, op, Q, (m, k), layout, layout, m * k * n, peer, n)
 
 

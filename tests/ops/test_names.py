@@ -55,5 +55,23 @@ def test_no_operator_is_named(path: str) -> None:
     assert not found, "\n".join(found)
 
 
+def about_a_name(node: ast.AST) -> bool:
+    """Whether an expression is ``op.name`` or ends in ``.op.name``."""
+    if not (isinstance(node, ast.Attribute) and node.attr == "name"):
+        return False
+    of = node.value
+    return (isinstance(of, ast.Name) and of.id == "op") or (isinstance(of, ast.Attribute) and of.attr == "op")
+
+
+@pytest.mark.parametrize("path", [*sources(), *DATA])
+def test_no_part_of_a_name_decides(path: str) -> None:
+    """Names of operators are printed and looked up; they are not compared with anything, nor taken apart."""
+    parts = ("startswith", "endswith", "removeprefix", "removesuffix", "split", "partition")
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        compared = isinstance(node, ast.Compare) and any(map(about_a_name, (node.left, *node.comparators)))
+        taken_apart = isinstance(node, ast.Attribute) and node.attr in parts and about_a_name(node.value)
+        assert not (compared or taken_apart), f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
 def test_the_lists_name_files() -> None:
     assert all((ROOT / path).exists() for path in (*HOMES, *DATA))
