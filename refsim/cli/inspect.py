@@ -16,7 +16,7 @@ from refsim.cli._plan import show_plan
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
-from refsim.graph.graph import Graph, Node, Ref, Tensor
+from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
 
@@ -169,7 +169,7 @@ def dot(model: Model) -> Iterator[str]:
         for node in graph.nodes:
             name = f"d{number}_n{node.number}"
             yield f"    {name} [label={_quoted(operator_name(node))}];"
-            for value in dict.fromkeys(_refs(node.args)):
+            for value in dict.fromkeys(refs(node.args)):
                 if value in writer:
                     yield _edge(writer[value], name, graph.tensors[value])
             writer |= dict.fromkeys(node.outputs, name)
@@ -197,7 +197,7 @@ def _operator(number: int, graph: Graph, node: Node) -> dict[str, Any]:
         "name": node.name,
         "operator": operator_name(node),
         "kernels": kernels(node),
-        "inputs": [value_name(number, i) for i in _refs(node.args) if graph.tensors[i].data is None],
+        "inputs": [value_name(number, i) for i in refs(node.args) if graph.tensors[i].data is None],
         "outputs": [_tensor(number, graph.tensors[i]) for i in node.outputs],
     }
     if node.prepared is not None:
@@ -262,11 +262,3 @@ def _nbytes(tensor: Tensor) -> int:
     for size in tensor.shape:
         count *= size
     return count * tensor.dtype.itemsize
-
-
-def _refs(args: Any) -> Iterator[int]:
-    for arg in args:
-        if isinstance(arg, Ref):
-            yield arg.id
-        elif isinstance(arg, tuple):
-            yield from _refs(arg)

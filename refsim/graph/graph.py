@@ -323,7 +323,7 @@ def _check_order(graph: Graph) -> None:
             )
 
     for node in graph.nodes:
-        for ref in _refs(node.args):
+        for ref in refs(node.args):
             need(ref, str(node))
         for number in node.outputs:
             if number in written:
@@ -333,9 +333,10 @@ def _check_order(graph: Graph) -> None:
         need(number, "output")
 
 
-def _refs(args: Any) -> Iterator[int]:
+def refs(args: Any) -> Iterator[int]:
+    """Ids of the tensors among arguments, those in lists included."""
     for arg in args:
         if isinstance(arg, Ref):
             yield arg.id
         elif isinstance(arg, tuple):
-            yield from _refs(arg)
+            yield from refs(arg)

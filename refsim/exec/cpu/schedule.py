@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from refsim.exec.cpu.fusion import fuse, match
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.routes import EMULATED, LARGER, choose
 from refsim.exec.cpu.step import Step, value_name
-from refsim.graph.graph import Graph, Node, Ref
+from refsim.graph.graph import Graph, Node, refs
 
 
 @dataclass(frozen=True)
@@ -159,15 +158,7 @@ def _descs(graph: Graph, options: Options, as_described: Set[int]) -> dict[int, 
 
 
 def _inputs(node: Node) -> tuple[int, ...]:
-    return tuple(node.inputs.values()) if node.prepared is not None else tuple(_refs(node.args))
-
-
-def _refs(args: Any) -> Iterator[int]:
-    for arg in args:
-        if isinstance(arg, Ref):
-            yield arg.id
-        elif isinstance(arg, tuple):
-            yield from _refs(arg)
+    return tuple(node.inputs.values()) if node.prepared is not None else tuple(refs(node.args))
 
 
 # --- constants ---------------------------------------------------------------------------------------------

@@ -131,11 +131,11 @@ def test_parts_of_a_job_run_each_task_once(shares: Sequence[int], rounds: int, t
         block = args.block(_MARK, {}, at=words.ctypes.data, number=number)
         tasks = share * rounds
         jobs.append(Job("mark", compiled.address(mark), block, tasks, 8 * number, (), tuple(args.owned)))
-    joined = combine(jobs, rounds)
-    assert joined.tasks == sum(shares) * rounds
-    assert joined.scratch == 8 * len(shares)
-    assert joined.variant == " + ".join(["mark"] * len(shares))
-    JobList([joined], threads).run()
+    combined = combine(jobs, rounds)
+    assert combined.tasks == sum(shares) * rounds
+    assert combined.scratch == 8 * len(shares)
+    assert combined.variant == " + ".join(["mark"] * len(shares))
+    JobList([combined], threads).run()
     for number, words in enumerate(memory, 1):
         assert words.tolist() == [number] * (len(words) - 1) + [0]
 

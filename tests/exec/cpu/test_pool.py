@@ -1,4 +1,4 @@
-"""Poolings between a dequantize and a quantize: joined into native steps, with the bytes of the float operators."""
+"""Poolings between a dequantize and a quantize: fused into native steps, with the bytes of the float operators."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def pooled(
     return b.graph((x, real) if seen else (x,))
 
 
-def check(graph: Graph, seed: int, joined: bool = True) -> None:
+def check(graph: Graph, seed: int, fused: bool = True) -> None:
     x = Rng(seed).uniform(-6.0, 6.0, graph.tensors[0].shape).astype(np.float32)
     want = run_graph(graph, [x], EmulatedExecutor())
     for threads in (1, 2, 3):
         executor = NativeExecutor(threads)
         got = run_graph(graph, [x], executor)
         assert [g.tobytes() for g in got] == [w.tobytes() for w in want]
-        assert joined == any(step.route == "pool" for step in executor.session(graph).steps)
+        assert fused == any(step.route == "pool" for step in executor.session(graph).steps)
 
 
 def quantization(rng: Rng) -> Quantization:
@@ -140,11 +140,11 @@ def test_clamps_alone(clamp: tuple[float, float]) -> None:
     assert len(executor.session(graph).steps) == 3
 
 
-def test_what_is_not_joined() -> None:
+def test_what_is_not_fused() -> None:
     q = (0.05, 3)
     shape, pool = (1, 8, 6, 6), ([2, 2], [2, 2], [0, 0], [1, 1], False)
-    check(pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, seen=True), 1, joined=False)
-    check(pooled(MEAN, shape, ([3], True), (1, 8, 6, 1), q, q), 2, joined=False)
+    check(pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, seen=True), 1, fused=False)
+    check(pooled(MEAN, shape, ([3], True), (1, 8, 6, 1), q, q), 2, fused=False)
     graph = pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, PACKED_4W4C)
     check(graph, 3)  # it may lie in 4C between
     x = np.ones(shape, np.float32)
