@@ -252,7 +252,7 @@ def device_times(executor: KomputeExecutor, call: Call, inputs: Mapping[str, Pac
     device.run(device.recorded(kp.OpTensorSyncDevice(list(buffers.values()))))
     times, row, out = [], [], None
     nothing = empty_dispatch(executor)
-    for step in call.steps():
+    for step in call.dispatches():
         out = PackedBuffer(step.launch.out)
         target = device.tensor(output_memory(out))
         device.run(device.recorded(kp.OpTensorSyncDevice([target])))
