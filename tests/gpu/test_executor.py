@@ -25,7 +25,7 @@ from refsim_gpu.kompute import Device
 
 ROOT = Path(__file__).parents[2]
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
-MATRIX_LIKE = ("q8ta_conv2d_general", "q8ta_conv2d_pw", "q8ta_conv2d_transposed", "q8ta_linear")
+MATRIX_LIKE = [name for name, op in OPS.items() if op.variants == gemm.TILE_CONFIGS]
 Q = {"in_scale": 0.02, "in_zp": 5, "out_scale": 0.5, "out_zp": -9}
 RANDOM = int(os.environ.get("REFSIM_GPU_RANDOM", "12"))  # 300 is what docs/conformance.md reports
 
@@ -118,7 +118,7 @@ def test_a_grid_beyond_the_device_is_refused_before_anything_runs(executor: Komp
     }
 
 
-@pytest.mark.parametrize("name", ["q8ta_conv2d_dw", "q8ta_linear", "q8ta_conv2d_pw"])
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.variants])
 def test_the_plain_shader_takes_launches_that_name_a_variant(executor: KomputeExecutor, name: str) -> None:
     for bound in cases(name, 6):
         (step,) = bound.call.dispatches()

@@ -165,7 +165,7 @@ def test_missing_input_and_constant() -> None:
     LINEAR.bind(params, descs, {**case.call.consts, "bias": None}, "4H4W")
 
 
-@pytest.mark.parametrize("name", ["q8ta_linear", "q8ta_conv2d", "q8ta_conv2d_dw", "q8ta_conv2d_transposed"])
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.constants])
 def test_constants_are_checked(name: str) -> None:
     case = bound(name)
     call, op = case.call, OPS[name]

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from wide import wide
+from wide import SQUARE, wide
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
@@ -85,7 +85,6 @@ def window3(op: str, number: int) -> tuple[Call, Inputs]:
 
 BYTES_IN_PAIRS = next(rule for rule in RULES if rule.route == "gemm8")
 #: Routes that a rule takes only where they are faster, asked for: configurations, and operators that have them.
-SQUARE = frozenset({"q8ta_conv2d_general", "q8ta_conv2d_im2col"})
 FORCED = {
     "winograd4": (window3, SQUARE),
     "winograd2": (window3, SQUARE),
@@ -100,7 +99,7 @@ def compare(
     prepared = Prepared(call)
     expected = EMULATED.run_prepared(prepared, inputs)
     given = inputs
-    if not (call.op.name == "q8ta_clone" and call.padding.copied):
+    if not call.padding.copied:
         rng = np.random.default_rng(number)
         given = {name: buffer.poison(rng) for name, buffer in inputs.items()}
     wrong = []

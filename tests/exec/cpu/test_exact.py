@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wide import check, repacks, wide
+from wide import SQUARE, check, repacks, wide
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
@@ -95,7 +95,7 @@ def test_other_processors(cpu: str) -> None:
     """Code for a lesser processor than the host's writes the same bytes (in a process of its own)."""
     code = (
         "import sys; sys.path.insert(0, 'tests/exec/cpu')\n"
-        "from wide import check, repacks, wide, OPS, Rng; from refsim.exec.cpu import NativeExecutor\n"
+        "from wide import SQUARE, check, repacks, wide, OPS, Rng; from refsim.exec.cpu import NativeExecutor\n"
         "executor = NativeExecutor(2)\n"
         f"for name in OPS:\n  for seed in range({max(3, RANDOM // 5)}):\n"
         "    check(wide(name, seed), executor); check(OPS[name].sample(Rng(seed)), executor)\n"
@@ -141,7 +141,7 @@ def test_forced_routes(route: str) -> None:
     executor = NativeExecutor(2, {"*": route})
     taken = Counter()
     for seed in range(RANDOM):
-        for name in ("q8ta_conv2d_general", "q8ta_conv2d_im2col"):
+        for name in SQUARE:
             case = wide(name, seed)
             window = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, seed % 3), "dilation": (1, 1)}
             case = replace(case, params={**case.params, **window})

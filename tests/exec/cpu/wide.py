@@ -19,48 +19,53 @@ from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared, Target
+from refsim.ops.base.spec import OpSpec, Prepared, Target
+from refsim.ops.base.traits import WINDOWED, Family
 
 EMULATED = EmulatedExecutor()
+#: Operators whose window is 3 x 3 if it is asked for.
+SQUARE = [
+    op.name for op in OPS.of_family(Family.CONVOLUTION) if not (op.picks or op.one_tap or op.transposed)
+]
 
 
 def wide(name: str, seed: int) -> Case:
     """A sample of the operator with larger sizes."""
-    rng = Rng(seed)
-    case = OPS[name].sample(rng)
+    rng, op = Rng(seed), OPS[name]
+    case = op.sample(rng)
     inputs = {}
     for key, (shape, layout) in case.inputs.items():
-        inputs[key] = (grown(name, case, shape, rng), layout)
+        inputs[key] = (grown(op, case, shape, rng), layout)
     if len(inputs) == 2:
         first = next(iter(inputs.values()))[0]
         inputs = {key: (first, layout) for key, (_, layout) in inputs.items()}
     features, params = dict(case.features), dict(case.params)
     groups = params.get("groups", 1)
-    if name == "q8ta_conv2d_dw":
+    if op.family is Family.DEPTHWISE:
         params["groups"] = inputs["x"][0][1]
     elif "out_channels" in features and groups == 1:
         features["out_channels"] = rng.integer(1, 150)
-    if name == "nchw_to_int8x4":
+    if op.family is Family.STAGE_IN:
         shape = tuple(rng.integer(1, limit) for limit in (2, 40, 20, 40))
         params["shape"], inputs["x"] = shape, ((int(np.prod(shape)),), inputs["x"][1])
     return replace(case, inputs=inputs, features=features, params=params)
 
 
-def grown(name: str, case: Case, shape: tuple[int, ...], rng: Rng) -> tuple[int, ...]:
+def grown(op: OpSpec, case: Case, shape: tuple[int, ...], rng: Rng) -> tuple[int, ...]:
     """A larger shape that the operator still takes."""
-    if name == "q8ta_linear":
-        return (*shape[:-2], rng.integer(1, 90), 4 * rng.integer(1, 80))
-    if name == "q8ta_linear_gemv":
+    if op.one_row:
         return (*shape[:-1], 4 * rng.integer(1, 200))
-    if "conv" in name or name == "q8ta_im2col":
+    if op.family is Family.LINEAR:
+        return (*shape[:-2], rng.integer(1, 90), 4 * rng.integer(1, 80))
+    if op.family in WINDOWED:
         n, channels, h, w = shape
         groups = case.params.get("groups", 1)
-        if name == "q8ta_conv2d_dw":
+        if op.family is Family.DEPTHWISE:
             channels = 4 * rng.integer(1, 40)
         elif groups == 1:
             channels = 4 * rng.integer(1, 20) if channels % 4 == 0 else rng.integer(1, 80)
         return (n, channels, h + rng.integer(0, 24), w + rng.integer(0, 40))
-    if name == "q8ta_pixel_shuffle":
+    if op.family is Family.SHUFFLE:
         r = case.params["upscale"]
         return (shape[0], rng.integer(1, 12) * r * r, rng.integer(1, 20), rng.integer(1, 40))
     limits = ([1] * 4 + [2, 40, 20, 40])[-len(shape) :]
@@ -70,10 +75,13 @@ def grown(name: str, case: Case, shape: tuple[int, ...], rng: Rng) -> tuple[int,
 def repacks(shape: tuple[int, ...]) -> Iterator[Case]:
     """Every int8 layout from and to every other one, and NCHW bytes."""
     layouts = [str(layout) for layout in INT8_LAYOUTS]
+    stage_in, stage_out, relayout = (
+        OPS.of_family(family)[0].name for family in (Family.STAGE_IN, Family.STAGE_OUT, Family.RELAYOUT)
+    )
     for a in layouts:
-        yield Case("nchw_to_int8x4", {"shape": shape}, {"x": ((prod(shape),), "4W")}, a)
-        yield Case("int8x4_to_nchw", {}, {"x": (shape, a)}, "4W")
-        yield from (Case("q8ta_clone", {}, {"x": (shape, a)}, b) for b in layouts if b != a)
+        yield Case(stage_in, {"shape": shape}, {"x": ((prod(shape),), "4W")}, a)
+        yield Case(stage_out, {}, {"x": (shape, a)}, "4W")
+        yield from (Case(relayout, {}, {"x": (shape, a)}, b) for b in layouts if b != a)
 
 
 def check(case: Case, executor: NativeExecutor, target: Target | None = None, poison: int = 1) -> str:
@@ -81,7 +89,7 @@ def check(case: Case, executor: NativeExecutor, target: Target | None = None, po
     bound = bind(case, target)
     prepared = Prepared(bound.call)
     route = executor.choose(prepared).route
-    if bound.call.op.name == "q8ta_clone" and bound.call.padding.copied:
+    if bound.call.padding.copied:
         inputs = bound.inputs
     else:
         rng = np.random.default_rng(poison)
