@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import lifetimes
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import GUARD, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN, Allocation, Lifetime
@@ -88,7 +88,8 @@ class Stretch:
 class Plan:
     """A graph on the native executor, made once; `run` is not for two callers at once and locks.
 
-    ``watched`` are the values whose buffers an observer may get, with every byte as the operator alone writes it.
+    ``watched`` are the values whose buffers an observer may get, with every byte as the operator alone writes it. They
+    have guard words around them, which are checked.
     """
 
     def __init__(self, graph: Graph, options: Options, watched: Set[int] = frozenset()) -> None:
@@ -109,6 +110,11 @@ class Plan:
         self._block = np.zeros(size + 2 * ALIGN, np.uint8)
         start = -self._block.ctypes.data % ALIGN
         self._bytes = {name: self._block[start + p.offset : start + p.end] for name, p in places.items()}
+        self._guarded: dict[int, np.ndarray] = {}
+        for value in schedule.pinned & self.descs.keys():
+            memory = self._guarded[value] = self._bytes[value_name(value)].view(np.int32)
+            memory[:GUARD_WORDS] = memory[-GUARD_WORDS:] = GUARD
+            self._bytes[value_name(value)] = memory[GUARD_WORDS:-GUARD_WORDS].view(np.uint8)
         addresses = {name: block.ctypes.data for name, block in self._bytes.items()}
         stretches = [(steps, schedule.threads(steps)) for steps in schedule.stretches()]
         most = max((threads for _, threads in stretches), default=1)
@@ -156,8 +162,16 @@ class Plan:
         yield part, time.perf_counter() - begin
 
     def _seen(self, held: dict[int, Any], step: Step) -> dict[int, PackedBuffer | np.ndarray]:
-        """The watched values that a step has written, as the graph describes them."""
-        return {v: self._buffer(held, v) for v in step.writes if v in self.watched}
+        """The watched values that a step has written, as the graph describes them.
+
+        RawBufferError if a word beside one of them was overwritten.
+        """
+        seen = {value: self._buffer(held, value) for value in step.writes if value in self.watched}
+        for value, buffer in seen.items():
+            if isinstance(buffer, PackedBuffer):
+                buffer.memory[:] = self._guarded[value]
+                buffer.check_guards(f"{self.graph.where}: {step.nodes[-1]}")
+        return seen
 
     def _host(self, held: dict[int, Any], step: Step) -> None:
         """A float operator through the bridge, or a q8ta operator through its emulated kernel."""
@@ -234,7 +248,8 @@ def _wanted(schedule: Schedule) -> Iterator[Allocation[str]]:
     touched = [(step.reads, step.writes) for step in schedule.steps]
     for value, life in lifetimes.lifetimes(touched, graph.inputs, graph.outputs, schedule.pinned).items():
         if value in descs:
-            yield Allocation(value_name(value), descs[value].nbytes, life)
+            guards = 8 * GUARD_WORDS if value in schedule.pinned else 0
+            yield Allocation(value_name(value), descs[value].nbytes + guards, life)
     for number, step in enumerate(schedule.steps):
         for job in step.jobs:
             for name, nbytes in job.temps:

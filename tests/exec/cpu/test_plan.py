@@ -10,7 +10,7 @@ import pytest
 from examples import UNARY
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.errors import ParameterError, RawBufferError, ShapeError
 from refsim.core.lifetimes import ALIGN
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, schedule
@@ -108,6 +108,19 @@ def test_times_alone_are_of_the_plan_that_runs_without_an_observer() -> None:
     assert len(executor._plans) == 1, "the same plan"
     assert all(event.seconds > 0 and not event.outputs and event.delegate == number for event in events)
     assert events[2].node.number == events[2].nodes[-1].number
+
+
+@pytest.mark.parametrize(("word", "problem"), [(0, "wrote before"), (-1, "wrote behind")])
+def test_a_write_beside_a_watched_value_is_an_error(word: int, problem: str) -> None:
+    path = MODELS[0].with_name("linear_head.pte")
+    model, executor = load(path), NativeExecutor()
+    ((number, graph),) = model.graphs.items()
+    value = graph.nodes[1].outputs[0]
+    observer = Observer(lambda event: None, lambda delegate, asked: asked == value)
+    model.run(inputs_of(path, 1), executor, observer)
+    executor.session(graph, {value})._guarded[value][word] ^= 1
+    with pytest.raises(RawBufferError, match=f"delegate {number}: node 1 .*{problem} the buffer"):
+        model.run(inputs_of(path, 1), executor, observer)
 
 
 def test_an_observed_run_makes_one_plan_and_prepacks_nothing_else() -> None:
