@@ -14,9 +14,13 @@ import click
 _RIGHT = ("node", "ms", "bytes", "count", "GB/s", "ratio", "dispatches", "operators", "buffers", "different")
 
 
+#: Verbs whose JSON has changed incompatibly: the number of its present form. All others are at 1.
+_SCHEMAS = {"inspect": 2, "doctor": 2}
+
+
 def print_json(verb: str, content: dict[str, Any]) -> None:
     """Print one JSON object, one line per key. ``schema`` counts incompatible changes."""
-    click.echo(json.dumps({"verb": verb, "schema": 1, **content}, indent=1))
+    click.echo(json.dumps({"verb": verb, "schema": _SCHEMAS.get(verb, 1), **content}, indent=1))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:

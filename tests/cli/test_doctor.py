@@ -11,7 +11,7 @@ from refsim.cli import doctor
 
 def test_json_lists_every_package_and_executor(refsim) -> None:
     done = refsim("doctor", "--json")
-    assert done.status == 0 and done.json["usable"] is True
+    assert done.status == 0 and done.json["usable"] is True and done.json["schema"] == 2
     by_name = {finding["thing"]: finding for finding in done.json["findings"]}
     assert {"refsim", "python", "numpy", "numba", "torch", "kp", "executorch", "kernel cache"} <= set(by_name)
     assert by_name["numpy"]["detail"] == version("numpy")
