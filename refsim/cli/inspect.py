@@ -17,6 +17,7 @@ from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
+from refsim.ops.base.registry import OPS
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
 
@@ -206,7 +207,9 @@ def _operator(number: int, graph: Graph, node: Node) -> dict[str, Any]:
             {
                 "shader": step.launch.shader,
                 "specialization_words": list(step.launch.spec),
+                "specialization_names": list(OPS[step.launch.shader].spec.names),
                 "push_words": list(step.launch.push),
+                "push_names": list(OPS[step.launch.shader].push.names),
                 "workgroup": list(step.launch.local),
                 "grid": list(step.launch.grid),
             }

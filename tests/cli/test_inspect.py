@@ -31,6 +31,10 @@ def test_facts_of_one_operator(models: Path, refsim) -> None:
     assert conv["parameters"]["stride"] == [1, 1] and conv["parameters"]["in_scale"] > 0
     assert [d["shader"] for d in conv["dispatches"]] == ["q8ta_im2col", "q8ta_conv2d_pw"]
     assert all(min(d["grid"]) >= 1 and d["push_words"] for d in conv["dispatches"])
+    for dispatch in (d for operator in first["operators"] for d in operator.get("dispatches", ())):
+        for words in ("push", "specialization"):
+            assert len(dispatch[f"{words}_names"]) == len(dispatch[f"{words}_words"])
+        assert "OUT_W" in dispatch["push_names"]
     (out,) = conv["outputs"]
     assert out["layout"] == "4C" and out["shape"] == [1, 64, 16, 16] and out["bytes"] == 16384
     assert first["constants"]["count"] == 24 and second["constants"]["count"] == 4
