@@ -1,9 +1,10 @@
-"""Float operators inside and between delegates: a small NumPy table, and a bridge to torch for the rest.
+"""Float operators inside and between delegates: one table in NumPy, and a bridge to torch for the rest.
 
-refsim is not about them. They run on logical arrays, and their results are compared only where an int8 tensor is made
-of them.
+Inside a delegate they compute as ET-VK's shaders do, outside as ExecuTorch's portable kernels do; where both are
+known to the bit, so is the result. `docs/numerics.md` lists which are.
 """
 
 from refsim.aten.bridge import Operator, find
+from refsim.aten.row import Place
 
-__all__ = ["Operator", "find"]
+__all__ = ["Operator", "Place", "find"]

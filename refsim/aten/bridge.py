@@ -10,74 +10,82 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.table import TABLE
+from refsim.aten.row import Float, Place
+from refsim.aten.table import TABLE, row_of
 from refsim.core.dtypes import BY_PROGRAM_CODE
-from refsim.core.errors import GraphError, UnknownOperatorError
+from refsim.core.errors import GraphError, RefsimError, UnknownOperatorError
 
 _NAME = re.compile(r"^(?P<space>\w+)(?:\.|::)(?P<base>\w+)(?:\.(?P<overload>\w+))?$")
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An implementation: ``run(args)`` takes arrays and plain values, gives a tuple of arrays."""
+    """An implementation: ``run(args, where)`` takes arrays and plain values, gives a tuple of arrays.
+
+    ``row`` is the operator's in the table, None where torch must do. Nothing of torch is imported before a run.
+    """
 
     name: str
-    source: str  # "numpy" or "torch"
-    function: Callable[..., Any]
+    row: Float | None
 
-    def run(self, args: Sequence[Any], where: str) -> tuple[np.ndarray, ...]:
-        """GraphError, naming the node, for arguments that the operator does not take."""
+    @property
+    def source(self) -> str:
+        """``numpy`` or ``torch``."""
+        return "torch" if self.row is None else "numpy"
+
+    def run(self, args: Sequence[Any], where: str, place: Place | None = None) -> tuple[np.ndarray, ...]:
+        """As ET-VK's shader computes at ``place``, or as a portable kernel does outside delegates (None).
+
+        GraphError, naming the node, for arguments that the operator does not take. UnknownOperatorError if torch does
+        not have the operator either.
+        """
         try:
-            result = self.function(*args)
+            function = _from_torch(self.name, where) if self.row is None else self.row.function(place)
+            with np.errstate(all="ignore"):
+                result = function(*args)
+        except RefsimError:
+            raise
         except Exception as error:  # torch and NumPy raise what they like for arguments out of a damaged file
             raise GraphError(where, f"{self.source} refuses the arguments: {error}") from error
         return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
-def find(name: str, where: str) -> Operator:
-    """The implementation of ``aten.mean.dim`` or ``aten::mean.out``.
-
-    UnknownOperatorError names the operator and the node if neither the table nor torch has it.
-    """
+def _parts(name: str, where: str) -> tuple[str, str, str | None]:
+    """Namespace, base name and overload."""
     match = _NAME.match(name)
     if match is None:
         raise UnknownOperatorError(
             where, "not an operator name", got=repr(name), need="namespace.name.overload"
         )
-    base = match["base"]
-    if base in TABLE:
-        return Operator(name, "numpy", TABLE[base])
-    if find_spec("torch") is None:
+    return match["space"], match["base"], match["overload"]
+
+
+def find(name: str, where: str) -> Operator:
+    """The implementation of ``aten.mean.dim`` or ``aten::mean.out``.
+
+    UnknownOperatorError names the operator and the node if the table lacks it and torch is not installed.
+    """
+    _, base, overload = _parts(name, where)
+    row = row_of(base, overload)
+    if row is None and find_spec("torch") is None:
         raise UnknownOperatorError(
             where,
             "float operator without an implementation",
             got=name,
-            need=f"one of {', '.join(sorted(TABLE))}, or torch installed (pip install 'refsim[torch]')",
+            need=f"one of {len(TABLE)} names (docs/numerics.md), or torch installed (pip install 'refsim[torch]')",
         )
-    return Operator(name, "torch", _from_torch(match["space"], base, match["overload"], where))
+    return Operator(name, row)
 
 
 #: Arguments that say where and how a tensor lies in memory: nothing to an array.
 _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "dim_order")
 
 
-def _clamped(convolution: Callable[..., Any]) -> Callable[..., Any]:
-    """et_vk.conv_with_clamp: a convolution's arguments, then the least and the greatest value."""
-
-    def call(*args: Any) -> Any:
-        *given, low, high = args
-        (result,) = convolution(*given)
-        return (np.clip(result, np.float32(low), np.float32(min(high, float(np.finfo(np.float32).max)))),)
-
-    return call
-
-
-def _from_torch(space: str, base: str, overload: str | None, where: str) -> Callable[..., Any]:
+def _from_torch(name: str, where: str) -> Callable[..., Any]:
     """A function over arrays that calls torch. Its arguments come in the order of the overload's schema."""
     import torch
 
-    if (space, base) == ("et_vk", "conv_with_clamp"):
-        return _clamped(_from_torch("aten", "convolution", "default", where))
+    space, base, overload = _parts(name, where)
     packet = getattr(getattr(torch.ops, space, None), base, None)
     if packet is None:
         raise UnknownOperatorError(where, "torch does not know the operator", got=f"{space}.{base}")

@@ -117,7 +117,7 @@ def _row(name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffe
 
 
 def _bytes(held: PackedBuffer | np.ndarray) -> np.ndarray:
-    raw = held.raw if isinstance(held, PackedBuffer) else np.ascontiguousarray(held)
+    raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
     return np.frombuffer(raw.tobytes(), np.uint8)
 
 

@@ -98,7 +98,7 @@ class Model:
                     got=f"{array.dtype} {list(array.shape)}",
                     need=f"{dtype} {list(shape)}",
                 )
-        return [np.ascontiguousarray(array) for array in inputs]
+        return [np.asarray(array, order="C") for array in inputs]
 
 
 def load(path: str | PathLike[str], target: Target | None = None) -> Model:

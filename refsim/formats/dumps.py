@@ -72,7 +72,7 @@ def quantization(params: Any) -> dict[str, Any]:
 
 def write(folder: str | os.PathLike[str], info: dict[str, Any], held: PackedBuffer | np.ndarray) -> None:
     """``NAME.bin`` and its sidecar; FormatError where they cannot be written."""
-    raw = held.raw if isinstance(held, PackedBuffer) else np.ascontiguousarray(held)
+    raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
     atomic_write.write(Path(folder) / f"{info['value']}.bin", raw.tobytes())
     atomic_write.write(Path(folder) / f"{info['value']}.json", (json.dumps(info, indent=2) + "\n").encode())
 
@@ -140,7 +140,7 @@ class Recorded:
         """
         entry = self.entries[name]
         where = f"{self.path}: {name}"
-        found = (entry.shape, entry.layout)
+        found = (entry.shape or (1,), entry.layout)  # a value without dims is packed as one with one
         if found != (desc.shape, desc.layout):
             raise RawBufferError(
                 where,

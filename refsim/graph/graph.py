@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from refsim.aten.row import Place
 from refsim.core.dtypes import BY_DELEGATE_CODE
 from refsim.core.errors import GraphError, RefsimError
 from refsim.core.layout import (
@@ -22,11 +23,20 @@ from refsim.core.layout import (
     PACKED_CONV2D,
     WIDTH_PACKED,
     Layout,
+    W,
 )
 from refsim.core.tensor import TensorDesc
 from refsim.formats.literals import Null
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import DATATYPES, OperatorCall, Value, ValueList, VkGraph, VkTensor
+from refsim.formats.vkgraph.schema import (
+    DATATYPES,
+    STORAGES,
+    OperatorCall,
+    Value,
+    ValueList,
+    VkGraph,
+    VkTensor,
+)
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, OpSpec, Prepared, Target
 
@@ -72,6 +82,7 @@ class Tensor:
     layout: Layout | None
     mem_obj_id: int = -1
     data: np.ndarray | None = None
+    buffer: bool = False  # in a buffer on the device, not in a texture; float operators add in another order there
 
     @property
     def desc(self) -> TensorDesc | None:
@@ -90,6 +101,13 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     target: Target
+
+    def place(self, node: Node) -> Place:
+        """Where and how a float operator computes: as its first tensor lies, and as the target's device does."""
+        first = next((self.tensors[n] for n in _refs(node.args) if n in self.tensors), None)
+        packed = W if first is None or first.layout is None else first.layout.inner
+        buffer = first is not None and first.buffer
+        return Place(packed, buffer, self.target.profile, self.target.mali)
 
     def q8ta_nodes(self) -> Iterator[Node]:
         return (node for node in self.nodes if node.prepared is not None)
@@ -201,7 +219,8 @@ def _tensor(blob: Blob, number: int, value: VkTensor, layout: Layout | None, whe
                 f"{where}: value {number}", "constant too short", got=f"{len(raw)} bytes", need=value.nbytes
             )
         data = np.frombuffer(raw[: value.nbytes], dtype).reshape(value.dims)
-    return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data)
+    buffer = STORAGES.get(value.storage_type) == "BUFFER"
+    return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data, buffer)
 
 
 def _plain(graph: VkGraph, number: int) -> Any:

@@ -118,7 +118,8 @@ def results(
     """Run a float node and return its outputs by value id, as logical arrays."""
     where = f"{graph.where}: {node}"
     operator = aten.find(node.name, where)
-    found = operator.run([_argument(graph, values, arg) for arg in node.args], where)
+    args = [_argument(graph, values, arg) for arg in node.args]
+    found = operator.run(args, where, graph.place(node))
     if len(found) < len(node.outputs):
         raise GraphError(where, "gives fewer results", got=len(found), need=len(node.outputs))
     return dict(zip(node.outputs, found, strict=False))
@@ -147,5 +148,5 @@ def stored(graph: Graph, value: int, array: np.ndarray, where: str) -> PackedBuf
         )
     desc: TensorDesc | None = tensor.desc
     if desc is None:
-        return np.ascontiguousarray(array, tensor.dtype)
+        return np.asarray(array, tensor.dtype, order="C")
     return PackedBuffer.pack(np.asarray(array, tensor.dtype).reshape(desc.shape), desc.layout)

@@ -199,7 +199,7 @@ class Plan:
                 need=list(tensor.shape),
             )
         if desc is None:
-            held[value] = np.ascontiguousarray(array, tensor.dtype)
+            held[value] = np.asarray(array, tensor.dtype, order="C")
             return
         place = self._bytes.get(value_name(value))
         if place is None:  # nobody reads it

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refsim.aten.table import max_pool2d_with_indices
+from refsim.aten.pool import max_pool2d_with_indices
 from refsim.core.layout import PACKED_4C, PACKED_4W, PACKED_4W4C, WIDTH_PACKED, Layout
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc

@@ -1,13 +1,14 @@
 """Pooling between a dequantize and a quantize, in NHWC layouts.
 
 `maxpool` takes the largest byte of a window: dequantizing keeps the order, so it is the largest real value too.
-`mean` adds real values one after another in the order of memory, a channel a lane, divides and quantizes.
+`mean` adds real values in the order of ET-VK's reduction over two dims, a channel a lane, divides and quantizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from refsim.aten.reduce import WORKERS
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import Requant
@@ -19,9 +20,9 @@ MAXPOOL = ArgLayout(
     "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w",
     "x_image", "x_row", "x_pixel", "out_image", "out_row", "out_pixel",
 )  # fmt: skip
-#: Tasks: images. `count` of pixels, as binary32.
+#: Tasks: images. The first dim of the reduction is the outer one; `count` of pixels, as binary32.
 MEAN = ArgLayout(
-    "x", "out", "bytes", "height", "width", "x_image", "x_row", "x_pixel", "out_image",
+    "x", "out", "bytes", "outer", "inner", "x_image", "x_outer", "x_inner", "out_image",
     "count", "a_scale", "a_zp", "least", "most", "inv", "low", "high", "zp",
 )  # fmt: skip
 
@@ -89,16 +90,22 @@ def mean(module: Module, name: str, *, lanes: int, bounded: bool, clamp: str) ->
             to = a.pointer("out") + image * a.out_image
 
             def chunk(k: Value) -> None:
-                def row(r: Value, total: Value) -> tuple[Value, ...]:
-                    line = source + (r * a.x_row + k)
+                zero = fn.const(0, vec(F32, lanes))
 
-                    def pixel(c: Value, total: Value) -> Value:
-                        value = real(a, "a", fn.load(line + c * a.x_pixel, vec(I8, lanes)))
-                        return total + (value.max(least).min(most) if bounded else value)
+                def worker(w: Value, total: Value) -> Value:
+                    def outer(i: Value, part: Value) -> tuple[Value, ...]:
+                        line = source + (i * a.x_outer + k)
 
-                    return fn.loop(a.width, pixel, [total])
+                        def inner(j: Value, part: Value) -> Value:
+                            value = real(a, "a", fn.load(line + j * a.x_inner, vec(I8, lanes)))
+                            return part + (value.max(least).min(most) if bounded else value)
 
-                (total,) = fn.loop(a.height, row, [fn.const(0, vec(F32, lanes))])
+                        return fn.loop(a.inner, inner, [part])
+
+                    (part,) = fn.loop(a.outer, outer, [zero], start=w, step=WORKERS)
+                    return total + part
+
+                (total,) = fn.loop(WORKERS, worker, [zero])
                 fn.store(requant.bytes(total / count), to + k)
 
             _chunks(fn, a.bytes, lanes, chunk)

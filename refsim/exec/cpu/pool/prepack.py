@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.table import PoolWindow, pair
+from refsim.aten.pool import PoolWindow, pair
 from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
@@ -112,6 +112,8 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
     if sorted(d % 4 for d in args[0] or ()) != [2, 3] or (len(args) > 2 and args[2] is not None):
         return "not over height and width"
     side = strides_of(source)
+    lines = (side.rows, side.row_stride), (side.pixels, side.pixel_stride)
+    (outer, x_outer), (inner, x_inner) = lines if args[0][0] % 4 == 2 else lines[::-1]
     nbytes = _pixel_bytes(source)
     if target.nbytes != nbytes * side.images:
         return "the output has padding"
@@ -122,11 +124,11 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
         kernel.MEAN,
         {"x": "x", "out": "out"},
         bytes=nbytes,
-        height=side.rows,
-        width=side.pixels,
+        outer=outer,
+        inner=inner,
         x_image=side.image_stride,
-        x_row=side.row_stride,
-        x_pixel=side.pixel_stride,
+        x_outer=x_outer,
+        x_inner=x_inner,
         out_image=nbytes,
         count=np.float32(side.rows * side.pixels),
         a_scale=np.float32(p.scale),

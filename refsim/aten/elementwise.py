@@ -1,0 +1,424 @@
+"""Float operators on single elements: activations, arithmetic with broadcasting, comparisons, conversions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from refsim.aten.row import Exact, Float, Place, contiguous
+from refsim.core.dtypes import BY_PROGRAM_CODE
+
+F32 = np.float32
+_LARGEST = np.finfo(np.float32).max
+
+
+def dtype_of(code: int) -> np.dtype[Any]:
+    """The dtype of a code in a serialized graph or plan."""
+    return BY_PROGRAM_CODE[code].numpy
+
+
+# --- one argument ----------------------------------------------------------------------------------------
+
+
+def real(x: np.ndarray) -> np.ndarray:
+    """Integers as binary32, for operators that compute in floats only."""
+    return x if np.issubdtype(x.dtype, np.floating) else x.astype(F32)
+
+
+def nearest(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function computed in binary64 and rounded once: the same on every machine, unlike NumPy's binary32 ones."""
+
+    def call(x: np.ndarray, *args: Any) -> np.ndarray:
+        x = real(x)
+        return np.asarray(function(x.astype(np.float64), *args)).astype(x.dtype)
+
+    return call
+
+
+exp, tanh, log, sin, cos, log10 = map(nearest, (np.exp, np.tanh, np.log, np.sin, np.cos, np.log10))
+erf = nearest(np.vectorize(math.erf, otypes=[np.float64]))
+expm1 = nearest(np.expm1)
+
+
+def bounded(x: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    """min(max(x, low), high), the bounds rounded to the tensor's dtype; NaN stays."""
+    if low is None and high is None:
+        raise TypeError("neither a least nor a greatest value")
+    x = x if low is None else np.maximum(x, _bound(low, x.dtype))
+    return x.copy() if high is None else np.minimum(x, _bound(high, x.dtype))
+
+
+def _bound(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A bound in the tensor's dtype; an infinite one of integers is the last there is."""
+    if dtype.kind in "iu" and isinstance(value, float):
+        value = min(max(value, np.iinfo(dtype).min), np.iinfo(dtype).max)
+    return np.asarray(value).astype(dtype)
+
+
+def clamp(x: np.ndarray, low: Any = None, high: Any = None) -> np.ndarray:
+    return bounded(x, low, high)
+
+
+def hardtanh(x: np.ndarray, low: float = -1.0, high: float = 1.0) -> np.ndarray:
+    return bounded(x, low, high)
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, x.dtype.type(0))
+
+
+def relu6(x: np.ndarray) -> np.ndarray:
+    return bounded(x, 0.0, 6.0)
+
+
+def hardswish(x: np.ndarray) -> np.ndarray:
+    t = x.dtype.type
+    inner = (x * (x + t(3))) / t(6)
+    return np.where(x <= t(-3), t(0), np.where(x >= t(3), x, inner))
+
+
+def hardsigmoid(x: np.ndarray) -> np.ndarray:
+    t = x.dtype.type
+    return bounded(x + t(3), 0.0, 6.0) / t(6)
+
+
+def _hardsigmoid(place: Place, x: np.ndarray) -> np.ndarray:
+    """mix(a, b, t) is a * (1 - t) + b * t, so that an infinity gives NaN."""
+    inside = (np.abs(x) <= 3).astype(x.dtype)
+    line = x / F32(6) + F32(0.5)
+    return (x >= 0).astype(x.dtype) * (F32(1) - inside) + line * inside
+
+
+def leaky_relu(x: np.ndarray, slope: float = 0.01) -> np.ndarray:
+    return np.where(x >= 0, x, x * x.dtype.type(slope))
+
+
+def _leaky_relu(place: Place, x: np.ndarray, slope: float = 0.01) -> np.ndarray:
+    return x * ((x > 0).astype(x.dtype) + F32(slope) * (x <= 0).astype(x.dtype))
+
+
+def prelu(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    shape = [1] * x.ndim
+    if weight.size > 1:
+        shape[min(1, x.ndim - 1)] = -1
+    return np.where(x > 0, x, weight.reshape(shape if x.ndim else ()) * x)
+
+
+def elu(x: np.ndarray, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> np.ndarray:
+    t = x.dtype.type
+    return np.where(x <= 0, expm1(x * t(input_scale)) * t(alpha * scale), x * t(scale))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    x = real(x)
+    one = x.dtype.type(1)
+    return one / (one + exp(-x))
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x * sigmoid(x)
+
+
+def _tanh(place: Place, x: np.ndarray) -> np.ndarray:
+    return tanh(bounded(x, -15.0, 15.0))
+
+
+def gelu(x: np.ndarray, approximate: str = "none") -> np.ndarray:
+    """In binary64, as the portable kernel's constants make it, but for the part that it keeps in binary32."""
+    if approximate == "tanh":
+        beta = F32(math.sqrt(2.0 / math.pi))
+        inner = beta * (x + F32(0.044715) * ((x * x) * x))
+        result = 0.5 * x.astype(np.float64) * (1.0 + tanh(inner).astype(np.float64))
+    else:
+        wide = x.astype(np.float64)
+        result = 0.5 * wide * (1.0 + np.vectorize(math.erf, otypes=[np.float64])(wide * math.sqrt(0.5)))
+    return np.where(np.isinf(x), np.maximum(x, x.dtype.type(0)), result.astype(x.dtype))
+
+
+_GELU = F32(np.sqrt(F32(2) / F32(3.141593)))
+
+
+def _gelu(place: Place, x: np.ndarray, approximate: str = "none") -> np.ndarray:
+    inner = _GELU * (x + ((F32(0.044715) * x) * x) * x)
+    return (F32(0.5) * x) * (F32(1) + tanh(inner))
+
+
+def reciprocal(x: np.ndarray) -> np.ndarray:
+    x = real(x)
+    return x.dtype.type(1) / x
+
+
+def sqrt(x: np.ndarray) -> np.ndarray:
+    return np.sqrt(real(x))
+
+
+def rsqrt(x: np.ndarray) -> np.ndarray:
+    x = real(x)
+    return x.dtype.type(1) / np.sqrt(x)
+
+
+def round_(x: np.ndarray, decimals: int = 0) -> np.ndarray:
+    if decimals:
+        raise TypeError(f"round to {decimals} decimals")
+    return np.rint(x) if np.issubdtype(x.dtype, np.floating) else x.copy()
+
+
+def same_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
+    """floor, ceil and trunc of integers are the integers."""
+    return lambda x: function(x) if np.issubdtype(x.dtype, np.floating) else x.copy()
+
+
+# --- two arguments ---------------------------------------------------------------------------------------
+
+
+#: Truth values, integers, floats.
+_KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
+
+
+def _kind(value: Any) -> int:
+    return _KINDS[np.asarray(value).dtype.kind]
+
+
+def promoted(*values: Any) -> np.dtype[Any]:
+    """The dtype in which ATen computes.
+
+    Tensors with dims decide, then those without, then plain numbers; a later group counts where its kind is higher.
+    """
+    arrays = [v for v in values if isinstance(v, np.ndarray)]
+    defaults = (np.dtype(bool), np.dtype(np.int64), np.dtype(F32))
+    groups = (
+        [v.dtype for v in arrays if v.ndim],
+        [v.dtype for v in arrays if not v.ndim],
+        [defaults[_kind(v)] for v in values if not isinstance(v, np.ndarray)],
+    )
+    found: np.dtype[Any] | None = None
+    for group in groups:
+        for dtype in group[:1]:
+            for other in group[1:]:
+                dtype = _wider(dtype, other)
+            if found is None or _KINDS[dtype.kind] > _KINDS[found.kind]:
+                found = dtype
+    if found is None:
+        raise TypeError("no values")
+    return found
+
+
+def _wider(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    if a.kind == "f" or b.kind == "f":
+        return max((d for d in (a, b) if d.kind == "f"), key=lambda d: d.itemsize)
+    return np.promote_types(a, b)
+
+
+def _as(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    return np.asarray(value).astype(dtype)
+
+
+def _arithmetic(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(a: Any, b: Any) -> np.ndarray:
+        dtype = promoted(a, b)
+        return np.asarray(function(_as(a, dtype), _as(b, dtype))).astype(dtype)
+
+    return call
+
+
+def _sum(sign: int) -> Callable[..., Any]:
+    """a + alpha * b, or a - alpha * b: the product is rounded, and exact for an alpha of 1."""
+
+    def call(a: Any, b: Any, alpha: float = 1) -> np.ndarray:
+        dtype = promoted(a, b)
+        scaled = _as(b, dtype) if alpha == 1 else _as(alpha, dtype) * _as(b, dtype)
+        result = _as(a, dtype) + scaled if sign > 0 else _as(a, dtype) - scaled
+        return np.asarray(result, dtype)
+
+    return call
+
+
+def _contracted(sign: int) -> Callable[..., Any]:
+    """The same as a device computes it, which may fuse the product and the sum."""
+    plain = _sum(sign)
+
+    def call(place: Place, a: Any, b: Any, alpha: float = 1) -> np.ndarray:
+        dtype = promoted(a, b)
+        if alpha == 1 or dtype != F32:
+            result: np.ndarray = plain(a, b, alpha)
+            return result
+        a, b = np.broadcast_arrays(_as(a, dtype), _as(b, dtype))
+        return place.fma(np.full(b.shape, F32(sign * alpha)), b, a)
+
+    return call
+
+
+add, sub, mul = _sum(1), _sum(-1), _arithmetic(np.multiply)
+
+
+def rsub(a: Any, b: Any, alpha: float = 1) -> np.ndarray:
+    result: np.ndarray = sub(np.asarray(b, promoted(a, b)), a, alpha)
+    return result
+
+
+def div(a: Any, b: Any, mode: str | None = None) -> np.ndarray:
+    dtype = promoted(a, b)
+    if mode is None:
+        dtype = dtype if dtype.kind == "f" else np.dtype(F32)
+        return np.asarray(_as(a, dtype) / _as(b, dtype), dtype)
+    if mode not in ("floor", "trunc"):
+        raise TypeError(f"rounding mode {mode!r}")
+    if dtype.kind != "f":
+        if mode == "floor":
+            return np.asarray(_as(a, dtype) // _as(b, dtype), dtype)
+        wide = np.trunc(_as(a, np.dtype(np.float64)) / _as(b, np.dtype(np.float64)))
+        return wide.astype(dtype)
+    quotient = _as(a, dtype) / _as(b, dtype)
+    return np.asarray(np.floor(quotient) if mode == "floor" else np.trunc(quotient), dtype)
+
+
+def floor_divide(a: Any, b: Any, mode: str | None = None) -> np.ndarray:
+    return div(a, b, "floor")
+
+
+def pow_(a: Any, b: Any) -> np.ndarray:
+    dtype = promoted(a, b)
+    if dtype.kind == "f":
+        return np.asarray(np.power(_as(a, np.dtype(np.float64)), _as(b, np.dtype(np.float64))), dtype)
+    return np.asarray(np.power(_as(a, dtype), _as(b, dtype)), dtype)
+
+
+def _pow(place: Place, a: np.ndarray, b: Any) -> np.ndarray:
+    """A base of 0 gives 1 for an exponent of 0, else 0; a negative one the sign for odd exponents."""
+    y = np.asarray(b, np.float64)
+    size = np.asarray(np.power(np.abs(a).astype(np.float64), y), a.dtype)
+    whole = np.rint(y)
+    odd = (np.abs(y - whole) < 1e-5) & (np.fmod(whole, 2) == 1)
+    result = np.where((a < 0) & odd, -size, size)
+    return np.where(a == 0, np.where(y == 0, a.dtype.type(1), a.dtype.type(0)), result)
+
+
+def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(a: Any, b: Any) -> np.ndarray:
+        dtype = promoted(a, b)
+        return np.asarray(function(_as(a, dtype), _as(b, dtype)))
+
+    return call
+
+
+def _equal(place: Place, a: Any, b: Any) -> np.ndarray:
+    dtype = promoted(a, b)
+    if dtype.kind != "f" or not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        return np.asarray(_as(a, dtype) == _as(b, dtype))
+    return np.asarray(np.abs(_as(a, dtype) - _as(b, dtype)) < F32(1e-5))
+
+
+def _logical(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: np.asarray(function(*(np.asarray(v).astype(bool) for v in values)))
+
+
+def _bitwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, b: np.asarray(function(_as(a, promoted(a, b)), _as(b, promoted(a, b))))
+
+
+def where(condition: np.ndarray, a: Any, b: Any) -> np.ndarray:
+    dtype = promoted(a, b)
+    return np.where(condition.astype(bool), _as(a, dtype), _as(b, dtype))
+
+
+def masked_fill(x: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
+    return np.where(mask.astype(bool), np.asarray(value).astype(x.dtype), x)
+
+
+# --- copies ----------------------------------------------------------------------------------------------
+
+
+def clone(x: np.ndarray, *options: Any) -> np.ndarray:
+    return contiguous(x)
+
+
+def to_copy(x: np.ndarray, dtype: Any = None, *options: Any) -> np.ndarray:
+    """A conversion; a portable kernel finds the dtype in its output, and its second argument is another one."""
+    if isinstance(dtype, int) and not isinstance(dtype, bool):
+        return x.astype(dtype_of(dtype))
+    return contiguous(x)
+
+
+_EXP, _DIV = "3 + 2|x| ulp of exp", Exact.DIVISION
+_FUN = Exact.FUNCTION
+_CLAMP = "min(max(x, low), high)"
+
+ROWS = (
+    Float("relu", relu, order="min(max(x, 0), inf)"),
+    Float("relu6", relu6, order=_CLAMP),
+    Float("hardtanh", hardtanh, order=_CLAMP),
+    Float("clamp", clamp, order=_CLAMP),
+    Float("hardswish", hardswish, exact=_DIV, order="0 up to -3, x from 3, else (x * (x + 3)) / 6"),
+    Float("hardsigmoid", hardsigmoid, _hardsigmoid, _DIV, "mix(x >= 0, x / 6 + 0.5, |x| <= 3)"),
+    Float("leaky_relu", leaky_relu, _leaky_relu, order="x * ((x > 0) + slope * (x <= 0))"),
+    Float("prelu _prelu_kernel", prelu, order="x above 0, else weight * x"),
+    Float("elu", elu, exact=_FUN, order="expm1 below 0", bound=_EXP),
+    Float("sigmoid", sigmoid, exact=_FUN, order="1 / (1 + exp(-x))", bound=_EXP + ", 2.5 ulp of division"),
+    Float("silu", silu, exact=_FUN, order="x * sigmoid(x)", bound=_EXP + ", 2.5 ulp of division"),
+    Float("tanh", tanh, _tanh, _FUN, "tanh(clamp(x, -15, 15))", "that of sinh / cosh"),
+    Float(
+        "gelu", gelu, _gelu, _FUN, "(0.5 * x) * (1 + tanh(c * (x + ((0.044715 * x) * x) * x)))", "that of tanh",
+        note="the shader has the tanh form only, whatever `approximate` says",
+    ),
+    Float("exp", exp, exact=_FUN, bound=_EXP),
+    Float("expm1", expm1, exact=_FUN),
+    Float("log", log, exact=_FUN, bound="3 ulp; 2^-21 in [0.5, 2]"),
+    Float("log10", log10, exact=_FUN, bound="that of log"),
+    Float("erf", erf, exact=_FUN),
+    Float("sin", sin, exact=_FUN, bound="2^-11 in [-pi, pi]"),
+    Float("cos", cos, exact=_FUN, bound="2^-11 in [-pi, pi]"),
+    Float("sqrt", sqrt, exact=_FUN, bound="that of 1 / inversesqrt"),
+    Float("rsqrt", rsqrt, exact=_FUN, order="1 / sqrt(x)", bound="that of sqrt, 2.5 ulp of division"),
+    Float("reciprocal", reciprocal, exact=_DIV),
+    Float("abs", np.abs),
+    Float("neg", np.negative),
+    Float("sign", np.sign),
+    Float("floor", same_dtype(np.floor)),
+    Float("ceil", same_dtype(np.ceil)),
+    Float("trunc", same_dtype(np.trunc)),
+    Float("round", round_, order="ties to even"),
+    Float("add", add, _contracted(1), order="a + alpha * b"),
+    Float("sub", sub, _contracted(-1), order="a - alpha * b"),
+    Float("rsub", rsub, order="b - alpha * a"),
+    Float("mul", mul),
+    Float(
+        "div", div, lambda place, a, b, mode=None: div(a, b, "floor" if mode else None), _DIV, "a / b, floor(a / b)",
+        note="the shader takes the floor, whatever the rounding mode",
+    ),
+    Float("floor_divide", floor_divide, exact=_DIV, order="floor(a / b)"),
+    Float("pow", pow_, _pow, _FUN, "pow(|a|, b), sign by odd b", "that of exp2(b * log2(a))"),
+    Float("minimum min.other", _arithmetic(np.minimum)),
+    Float("maximum max.other", _arithmetic(np.maximum)),
+    Float("remainder", _arithmetic(np.mod), exact=_DIV),
+    Float("fmod", _arithmetic(np.fmod), exact=_DIV),
+    Float(
+        "eq", _compared(np.equal), _equal, order="|a - b| < 1e-5 of two float tensors",
+        note="the shader takes two float tensors for equal where they differ by less than 1e-5",
+    ),
+    Float("ne", _compared(np.not_equal)),
+    Float("lt", _compared(np.less)),
+    Float("le", _compared(np.less_equal)),
+    Float("gt", _compared(np.greater)),
+    Float("ge", _compared(np.greater_equal)),
+    Float("logical_not", _logical(np.logical_not)),
+    Float("logical_and", _logical(np.logical_and)),
+    Float("logical_or", _logical(np.logical_or)),
+    Float("logical_xor", _logical(np.logical_xor)),
+    Float("bitwise_not", np.invert),
+    Float("bitwise_and", _bitwise(np.bitwise_and)),
+    Float("bitwise_or", _bitwise(np.bitwise_or)),
+    Float("bitwise_xor", _bitwise(np.bitwise_xor)),
+    Float("isinf", np.isinf),
+    Float("isnan", np.isnan),
+    Float("where", where),
+    Float("masked_fill", masked_fill),
+    Float(
+        "clone clone_copy alias alias_copy detach detach_copy contiguous lift_fresh lift_fresh_copy prepack dropout "
+        "_clone_dim_order",
+        clone,
+    ),
+    Float("_to_copy to _to_dim_order_copy", to_copy),
+)  # fmt: skip

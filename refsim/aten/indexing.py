@@ -1,0 +1,143 @@
+"""Float operators that make tensors, and that read and write elements at places held by other tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from refsim.aten.elementwise import dtype_of
+from refsim.aten.row import Float, axis, contiguous
+
+
+def _dtype(code: Any, default: Any) -> np.dtype[Any]:
+    """The dtype of a code; a portable kernel's output says what it is, so that none is given."""
+    return dtype_of(code) if isinstance(code, int) and not isinstance(code, bool) else np.dtype(default)
+
+
+def _of(value: Any) -> type:
+    return bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float32
+
+
+def full(size: Sequence[int], value: Any, dtype: Any = None, *options: Any) -> np.ndarray:
+    return np.full(tuple(size), value, _dtype(dtype, _of(value)))
+
+
+def full_like(x: np.ndarray, value: Any, dtype: Any = None, *options: Any) -> np.ndarray:
+    return np.full(x.shape, value, _dtype(dtype, x.dtype))
+
+
+def scalar_tensor(value: Any, dtype: Any = None, *options: Any) -> np.ndarray:
+    return full((), value, dtype)
+
+
+def arange(end: Any, dtype: Any = None, *options: Any) -> np.ndarray:
+    return arange_from(0, end, 1, dtype)
+
+
+def arange_from(start: Any, end: Any, step: Any = 1, dtype: Any = None, *options: Any) -> np.ndarray:
+    """start + i * step, computed in binary64."""
+    count = math.ceil((end - start) / step)
+    values = start + np.arange(count) * step
+    whole = all(isinstance(v, int) for v in (start, end, step))
+    return values.astype(_dtype(dtype, np.int64 if whole else np.float32))
+
+
+def index(x: np.ndarray, indices: Sequence[np.ndarray | None]) -> np.ndarray:
+    """ATen's advanced indexing: a None keeps its dim; NumPy puts the result where ATen does."""
+    return contiguous(x[tuple(slice(None) if i is None else _places(i) for i in indices)])
+
+
+def _places(i: np.ndarray) -> np.ndarray:
+    return i if i.dtype.kind == "b" else i.astype(np.int64)
+
+
+def index_put(
+    x: np.ndarray, indices: Sequence[np.ndarray | None], values: np.ndarray, accumulate: bool = False
+) -> np.ndarray:
+    result = contiguous(x)
+    places = tuple(slice(None) if i is None else _places(i) for i in indices)
+    if accumulate:
+        np.add.at(result, places, values.astype(x.dtype))  # type: ignore[arg-type]
+    else:
+        result[places] = values.astype(x.dtype)
+    return result
+
+
+def index_select(x: np.ndarray, dim: int, places: np.ndarray) -> np.ndarray:
+    return contiguous(np.take(x, places.reshape(-1).astype(np.int64), axis(dim, x.ndim)))
+
+
+def gather(x: np.ndarray, dim: int, places: np.ndarray, sparse: bool = False) -> np.ndarray:
+    """Places may have fewer elements along the other dims than the tensor."""
+    at = axis(dim, x.ndim)
+    cut = tuple(slice(None) if d == at else slice(size) for d, size in enumerate(places.shape))
+    return np.take_along_axis(x[cut], places.astype(np.int64), at)
+
+
+def scatter(x: np.ndarray, dim: int, places: np.ndarray, source: Any, *options: Any) -> np.ndarray:
+    result, at = contiguous(x), axis(dim, x.ndim)
+    grid: list[Any] = list(np.indices(places.shape, sparse=True))
+    grid[at] = places.astype(np.int64)
+    if isinstance(source, np.ndarray) and source.ndim:
+        source = source[tuple(slice(size) for size in places.shape)]
+    result[tuple(grid)] = source
+    return result
+
+
+def select_scatter(x: np.ndarray, source: np.ndarray, dim: int, place: int) -> np.ndarray:
+    result = contiguous(x)
+    np.moveaxis(result, axis(dim, x.ndim), 0)[place] = source
+    return result
+
+
+def slice_scatter(
+    x: np.ndarray, source: np.ndarray, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> np.ndarray:  # fmt: skip
+    result = contiguous(x)
+    np.moveaxis(result, axis(dim, x.ndim), 0)[start:end:step] = np.moveaxis(source, axis(dim, x.ndim), 0)
+    return result
+
+
+def embedding(weight: np.ndarray, places: np.ndarray, *options: Any) -> np.ndarray:
+    return contiguous(weight[places.astype(np.int64)])
+
+
+def _triangle(lower: bool) -> Any:
+    def call(x: np.ndarray, diagonal: int = 0) -> np.ndarray:
+        rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
+        kept = columns - rows <= diagonal if lower else columns - rows >= diagonal
+        return np.where(kept, x, x.dtype.type(0))
+
+    return call
+
+
+def copy(x: np.ndarray, source: np.ndarray, non_blocking: bool = False) -> np.ndarray:
+    return np.broadcast_to(source, x.shape).astype(x.dtype)
+
+
+ROWS = (
+    Float("full", full),
+    Float("zeros empty empty_permuted", lambda size, dtype=None, *o: full(size, 0.0, dtype)),
+    Float("ones", lambda size, dtype=None, *o: full(size, 1.0, dtype)),
+    Float("full_like", full_like),
+    Float("zeros_like empty_like", lambda x, dtype=None, *o: full_like(x, 0, dtype)),
+    Float("ones_like", lambda x, dtype=None, *o: full_like(x, 1, dtype)),
+    Float("fill", full_like),
+    Float("scalar_tensor", scalar_tensor),
+    Float("arange", arange),
+    Float("arange.start arange.start_step arange.start_out", arange_from),
+    Float("index", index),
+    Float("index_put", index_put),
+    Float("index_select", index_select),
+    Float("gather", gather),
+    Float("scatter", scatter),
+    Float("select_scatter", select_scatter),
+    Float("slice_scatter", slice_scatter),
+    Float("embedding", embedding),
+    Float("tril", _triangle(True)),
+    Float("triu", _triangle(False)),
+    Float("copy", copy),
+)

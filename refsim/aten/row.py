@@ -1,0 +1,77 @@
+"""What a float operator is: a row of the table, with its meaning outside and inside a delegate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from refsim.core.layout import W
+from refsim.core.qmath import CANONICAL, Profile, mul_add
+
+
+class Exact(Enum):
+    """How far two devices must agree on a delegate's result. Vulkan sets the bounds of the last two."""
+
+    BITS = "bits"  # moves, comparisons, sums and products in a known order
+    DIVISION = "bits if division rounds correctly"  # Vulkan allows 2.5 ulp
+    FUNCTION = "bound"  # the device's own exp, pow, sqrt: see `Float.bound`
+
+
+@dataclass(frozen=True)
+class Place:
+    """How a delegate holds a node's first tensor, and how its device computes.
+
+    ``packed`` is the WHCN dim of which a texel holds four elements. ``buffer``: in a buffer, not in a texture.
+    """
+
+    packed: int = W
+    buffer: bool = False
+    profile: Profile = CANONICAL
+    mali: bool = False
+
+    def fma(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """GLSL's fma(): one rounding on a device that contracts, else two."""
+        result: np.ndarray = mul_add(a, b, c, self.profile.flags)
+        return result
+
+
+@dataclass(frozen=True)
+class Float:
+    """One float operator. Its functions take arguments in ATen's order, tensors as arrays, without outputs.
+
+    ``names`` are ATen's, with an overload where only that one is meant; blanks part them. ``portable`` computes as
+    ExecuTorch's portable kernels do, one binary32 operation after another. ``delegate`` computes as ET-VK's shader does
+    and takes a `Place` first; without it both are the same. ``order`` says in a few words what the shader does;
+    ``bound`` how far the device's own functions may be off; ``note`` where the shader is not what ATen means.
+    """
+
+    names: str
+    portable: Callable[..., Any]
+    delegate: Callable[..., Any] | None = None
+    exact: Exact = Exact.BITS
+    order: str = ""
+    bound: str = ""
+    note: str = ""
+
+    def function(self, place: Place | None) -> Callable[..., Any]:
+        """What runs: outside a delegate for None."""
+        if place is None or self.delegate is None:
+            return self.portable
+        given, run = place, self.delegate
+        return lambda *args: run(given, *args)
+
+
+def axis(dim: int, rank: int) -> int:
+    """A dim of a tensor, counted from the front; a tensor without dims has dim 0 and -1."""
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        raise IndexError(f"dim {dim} of a tensor with {rank}")
+    return dim % max(rank, 1)
+
+
+def contiguous(x: np.ndarray) -> np.ndarray:
+    """A copy in logical order; NumPy's own function would make a tensor without dims one with a dim."""
+    return np.array(x, order="C")
