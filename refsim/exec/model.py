@@ -195,7 +195,13 @@ def _call_kernel(
     given = ids[: -1 - len(outputs)] if name.endswith("out") else ids[:-1]
     args = [_value(model, plan, values, number, place) for number in given]
     results = aten.find(name, f"{place} {name}").run(args, f"{place} {name}")
-    values.update(zip(outputs, results, strict=False))
+    for number, result in zip(outputs, results, strict=False):
+        values[number] = _written(plan.values[number], result, place)
+
+
+def _written(held: program.EValue, result: np.ndarray, place: str) -> np.ndarray:
+    """A result in the dtype of the tensor that a kernel writes: `arange.out` has it from there only."""
+    return np.asarray(result, _dtype(held, place)) if isinstance(held, program.Tensor) else result
 
 
 def _array(

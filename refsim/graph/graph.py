@@ -82,7 +82,9 @@ class Tensor:
     layout: Layout | None
     mem_obj_id: int = -1
     data: np.ndarray | None = None
-    buffer: bool = False  # in a buffer on the device, not in a texture; float operators add in another order there
+    buffer: bool = (
+        False  # in a buffer on the device, not in a texture; float operators add in another order there
+    )
 
     @property
     def desc(self) -> TensorDesc | None:

@@ -138,6 +138,9 @@ class _Writer:
 
     def list(self, items: Sequence[Any]) -> int:
         if any(isinstance(item, fx.Node) for item in items):
+            if None in items:  # a dim that an index keeps
+                ids = tuple(-1 if item is None else self.id_of(item) for item in items)
+                return self.add(pte.OptionalTensorList(ids))
             return self.add(pte.TensorList(tuple(self.id_of(item) for item in items)))
         if items and all(type(item) is float for item in items):
             return self.add(literals.DoubleList(tuple(items)))
@@ -162,10 +165,10 @@ class _Writer:
             items = self.values[self.ids[str(source)]].items
             self.ids[node.name] = items[index]
             return
-        name = kernel_name(node)
+        name, taken = kernel_of(node)
         if name not in self.operators:
             self.operators.append(name)
-        args = [self.argument(value) for value in arguments_of(node)]
+        args = [self.argument(value) for value in taken]
         result = self.tensor_of(node)
         made = self.values[result]
         outputs = made.items if isinstance(made, pte.TensorList) else (result,)
@@ -173,19 +176,28 @@ class _Writer:
         self.instructions.append(call)
 
 
-def kernel_name(node: fx.Node) -> pte.Operator:
-    """The kernel that writes a node's result into a tensor that it is given: ``aten::mean``, ``out``."""
-    target = node.target
+#: What a kernel finds in the tensor that it writes, and takes no argument for.
+_FOUND_IN_OUTPUT = ("dtype", "layout", "device", "pin_memory")
+
+
+def kernel_of(node: fx.Node) -> tuple[pte.Operator, list[Any]]:
+    """The kernel that writes a node's result into a tensor that it is given, and the arguments that it takes.
+
+    That is ``aten::mean``, ``out``, or ``aten::arange``, ``start_out`` without the options that make a tensor.
+    """
+    target, values = node.target, arguments_of(node)
     if isinstance(target, Operator):
         space, base, _overload = target.name.split(".")
-        return pte.Operator(f"{space}::{base}", "out")
+        return pte.Operator(f"{space}::{base}", "out"), values
     schema_name = target._schema.name
     space, _, base = schema_name.partition("::")
     packet = getattr(getattr(torch.ops, space), base)
-    wanted = [str(argument.type) for argument in target._schema.arguments]
-    for overload in packet.overloads():
-        arguments = getattr(packet, overload)._schema.arguments
-        plain = [str(argument.type) for argument in arguments if not argument.is_out]
-        if plain == wanted and len(plain) < len(arguments):
-            return pte.Operator(schema_name, overload)
-    return pte.Operator(schema_name, "out")
+    given = dict(zip((argument.name for argument in target._schema.arguments), values, strict=True))
+    made = {name: value for name, value in given.items() if name not in _FOUND_IN_OUTPUT}
+    for wanted in (given, made):
+        for overload in packet.overloads():
+            arguments = getattr(packet, overload)._schema.arguments
+            plain = [argument.name for argument in arguments if not argument.is_out]
+            if plain == list(wanted) and len(plain) < len(arguments):
+                return pte.Operator(schema_name, overload), list(wanted.values())
+    return pte.Operator(schema_name, "out"), values

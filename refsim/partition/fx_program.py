@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -17,14 +17,18 @@ from refsim.partition.nodes import is_node, nodes_in
 class Operator:
     """The target of a node that calls an operator unknown to torch.
 
-    A call may leave out trailing arguments, which then have the values in ``defaults``.
+    A call may leave out trailing arguments, which then have the values in ``defaults``. ``compute`` gives the result for
+    constants, where a program may have the operator on them.
     """
 
     name: str
     arguments: tuple[str, ...]
     defaults: tuple[Any, ...] = ()
+    compute: Callable[..., torch.Tensor] | None = field(default=None, compare=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.compute is not None:
+            return self.compute(*args, **kwargs)
         raise NotImplementedError(f"{self.name} is executed by refsim, not by torch")
 
     @property

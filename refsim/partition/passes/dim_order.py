@@ -9,11 +9,18 @@ import torch
 from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import CLONE, CLONE_DIM_ORDER, target_name
 
-CLONED = Operator(CLONE_DIM_ORDER, ("self", "non_blocking", "dim_order"), (False, None))
+
+def _copy(x: torch.Tensor, *, dtype: torch.dtype | None = None, **placement: Any) -> torch.Tensor:
+    """What both do to a constant."""
+    return x.to(dtype or x.dtype, copy=True).contiguous()
+
+
+CLONED = Operator(CLONE_DIM_ORDER, ("self", "non_blocking", "dim_order"), (False, None), _copy)
 CONVERTED = Operator(
     "dim_order_ops._to_dim_order_copy.default",
     ("self", "dtype", "layout", "device", "pin_memory", "non_blocking", "dim_order"),
     (None, None, None, None, False, None),
+    _copy,
 )
 _TARGETS = {CLONE: CLONED, "aten._to_copy.default": CONVERTED}
 
