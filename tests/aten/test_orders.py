@@ -1,0 +1,270 @@
+"""The order of additions in a delegate: each invocation of ET-VK's shaders played by hand, against the table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from refsim import aten
+from refsim.core.layout import C, H, W
+from refsim.core.qmath import NVIDIA, fused
+from refsim.core.rng import Rng
+
+F32 = np.float32
+
+
+def run(name: str, *args: object, place: aten.Place | None = None) -> np.ndarray:
+    return aten.find(name, "node 3").run(args, "node 3", place)[0]
+
+
+def values(seed: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Of magnitudes so different that another order of additions shows."""
+    rng = Rng(seed)
+    return (rng.uniform(-1.0, 1.0, shape) * 2.0 ** rng.ints(0, 12, shape)).astype(np.float32)
+
+
+def in_turn(parts: list[np.float32]) -> np.float32:
+    total = parts[0]
+    for part in parts[1:]:
+        total = F32(total + part)
+    return total
+
+
+def tree(parts: list[np.float32]) -> np.float32:
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [F32(a + b) for a, b in zip(parts[:half], parts[half:], strict=True)]
+    return parts[0]
+
+
+def neighbours(parts: list[np.float32]) -> np.float32:
+    while len(parts) > 1:
+        parts = [F32(a + b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def worker(row: np.ndarray, first: int, step: int) -> np.float32:
+    total = F32(0)
+    for value in row[first::step]:
+        total = F32(total + value)
+    return total
+
+
+def by_four(row: np.ndarray) -> np.float32:
+    return in_turn([worker(row, t, 4) for t in range(4)])
+
+
+def by_texels(row: np.ndarray) -> np.float32:
+    """A packed dim: whole texels dealt to four workers, the rest to component x of the worker in turn."""
+    full = len(row) // 4
+    parts = [[worker(row[: 4 * full].reshape(-1, 4)[:, c], t, 4) for c in range(4)] for t in range(4)]
+    for value in row[4 * full :]:
+        parts[full % 4][0] = F32(parts[full % 4][0] + value)
+    return in_turn([in_turn([parts[t][c] for t in range(4)]) for c in range(4)])
+
+
+def by_lanes(row: np.ndarray) -> np.float32:
+    return tree([worker(row, t, 64) for t in range(64)])
+
+
+# --- sums and means --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dims", [(-1, -2), (2, 3), (3, 2), (-2, -1)])
+@pytest.mark.parametrize("size", [(7, 7), (3, 3), (5, 2), (1, 9), (4, 4)])
+def test_two_dims_in_four_partial_sums(dims: tuple[int, int], size: tuple[int, int]) -> None:
+    """By the index mod 4 in the first dim of the list, each over all of the second."""
+    x = values(1, (2, 5, *size))
+    place = aten.Place(packed=C)
+    found = run("aten.mean.dim", x, dims, True, None, place=place)
+    for n, c in itertools.product(range(2), range(5)):
+        image = x[n, c] if dims[0] % 4 == 2 else x[n, c].T
+        parts = [worker(image[t::4].reshape(-1), 0, 1) for t in range(4)]
+        assert found[n, c, 0, 0] == F32(in_turn(parts) / F32(size[0] * size[1]))
+
+
+def test_the_two_orders_of_a_mean_differ_from_that_of_memory() -> None:
+    x = values(2, (1, 64, 7, 7))
+    place = aten.Place(packed=C)
+    by_width, by_height = (run("aten.mean.dim", x, dims, place=place) for dims in ((-1, -2), (2, 3)))
+    portable = run("aten::mean.out", x, (-1, -2), False, None)
+    assert len({by_width.tobytes(), by_height.tobytes(), portable.tobytes()}) == 3
+
+
+ROWS: dict[str, tuple[aten.Place, int, Callable[[np.ndarray], np.float32]]] = {
+    "not packed": (aten.Place(packed=C), 3, by_four),
+    "not packed, height": (aten.Place(packed=W), 2, by_four),
+    "packed width": (aten.Place(packed=W), 3, by_texels),
+    "packed height": (aten.Place(packed=H), 2, by_texels),
+    "packed channels": (aten.Place(packed=C), 1, by_texels),
+    "row of a buffer": (aten.Place(packed=W, buffer=True), 3, by_lanes),
+}
+
+
+@pytest.mark.parametrize("what", ROWS)
+@pytest.mark.parametrize("count", [1, 3, 4, 6, 16, 19, 70, 131])
+def test_one_dim(what: str, count: int) -> None:
+    place, dim, total = ROWS[what]
+    shape = [2, 3, 2, 3]
+    shape[dim] = count
+    x = values(count, tuple(shape))
+    rows = np.moveaxis(x, dim, -1)
+    found = run("aten.sum.dim_IntList", x, (dim,), False, None, place=place)
+    mean = run("aten.mean.dim", x, (dim,), False, None, place=place)
+    for at in itertools.product(*map(range, rows.shape[:-1])):
+        assert found[at] == total(rows[at])
+        assert mean[at] == F32(total(rows[at]) / F32(count))
+
+
+def test_adaptive_pooling_is_a_mean_over_width_and_height() -> None:
+    x, place = values(5, (1, 8, 7, 7)), aten.Place(packed=C)
+    pooled = run("aten.adaptive_avg_pool2d.default", x, (1, 1), place=place)
+    assert pooled.tobytes() == run("aten.mean.dim", x, (-1, -2), True, place=place).tobytes()
+
+
+# --- products --------------------------------------------------------------------------------------------
+
+
+def product_chain(pairs: list[tuple[np.float32, np.float32]], start: np.float32, fuse: bool) -> np.float32:
+    total = start
+    for a, b in pairs:
+        total = fused(a, b, total) if fuse else F32(F32(a * b) + total)
+    return total
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_linear_is_one_chain(fuse: bool) -> None:
+    x, w, b = values(1, (5, 19)), values(2, (7, 19)), values(3, (7,))
+    place = aten.Place(profile=NVIDIA) if fuse else aten.Place()
+    found = run("aten.linear.default", x, w, b, place=place)
+    for m, n in itertools.product(range(5), range(7)):
+        total = product_chain(list(zip(x[m], w[n], strict=True)), F32(0), fuse)
+        assert found[m, n] == F32(total + b[n])
+    assert (
+        run("aten.mm.default", x, w.T, place=place).tobytes()
+        == run("aten.bmm.default", x[None], w.T[None], place=place).tobytes()
+    )
+
+
+#: groups, in and out channels per group, kernel, stride, dilation -> bias first, order of (channel, tap)
+CONVOLUTIONS: dict[str, tuple[tuple[int, int, int, int, int, int], bool, str]] = {
+    "sliding": ((1, 6, 4, 3, 1, 1), True, "four channels"),
+    "grouped": ((2, 8, 4, 3, 1, 1), True, "four channels"),
+    "dilated": ((1, 6, 128, 3, 1, 2), True, "four channels"),
+    "im2col": ((1, 6, 128, 3, 1, 1), False, "taps"),
+    "pointwise": ((1, 9, 4, 1, 1, 1), False, "channels"),
+    "depthwise 3x3": ((4, 1, 1, 3, 1, 1), False, "taps"),
+    "depthwise 3x3, stride 2": ((4, 1, 1, 3, 2, 1), True, "taps"),
+    "depthwise 2x2": ((4, 1, 1, 2, 1, 1), True, "taps"),
+}
+
+
+@pytest.mark.parametrize("what", CONVOLUTIONS)
+def test_convolutions(what: str) -> None:
+    """The place of the bias and the order of channels and taps are those of the shader that ET-VK takes."""
+    (groups, ic, oc, k, stride, dilation), first, order = CONVOLUTIONS[what]
+    x, w = values(1, (1, groups * ic, 6, 5)), values(2, (groups * oc, ic, k, k))
+    bias = values(3, (groups * oc,))
+    pad = k // 2
+    args = (x, w, bias, (stride,) * 2, (pad,) * 2, (dilation,) * 2, False, (0, 0), groups)
+    found = run("aten.convolution.default", *args, place=aten.Place(packed=C))
+    taps = list(itertools.product(range(k), range(k)))
+    chains = {
+        "channels": [(c, t) for c in range(ic) for t in taps],
+        "taps": [(c, t) for t in taps for c in range(ic)],
+        "four channels": [
+            (c, t) for z in range(0, ic, 4) for t in taps for c in range(z, min(z + 4, ic))
+        ],
+    }  # fmt: skip
+    for n, oh, ow in itertools.product((0, groups * oc - 1), range(found.shape[2]), range(found.shape[3])):
+        pairs = []
+        for c, (i, j) in chains[order]:
+            y, z = oh * stride - pad + i * dilation, ow * stride - pad + j * dilation
+            if 0 <= y < 6 and 0 <= z < 5:
+                pairs.append((x[0, n // oc * ic + c, y, z], w[n, c, i, j]))
+        total = product_chain(pairs, bias[n] if first else F32(0), False)
+        assert found[0, n, oh, ow] == (total if first else F32(total + bias[n]))
+
+
+def test_transposed_convolution() -> None:
+    """From the bias, over the input's rows, columns and channels."""
+    x, w, bias = values(1, (1, 5, 4, 3)), values(2, (5, 4, 3, 3)), values(3, (4,))
+    args = (x, w, bias, (2, 2), (1, 1), (1, 1), True, (1, 0), 1)
+    found = run("aten.convolution.default", *args, place=aten.Place(packed=C))
+    assert found.shape == (1, 4, 8, 5)
+    for n, oh, ow in itertools.product(range(4), range(8), range(5)):
+        pairs = []
+        for i, j in itertools.product(range(4), range(3)):
+            y, z = oh + 1 - 2 * i, ow + 1 - 2 * j
+            if 0 <= y < 3 and 0 <= z < 3:
+                pairs += [(x[0, c, i, j], w[c, n, y, z]) for c in range(5)]
+        assert found[0, n, oh, ow] == product_chain(pairs, bias[n], False)
+
+
+# --- norms -----------------------------------------------------------------------------------------------
+
+
+def exp(x: np.ndarray) -> np.ndarray:
+    return np.exp(x.astype(np.float64)).astype(np.float32)
+
+
+@pytest.mark.parametrize("what", ["not packed", "packed width", "row of a buffer"])
+def test_softmax(what: str) -> None:
+    """A buffer's rows are summed by four workers too."""
+    place, dim, total = ROWS[what]
+    total = by_four if place.buffer else total
+    x = Rng(3).uniform(-4.0, 4.0, (1, 2, 3, 23)).astype(np.float32)
+    found = run("aten._softmax.default", x, dim, False, place=place)
+    for c, h in itertools.product(range(2), range(3)):
+        powers = exp(x[0, c, h] - x[0, c, h].max())
+        assert np.array_equal(found[0, c, h], powers / total(powers))
+
+
+def test_softmax_of_nothing_but_infinities() -> None:
+    x = np.full((1, 4), -np.inf, np.float32)
+    assert run("aten._softmax.default", x, 1, False, place=aten.Place(packed=C)).tolist() == [[0.0] * 4]
+    assert np.isnan(run("aten._softmax.default", x, 1, False, place=aten.Place(packed=W))).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "lanes"),
+    [
+        ((5, 40), 32),
+        ((8, 40), 16),
+        ((40, 16), 4),
+        ((40, 8), 2),
+        ((1, 40), 64),
+        ((2, 3, 40), 8),
+        ((6, 7, 40), 8),
+        ((40, 50, 8), 2),
+    ],
+)
+def test_layer_norm(shape: tuple[int, ...], lanes: int) -> None:
+    """Lanes take texels in turn, then neighbours add up; as many lanes as the workgroup is wide."""
+    n = shape[-1]
+    x, w, b = values(1, shape), values(2, (n,)), values(3, (n,))
+
+    def total(row: np.ndarray) -> np.float32:
+        texels = np.concatenate([row, np.zeros(-len(row) % 4, F32)]).reshape(-1, 4)
+        return in_turn([neighbours([worker(texels[:, c], t, lanes) for t in range(lanes)]) for c in range(4)])
+
+    found = run("aten.native_layer_norm.default", x, (n,), w, b, 1e-5, place=aten.Place(packed=W))
+    for row, got in zip(x.reshape(-1, n)[:3], found.reshape(-1, n), strict=False):
+        middle = F32(total(row) / F32(n))
+        spread = F32(total((row - middle) * (row - middle)) / F32(n))
+        r = F32(np.float64(F32(spread + F32(1e-5))) ** -0.5)
+        assert np.array_equal(got, (row * r + F32(-r * middle)) * w + b)
+
+
+def test_layer_norm_of_a_buffer() -> None:
+    x, w, b = values(1, (3, 131)), values(2, (131,)), values(3, (131,))
+    place = aten.Place(packed=W, buffer=True)
+    found = run("aten.native_layer_norm.default", x, (131,), w, b, 1e-5, place=place)
+    for row, got in zip(x, found, strict=True):
+        middle = F32(by_lanes(row) / F32(131))
+        delta = row - middle
+        r = F32(np.float64(F32(F32(by_lanes(delta * delta) / F32(131)) + F32(1e-5))) ** -0.5)
+        assert np.array_equal(got, (delta * r) * w + b)
