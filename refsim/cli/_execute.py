@@ -210,11 +210,22 @@ def _row(event: Event, node: Node, value: int) -> Row:
 
 def operator_name(node: Node) -> str:
     """``q8ta_add``; for a float operator, its name without the parts that are always the same."""
-    return node.call.op.name if node.call else node.name.removesuffix(".default")
+    held = node.call or node.meaning
+    return held.op.name if held else node.name.removesuffix(".default")
+
+
+def note(node: Node) -> str | None:
+    """Where upstream's kernel does something else than its operator means."""
+    if node.meaning is not None:
+        return node.meaning.upstream
+    row = aten.find(node.name, str(node)).row if node.prepared is None else None
+    return row.note if row is not None and row.note else None
 
 
 def kernels(node: Node) -> str:
-    """The kernels that a node dispatches, in order; or the library that runs a float operator."""
+    """The kernels that a node dispatches, in order; the library that runs a float operator; or ``definition``."""
+    if node.meaning is not None:
+        return "definition"
     if node.prepared is None:
         return aten.find(node.name, str(node)).source
     return ", ".join(step.launch.shader for step in node.prepared.dispatches)

@@ -23,7 +23,7 @@ from refsim.cli._execute import operator_name
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import FormatError
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
@@ -40,6 +40,7 @@ class Row:
     """One node. ``run`` compares its dump with a run from the start, ``alone`` with the node on its dumped inputs.
 
     ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
+    ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes.
     """
 
     delegate: int
@@ -49,6 +50,7 @@ class Row:
     run: Report | None
     alone: Report | None
     wrong: bool
+    cause: str = ""
 
     def cells(self) -> list[object]:
         run = NOT_DUMPED if self.run is None else _text(self.run)
@@ -106,6 +108,8 @@ def command(
             diverged = any(row.run is not None and not row.run.same for row in rows)
             rows.append(_row(traced, recorded, before.get(traced.bound.call.op.name), diverged, options))
             before[traced.bound.call.op.name] = traced.bound
+        elif traced.node.meaning is not None:
+            rows.append(_meant(traced, recorded, rows, options))
 
     trace(model, given, executor_named("cpu"), visit)
     compared = [row for row in rows if row.run is not None]
@@ -138,6 +142,27 @@ def _row(
             alone = diff(again, dumped, call=own, previous=before, title=title, **options)
     wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
     return Row(traced.delegate, node.number, operator_name(node), name, run, alone, wrong)
+
+
+def _meant(
+    traced: Traced, recorded: Recorded, rows: list[Row], options: dict[str, Any]
+) -> Row:  # fmt: skip
+    """A node that runs by its definition: its own elements are compared, and its note is the cause."""
+    name, node = traced.output, traced.node
+    buffer = traced.outputs[name]
+    assert isinstance(buffer, PackedBuffer) and node.meaning is not None
+    run = None
+    if name in recorded:
+        dumped = recorded.raw(name, buffer.desc).copy()
+        spare = byte_kinds(buffer.desc) != ByteKind.VALUE  # padding, of which nobody reads anything
+        dumped[spare] = buffer.raw[spare]
+        title = f"{name} {buffer.desc}, node {node.number} {operator_name(node)}"
+        run = diff(buffer, dumped, title=title, limit=options["limit"])
+    diverged = any(row.run is not None and not row.run.same for row in rows)
+    wrong = run is not None and not run.same and not diverged
+    return Row(
+        traced.delegate, node.number, operator_name(node), name, run, None, wrong, node.meaning.upstream
+    )
 
 
 def _dumped_inputs(traced: Traced, recorded: Recorded, diverged: bool) -> dict[str, PackedBuffer] | None:
@@ -178,6 +203,7 @@ def _show(
         content = {
             "file": file, "actual": actual, "nodes": [row.as_json() for row in rows], "same": same,
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
+            "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
             "report": None if report is None else report.as_json(),
         }  # fmt: skip
         print_json("bisect", content)
@@ -191,6 +217,8 @@ def _show(
         if row.wrong:
             how = "on its own dumped inputs" if row.alone is not None else "its inputs were not all dumped"
             click.echo(f"wrong: node {row.node} {row.operator}, {row.output} ({how})")
+            if row.cause:
+                click.echo(f"cause: {row.cause}")
     if report is not None:
         print_lines(styled(report))
     return SAME if same else DIFFERENT

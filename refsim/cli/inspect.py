@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from refsim.cli._execute import kernels, operator_name
+from refsim.cli._execute import kernels, note, operator_name
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
 from refsim.cli._output import print_json, print_table, shape_text
@@ -89,6 +89,9 @@ def print_text(file: str, model: Model) -> None:
             click.echo(
                 f"  node {t['node']} {t['operator']}: {t['from']} -> {t['to']}, {t['bytes']} bytes written"
             )
+        for operator in facts["operators"]:
+            if "note" in operator:
+                click.echo(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
 
 
 def plan_steps(model: Model) -> list[str]:
@@ -201,6 +204,8 @@ def _operator(number: int, graph: Graph, node: Node) -> dict[str, Any]:
         "inputs": [value_name(number, i) for i in refs(node.args) if graph.tensors[i].data is None],
         "outputs": [_tensor(number, graph.tensors[i]) for i in node.outputs],
     }
+    if (said := note(node)) is not None:
+        facts["note"] = said
     if node.prepared is not None:
         facts["parameters"] = asdict(node.prepared.call.params)
         facts["dispatches"] = [

@@ -37,6 +37,7 @@ from refsim.formats.vkgraph.schema import (
     VkGraph,
     VkTensor,
 )
+from refsim.ops.base.meaning import Meaning, meaning
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, OpSpec, Prepared, Target
 
@@ -46,7 +47,8 @@ class Node:
     """One operator of a graph.
 
     ``args`` are the arguments in serialized order without the outputs: tensors and lists of tensors as
-    `Ref`, the rest as plain values. ``prepared`` is there for a q8ta operator, None for a float one.
+    `Ref`, the rest as plain values. ``prepared`` is there for a q8ta operator, None for a float one; ``meaning`` for a
+    q8ta operator on shapes that its kernels do not take.
     """
 
     number: int
@@ -56,6 +58,7 @@ class Node:
     outputs: tuple[int, ...]
     prepared: Prepared | None = None
     inputs: dict[str, int] = field(default_factory=dict)  # of a q8ta operator: argument name -> value id
+    meaning: Meaning | None = None
 
     @property
     def call(self) -> Call | None:
@@ -283,10 +286,12 @@ def _node(
     out = tensors[outputs[0]].desc if outputs else None
     if out is None:
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {operator.args[-1]}")
-    call = op.bind(
-        _params(op, graph, operator), descs, consts, out.layout, out_shape=out.shape, target=target
-    )
     args = tuple(_plain(graph, a) for a in operator.args[:-1])
+    params = _params(op, graph, operator)
+    meant = meaning(op, params, descs, consts, out, target)
+    if meant is not None:
+        return Node(number, operator.node_id, operator.name, args, outputs, None, inputs, meant)
+    call = op.bind(params, descs, consts, out.layout, out_shape=out.shape, target=target)
     return Node(number, operator.node_id, operator.name, args, outputs, Prepared(call), inputs)
 
 

@@ -8,6 +8,7 @@ Source: ET-VK's q8ta_add_buffer. Its kernel ignores alpha, and broadcasts with w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,6 +142,12 @@ def kernel(reached, spec, push, a, b, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
+def beyond(shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+    if shapes["a"] == shapes["b"]:
+        return None
+    return "upstream's kernel broadcasts with wrong bytes: it reads both inputs at the output's word"
+
+
 def check(call: Call) -> None:
     a, b = call.descs["a"].shape, call.descs["b"].shape
     if a != b:
@@ -212,6 +219,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     check=check,
+    beyond=beyond,
     sample=sample,
     golden=CaseRule(2240, golden),
     bench=BENCH,

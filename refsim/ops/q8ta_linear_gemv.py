@@ -5,6 +5,7 @@ Source: ET-VK's q8ta_linear_gemv, which computes only row 0, whatever M is. Here
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -62,6 +63,12 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         out[o4] = epilogue.out_word(
             EPILOGUE, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
         )
+
+
+def beyond(shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+    if prod(shapes["x"][:-1]) == 1:
+        return None
+    return "upstream's kernel computes row 0 only, the other rows are never written"
 
 
 def check(call: Call) -> None:
@@ -139,6 +146,7 @@ OP = OpSpec(
     work_item=linear.work_item,
     prepack=linear.prepack,
     check=check,
+    beyond=beyond,
     constants=linear.constants,
     sample=sample,
     golden=CaseRule(960, golden),

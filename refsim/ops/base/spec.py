@@ -233,6 +233,7 @@ class OpSpec:
     - ``any_channels``: the number of channels need not be a multiple of anything.
     - ``resizes``: upstream lets shapes change between runs.
     - ``variants``: the builds of its shader beside the plain one.
+    - ``beyond(shapes)``: for input shapes that `define` knows and no kernel takes, what upstream's kernel does there.
     """
 
     name: str
@@ -271,6 +272,7 @@ class OpSpec:
     one_row: bool = False
     any_channels: bool = True
     resizes: bool = False
+    beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
     variants: Sequence[Variant] = ()
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
@@ -316,11 +318,11 @@ class OpSpec:
             if arg.kind is Kind.INPUT:
                 if arg.name not in inputs:
                     raise ShapeError(self.name, f"input {arg.name} is missing")
-                self._check_layout(arg, inputs[arg.name].layout)
+                self.check_layout(arg, inputs[arg.name].layout)
                 self._check_rank(arg, len(inputs[arg.name].shape))
             elif arg.kind is Kind.CONST:
                 self._check_const(arg, consts.get(arg.name))
-        self._check_layout(self.output, layout(out_layout))
+        self.check_layout(self.output, layout(out_layout))
         shapes = {name: desc.shape for name, desc in inputs.items()}
         declared = None if out_shape is None else tuple(out_shape)
         shape = tuple(self.out_shape(params, shapes, consts, declared))
@@ -329,7 +331,7 @@ class OpSpec:
                 self.name, "the declared output shape is wrong", got=list(declared), need=list(shape)
             )
         trimmed = {
-            arg.name: self._trim(arg, consts.get(arg.name), shape[self.channel_dim])
+            arg.name: self.trim(arg, consts.get(arg.name), shape[self.channel_dim])
             for arg in self.of_kind(Kind.CONST)
         }
         call = Call(
@@ -350,7 +352,7 @@ class OpSpec:
                 need=f"{self.min_rank} to {self.max_rank}",
             )
 
-    def _check_layout(self, arg: Arg, given: Layout) -> None:
+    def check_layout(self, arg: Arg, given: Layout) -> None:
         if given not in arg.layouts:
             raise LayoutError(
                 self.name,
@@ -368,7 +370,7 @@ class OpSpec:
                 self.name, f"{arg.name} has the wrong dtype", got=value.dtype, need=np.dtype(arg.dtype)
             )
 
-    def _trim(self, arg: Arg, value: np.ndarray | None, channels: int) -> np.ndarray | None:
+    def trim(self, arg: Arg, value: np.ndarray | None, channels: int) -> np.ndarray | None:
         """A constant without the rows that only pad it to a multiple of 4."""
         if value is None or arg.channels is None:
             return value

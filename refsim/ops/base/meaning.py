@@ -1,0 +1,58 @@
+"""An operator on tensors that its kernels do not take: files hold such nodes, and the definition says the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim.core.errors import ShapeError
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.spec import Kind, OpSpec, Target
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A checked node that runs by its operator's definition. ``upstream`` says what ET-VK's kernel does instead."""
+
+    op: OpSpec
+    params: Any
+    target: Target
+    consts: Mapping[str, np.ndarray | None]
+    upstream: str
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The output as a logical array, from the inputs as logical arrays by name."""
+        result: np.ndarray = self.op.define(self.params, self.target, **arrays, **self.consts)
+        return result
+
+
+def meaning(
+    op: OpSpec, params: Any, inputs: Mapping[str, TensorDesc], consts: Mapping[str, np.ndarray | None],
+    out: TensorDesc, target: Target,
+) -> Meaning | None:  # fmt: skip
+    """None where the kernels take these shapes, or where the operator means nothing for them either.
+
+    Raises LayoutError, ShapeError or ParameterError that name the argument, as `OpSpec.bind` does.
+    """
+    shapes = {name: desc.shape for name, desc in inputs.items()}
+    upstream = None if op.beyond is None else op.beyond(shapes)
+    if upstream is None:
+        return None
+    for arg in op.of_kind(Kind.INPUT):
+        op.check_layout(arg, inputs[arg.name].layout)
+    op.check_layout(op.output, out.layout)
+    trimmed = {
+        a.name: op.trim(a, consts.get(a.name), out.shape[op.channel_dim]) for a in op.of_kind(Kind.CONST)
+    }
+    # what the definition gives for zeros has the right shape, and fits the constants
+    made = Meaning(op, params, target, trimmed, upstream)
+    try:
+        found = made.run({name: np.zeros(shape, np.int8) for name, shape in shapes.items()}).shape
+    except ValueError as error:
+        raise ShapeError(op.name, "tensors do not fit each other", got=shapes) from error
+    if found != out.shape:
+        raise ShapeError(op.name, "the declared output shape is wrong", got=list(out.shape), need=list(found))
+    return made
