@@ -1,4 +1,4 @@
-"""The generated tables of docs/numerics.md: what pads an operator's output, and which recordings differ.
+"""The generated tables of docs/numerics.md: padding, float operators, and which recordings differ.
 
 python docs/tables.py          says whether a table is out of date
 python docs/tables.py --write  writes the tables again
@@ -15,6 +15,8 @@ from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
+from refsim.aten.row import Exact
+from refsim.aten.table import ROWS as FLOATS
 from refsim.core.buffer import ByteKind, byte_kinds
 from refsim.core.errors import LayoutError, RefsimError
 from refsim.core.qmath import LAVAPIPE
@@ -103,6 +105,24 @@ def _which(calls: list[Call]) -> str:
     return "; ".join(f"{', '.join(xs)} to {', '.join(outs)}" for outs, xs in targets.items())
 
 
+# --- float operators -------------------------------------------------------------------------------------
+
+
+def floats() -> str:
+    """Each float operator whose order or functions matter, and in one row those that are exact in any order."""
+    told, plain = [], []
+    for row in FLOATS:
+        names = ", ".join(f"`{name}`" for name in row.names.split())
+        if row.order or row.note or row.exact is not Exact.BITS:
+            exact = f"{row.exact.value}: {row.bound}" if row.bound else row.exact.value
+            told.append((names, row.order, exact, row.note))
+        else:
+            plain.append(names)
+    told.append((", ".join(plain), "", Exact.BITS.value, ""))
+    head = ("operator", "inside a delegate", "equal on all devices", "not what ATen means")
+    return markdown(head, ((n, o.replace("|", "\\|"), e.replace("|", "\\|"), note) for n, o, e, note in told))
+
+
 # --- recordings ------------------------------------------------------------------------------------------
 
 
@@ -149,7 +169,12 @@ def _differing(recording: Recording, target: Target | None = None) -> int:
     return int(recording.differences(call.expected(recording.inputs()), recording.raw, call).size)
 
 
-TABLES: dict[str, Callable[[], str]] = {"padding": padding, "counts": counts, "recordings": recordings}
+TABLES: dict[str, Callable[[], str]] = {
+    "padding": padding,
+    "floats": floats,
+    "counts": counts,
+    "recordings": recordings,
+}
 
 
 def renewed(text: str) -> str:

@@ -38,7 +38,7 @@ def nearest(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-exp, tanh, log, sin, cos, log10 = map(nearest, (np.exp, np.tanh, np.log, np.sin, np.cos, np.log10))
+exp, tanh, log = map(nearest, (np.exp, np.tanh, np.log))
 erf = nearest(np.vectorize(math.erf, otypes=[np.float64]))
 expm1 = nearest(np.expm1)
 
@@ -342,6 +342,7 @@ def to_copy(x: np.ndarray, dtype: Any = None, *options: Any) -> np.ndarray:
     return contiguous(x)
 
 
+_HOST = "ET-VK has no shader for it; the C library's on the host"
 _EXP, _DIV = "3 + 2|x| ulp of exp", Exact.DIVISION
 _FUN = Exact.FUNCTION
 _CLAMP = "min(max(x, low), high)"
@@ -364,12 +365,19 @@ ROWS = (
         note="the shader has the tanh form only, whatever `approximate` says",
     ),
     Float("exp", exp, exact=_FUN, bound=_EXP),
-    Float("expm1", expm1, exact=_FUN),
     Float("log", log, exact=_FUN, bound="3 ulp; 2^-21 in [0.5, 2]"),
-    Float("log10", log10, exact=_FUN, bound="that of log"),
-    Float("erf", erf, exact=_FUN),
-    Float("sin", sin, exact=_FUN, bound="2^-11 in [-pi, pi]"),
-    Float("cos", cos, exact=_FUN, bound="2^-11 in [-pi, pi]"),
+    Float("log10", nearest(np.log10), exact=_FUN, bound="that of log"),
+    Float("sin", nearest(np.sin), exact=_FUN, bound="2^-11 in [-pi, pi]"),
+    Float("cos", nearest(np.cos), exact=_FUN, bound="2^-11 in [-pi, pi]"),
+    *(
+        Float(name, nearest(function), exact=_FUN, bound=_HOST)
+        for name, function in (
+            ("expm1", np.expm1), ("log1p", np.log1p), ("log2", np.log2), ("tan", np.tan), ("sinh", np.sinh),
+            ("cosh", np.cosh), ("asin", np.arcsin), ("acos", np.arccos), ("atan", np.arctan), ("asinh", np.arcsinh),
+            ("acosh", np.arccosh), ("atanh", np.arctanh),
+        )
+    ),
+    Float("erf", erf, exact=_FUN, bound=_HOST),
     Float("sqrt", sqrt, exact=_FUN, bound="that of 1 / inversesqrt"),
     Float("rsqrt", rsqrt, exact=_FUN, order="1 / sqrt(x)", bound="that of sqrt, 2.5 ulp of division"),
     Float("reciprocal", reciprocal, exact=_DIV),
