@@ -60,6 +60,11 @@ def _addmm(
     return product + added if alpha == 1 else place.fma(np.full(product.shape, t(alpha)), product, added)
 
 
+def _int8pack(place: Place, x: np.ndarray, weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """A linear whose int8 weights are scaled after the chain."""
+    return chain(place, x, weight.T.astype(x.dtype)) * scales
+
+
 def row(name: str, function: Callable[..., Any], order: str, **more: Any) -> Float:
     """A row whose two meanings differ in fusing only."""
     return Float(name, lambda *args: function(HOST, *args), function, order=order, **more)
@@ -71,5 +76,6 @@ ROWS = (
     row("bmm", _bmm, _CHAIN),
     row("matmul", _matmul, _CHAIN),
     row("linear", _linear, _CHAIN + "; + bias"),
+    row("_weight_int8pack_mm", _int8pack, _CHAIN + "; * scale"),
     row("addmm baddbmm", _addmm, _CHAIN + "; alpha * product + beta * bias"),
 )

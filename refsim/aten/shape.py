@@ -152,7 +152,7 @@ def unfold(x: np.ndarray, dim: int, size: int, step: int) -> np.ndarray:
 
 
 ROWS = (
-    Float("view view_copy reshape _reshape_copy _unsafe_view", view),
+    Float("view view_copy reshape _reshape_copy _unsafe_view et_view", view),
     Float("flatten", flatten),
     Float("permute permute_copy", permute),
     Float("transpose transpose_copy", transpose),

@@ -225,7 +225,22 @@ def _value(model: Model, plan: program.Plan, values: Mapping[int, Any], number: 
     assert model.container is not None
     data = model.container.tensor_data(value) if value.is_constant else None
     if data is None:
-        raise GraphError(place, "reads a value that nothing wrote", got=f"value {number}")
+        shared = _in_same_memory(plan, values, value)
+        if shared is None:
+            raise GraphError(place, "reads a value that nothing wrote", got=f"value {number}")
+        return shared
     shape = [value.sizes[d] for d in value.dim_order]
     array = np.frombuffer(data, _dtype(value, place)).reshape(shape)
     return array.transpose(np.argsort(value.dim_order))
+
+
+def _in_same_memory(plan: program.Plan, values: Mapping[int, Any], view: program.Tensor) -> np.ndarray | None:
+    """What was written last where a tensor lies that nothing writes: a view, whose kernel ExecuTorch leaves out."""
+    for number in reversed(list(values)):
+        other = plan.values[number]
+        if not isinstance(other, program.Tensor) or view.allocation is None:
+            continue
+        if other.allocation == view.allocation and isinstance(held := values[number], np.ndarray):
+            same = held.size == np.prod(view.sizes, dtype=np.int64) and other.scalar_type == view.scalar_type
+            return np.array(held, order="C").reshape(view.sizes) if same else None
+    return None
