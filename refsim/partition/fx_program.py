@@ -17,8 +17,8 @@ from refsim.partition.nodes import is_node, nodes_in
 class Operator:
     """The target of a node that calls an operator unknown to torch.
 
-    A call may leave out trailing arguments, which then have the values in ``defaults``. ``compute`` gives the result for
-    constants, where a program may have the operator on them.
+    A call may leave out trailing arguments, which then have the values in ``defaults``. ``compute`` gives the result
+    for constants, where a program may have the operator on them.
     """
 
     name: str

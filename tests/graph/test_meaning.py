@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from delegates import Builder
 
 import refsim
 from refsim.cli import main
@@ -15,63 +16,11 @@ from refsim.core.errors import RefsimError
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.executor import run_graph
-from refsim.formats.literals import Double, Int, Null, String
+from refsim.formats.literals import Double, String
 from refsim.formats.vkgraph.read import read_blob
-from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
-from refsim.formats.vkgraph.write import pack_constants, write_blob
 from refsim.graph.graph import Graph, build
 from refsim.graph.interpreter import Event
 from refsim.ops.base.registry import OPS
-
-INT8, INT32, FLOAT32 = 2, 3, 5
-PACKED = {"4W": 5, "4C": 6, "4W4C": 3}
-QUANTIZE, DEQUANTIZE = (
-    f"quantized_decomposed.{name}_per_tensor.default" for name in ("quantize", "dequantize")
-)
-
-
-class Builder:
-    """A delegate, value by value and call by call."""
-
-    def __init__(self) -> None:
-        self.values: list[object] = []
-        self.calls: list[OperatorCall] = []
-        self.constants: list[bytes] = []
-
-    def add(self, value: object) -> int:
-        self.values.append(value)
-        return len(self.values) - 1
-
-    def activation(self, shape: tuple[int, ...], layout: str | None = None) -> int:
-        datatype = FLOAT32 if layout is None else INT8
-        return self.add(VkTensor(datatype, shape, memory_layout=PACKED.get(layout or "", 0)))
-
-    def constant(self, array: np.ndarray) -> int:
-        self.constants.append(array.tobytes())
-        code = {np.dtype(np.int8): INT8, np.dtype(np.int32): INT32}.get(array.dtype, FLOAT32)
-        return self.add(VkTensor(code, array.shape, constant_id=len(self.constants) - 1, memory_layout=0))
-
-    def call(self, name: str, *args: int) -> int:
-        self.calls.append(OperatorCall(len(self.calls), name, args))
-        return args[-1]
-
-    def quantization(self, scale: float, zp: int) -> tuple[int, ...]:
-        return (self.add(Double(scale)), self.add(Int(zp)))
-
-    def quantize(self, x: int, shape: tuple[int, ...], layout: str, scale: float, zp: int) -> int:
-        q = self.quantization(scale, zp)
-        rest = (self.add(Int(-128)), self.add(Int(127)), self.add(Null()))
-        return self.call(QUANTIZE, x, *q, *rest, self.activation(shape, layout))
-
-    def dequantize(self, x: int, shape: tuple[int, ...], scale: float, zp: int) -> int:
-        q = self.quantization(scale, zp)
-        rest = (self.add(Int(-128)), self.add(Int(127)), self.add(Null()), self.add(Null()))
-        return self.call(DEQUANTIZE, x, *q, *rest, self.activation(shape))
-
-    def blob(self, inputs: tuple[int, ...], output: int) -> bytes:
-        rows, raw = pack_constants(self.constants)
-        graph = VkGraph("", tuple(self.calls), tuple(self.values), inputs, (output,), tuple(rows))
-        return write_blob(graph, raw)
 
 
 def broadcasting(layout: str = "4C", small: tuple[int, ...] = (1, 20, 1, 5)) -> bytes:
