@@ -187,12 +187,19 @@ def _call_delegate(
 def _call_kernel(
     model: Model, plan: program.Plan, instruction: program.KernelCall, values: dict[int, Any], place: str
 ) -> None:
-    """Run a plain kernel. Its arguments are followed by its outputs, and by its result: the output again, or a list."""
-    name = str(plan.operators[instruction.op_index])
+    """Run a plain kernel. Its arguments are followed by its outputs, and by its result: the output again, or a list.
+
+    A kernel that writes a list of tensors, as a split, is given that list as its one output. One that writes into an
+    argument, or moves nothing, is of the overload ``default`` and has no outputs but what it returns.
+    """
+    operator = plan.operators[instruction.op_index]
+    name = str(operator)
     ids = instruction.args
     returned = plan.values[ids[-1]] if ids else None
     outputs = returned.items if isinstance(returned, program.TensorList) else ids[-1:]
-    given = ids[: -1 - len(outputs)] if name.endswith("out") else ids[:-1]
+    apart = 1 if ids[-2:-1] == ids[-1:] else len(outputs)
+    written = 0 if operator.overload == "default" else apart
+    given = ids[: len(ids) - 1 - written]
     args = [_value(model, plan, values, number, place) for number in given]
     results = aten.find(name, f"{place} {name}").run(args, f"{place} {name}")
     for number, result in zip(outputs, results, strict=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -165,14 +166,15 @@ class _Writer:
             items = self.values[self.ids[str(source)]].items
             self.ids[node.name] = items[index]
             return
-        name, taken = kernel_of(node)
-        if name not in self.operators:
-            self.operators.append(name)
-        args = [self.argument(value) for value in taken]
+        kernel = kernel_of(node)
+        if kernel.name not in self.operators:
+            self.operators.append(kernel.name)
+        args = [self.argument(value) for value in kernel.arguments]
         result = self.tensor_of(node)
         made = self.values[result]
-        outputs = made.items if isinstance(made, pte.TensorList) else (result,)
-        call = pte.KernelCall(self.operators.index(name), (*args, *outputs, result))
+        apart = isinstance(made, pte.TensorList) and not kernel.writes_list
+        outputs = made.items if apart else (result,)
+        call = pte.KernelCall(self.operators.index(kernel.name), (*args, *outputs, result))
         self.instructions.append(call)
 
 
@@ -180,7 +182,16 @@ class _Writer:
 _FOUND_IN_OUTPUT = ("dtype", "layout", "device", "pin_memory")
 
 
-def kernel_of(node: fx.Node) -> tuple[pte.Operator, list[Any]]:
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of the plan: its name, its arguments without outputs, and whether one output is a list of tensors."""
+
+    name: pte.Operator
+    arguments: list[Any]
+    writes_list: bool = False
+
+
+def kernel_of(node: fx.Node) -> Kernel:
     """The kernel that writes a node's result into a tensor that it is given, and the arguments that it takes.
 
     That is ``aten::mean``, ``out``, or ``aten::arange``, ``start_out`` without the options that make a tensor.
@@ -188,7 +199,7 @@ def kernel_of(node: fx.Node) -> tuple[pte.Operator, list[Any]]:
     target, values = node.target, arguments_of(node)
     if isinstance(target, Operator):
         space, base, _overload = target.name.split(".")
-        return pte.Operator(f"{space}::{base}", "out"), values
+        return Kernel(pte.Operator(f"{space}::{base}", "out"), values)
     schema_name = target._schema.name
     space, _, base = schema_name.partition("::")
     packet = getattr(getattr(torch.ops, space), base)
@@ -199,5 +210,6 @@ def kernel_of(node: fx.Node) -> tuple[pte.Operator, list[Any]]:
             arguments = getattr(packet, overload)._schema.arguments
             plain = [argument.name for argument in arguments if not argument.is_out]
             if plain == list(wanted) and len(plain) < len(arguments):
-                return pte.Operator(schema_name, overload), list(wanted.values())
-    return pte.Operator(schema_name, "out"), values
+                listed = any(a.is_out and str(a.type) == "List[Tensor]" for a in arguments)
+                return Kernel(pte.Operator(schema_name, overload), list(wanted.values()), listed)
+    return Kernel(pte.Operator(schema_name, "out"), values)
