@@ -197,7 +197,7 @@ def _call_kernel(
     ids = instruction.args
     returned = plan.values[ids[-1]] if ids else None
     outputs = returned.items if isinstance(returned, program.TensorList) else ids[-1:]
-    apart = 1 if ids[-2:-1] == ids[-1:] else len(outputs)
+    apart = 1 if len(ids) > 1 and plan.values[ids[-2]] == returned else len(outputs)
     written = 0 if operator.overload == "default" else apart
     given = ids[: len(ids) - 1 - written]
     args = [_value(model, plan, values, number, place) for number in given]

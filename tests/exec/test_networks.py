@@ -1,0 +1,64 @@
+"""Small networks that ExecuTorch made, run with torch out of reach: every float operator is in the table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refsim
+from refsim import aten
+
+NETWORKS = Path(__file__).parents[1] / "data" / "networks"
+NAMES = sorted(path.stem for path in NETWORKS.glob("*.pte"))
+#: What the output may be off, in parts of the largest value, and why. Others must be the same bits.
+OFF = {
+    "attention": (2e-6, "float: other orders of additions"),
+    "mixer": (1e-4, "gelu: ET-VK has its tanh form only"),
+    "prelu": (2e-6, "float: other orders of additions"),
+    "reflect": (2e-6, "float: other orders of additions"),
+    "upsample": (2e-6, "float: other orders of additions"),
+    "int8_squeeze": (1 / 128, "one step: the mean in four partial sums, a product next to a tie"),
+}
+
+
+def io(name: str) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(NETWORKS / f"{name}.npz") as file:
+        return file["in0"], file["out0"]
+
+
+@pytest.mark.parametrize("executor", ["cpu", "cpu:emulated"])
+@pytest.mark.parametrize("name", NAMES)
+def test_output(name: str, executor: str) -> None:
+    x, need = io(name)
+    (out,) = refsim.load(NETWORKS / f"{name}.pte").run([x], executor)
+    assert (out.shape, out.dtype) == (need.shape, need.dtype)
+    if name in OFF:
+        assert np.abs(out - need).max() <= OFF[name][0] * np.abs(need).max()
+    else:
+        assert out.tobytes() == need.tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_operator_needs_torch(name: str) -> None:
+    model = refsim.load(NETWORKS / f"{name}.pte")
+    assert model.plan is not None
+    names = [node.name for _, node in model.nodes() if node.prepared is None]
+    for operator in (*names, *map(str, model.plan.operators)):
+        assert aten.find(operator, name).row is not None, operator
+
+
+def test_all_run_where_torch_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('not here')\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import numpy as np, refsim\n"
+        f"for name in {NAMES!r}:\n"
+        f"    path = {str(NETWORKS)!r} + '/' + name\n"
+        "    refsim.load(path + '.pte').run([np.load(path + '.npz')['in0']])\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
