@@ -218,7 +218,7 @@ def note(node: Node) -> str | None:
     """Where upstream's kernel does something else than its operator means."""
     if node.meaning is not None:
         return node.meaning.upstream
-    row = aten.find(node.name, str(node)).row if node.prepared is None else None
+    row = aten.find(node.name, str(node)).row if node.is_float else None
     return row.note if row is not None and row.note else None
 
 

@@ -61,6 +61,11 @@ class Node:
     meaning: Meaning | None = None
 
     @property
+    def is_float(self) -> bool:
+        """Whether it is an operator of refsim.aten."""
+        return self.prepared is None and self.meaning is None
+
+    @property
     def call(self) -> Call | None:
         return None if self.prepared is None else self.prepared.call
 

@@ -79,7 +79,7 @@ def test_what_is_written_runs(name: str, tmp_path: Path) -> None:
     assert model.plan is not None
     outside = [str(operator) for operator in model.plan.operators]
     assert kernels is None or outside == kernels
-    names = [node.name for _, node in model.nodes() if node.prepared is None] + outside
+    names = [node.name for _, node in model.nodes() if node.is_float] + outside
     assert [n for n in names if aten.find(n, name).row is None] == []
     (out,) = model.run([x.numpy()])
     need = network(x).detach().numpy()
