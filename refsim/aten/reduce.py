@@ -18,10 +18,10 @@ Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 def in_order(rows: np.ndarray) -> np.ndarray:
     """The sum over the first dim, one addition after another from 0; NumPy's own sum may pair them."""
-    total = np.zeros(rows.shape[1:], rows.dtype)
-    for row in rows:
-        total = total + row
-    return total
+    if not len(rows):
+        return np.zeros(rows.shape[1:], rows.dtype)
+    # a sum from 0 is never -0, one from the first element may be
+    return np.add.accumulate(rows, axis=0, dtype=rows.dtype)[-1] + rows.dtype.type(0)
 
 
 def tree(parts: np.ndarray) -> np.ndarray:
