@@ -185,7 +185,10 @@ def test_both_extended_headers_and_none():
     bare = pp.Program(0, (plan,))
     assert read_pte(encode(bare, PROGRAM)).program == bare
     with pytest.raises(FormatError, match=r"segments\[0\]: segment without an extended header"):
-        read_pte(encode(replace(bare, segments=(pp.DataSegment(0, 0),)), PROGRAM))
+        read_pte(encode(replace(bare, segments=(pp.DataSegment(0, 4),)), PROGRAM))
+    # as ExecuTorch writes a program without any constant
+    empty = read_pte(encode(replace(bare, segments=(pp.DataSegment(0, 0),)), PROGRAM))
+    assert [bytes(segment) for segment in empty.segments] == [b""]
 
 
 HEADER_ERRORS = {

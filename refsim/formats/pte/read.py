@@ -96,6 +96,9 @@ def read_pte(data: bytes | bytearray | memoryview, where: str = "pte", limits: L
     segments = []
     for number, segment in enumerate(program.segments):
         place = f"{where}: segments[{number}]"
+        if base is None and not segment.size:  # as ExecuTorch writes a program without any constant
+            segments.append(content[:0])
+            continue
         if base is None:
             raise FormatError(
                 place, "segment without an extended header", got="no eh00", need="eh00 at byte 8"
