@@ -114,7 +114,7 @@ class Graph:
 
     def place(self, node: Node) -> Place:
         """Where and how a float operator computes: as its first tensor lies, and as the target's device does."""
-        first = next((self.tensors[n] for n in _refs(node.args) if n in self.tensors), None)
+        first = next((self.tensors[n] for n in refs(node.args) if n in self.tensors), None)
         packed = W if first is None or first.layout is None else first.layout.inner
         buffer = first is not None and first.buffer
         return Place(packed, buffer, self.target.profile, self.target.mali)
