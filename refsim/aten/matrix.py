@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.elementwise import promoted
+from refsim.aten.arithmetic import promoted
 from refsim.aten.row import Float, Place
 
 #: Outside a delegate nothing is fused.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from refsim.aten import (
+    arithmetic,
     convolution,
     elementwise,
     indexing,
@@ -19,7 +20,7 @@ from refsim.aten.row import Float
 ROWS: tuple[Float, ...] = tuple(
     row
     for module in (
-        elementwise, reduce, pool, matrix, convolution, norm, upsample, shape, indexing, quantized,
+        elementwise, arithmetic, reduce, pool, matrix, convolution, norm, upsample, shape, indexing, quantized,
     )
     for row in module.ROWS
 )  # fmt: skip
