@@ -1,0 +1,150 @@
+"""Signed 4-bit weights: as a file stores them, as kernels read them, and the scales of their groups.
+
+A file has a byte for two neighbours along K: the element with the even number in the low nibble, each stored as its
+value plus 8. Kernels read blocks of 8 rows and 4 columns, as four words: byte b of a word holds column b of the block
+for two rows. Which two is what the rows of `NibbleBlocks` say; upstream has two ways. A group of neighbours along K
+shares one scale.
+
+Source: ET-VK's prepacking of 4-bit weights, seen through recordings of the operators that read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import jitable
+from refsim.core.rng import Rng
+
+QMIN, QMAX = -8, 7
+ZERO = 8  # what a nibble holds for the value 0
+ROWS, COLUMNS = 8, 4  # of a block
+WORDS = 4  # of a block
+
+
+# --- as a file stores them -------------------------------------------------------------------------------
+
+
+def unpacked(weight: np.ndarray) -> np.ndarray:
+    """int8 [N, K] in [-8, 7] of the bytes [N, K / 2] of a file."""
+    nibbles = np.stack([weight & 15, weight >> 4], -1).reshape(weight.shape[0], -1)
+    values: np.ndarray = nibbles.astype(np.int8) - np.int8(ZERO)
+    return values
+
+
+def packed(values: np.ndarray) -> np.ndarray:
+    """The bytes of a file (uint8 [N, K / 2]) of values [N, K] in [-8, 7]; K is even. The inverse of `unpacked`."""
+    nibbles = (values.astype(np.int16) + ZERO).astype(np.uint8)
+    pairs: np.ndarray = nibbles[:, 0::2] | nibbles[:, 1::2] << 4
+    return pairs
+
+
+# --- as kernels read them --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NibbleBlocks:
+    """How blocks of 8 rows and 4 columns lie in words.
+
+    ``low`` and ``high``: the rows of a block that word 0, 1, 2 and 3 hold in their low and in their high nibbles.
+    ``columns_first``: the blocks of one strip of 8 rows are neighbours (upstream: a texture with k4 along x and n8
+    along y); else those of one strip of 4 columns are (upstream: a buffer, n8 fastest).
+    Rows beyond the weight's hold the value 0.
+    """
+
+    name: str
+    low: tuple[int, int, int, int]
+    high: tuple[int, int, int, int]
+    columns_first: bool
+
+    def words(self, values: np.ndarray) -> np.ndarray:
+        """int32 words of values [N, K] in [-8, 7]; K is a multiple of 4."""
+        rows, k = values.shape
+        strips, columns = -(-rows // ROWS), k // COLUMNS
+        nibbles = np.full((strips * ROWS, k), ZERO, np.uint8)
+        nibbles[:rows] = values.astype(np.int16) + ZERO
+        blocks = nibbles.reshape(strips, ROWS, columns, COLUMNS)
+        pairs = (
+            blocks[:, self.low, :, :] | blocks[:, self.high, :, :] << 4
+        )  # strip, word, column of blocks, byte
+        order = (0, 2, 1, 3) if self.columns_first else (2, 0, 1, 3)
+        return np.ascontiguousarray(pairs.transpose(order)).reshape(-1).view(np.int32)
+
+    def values(self, words: np.ndarray, rows: int, k: int) -> np.ndarray:
+        """int8 [rows, k] of such words. The inverse of `words`."""
+        strips, columns = -(-rows // ROWS), k // COLUMNS
+        grid = (strips, columns) if self.columns_first else (columns, strips)
+        found = np.ascontiguousarray(words, np.int32).view(np.uint8).reshape(*grid, WORDS, COLUMNS)
+        pairs = found.transpose((0, 2, 1, 3) if self.columns_first else (1, 2, 0, 3))
+        blocks = np.empty((strips, ROWS, columns, COLUMNS), np.uint8)
+        blocks[:, self.low, :, :], blocks[:, self.high, :, :] = pairs & 15, pairs >> 4
+        nibbles = blocks.reshape(strips * ROWS, k)[:rows]
+        values: np.ndarray = nibbles.astype(np.int8) - np.int8(ZERO)
+        return values
+
+
+#: A word holds row i and row i + 4 of a block: the embedding and the linear with quantized activations read it.
+HALVES = NibbleBlocks("halves", (0, 1, 2, 3), (4, 5, 6, 7), columns_first=True)
+#: A word holds two neighbouring rows: the linear with float activations reads it.
+PAIRS = NibbleBlocks("pairs", (0, 2, 4, 6), (1, 3, 5, 7), columns_first=False)
+
+
+@jitable
+def halves_place(row: Any, k: Any, columns: Any) -> Any:
+    """(word, shift) of the nibble of an element in `HALVES`; ``columns``: blocks along K."""
+    return (row // 8 * columns + k // 4) * 4 + row % 4, 8 * (k % 4) + row % 8 // 4 * 4
+
+
+@jitable
+def pairs_place(row: Any, k: Any, strips: Any) -> Any:
+    """(word, shift) of the nibble of an element in `PAIRS`; ``strips``: blocks along N."""
+    return (k // 4 * strips + row // 8) * 4 + row % 8 // 2, 8 * (k % 4) + 4 * (row % 2)
+
+
+@jitable
+def nibble(word: Any, shift: Any) -> Any:
+    """The signed value of the nibble at a shift."""
+    return ((word >> shift) & 15) - 8
+
+
+# --- groups ----------------------------------------------------------------------------------------------
+
+
+def check_groups(where: str, k: int, group: int) -> int:
+    """The number of groups along K; ParameterError unless the size of a group divides K."""
+    if group < 1 or k % group:
+        raise ParameterError(
+            where, "group_size does not divide K", got=f"{group}, K = {k}", need="a divisor of K"
+        )
+    return k // group
+
+
+def check_weight(where: str, weight: np.ndarray, rows: int, k: int) -> None:
+    """ShapeError unless the bytes of a file are those of ``rows`` rows of ``k`` elements."""
+    if weight.shape != (rows, k // 2) or k % 2:
+        raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({rows}, {k} / 2)")
+
+
+def dequantized(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """float32 [N, K]: every value times the scale of its group, rounded once. ``scales``: float32 [N, K / group]."""
+    group = values.shape[1] // scales.shape[1]
+    product: np.ndarray = values.astype(np.float32) * np.repeat(scales, group, axis=1)
+    return product
+
+
+# --- random data -----------------------------------------------------------------------------------------
+
+
+def random_values(style: str, rng: Rng, shape: tuple[int, int]) -> np.ndarray:
+    """Weights [N, K] (int64) in the style of a case (`refsim.ops.base.styles`)."""
+    if style == "position":  # the neighbours along both dims differ, in every block and between blocks
+        count = shape[0] * shape[1]
+        numbers = np.arange(count)
+        values: np.ndarray = ((numbers * 7 + numbers // 13 * 3) % 16 + QMIN).reshape(shape)
+        return values
+    if style == "saturation":
+        return rng.choices([QMIN, QMIN, QMAX], shape)
+    return rng.ints(QMIN, QMAX, shape)
