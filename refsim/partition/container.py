@@ -60,10 +60,9 @@ class _Writer:
         data = {key: value for d in self.lowered.delegates for key, value in d.serialized.data.items()}
         named = tuple(pte.NamedData(key, len(segments) + at) for at, key in enumerate(data))
         segments += data.values()
-        stored = None
-        if len(self.offsets) > 1:
-            stored = pte.SegmentOffsets(len(segments), tuple(self.offsets))
-            segments.append(bytes(self.constants))
+        # written without constants too: the runtime refuses a program that has no constant segment
+        stored = pte.SegmentOffsets(len(segments), tuple(self.offsets))
+        segments.append(bytes(self.constants))
         chain = pte.Chain((), (), tuple(self.instructions))
         plan = pte.Plan(
             "forward",

@@ -76,7 +76,8 @@ def test_what_is_written_runs(name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pte"
     path.write_bytes(write(lower(torch.export.export(network, (x,)), name)))
     model = refsim.load(path)
-    assert model.plan is not None
+    assert model.plan is not None and model.container is not None
+    assert model.container.program.constant_segment is not None  # or the runtime does not load it
     outside = [str(operator) for operator in model.plan.operators]
     assert kernels is None or outside == kernels
     names = [node.name for _, node in model.nodes() if node.is_float] + outside

@@ -31,6 +31,19 @@ def decode(data: memoryview, schema: Schema, where: str, base: int = 0) -> Any:
     return _Decoder(data, schema, where, base).root()
 
 
+def unread(data: memoryview, schema: Schema, where: str, base: int = 0) -> list[str]:
+    """The fields that ``data`` has and ``schema`` lacks, as ``Table slot N``: what a rewritten file would lose."""
+    decoder = _Decoder(data, schema, where, base)
+    decoder.root()
+    found = set()
+    for name, at in decoder.done:
+        if name in schema.tables:
+            vtable, slots, _length = decoder.vtable(name, at)
+            present = {slot for slot in range(slots) if _U16.unpack_from(data, vtable + 4 + 2 * slot)[0]}
+            found |= {(name, slot) for slot in present - schema.tables[name].slots(schema.unions)}
+    return [f"{name} slot {slot}" for name, slot in sorted(found)]
+
+
 class _Decoder:
     def __init__(self, data: memoryview, schema: Schema, where: str, base: int) -> None:
         self.data = data

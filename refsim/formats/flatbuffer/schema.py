@@ -12,7 +12,7 @@ field beyond these rows. The rows themselves are in `refsim.formats.vkgraph.sche
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -45,6 +45,10 @@ class Table:
 
     cls: type | None
     fields: tuple[Field, ...]
+
+    def slots(self, unions: Collection[str]) -> set[int]:
+        """The slots that the rows take; a union takes the one before its own too."""
+        return {row.slot - back for row in self.fields for back in ((0, 1) if row.type in unions else (0,))}
 
 
 @dataclass(frozen=True)

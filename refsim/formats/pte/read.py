@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from refsim.core.errors import FormatError
 from refsim.formats.file import quote, read_file, view
-from refsim.formats.flatbuffer.decode import decode
+from refsim.formats.flatbuffer.decode import decode, unread
 from refsim.formats.limits import LIMITS, Limits, span
 from refsim.formats.pte.check import check_plan
 from refsim.formats.pte.schema import (
@@ -42,6 +42,11 @@ class Pte:
     program: Program
     segments: tuple[memoryview, ...] = field(compare=False)
     named_data: Mapping[str, memoryview] = field(compare=False)
+    body: memoryview = field(default=memoryview(b""), compare=False, repr=False)
+
+    def unread(self) -> list[str]:
+        """Fields of the program that are not read here, and so would be lost if it were written again."""
+        return unread(self.body, PROGRAM, self.where) if self.body else []
 
     def plan(self, name: str = "forward") -> Plan:
         """The method called ``name``; raises FormatError if the program has none."""
@@ -110,7 +115,7 @@ def read_pte(data: bytes | bytearray | memoryview, where: str = "pte", limits: L
                 place, "segment leaves the file", got=got, need=f"an end of at most {segments_end}"
             )
         segments.append(content[start : start + segment.size])
-    pte = Pte(where, program, tuple(segments), _named_data(program, segments, where))
+    pte = Pte(where, program, tuple(segments), _named_data(program, segments, where), content[:size])
     for number, plan in enumerate(program.plans):
         check_plan(plan, program, f"{where}: plans[{number}]", limits)
         for index, value in enumerate(plan.values):

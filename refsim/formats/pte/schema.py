@@ -70,7 +70,8 @@ class ExtraTensorInfo:
 class Tensor:
     """A tensor of a plan: ``sizes`` outermost first, ``dim_order`` the same dims from slowest to fastest.
 
-    ``data_index`` 0 means no stored data; with data and without ``allocation`` it is a constant.
+    ``data_index`` 0 means no stored data; with data and without ``allocation`` it is a constant. ``requires_grad`` and
+    ``strided`` (the format's ``layout``) are kept for files that are written again.
     """
 
     scalar_type: int
@@ -81,6 +82,8 @@ class Tensor:
     storage_offset: int = 0
     shape_dynamism: int = 0
     extra: ExtraTensorInfo | None = None
+    requires_grad: bool = False
+    strided: int = 0
 
     @property
     def dtype_name(self) -> str:
@@ -270,8 +273,10 @@ PROGRAM = Schema(
             (1, "storage_offset", "int", 0),
             (2, "sizes", "[int]"),
             (3, "dim_order", "[ubyte]"),
+            (4, "requires_grad", "bool", False),
             (5, "data_index", "uint", 0),
             (6, "allocation", "AllocationDetails"),
+            (7, "strided", "byte", 0),
             (8, "shape_dynamism", "byte", 0),
             (9, "extra", "ExtraTensorInfo"),
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from refsim.core.errors import FormatError, GraphError
 from refsim.formats.file import quote, view
-from refsim.formats.flatbuffer.decode import decode
+from refsim.formats.flatbuffer.decode import decode, unread
 from refsim.formats.limits import LIMITS, Limits, span
 from refsim.formats.vkgraph.check import check_graph
 from refsim.formats.vkgraph.schema import NAMED_OFFSET, VKGRAPH, VkBytes, VkGraph
@@ -31,6 +31,11 @@ class Constants:
         self._raw = raw
         self._named = named
         self._where = where
+
+    @property
+    def raw(self) -> memoryview:
+        """The constants region of the blob; named data is not in it."""
+        return self._raw
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -61,6 +66,11 @@ class Blob:
 
     graph: VkGraph
     constants: Constants = field(compare=False)
+    body: memoryview = field(default=memoryview(b""), compare=False, repr=False)
+
+    def unread(self, where: str = "blob") -> list[str]:
+        """Fields of the graph that are not read here, and so would be lost if it were written again."""
+        return unread(self.body, VKGRAPH, where) if self.body else []
 
 
 def read_blob(
@@ -89,7 +99,8 @@ def read_blob(
     graph: VkGraph = decode(content[start : start + size], VKGRAPH, where, base=start)
     check_graph(graph, raw_size, where, limits)
     raw = content[raw_start : raw_start + raw_size]
-    return Blob(graph, Constants(graph.constants, raw, named or {}, where))
+    constants = Constants(graph.constants, raw, named or {}, where)
+    return Blob(graph, constants, content[start : start + size])
 
 
 def _check_region(place: str, start: int, size: int, first: int, end: int) -> None:
