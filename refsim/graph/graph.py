@@ -20,6 +20,7 @@ from refsim.core.layout import (
     BY_SCHEMA_VALUE,
     DEFAULT_LAYOUT_VALUE,
     PACKED_4C1W,
+    PACKED_4W,
     PACKED_CONV2D,
     WIDTH_PACKED,
     Layout,
@@ -136,10 +137,10 @@ def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
         for number, value in enumerate(source.values)
         if isinstance(value, VkTensor)
     }
-    nodes = []
-    for number, operator in enumerate(source.chain):
-        with _placed(where, number, operator):
-            nodes.append(_node(source, tensors, number, operator, target))
+    nodes: list[Node] = []
+    for operator in source.chain:
+        with _placed(where, len(nodes), operator):
+            nodes += _nodes(source, tensors, len(nodes), operator, target)
     graph = Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
     _check_interface(graph)
     _check_order(graph)
@@ -165,6 +166,8 @@ def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dic
     1. q8ta_conv2d makes its input 4C if it will use im2col, else 4C1W; q8ta_conv2d_dw makes it 4C1W.
     2. In each operator, the first int8 tensor with a concrete layout gives it to the tensors that have none yet.
     3. Any other tensor becomes 4C1W.
+
+    An int8 tensor in a plain layout becomes 4W where an operator takes it so (`Arg.plain`).
     """
     layouts = {
         number: _layout(value.memory_layout, number)
@@ -192,7 +195,27 @@ def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dic
         for number in tensors:
             if known and dynamic(number):
                 layouts[number] = known[0]
+    for number in _plain_int8(graph):
+        if layouts[number] is WIDTH_PACKED:
+            layouts[number] = PACKED_4W
     return {number: PACKED_4C1W if dynamic(number) else row for number, row in layouts.items()}
+
+
+def _plain_int8(graph: VkGraph) -> Iterator[int]:
+    """Activations of int8 that q8ta operators read or write in a plain layout."""
+    for operator in graph.chain:
+        op = OPS.serialized(operator.name)
+        if op is None or not operator.args:
+            continue
+        result = graph.values[operator.args[-1]]
+        outputs = result.items if isinstance(result, ValueList) else operator.args[-1:]
+        written = [(OPS[name].output, v) for name, v in zip((op.name, *op.siblings), outputs, strict=False)]
+        for arg, number in (*zip(op.args[:-1], operator.args, strict=False), *written):
+            value = graph.values[number]
+            if not arg.plain or not isinstance(value, VkTensor) or value.is_constant:
+                continue
+            if BY_DELEGATE_CODE[value.datatype].numpy == np.int8:
+                yield number
 
 
 def _layout(value: int, number: int) -> Layout:
@@ -266,9 +289,10 @@ def _integral(value: Any) -> Any:
 # --- nodes -----------------------------------------------------------------------------------------------
 
 
-def _node(
+def _nodes(
     graph: VkGraph, tensors: dict[int, Tensor], number: int, operator: OperatorCall, target: Target
-) -> Node:
+) -> list[Node]:
+    """The nodes of a serialized operator: one, or one for each output where several operators compute them."""
     op = OPS.serialized(operator.name)
     if not operator.args:
         raise GraphError("arguments", "there are none", need="at least an output")
@@ -278,8 +302,29 @@ def _node(
     )
     if op is None or not _takes(op, tensors, operator):
         args = tuple(_plain(graph, a) for a in operator.args[:-1])
-        return Node(number, operator.node_id, operator.name, args, outputs)
-    by_name = _by_name(op, graph, operator)
+        return [Node(number, operator.node_id, operator.name, args, outputs)]
+    computed = [op, *(OPS[name] for name in op.siblings)]
+    if not outputs:
+        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {operator.args[-1]}")
+    if len(outputs) != len(computed):
+        raise GraphError("outputs", "wrong number", got=len(outputs), need=len(computed))
+    return [
+        _node(graph, tensors, number + at, operator, one, value, target)
+        for at, (one, value) in enumerate(zip(computed, outputs, strict=True))
+    ]
+
+
+def _node(
+    graph: VkGraph,
+    tensors: dict[int, Tensor],
+    number: int,
+    operator: OperatorCall,
+    op: OpSpec,
+    output: int,
+    target: Target,
+) -> Node:
+    """The node that computes one output of a q8ta operator."""
+    by_name, outputs = _by_name(op, graph, operator), (output,)
     inputs = {a.name: by_name[a.name] for a in op.of_kind(Kind.INPUT)}
     descs = {}
     for name, value in inputs.items():
@@ -288,9 +333,9 @@ def _node(
             raise GraphError(name, "not an int8 or float32 activation", got=f"value {value}")
         descs[name] = desc
     consts = {a.name: _constant(graph, tensors, by_name[a.name], a.name) for a in op.of_kind(Kind.CONST)}
-    out = tensors[outputs[0]].desc if outputs else None
+    out = tensors[output].desc
     if out is None:
-        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {operator.args[-1]}")
+        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
     args = tuple(_plain(graph, a) for a in operator.args[:-1])
     params = _params(op, graph, operator)
     meant = meaning(op, params, descs, consts, out, target)

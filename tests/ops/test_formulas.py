@@ -84,6 +84,37 @@ def dequantize(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -
     return F(F(int(x["x"][at]) - p.zp) * F(p.scale))
 
 
+def row_range(p: Any, row: np.ndarray) -> tuple[np.float32, float]:
+    """Scale and zero point of a row, before the zero point is rounded."""
+    numbers = [v for v in row if not math.isnan(v)]
+    lo, hi = min([F(0), *numbers]), max([F(0), *numbers])
+    with np.errstate(all="ignore"):
+        scale = F(F(hi - lo) / F(p.qmax - p.qmin))
+        if scale == 0 or math.isinf(F(1) / scale):
+            scale = F(0.1)
+        if scale < F(6.1e-5):
+            larger = F(F(6.1e-5) / scale)
+            scale = F(6.1e-5)
+            if lo == 0:
+                hi = F(scale * F(255))
+            elif hi == 0:
+                lo = F(-scale * F(255))
+            else:
+                lo, hi = F(lo * larger), F(hi * larger)
+        a, b = F(lo / scale), F(hi / scale)
+        from_below = F(F(abs(p.qmin)) - abs(a)) < F(F(abs(p.qmax)) - abs(b))
+        return scale, float(F(F(p.qmin) - a) if from_below else F(F(p.qmax) - b))
+
+
+def choose_scale(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np.float32:
+    return row_range(p, x["x"][at])[0]
+
+
+def choose_zero_point(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
+    z = row_range(p, x["x"][at])[1]
+    return 0 if math.isnan(z) else round(min(max(z, p.qmin), p.qmax))
+
+
 def clone(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> int:
     return int(x["x"][at])
 
@@ -170,6 +201,8 @@ def formula_of(op: OpSpec) -> Callable[..., Any]:
         return convolution(early if op.epilogue is Epilogue.INTEGER_ZP else late, op.transposed)
     if op.family is Family.ELEMENTWISE:
         return add if len(op.of_kind(Kind.INPUT)) == 2 else relu
+    if op.family is Family.ROW_RANGE:
+        return choose_zero_point if op.output.layouts[0].packed_int8 else choose_scale
     return {
         Family.SHUFFLE: pixel_shuffle,
         Family.RELAYOUT: clone,
@@ -214,7 +247,7 @@ def test_formula(name: str, profile: Profile) -> None:
         call = bound.call
         arrays = {key: buffer.unpack() for key, buffer in bound.inputs.items()}
         values = call.define(arrays)
-        if profile.flush_denormals and OPS[name].family is Family.QUANTIZE:
+        if profile.flush_denormals and OPS[name].family in (Family.QUANTIZE, Family.ROW_RANGE):
             arrays["x"] = np.where(np.abs(arrays["x"]) < 2.0**-126, F(0), arrays["x"])
         for at in some_indices(call, 10 if call.consts else 80, number):
             need = formula(call.params, arrays, dict(call.consts), at, profile.contract)

@@ -82,6 +82,8 @@ WRONG = {
     "int": ("1", 1.5, None, True, (1,)),
     "int | None": ("1", 1.5, True),
     "float": ("1", None, (1.0,), [0.5]),
+    "float | None": ("1", (1.0,), [0.5]),
+    "bool": (1, "no", None, (True,)),
     "str": (1, None, ("none",)),
     "tuple[int, int]": (1, "ab", (1,), (1, 2, 3), (1.0, 2.0), (1, None), None),
     "tuple[int, ...]": (4, "ab", (1.0,), None),

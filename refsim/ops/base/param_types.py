@@ -24,6 +24,11 @@ PARAM_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "int": (_is_int, "an integer"),
     "int | None": (lambda value: value is None or _is_int(value), "an integer or none"),
     "float": (lambda value: _is_int(value) or isinstance(value, float | np.floating), "a number"),
+    "float | None": (
+        lambda value: value is None or _is_int(value) or isinstance(value, float | np.floating),
+        "a number or none",
+    ),
+    "bool": (lambda value: isinstance(value, bool | np.bool_), "true or false"),
     "str": (lambda value: isinstance(value, str), "a string"),
     "tuple[int, int]": (lambda value: _are_ints(value) and len(value) == 2, "two integers"),
     "tuple[int, ...]": (_are_ints, "integers"),

@@ -47,7 +47,8 @@ class Arg:
     """One argument: its name, kind, legal layouts (tensors), dtype (constants), and whether it may be none.
 
     ``channels`` is the dim of a constant that counts output channels; it may be padded to a multiple of 4.
-    ``contiguous``: the tensor is plain NCHW bytes in one dim, whatever its layout is called.
+    ``contiguous``: the tensor is plain NCHW bytes in one dim, whatever its layout is called. ``plain``: an int8 tensor
+    that graphs keep in a plain layout, four to a texel; here it lies four to a word.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Arg:
     optional: bool = False
     channels: int | None = None
     contiguous: bool = False
+    plain: bool = False
 
 
 class OnDevice(Enum):
@@ -231,6 +233,8 @@ class OpSpec:
     - ``one_tap``: a convolution whose window is always a single tap.
     - ``one_row``: a linear operator that refuses more than one row.
     - ``any_channels``: the number of channels need not be a multiple of anything.
+    - ``siblings``: the operators that compute the second and later outputs of the serialized operator, from the same
+      arguments.
     - ``resizes``: upstream lets shapes change between runs.
     - ``variants``: the builds of its shader beside the plain one.
     - ``beyond(shapes)``: for input shapes that `define` knows and no kernel takes, what upstream's kernel does there.
@@ -270,6 +274,7 @@ class OpSpec:
     transposed: bool = False
     one_tap: bool = False
     one_row: bool = False
+    siblings: tuple[str, ...] = ()
     any_channels: bool = True
     resizes: bool = False
     beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None

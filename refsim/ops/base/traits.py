@@ -24,6 +24,7 @@ class Family(Enum):
     DEPTHWISE = "depthwise"  # sums over a window of one channel, with weights
     WINDOWS = "windows"  # the windows of an image, copied out as channels
     LINEAR = "linear"  # sums over the last dim, with weights
+    ROW_RANGE = "row range"  # scale or zero point of every row of a float tensor
 
 
 #: Families whose operators move a window over an image; their parameters are `conv.ConvParams`.

@@ -48,6 +48,9 @@ def wide(name: str, seed: int) -> Case:
     if op.family is Family.STAGE_IN:
         shape = tuple(rng.integer(1, limit) for limit in (2, 40, 20, 40))
         params["shape"], inputs["x"] = shape, ((int(np.prod(shape)),), inputs["x"][1])
+    if "block" in params:  # one row
+        shape = inputs["x"][0]
+        params["block"] = (*(1 for _ in shape[:-1]), shape[-1])
     return replace(case, inputs=inputs, features=features, params=params)
 
 

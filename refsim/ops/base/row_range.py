@@ -1,0 +1,203 @@
+"""Scale and zero point of every row of a float tensor, from its least and greatest value.
+
+    lo = min(row, 0);  hi = max(row, 0);  s = (hi - lo) / f32(qmax - qmin)
+    s = 0.1                           if s is 0 or 1 / s is infinite
+    s = 6.1e-5 where it is less;      hi = s * 255 if lo is 0, lo = -s * 255 if hi is 0, else both times 6.1e-5 / s
+    a = lo / s;  b = hi / s
+    z = qmin - a if |qmin| - |a| < |qmax| - |b|, else qmax - b
+    zp = rne(z), clamped to [qmin, qmax]
+
+Each operation rounds once to binary32, divisions too; a device may divide less exactly. NaN counts as nothing in a row.
+Rows of infinities have an infinite scale; a z that is NaN gives the zero point 0.
+
+Source: ET-VK's choose_qparams_affine. It computes rows only, of tensors whose leading dims are 1. The kind of mapping,
+eps and the dtypes that a graph carries change nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import jitable, select
+from refsim.core.layout import WIDTH_PACKED
+from refsim.core.push import PushWords, SpecWords, int32
+from refsim.core.qmath import QMAX, QMIN, flush, round_half
+from refsim.core.rng import Rng
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseSlot, Made, shape4
+from refsim.ops.base.spec import Arg, Call, Kind, Target
+
+#: What a row without any range has, the least scale, and the width of the range that goes with it.
+NO_RANGE, LEAST, WIDTH = np.float32(0.1), np.float32(6.1e-5), np.float32(255.0)
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+
+
+@dataclass(frozen=True)
+class RowRangeParams:
+    """The block of values that share a scale, always a row, and the range of the quantized values.
+
+    ``mapping``, ``eps``, the dtypes and ``keepdim`` are recorded and change nothing, but for ``keepdim``, which must
+    not be set.
+    """
+
+    where = "choose_qparams_affine"
+
+    block: tuple[int, ...]
+    mapping: str = "ASYMMETRIC"
+    dtype: int | None = None
+    qmin: int = QMIN
+    qmax: int = QMAX
+    eps: float | None = None
+    scale_dtype: int | None = None
+    zp_dtype: int | None = None
+    keepdim: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "block", tuple(int(size) for size in self.block))
+        if not QMIN <= self.qmin < self.qmax <= QMAX:
+            raise ParameterError(
+                self.where, "qmin and qmax are no range of int8", got=(self.qmin, self.qmax),
+                need="-128 <= qmin < qmax <= 127",
+            )  # fmt: skip
+        if self.keepdim:
+            raise ParameterError(self.where, "keepdim is not supported", got=True, need="False")
+
+
+def args(out: Arg) -> tuple[Arg, ...]:
+    """The arguments in serialized order."""
+    names = ("mapping", "block", "dtype", "qmin", "qmax", "eps", "scale_dtype", "zp_dtype", "keepdim")
+    return (Arg("x", Kind.INPUT, (WIDTH_PACKED,)), *(Arg(name) for name in names), out)
+
+
+# --- meaning ---------------------------------------------------------------------------------------------
+
+
+@jitable
+def scaled(lo: Any, hi: Any, qmin: Any, qmax: Any) -> Any:
+    """(scale, lo, hi) of a row's least and greatest value, of which neither is beyond 0."""
+    s = (hi - lo) / np.float32(qmax - qmin)
+    s = select((s == _ZERO) | np.isinf(_ONE / s), NO_RANGE, s)
+    larger = LEAST / s
+    wide = LEAST * WIDTH
+    low = select(lo == _ZERO, lo, select(hi == _ZERO, -wide, lo * larger))
+    high = select(lo == _ZERO, wide, select(hi == _ZERO, hi, hi * larger))
+    small = s < LEAST
+    return select(small, LEAST, s), select(small, low, lo), select(small, high, hi)
+
+
+@jitable
+def zero_point(s: Any, lo: Any, hi: Any, qmin: Any, qmax: Any, flags: Any) -> Any:
+    """The zero point as int32, from what `scaled` gives."""
+    least, most = np.float32(qmin), np.float32(qmax)
+    a, b = lo / s, hi / s
+    z = select(np.abs(least) - np.abs(a) < np.abs(most) - np.abs(b), least - a, most - b)
+    z = select(z == z, z, _ZERO)
+    return np.int32(round_half(np.minimum(np.maximum(z, least), most), flags))
+
+
+def ranges(params: RowRangeParams, target: Target, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(scale, lo, hi) of every row; the last dim is gone."""
+    given = flush(x, target.profile.flags)
+    lo = np.fmin.reduce(given, axis=-1, initial=_ZERO)
+    hi = np.fmax.reduce(given, axis=-1, initial=_ZERO)
+    found: tuple[np.ndarray, ...] = scaled(lo, hi, params.qmin, params.qmax)
+    return found
+
+
+def out_shape(
+    params: RowRangeParams, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+) -> tuple[int, ...]:
+    """One value per row."""
+    return shapes["x"][:-1]
+
+
+def check(call: Call) -> None:
+    """A block is one row."""
+    shape = call.descs["x"].shape
+    row = (*(1 for _ in shape[:-1]), shape[-1])
+    if call.params.block != row:
+        raise ShapeError(call.params.where, "block is not a row", got=list(call.params.block), need=list(row))
+
+
+# --- words for the kernels -------------------------------------------------------------------------------
+
+#: ``COUNT`` rows have ``K`` values each; ``ROWS`` of them are a line of the output.
+PUSH = PushWords(int32("COUNT"), int32("ROWS"), int32("K"), int32("QMIN"), int32("QMAX"), int32("FLAGS"))
+SPEC = SpecWords()
+COUNT, ROWS, K, LOW, HIGH, FLAGS = PUSH.offsets
+
+
+def push_words(call: Call) -> tuple[int, ...]:
+    """The words of `PUSH`."""
+    shape, p = call.descs["x"].shape, call.params
+    values = {"COUNT": prod(shape[:-1]), "ROWS": shape[-2], "K": shape[-1], "QMIN": p.qmin, "QMAX": p.qmax}
+    return PUSH.pack(call.tensors, **values, FLAGS=call.target.profile.flags)
+
+
+@jitable
+def row_range(x, row, k, flags):  # type: ignore[no-untyped-def]
+    """(lo, hi) of a row of float words; NaN counts as nothing."""
+    lo, hi = _ZERO, _ZERO
+    for i in range(row * k, row * k + k):
+        value = flush(np.int32(x[i]).view(np.float32), flags)
+        if value < lo:
+            lo = value
+        if value > hi:
+            hi = value
+    return lo, hi
+
+
+# --- cases -----------------------------------------------------------------------------------------------
+
+
+def _block(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*(1 for _ in shape[:-1]), shape[-1])
+
+
+def sample(name: str, out: str, rng: Rng) -> Case:
+    """A random call; ``scale`` is that of the data."""
+    lead = rng.choice([(), (), (rng.integer(1, 4),), (rng.integer(1, 2), 3)])
+    shape = (*lead, rng.integer(1, 14), rng.integer(1, 21))
+    low = rng.choice([QMIN, QMIN, QMIN, -8, 0])
+    params = {"block": _block(shape), "qmin": low, "qmax": rng.choice([QMAX, QMAX, 15])}
+    features = {"scale": rng.choice([rng.scale(), 1e-6, 1e-36, rng.scale_moderate()])}
+    return Case(name, params, {"x": (shape, "WIDTH_PACKED")}, out, rng.integer(0, 2**31), features)
+
+
+def golden(slot: CaseSlot) -> Made:
+    shape = shape4(slot)
+    # rows whose range is far below, about and above that of the least scale
+    scale = slot.rng.choice([0.5, 0.013, 6.1e-5, 2.0**-15, 1e-6, 1e-20])
+    return {"block": _block(shape)}, {"x": shape}, {"scale": scale}
+
+
+def cases(name: str, out: str) -> tuple[Case | ErrorCase, ...]:
+    """Hand-picked calls of an operator with this layout of its output."""
+
+    def case(shape: tuple[int, ...], note: str = "", **params: Any) -> Case:
+        return Case(
+            name, {"block": _block(shape), **params}, {"x": (shape, "WIDTH_PACKED")}, out,
+            features={"scale": 0.05}, note=note,
+        )  # fmt: skip
+
+    return (
+        case((6, 64)),
+        case((2, 3, 5), "leading dims, which upstream refuses"),
+        case((5, 1), "rows of one value"),
+        case((4, 9), "unsigned", qmin=0),
+        ErrorCase(case((6, 64), block=(1, 32)), ShapeError, "block is not a row"),
+        ErrorCase(case((6, 64), qmin=-129), ParameterError, "no range of int8"),
+        ErrorCase(case((6, 64), keepdim=True), ParameterError, "keepdim"),
+        ErrorCase(case((64,), block=(64,)), ShapeError, "too few dims"),
+    )
+
+
+def bench(name: str, out: str) -> Case:
+    """The rows of a prompt of 128 tokens."""
+    return Case(name, {"block": (1, 2048)}, {"x": ((128, 2048), "WIDTH_PACKED")}, out)
