@@ -166,6 +166,26 @@ def to_int8(y: Any, zp: Any, flags: Any) -> Any:
 
 
 @jitable
+def to_int8_added(y: Any, zp: Any, flags: Any) -> Any:
+    """As `to_int8`, by a kernel that adds the zero point before the conversion: in binary32, as a float.
+
+    In range this gives the same. Out of range the conversion meets the sum, and NaN becomes what it makes of NaN.
+    """
+    convert = (flags >> CONVERT_SHIFT) & CONVERT_MASK
+    if (convert == 0) | (flags & CLAMP_FIRST != 0):
+        return to_int8(y, zp, flags)
+    total = round_half(y, flags) + f32(zp)
+    in_range = (total >= -_TWO31) & (total < _TWO31)  # NaN is not
+    whole = np.int64(select(in_range, total, _ZERO))
+    if convert == 1:
+        whole = select(in_range, whole, np.int64(-(2**31)))
+    else:
+        whole = select(total >= _TWO31, np.int64(2**31 - 1), whole)
+        whole = select(total < -_TWO31, np.int64(-(2**31)), whole)
+    return np.int32(np.minimum(np.maximum(whole, np.int64(-128)), np.int64(127)))
+
+
+@jitable
 def requant(y: Any, inv: Any, zp: Any, flags: Any) -> Any:
     """int(clamp(rne(y * inv), -128 - zp, 127 - zp)) + zp, as int32; `inv` is 1 / scale, see `inv_scale`."""
     return to_int8(y * inv, zp, flags)

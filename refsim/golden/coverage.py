@@ -18,7 +18,7 @@ from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, OpSpec
 from refsim.ops.base.styles import STYLES
-from refsim.ops.base.traits import WINDOWED, Family
+from refsim.ops.base.traits import BY_ROWS, WINDOWED, Family
 
 PRIMES = frozenset((2, 3, 5, 7, 11, 13, 17, 19, 23))
 Pair = tuple[int, int]
@@ -53,8 +53,8 @@ def _always(op: OpSpec) -> bool:
 
 
 def _image(op: OpSpec) -> bool:
-    """Operators on images of any size: all but the linear ones."""
-    return op.family is not Family.LINEAR
+    """Operators on images of any size: all but those that work on rows."""
+    return op.family not in BY_ROWS
 
 
 def _any_rank(op: OpSpec) -> bool:
@@ -170,7 +170,7 @@ def _rows() -> Iterable[Feature]:
     yield Feature("N == 1", _image, lambda case: shape4(case)[0] == 1)
     yield Feature(
         "rows folded from leading dims",
-        lambda op: op.family is Family.LINEAR and not op.one_row,
+        lambda op: op.family in BY_ROWS and not op.one_row,
         lambda c: len(c.inputs["x"][0]) > 2,
     )
     yield Feature("rank below 4", _any_rank, lambda case: len(_shape(case)) < 4, False)
@@ -216,7 +216,9 @@ def _rows() -> Iterable[Feature]:
         yield Feature(f"activation {activation}", _activates, activated)
     yield Feature("output channels % 4 != 0", _long_sums, lambda case: case.features["out_channels"] % 4 != 0)
     yield Feature("K >= 256", _long_sums, lambda case: _k(case) >= 256)
-    yield Feature("K > 100000", lambda op: op.family is Family.LINEAR, lambda case: _k(case) > 100_000)
+    yield Feature(
+        "K > 100000", lambda op: op.family in BY_ROWS and _has_weights(op), lambda case: _k(case) > 100_000
+    )
     yield Feature("stride > 1", _has_window, _pair("stride", lambda h, w: max(h, w) > 1))
     yield Feature("unequal strides", _has_window, _pair("stride", lambda h, w: h != w))
     yield Feature("padding", _has_window, _pair("padding", lambda h, w: max(h, w) > 0))

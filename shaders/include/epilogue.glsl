@@ -1,19 +1,8 @@
 // What follows an integer sum (refsim/ops/base/epilogue.py). A kernel's push words have those of QUANTIZATION among them.
-// The buffers sums, scales and bias are read four channels at a time.
 #ifndef REFSIM_EPILOGUE_GLSL
 #define REFSIM_EPILOGUE_GLSL
 
-struct Channels {  // the constants of four output channels
-    ivec4 sums;
-    vec4 scales, bias;  // scales: the weight's times the input's
-};
-
-Channels channels_at(int oc) {  // oc is a multiple of 4
-    int at = oc >> 2;
-    bool has_bias = (push[FLAGS] & HAS_BIAS) != 0;
-    precise vec4 combined = intBitsToFloat(scales[at]) * push_float(IN_SCALE);
-    return Channels(sums[at], combined, has_bias ? intBitsToFloat(bias[at]) : vec4(0.0));
-}
+#include "channels.glsl"
 
 // The output word of four sums that are all of channels. The zero point is taken out in int32 (pointwise, im2col,
 // linear) or in binary32 (general, depthwise, transposed). Without a bias 0 is added, which changes no byte.

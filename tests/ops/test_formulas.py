@@ -195,6 +195,15 @@ def linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> in
     return early(p, int(row.astype(int) @ c["weight"][oc].astype(int)), c, oc, fused)
 
 
+def float_linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np.float32:
+    row, oc = x["x"][at[:-1]], at[-1]
+    if row.dtype != np.int8:
+        row = np.array([requant(value, p.in_scale, p.in_zp) for value in row])
+    acc = int(row.astype(int) @ c["weight"][oc].astype(int))
+    real, factor = F(acc - p.in_zp * int(c["weight_sums"][oc])), F(c["weight_scales"][oc] * F(p.in_scale))
+    return F(real * factor) if c["bias"] is None else fma(real, factor, c["bias"][oc], fused)
+
+
 def formula_of(op: OpSpec) -> Callable[..., Any]:
     """The formula of an operator's family."""
     if op.family is Family.CONVOLUTION:
@@ -207,9 +216,11 @@ def formula_of(op: OpSpec) -> Callable[..., Any]:
         Family.SHUFFLE: pixel_shuffle,
         Family.RELAYOUT: clone,
         Family.QUANTIZE: quantize,
+        Family.QUANTIZE_ROWS: quantize,
         Family.DEQUANTIZE: dequantize,
         Family.DEPTHWISE: depthwise,
         Family.LINEAR: linear,
+        Family.FLOAT_LINEAR: float_linear,
     }[op.family]
 
 
@@ -247,7 +258,7 @@ def test_formula(name: str, profile: Profile) -> None:
         call = bound.call
         arrays = {key: buffer.unpack() for key, buffer in bound.inputs.items()}
         values = call.define(arrays)
-        if profile.flush_denormals and OPS[name].family in (Family.QUANTIZE, Family.ROW_RANGE):
+        if profile.flush_denormals and OPS[name].takes_floats:
             arrays["x"] = np.where(np.abs(arrays["x"]) < 2.0**-126, F(0), arrays["x"])
         for at in some_indices(call, 10 if call.consts else 80, number):
             need = formula(call.params, arrays, dict(call.consts), at, profile.contract)

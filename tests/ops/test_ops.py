@@ -24,7 +24,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, OnDevice, OpSpec, Target
-from refsim.ops.base.traits import WINDOWED, Family
+from refsim.ops.base.traits import BY_ROWS, QUANTIZERS, WINDOWED, Family
 
 EXAMPLES = int(os.environ.get("REFSIM_RANDOM", "40"))
 CASES = [
@@ -92,7 +92,7 @@ def seeds_with_padding(name: str, rows: Layouts) -> list[int]:
 
 def can_be_padded(op: OpSpec, row: Layout) -> bool:
     """Not where channels or columns come in fours, and there are no outer blocks."""
-    in_fours = op.family is Family.LINEAR or (op.family in WINDOWED and not op.any_channels)
+    in_fours = op.family in BY_ROWS or (op.family in WINDOWED and not op.any_channels)
     return row.packed_int8 and not (in_fours and row.outer_block == 1)
 
 
@@ -110,8 +110,8 @@ def test_layouts(name: str, rows: Layouts) -> None:
 #: what each profile changes, so that a profile which is silently dropped fails: a product and a sum in one rounding,
 #: and denormal inputs
 SENSITIVE = {
-    "nvidia": lambda op: op.constants or len(op.of_kind(Kind.INPUT)) > 1 or op.family is Family.QUANTIZE,
-    "lavapipe": lambda op: op.family is Family.QUANTIZE,
+    "nvidia": lambda op: op.constants or len(op.of_kind(Kind.INPUT)) > 1 or op.family in QUANTIZERS,
+    "lavapipe": lambda op: op.takes_floats and op.family is not Family.ROW_RANGE,
 }
 TIE_AWAY = Profile("away", tie="away")
 

@@ -33,7 +33,7 @@ ADD, CONV, LINEAR, QUANTIZE = (OPS[n] for n in ("q8ta_add", "q8ta_conv2d", "q8ta
 
 def test_one_file_one_operator_of_the_same_name() -> None:
     files = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
-    assert files == sorted(OPS) and len(OPS) == 17
+    assert files == sorted(OPS) and len(OPS) >= 17
     for name in OPS:
         assert importlib.import_module(f"refsim.ops.{name}").OP is OPS[name]
 

@@ -27,7 +27,7 @@ from refsim.exec.cpu.relayout import prepack as relayout
 from refsim.exec.cpu.winograd import prepack as winograd
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, OpSpec
-from refsim.ops.base.traits import Family
+from refsim.ops.base.traits import QUANTIZERS, Family
 
 EMULATED = "emulated"
 LUT, FMA, LINEAR, VIA_NHWC = "lut", "fma", "linear", "via_nhwc"
@@ -146,7 +146,7 @@ def _in_place(op: OpSpec) -> bool:
 
 _MATRIX = _of(Family.CONVOLUTION, Family.LINEAR)
 _MOVES = _of(Family.RELAYOUT, Family.STAGE_IN, Family.STAGE_OUT)
-_QUANTIZERS = _of(Family.QUANTIZE, Family.DEQUANTIZE)
+_QUANTIZERS = _of(*QUANTIZERS, Family.DEQUANTIZE)
 
 
 # --- which calls -----------------------------------------------------------------------------------------

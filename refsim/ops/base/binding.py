@@ -60,7 +60,7 @@ def input_data(case: Case, desc: TensorDesc, rng: Rng, number: int = 0) -> np.nd
     count = prod(desc.shape)
     if desc.is_int8:
         return STYLES[case.style](rng, count, number).astype(np.int8).reshape(desc.shape)
-    scale = float(case.params.get("scale", case.features.get("scale", 1.0)))
+    scale = float(case.params.get("scale", case.params.get("in_scale", case.features.get("scale", 1.0))))
     if case.style not in FLOAT_STYLES:
         return rng.floats(scale, desc.shape)
     steps = FLOAT_STYLES[case.style](rng, count) * np.float64(np.float32(scale))

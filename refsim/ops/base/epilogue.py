@@ -118,14 +118,20 @@ def float_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flag
 
 
 @jitable
-def int_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
-    """The epilogue that subtracts the zero point in int32: `Epilogue.INTEGER_ZP`."""
+def int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags):  # type: ignore[no-untyped-def]
+    """What an integer sum stands for, in binary32; the zero point is subtracted in int32."""
     t = f32(wrap32(acc - np.int64(in_zp) * wsum))
     if flags & HAS_BIAS:
         t = mul_add(t, weight_scale * in_scale, bias, flags)
     else:
         t = t * (weight_scale * in_scale)
-    return _finish(t, inv, zp, flags)
+    return t
+
+
+@jitable
+def int_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
+    """The epilogue that subtracts the zero point in int32: `Epilogue.INTEGER_ZP`."""
+    return _finish(int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags), inv, zp, flags)
 
 
 #: What an operator says of its epilogue -> the formula.
@@ -236,6 +242,11 @@ def row_constants(params: Any, out: int, k: int, features: Mapping[str, Any], rn
     return {"weight": weight, **per_channel(params, weight.astype(np.int64).sum(1), k, features, rng)}
 
 
+def _step(params: Any) -> float:
+    """The step of the output; where it is not quantized, that of the input."""
+    return float(getattr(params, "out_scale", params.in_scale))
+
+
 def per_channel(
     params: Any, sums: np.ndarray, k: int, features: Mapping[str, Any], rng: Rng
 ) -> dict[str, Any]:
@@ -245,21 +256,21 @@ def per_channel(
     Many sums then lie within an ulp of a tie, where one rounding and two roundings give different bytes. With style
     ``ties`` they are powers of two.
     """
-    out, style = len(sums), _style(features)
+    out, style, step = len(sums), _style(features), _step(params)
     if style == "near_ties":
         parts = np.array([6, 10, 14, 22])[rng.ints(0, 3, (out,))]
-        scales = params.out_scale / (params.in_scale * parts)
-        bias = rng.ints(-60, 60, (out,)) * params.out_scale
+        scales = step / (params.in_scale * parts)
+        bias = rng.ints(-60, 60, (out,)) * step
     elif style == "ties":
         # one step of the sum is half a step of the output, or a quarter
-        halves = 2.0 ** rng.ints(-2, -1, (out,)) * (params.out_scale / params.in_scale)
+        halves = 2.0 ** rng.ints(-2, -1, (out,)) * (step / params.in_scale)
         scales = np.exp2(np.rint(np.log2(halves)))
-        bias = rng.ints(-64, 64, (out,)) * (params.out_scale / 2)
+        bias = rng.ints(-64, 64, (out,)) * (step / 2)
     else:
-        spread = 2.0 ** rng.integer(-1, 2) * 40.0 * params.out_scale
+        spread = 2.0 ** rng.integer(-1, 2) * 40.0 * step
         spread /= params.in_scale * 74.0 * 74.0 * k**0.5
         scales = rng.uniform(0.5, 1.5, (out,)) * min(max(spread, 2.0**-58), 2.0**58)
-        bias = rng.uniform(-60.0, 60.0, (out,)) * params.out_scale
+        bias = rng.uniform(-60.0, 60.0, (out,)) * step
     return {
         "weight_sums": pad_rows(sums.astype(np.int32), align4(out)),
         "weight_scales": pad_rows(scales.astype(np.float32), align4(out)),

@@ -58,10 +58,15 @@ def args(layout: Layout) -> tuple[Arg, ...]:
 EPILOGUE = Epilogue.INTEGER_ZP
 
 
+def products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """int64 (..., N): sums over K of int8 (..., K) times int8 (N, K)."""
+    # in binary64 they are exact: |sum| < 2**31
+    found: np.ndarray = (x.astype(np.float64) @ weight.T.astype(np.float64)).astype(np.int64)
+    return found
+
+
 def define(params: LinearParams, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
-    # sums in binary64 are exact here: |sum| < 2**31
-    acc = (x.astype(np.float64) @ consts["weight"].T.astype(np.float64)).astype(np.int64)
-    return epilogue.requantized(EPILOGUE, params, target, acc, consts, (-1,))
+    return epilogue.requantized(EPILOGUE, params, target, products(x, consts["weight"]), consts, (-1,))
 
 
 def out_shape(

@@ -287,6 +287,11 @@ class OpSpec:
     def output(self) -> Arg:
         return self.of_kind(Kind.OUTPUT)[0]
 
+    @property
+    def takes_floats(self) -> bool:
+        """Whether its first input holds floats."""
+        return not self.of_kind(Kind.INPUT)[0].layouts[0].packed_int8
+
     @cached_property
     def layouts(self) -> tuple[tuple[Layout, ...], ...]:
         """Every legal combination of layouts: those of the inputs, then the output's."""

@@ -20,7 +20,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec, Prepared, Target
-from refsim.ops.base.traits import WINDOWED, Family
+from refsim.ops.base.traits import BY_ROWS, WINDOWED, Family
 
 EMULATED = EmulatedExecutor()
 #: Operators whose window is 3 x 3 if it is asked for.
@@ -58,7 +58,7 @@ def grown(op: OpSpec, case: Case, shape: tuple[int, ...], rng: Rng) -> tuple[int
     """A larger shape that the operator still takes."""
     if op.one_row:
         return (*shape[:-1], 4 * rng.integer(1, 200))
-    if op.family is Family.LINEAR:
+    if op.family in BY_ROWS:
         return (*shape[:-2], rng.integer(1, 90), 4 * rng.integer(1, 80))
     if op.family in WINDOWED:
         n, channels, h, w = shape

@@ -25,6 +25,7 @@ _INDEX, _LANES, _QMATH, _EPILOGUE = (
     _I + "qmath.glsl",
     _I + "epilogue.glsl",
 )
+_CHANNELS = _I + "channels.glsl"
 _CONV, _GEMM, _DOT = _I + "conv_gemm.glsl", _I + "gemm.glsl", _I + "dot.glsl"
 _ADD, _RELU, _CLONE, _SHUFFLE = (
     _S + f"q8ta_{name}.comp" for name in ("add", "relu", "clone", "pixel_shuffle")
@@ -90,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # a read past the end gives the last channel's constants again, as a device with bounds checks may do
     gpu("P2-conv", "P2", GENERAL, "padding leaked",
         (_EPILOGUE, "first_lanes(full_word(integer, acc, of), channels - oc, splat(push[ZP]))", "full_word(integer, acc, of)"),
-        (_EPILOGUE, "return Channels(sums[at], combined, has_bias ? intBitsToFloat(bias[at]) : vec4(0.0));",
+        (_CHANNELS, "return Channels(sums[at], combined, has_bias ? intBitsToFloat(bias[at]) : vec4(0.0));",
          "vec4 b = has_bias ? intBitsToFloat(bias[at]) : vec4(0.0);\n"
          "    ivec4 i = min(ivec4(0, 1, 2, 3), push[OUT + C] - 1 - oc), s = sums[at];\n"
          "    vec4 each = vec4(combined[i.x], combined[i.y], combined[i.z], combined[i.w]);\n"

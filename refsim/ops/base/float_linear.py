@@ -1,0 +1,95 @@
+"""What linear operators with a float output share: parameters, meaning, constants, cases.
+
+    adj = acc - zp_in * wsum (int32);  out = f32(adj) * (s_in * ws);  out = out + b
+
+It is the integer epilogue without its end: nothing is rounded to integers, so there is neither an output's scale nor a
+zero point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from refsim.core.push import flags, float32, int32
+from refsim.core.qmath import check_scale, check_zero_point
+from refsim.ops.base import epilogue, linear
+from refsim.ops.base.case_rule import CaseSlot, quantization
+from refsim.ops.base.spec import Arg, Call, Kind, Target
+
+
+@dataclass(frozen=True)
+class FloatLinearParams:
+    """Quantization of the activation."""
+
+    where: ClassVar[str] = "linear_q8ta_q8csw"
+
+    in_scale: float
+    in_zp: int
+
+    def __post_init__(self) -> None:
+        check_scale(self.where, "in_scale", self.in_scale)
+        check_zero_point(self.where, "in_zp", self.in_zp)
+
+
+#: The arguments between the input and the output, in serialized order.
+ARGS = (
+    Arg("in_scale"),
+    Arg("in_zp"),
+    Arg("weight", Kind.CONST, dtype=np.int8, channels=0),
+    Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
+    Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
+    Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
+)
+
+
+def define(
+    params: FloatLinearParams, target: Target, x: np.ndarray, consts: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """float32 (..., N) of int8 (..., K)."""
+    sums, scales, bias = (consts[name] for name in epilogue.CONSTS[1:])
+    with np.errstate(over="ignore"):
+        real: np.ndarray = epilogue.int_real(
+            linear.products(x, consts["weight"]),
+            sums,
+            params.in_zp,
+            scales,
+            np.float32(params.in_scale),
+            np.float32(0.0) if bias is None else bias,
+            call_flags(target, bias is not None),
+        )
+    return real
+
+
+def call_flags(target: Target, has_bias: bool) -> int:
+    """The profile's flags, and whether there is a bias, in one word."""
+    return target.profile.flags | epilogue.HAS_BIAS * has_bias
+
+
+#: The push words of the epilogue; they stand in a kernel's row in this order, one behind the other.
+EPILOGUE_WORDS = (int32("IN_ZP"), float32("IN_SCALE"), flags("FLAGS", HAS_BIAS=epilogue.HAS_BIAS))
+
+
+def epilogue_words(call: Call) -> dict[str, Any]:
+    """The values of `EPILOGUE_WORDS`, by name."""
+    p = call.params
+    has_bias = call.consts["bias"] is not None
+    return {"IN_ZP": p.in_zp, "IN_SCALE": np.float32(p.in_scale), "FLAGS": call_flags(call.target, has_bias)}
+
+
+def golden(slot: CaseSlot) -> tuple[dict[str, Any], tuple[int, ...], dict[str, Any]]:
+    """(parameters, shape of the input, features) of a golden case."""
+    params = quantization(slot, "in")
+    k, most = linear.golden_k(slot)
+    lead = slot.rng.choice([(), (), (2,), (2, 3)])
+    rows = slot.size(1, 8) if k < 1024 else 1 + slot.residue(1)
+    out = min(slot.size(0, 20), most)
+    if slot.large:
+        k, lead = 4 * slot.rng.integer(1, 5), ()
+        rows, out = 33 + slot.residue(1), 33 + slot.residue(0)
+    if slot.huge:
+        rows, out = 16411, {43: 36, 59: 21}[slot.number]
+    return params, (*(lead if k < 1024 else ()), rows, k), {"out_channels": out, "bias": slot.bias}

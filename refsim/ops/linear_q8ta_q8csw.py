@@ -1,0 +1,133 @@
+"""linear_q8ta_q8csw: a linear layer from floats to floats, multiplied as int8: the head of most quantized classifiers.
+
+    q = the activation, quantized with s_in and zp_in (quantize_and_pack_4h4w)
+    adj = sum of q * w - zp_in * wsum (int32);  out = f32(adj) * (s_in * ws);  out = out + b
+
+An int8 activation counts as quantized already; no kernel takes one. Leading dims fold into the rows.
+Source: ET-VK's linear_q8ta_q8csw. With leading dims it computes only the first plane, which is a defect there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.layout import WIDTH_PACKED
+from refsim.core.rng import Rng
+from refsim.ops.base import epilogue, float_linear, linear
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Part, Target
+from refsim.ops.base.traits import Family
+
+
+@dataclass(frozen=True)
+class Params(float_linear.FloatLinearParams):
+    """Quantization of the activation."""
+
+
+def _quantization(params: Params) -> dict[str, float | int]:
+    return {"scale": params.in_scale, "zp": params.in_zp}
+
+
+def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
+    if x.dtype != np.int8:
+        quantize = OPS["quantize_and_pack_4h4w"]
+        x = quantize.define(quantize.params(**_quantization(params)), target, x)
+    return float_linear.define(params, target, x, consts)
+
+
+def padding(call: Call) -> Padding:
+    """A dense float buffer has none."""
+    return Padding(Pad(0), Pad(0))
+
+
+def expand(call: Call) -> Sequence[Part]:
+    """Quantize the activation into a scratch tensor, then multiply."""
+    quantize, tiled = OPS["quantize_and_pack_4h4w"], OPS["linear_q8ta_q8csw_tiled"]
+    p: Params = call.params
+    quantized = quantize.bind(quantize.params(**_quantization(p)), call.descs, {}, "4H4W", target=call.target)
+    product = tiled.bind(
+        tiled.params(p.in_scale, p.in_zp),
+        {"x": quantized.out},
+        call.consts,
+        call.out.layout,
+        out_shape=call.out.shape,
+        target=call.target,
+    )
+    return (Part(quantized, {"x": "x"}, "scratch"), Part(product, {"x": "scratch"}))
+
+
+def sample(rng: Rng) -> Case:
+    lead = rng.choice([(), (), (2,), (2, 3)])
+    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
+    features = epilogue.random_features(rng, rng.integer(1, 18))
+    params = {"in_scale": rng.scale_moderate(), "in_zp": rng.zero_point()}
+    return Case(Params.where, params, {"x": (shape, "W")}, "W", rng.integer(0, 2**31), features)
+
+
+_BASE = dict(in_scale=0.02, in_zp=5)
+_SHAPES = {"x": ((6, 16), "W")}
+_FEATURES = {"out_channels": 7, "bias": True}
+
+CASES = (
+    Case(Params.where, _BASE, _SHAPES, "W", features=_FEATURES),
+    Case(Params.where, _BASE, {"x": ((2, 3, 16), "W")}, "W", features=_FEATURES, note="leading dim"),
+    Case(Params.where, _BASE, {"x": ((16,), "W")}, "W", features={"out_channels": 12}, note="one row"),
+    ErrorCase(
+        Case(Params.where, _BASE, {"x": ((6, 14), "W")}, "W", features=_FEATURES), ShapeError, "fill words"
+    ),
+    ErrorCase(
+        Case(Params.where, {**_BASE, "in_zp": -129}, _SHAPES, "W", features=_FEATURES),
+        ParameterError,
+        "in_zp",
+    ),
+    ErrorCase(
+        Case(Params.where, _BASE, {"x": ((6, 16), "C")}, "W", features=_FEATURES),
+        LayoutError,
+        "x has a layout",
+    ),
+)
+
+
+def golden(slot: CaseSlot) -> Made:
+    params, shape, features = float_linear.golden(slot)
+    return params, {"x": shape}, features
+
+
+BENCH = Case(
+    Params.where,
+    dict(in_scale=0.02, in_zp=3),
+    {"x": ((1, 1280), "W")},
+    "W",
+    features={"out_channels": 1000, "bias": True},
+)
+
+OP = OpSpec(
+    name=Params.where,
+    serialized="et_vk.linear_q8ta_q8csw.default",
+    family=Family.FLOAT_LINEAR,
+    args=(
+        Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
+        *float_linear.ARGS,
+        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
+    ),
+    params=Params,
+    define=define,
+    out_shape=linear.out_shape,
+    padding=padding,
+    expand=expand,
+    prepack=linear.prepack,
+    check=linear.check,
+    constants=linear.constants,
+    sample=sample,
+    golden=CaseRule(960, golden),
+    bench=BENCH,
+    cases=CASES,
+    channel_dim=-1,
+    epilogue=linear.EPILOGUE,
+)

@@ -1,0 +1,165 @@
+"""linear_q8ta_q8csw_tiled: q8ta_linear with a float output, the second step of linear_q8ta_q8csw.
+
+    adj = acc - zp_in * wsum (int32);  out = f32(adj) * (s_in * ws);  out = out + b
+
+Source: ET-VK's linear_q8ta_q8csw_tiled. With leading dims it computes only the first plane, and in a buffer it stores
+rows every 4 * ceil(N / 4) floats where N are meant; both are defects there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.core import index
+from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.jit import emulated_kernel
+from refsim.core.lanes import as_f32, dot4, f32_bits
+from refsim.core.launch import Launch
+from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H, W
+from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
+from refsim.core.rng import Rng
+from refsim.ops.base import epilogue, float_linear, linear
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
+
+
+@dataclass(frozen=True)
+class Params(float_linear.FloatLinearParams):
+    """As the whole operator."""
+
+    where = "linear_q8ta_q8csw_tiled"
+
+
+def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
+    return float_linear.define(params, target, x, consts)
+
+
+def padding(call: Call) -> Padding:
+    """A dense float buffer has none."""
+    return Padding(Pad(0), Pad(0))
+
+
+#: K4 counts words of K.
+PUSH = PushWords(tensor("X"), tensor("OUT"), int32("K4"), *float_linear.EPILOGUE_WORDS)
+SPEC = SpecWords(hashed("X"), hashed("OUT"))
+X, OUT, K4, IN_ZP, IN_SCALE, FLAGS = PUSH.offsets
+X_HASH, OUT_HASH = SPEC.offsets
+
+
+def launch(call: Call) -> Launch:
+    """Global size: rows, with leading dims folded into them, x fours of outputs. A work item writes four floats."""
+    w, h, c, n = call.out.sizes_whcn
+    k4 = call.descs["x"].shape[-1] // 4
+    shape = tile_config(h * c * n, -(-w // 4), k4)
+    return Launch(
+        shader=Params.where,
+        out=call.out,
+        spec=SPEC.pack(call.tensors),
+        push=PUSH.pack(call.tensors, K4=k4, **float_linear.epilogue_words(call)),
+        global_size=(h * c * n, -(-w // 4), 1),
+        local=shape.local,
+        tile=shape.tile,
+        variant=shape.name,
+    )
+
+
+@emulated_kernel
+def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
+    x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
+    in_zp, in_scale, flags = push[IN_ZP], as_f32(push[IN_SCALE]), push[FLAGS]
+    k_step = push[X + index.W_STRIDE] * index.words_per_block(x_hash)
+    all_out = (push[OUT + W] + 3) // 4 * 4
+    for _, o4, row in np.ndindex(reached):
+        h, plane = row % push[OUT + H], row // push[OUT + H]
+        c, n = plane % push[OUT + C], plane // push[OUT + C]
+        first = index.word_idx(push, X, x_hash, 0, h, c, n)
+        for oc in range(4 * o4, min(4 * o4 + 4, push[OUT + W])):
+            acc, source, at = 0, first, oc
+            for _ in range(push[K4]):
+                acc += dot4(x_words[source], weight[at])
+                source += k_step
+                at += all_out
+            b = as_f32(bias[min(oc, bias.size - 1)])
+            real = epilogue.int_real(acc, sums[oc], in_zp, as_f32(scales[oc]), in_scale, b, flags)
+            out[index.buf_idx(push, OUT, out_hash, oc, h, c, n)] = f32_bits(real)
+
+
+def sample(rng: Rng) -> Case:
+    lead = rng.choice([(), (), (2,), (2, 3)])
+    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
+    features = epilogue.random_features(rng, rng.integer(1, 18))
+    params = {"in_scale": rng.scale_moderate(), "in_zp": rng.zero_point()}
+    return Case(Params.where, params, {"x": (shape, "4H4W")}, "W", rng.integer(0, 2**31), features)
+
+
+_BASE = dict(in_scale=0.02, in_zp=5)
+_SHAPES = {"x": ((6, 16), "4H4W")}
+_FEATURES = {"out_channels": 7, "bias": True}
+
+CASES = (
+    Case(Params.where, _BASE, _SHAPES, "W", features=_FEATURES),
+    Case(Params.where, _BASE, {"x": ((2, 3, 16), "4H4W")}, "W", features=_FEATURES, note="leading dim"),
+    Case(Params.where, _BASE, _SHAPES, "W", features={"out_channels": 1, "bias": False}, note="one output"),
+    ErrorCase(
+        Case(Params.where, _BASE, {"x": ((6, 14), "4H4W")}, "W", features=_FEATURES), ShapeError, "fill words"
+    ),
+    ErrorCase(
+        Case(Params.where, {**_BASE, "in_scale": 0.0}, _SHAPES, "W", features=_FEATURES),
+        ParameterError,
+        "in_scale",
+    ),
+    ErrorCase(
+        Case(Params.where, _BASE, {"x": ((6, 16), "4W")}, "W", features=_FEATURES),
+        LayoutError,
+        "x has a layout",
+    ),
+)
+
+
+def golden(slot: CaseSlot) -> Made:
+    params, shape, features = float_linear.golden(slot)
+    return params, {"x": shape}, features
+
+
+BENCH = Case(
+    Params.where,
+    dict(in_scale=0.02, in_zp=3),
+    {"x": ((64, 512), "4H4W")},
+    "W",
+    features={"out_channels": 512, "bias": True},
+)
+
+OP = OpSpec(
+    name=Params.where,
+    serialized="",
+    family=Family.FLOAT_LINEAR,
+    args=(
+        Arg("x", Kind.INPUT, (PACKED_4H4W,)),
+        *float_linear.ARGS,
+        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
+    ),
+    params=Params,
+    define=define,
+    out_shape=linear.out_shape,
+    padding=padding,
+    launch=launch,
+    push=PUSH,
+    spec=SPEC,
+    kernel=kernel,
+    work_item=linear.work_item,
+    prepack=linear.prepack,
+    check=linear.check,
+    constants=linear.constants,
+    sample=sample,
+    golden=CaseRule(960, golden),
+    bench=BENCH,
+    cases=CASES,
+    channel_dim=-1,
+    epilogue=linear.EPILOGUE,
+    variants=TILE_CONFIGS,
+)

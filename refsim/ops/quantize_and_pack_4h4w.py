@@ -1,0 +1,172 @@
+"""quantize_and_pack_4h4w: rows of floats to int8 in 4H4W, the first step of linear operators that take a float input.
+
+    q = int(clamp(rne(x * inv), -128 - zp, 127 - zp)) + zp,  inv = f32(1 / scale)
+
+It is q8ta_quantize but for what lies out of range. Here the kernel adds the zero point as a float, converts, and clamps
+last: q = clamp(int(rne(x * inv) + f32(zp)), -128, 127). So NaN, infinities and huge values are up to the device; see
+``convert`` of the profiles. Rows beyond the last of a block of four hold the zero point.
+Source: ET-VK's quantize_and_pack_4h4w_per_tensor. With leading dims it packs only the first plane, a defect there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from refsim.core import index
+from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.jit import emulated_kernel
+from refsim.core.lanes import as_f32, insert
+from refsim.core.launch import Launch
+from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H
+from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor
+from refsim.core.qmath import check_scale, check_zero_point, flush, inv_scale, to_int8_added
+from refsim.core.rng import Rng
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
+
+
+@dataclass(frozen=True)
+class Params:
+    """Scale and zero point of the int8 values."""
+
+    where: ClassVar[str] = "quantize_and_pack_4h4w"
+
+    scale: float
+    zp: int
+
+    def __post_init__(self) -> None:
+        check_scale(self.where, "scale", self.scale)
+        check_zero_point(self.where, "zp", self.zp)
+
+
+def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
+    flags = target.profile.flags
+    with np.errstate(invalid="ignore", over="ignore"):
+        steps = flush(x, flags) * inv_scale(params.scale)
+        return to_int8_added(steps, params.zp, flags).astype(np.int8)
+
+
+def out_shape(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+) -> tuple[int, ...]:
+    return shapes["x"]
+
+
+def check(call: Call) -> None:
+    k = call.out.shape[-1]
+    if k % 4:
+        raise ShapeError(Params.where, "K does not fill words", got=f"K = {k}", need="a multiple of 4")
+
+
+def padding(call: Call) -> Padding:
+    """There are no lanes. Rows beyond the last are 0.0 quantized, so the zero point."""
+    return Padding(Pad(call.params.zp), Pad(call.params.zp))
+
+
+PUSH = PushWords(tensor("OUT"), tensor("X"), float32("INV"), int32("ZP"), int32("FLAGS"))
+SPEC = SpecWords(hashed("OUT"), hashed("X"))
+OUT, X, INV, ZP, FLAGS = PUSH.offsets
+OUT_HASH, X_HASH = SPEC.offsets
+
+
+def launch(call: Call) -> Launch:
+    """Global size: rows, padded to four in each plane x words along K. An invocation writes a block of four rows."""
+    w, h, c, n = call.out.sizes_whcn
+    p = call.params
+    return Launch(
+        shader=Params.where,
+        out=call.out,
+        spec=SPEC.pack(call.tensors),
+        push=PUSH.pack(call.tensors, INV=inv_scale(p.scale), ZP=p.zp, FLAGS=call.target.profile.flags),
+        global_size=(-(-h // 4) * 4 * c * n, w // 4, 1),
+        local=(8, 8, 1),
+        tile=(4, 1, 1),
+    )
+
+
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes the word at a coordinate."""
+    _, height, channels, _ = launch.out.sizes_whcn
+    return (n * channels + c) * (-(-height // 4) * 4) + h, w // 4, 0 * n
+
+
+@emulated_kernel
+def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
+    out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
+    inv, zp, flags = as_f32(push[INV]), push[ZP], push[FLAGS]
+    height = (push[OUT + H] + 3) // 4 * 4
+    for _, k4, row in np.ndindex(reached):
+        h, plane = row % height, row // height
+        c, n = plane % push[OUT + C], plane // push[OUT + C]
+        word = 0
+        for k in range(4):
+            q = zp
+            if h < push[OUT + H]:
+                real = as_f32(x_words[index.buf_idx(push, X, x_hash, 4 * k4 + k, h, c, n)])
+                q = to_int8_added(flush(real, flags) * inv, zp, flags)
+            word = insert(word, k, q)
+        out[index.word_idx(push, OUT, out_hash, 4 * k4, h, c, n)] = word
+
+
+def sample(rng: Rng) -> Case:
+    lead = rng.choice([(), (), (2,), (2, 3)])
+    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
+    params = {"scale": rng.scale(), "zp": rng.zero_point()}
+    return Case(Params.where, params, {"x": (shape, "W")}, "4H4W", rng.integer(0, 2**31))
+
+
+_PARAMS = dict(scale=0.05, zp=-3)
+_SHAPES = {"x": ((6, 16), "W")}
+
+CASES = (
+    Case(Params.where, _PARAMS, _SHAPES, "4H4W"),
+    Case(Params.where, dict(scale=0.5, zp=127), {"x": ((2, 3, 8), "W")}, "4H4W", note="leading dim"),
+    Case(Params.where, dict(scale=0.5, zp=-128), {"x": ((12,), "W")}, "4H4W", note="one row"),
+    ErrorCase(Case(Params.where, _PARAMS, {"x": ((6, 14), "W")}, "4H4W"), ShapeError, "fill words"),
+    ErrorCase(Case(Params.where, dict(scale=0.05, zp=128), _SHAPES, "4H4W"), ParameterError, "zp"),
+    ErrorCase(Case(Params.where, _PARAMS, {"x": ((6, 16), "C")}, "4H4W"), LayoutError, "x has a layout"),
+)
+
+
+def golden(slot: CaseSlot) -> Made:
+    params = {name.removeprefix("in_"): value for name, value in quantization(slot, "in").items()}
+    lead = slot.rng.choice([(), (2,), (2, 3)])
+    shape = (*lead, slot.size(1, 12), 4 * (1 + slot.residue(0)) + 16 * slot.rng.integer(0, 4))
+    if slot.large:
+        shape = (slot.rng.integer(1, 2), 129 + slot.residue(1), 4 * (65 + slot.residue(0)))
+    return params, {"x": shape}, {}
+
+
+BENCH = Case(Params.where, dict(scale=0.02, zp=3), {"x": ((64, 2048), "W")}, "4H4W")
+
+OP = OpSpec(
+    name=Params.where,
+    serialized="",
+    family=Family.QUANTIZE_ROWS,
+    args=(
+        Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
+        Arg("scale"),
+        Arg("zp"),
+        Arg("out", Kind.OUTPUT, (PACKED_4H4W,)),
+    ),
+    params=Params,
+    define=define,
+    out_shape=out_shape,
+    padding=padding,
+    launch=launch,
+    push=PUSH,
+    spec=SPEC,
+    kernel=kernel,
+    work_item=work_item,
+    check=check,
+    sample=sample,
+    golden=CaseRule(480, golden),
+    bench=BENCH,
+    cases=CASES,
+)
