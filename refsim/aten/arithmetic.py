@@ -104,17 +104,50 @@ def div(a: Any, b: Any, mode: str | None = None) -> np.ndarray:
         return np.asarray(_as(a, dtype) / _as(b, dtype), dtype)
     if mode not in ("floor", "trunc"):
         raise TypeError(f"rounding mode {mode!r}")
+    if mode == "floor":
+        return floor_divide(a, b)
     if dtype.kind != "f":
-        if mode == "floor":
-            return np.asarray(_as(a, dtype) // _as(b, dtype), dtype)
-        wide = np.trunc(_as(a, np.dtype(np.float64)) / _as(b, np.dtype(np.float64)))
-        return wide.astype(dtype)
-    quotient = _as(a, dtype) / _as(b, dtype)
-    return np.asarray(np.floor(quotient) if mode == "floor" else np.trunc(quotient), dtype)
+        return np.trunc(_as(a, np.dtype(np.float64)) / _as(b, np.dtype(np.float64))).astype(dtype)
+    return np.asarray(np.trunc(_as(a, dtype) / _as(b, dtype)), dtype)
 
 
 def floor_divide(a: Any, b: Any, mode: str | None = None) -> np.ndarray:
-    return div(a, b, "floor")
+    """Python's: without the remainder there is nothing to round, so that a == (a // b) * b + remainder."""
+    dtype = promoted(a, b)
+    a, b = _as(a, dtype), _as(b, dtype)
+    if dtype.kind != "f":
+        return np.asarray(a // b, dtype)
+    rest = np.fmod(a, b)
+    whole = (a - rest) / b
+    whole = np.where((rest != 0) & (np.signbit(b) != np.signbit(rest)), whole - dtype.type(1), whole)
+    infinite = np.where(np.signbit(a), dtype.type(-np.inf), dtype.type(np.inf))
+    return np.asarray(np.where(b == 0, infinite, whole), dtype)
+
+
+def _div(place: Place, a: Any, b: Any, mode: str | None = None) -> np.ndarray:
+    quotient = div(a, b)
+    return quotient if mode is None else np.floor(quotient)
+
+
+def _floor_divide(place: Place, a: Any, b: Any, mode: str | None = None) -> np.ndarray:
+    return _div(place, a, b, "floor") if promoted(a, b).kind == "f" else floor_divide(a, b)
+
+
+def remainder(a: Any, b: Any) -> np.ndarray:
+    """With the divisor's sign for floats. The portable kernel takes C's operator for integers, so theirs differs."""
+    dtype = promoted(a, b)
+    a, b = _as(a, dtype), _as(b, dtype)
+    rest = np.fmod(a, b)
+    if dtype.kind != "f":
+        return np.asarray(rest, dtype)
+    return np.asarray(np.where(((a < 0) != (b < 0)) & (rest != 0), rest + b, rest), dtype)
+
+
+def atan2(a: Any, b: Any) -> np.ndarray:
+    dtype = promoted(a, b)
+    dtype = dtype if dtype.kind == "f" else np.dtype(F32)
+    wide = np.dtype(np.float64)
+    return np.asarray(np.arctan2(_as(a, dtype).astype(wide), _as(b, dtype).astype(wide))).astype(dtype)
 
 
 def pow_(a: Any, b: Any) -> np.ndarray:
@@ -172,14 +205,15 @@ ROWS = (
     Float("rsub", rsub, order="b - alpha * a"),
     Float("mul", mul),
     Float(
-        "div", div, lambda place, a, b, mode=None: div(a, b, "floor" if mode else None), Exact.DIVISION,
+        "div", div, _div, Exact.DIVISION,
         "a / b, floor(a / b)", note="the shader takes the floor, whatever the rounding mode",
     ),
-    Float("floor_divide", floor_divide, exact=Exact.DIVISION, order="floor(a / b)"),
+    Float("floor_divide", floor_divide, _floor_divide, Exact.DIVISION, "floor(a / b)"),
     Float("pow", pow_, _pow, Exact.FUNCTION, "pow(|a|, b), sign by odd b", "that of exp2(b * log2(a))"),
     Float("minimum min.other", _arithmetic(np.minimum)),
     Float("maximum max.other", _arithmetic(np.maximum)),
-    Float("remainder", _arithmetic(np.mod), exact=Exact.DIVISION),
+    Float("remainder", remainder, exact=Exact.DIVISION),
+    Float("atan2", atan2, exact=Exact.FUNCTION, bound="ET-VK has no shader for it; the C library's on the host"),
     Float("fmod", _arithmetic(np.fmod), exact=Exact.DIVISION),
     Float(
         "eq", _compared(np.equal), _equal, order="|a - b| < 1e-5 of two float tensors",
@@ -198,6 +232,8 @@ ROWS = (
     Float("bitwise_and", _bitwise(np.bitwise_and)),
     Float("bitwise_or", _bitwise(np.bitwise_or)),
     Float("bitwise_xor", _bitwise(np.bitwise_xor)),
+    Float("bitwise_left_shift __lshift__", _bitwise(np.left_shift)),
+    Float("bitwise_right_shift __rshift__", _bitwise(np.right_shift)),
     Float("where", where),
     Float("masked_fill", masked_fill),
 )  # fmt: skip

@@ -23,131 +23,123 @@ TILED = ((3, 3), (5, 5))
 class Problem:
     """A convolution of stride over an image that is already padded, and dilated where it was transposed.
 
-    ``x`` (N, groups, IC, H, W), ``weight`` (groups, OC, IC, KH, KW), ``bias`` (groups, OC).
+    ``x`` (N, groups, IC, *size), ``weight`` (groups, OC, IC, *kernel), ``bias`` (groups, OC).
     """
 
     x: np.ndarray
     weight: np.ndarray
     bias: np.ndarray | None
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
 
     @property
-    def out(self) -> tuple[int, int]:
-        h, w = (
+    def out(self) -> tuple[int, ...]:
+        sizes = tuple(
             (size - d * (k - 1) - 1) // s + 1
             for size, d, k, s in zip(
-                self.x.shape[-2:], self.dilation, self.weight.shape[-2:], self.stride, strict=True
+                self.x.shape[3:], self.dilation, self.weight.shape[3:], self.stride, strict=True
             )
         )
-        if min(h, w) < 1:
-            raise ValueError(f"the kernel {self.weight.shape[-2:]} is larger than the image")
-        return h, w
+        if min(sizes) < 1:
+            raise ValueError(f"the kernel {self.weight.shape[3:]} is larger than the image")
+        return sizes
 
-    def run(self, place: Place, order: Iterable[tuple[int, int, int]], bias_first: bool) -> np.ndarray:
-        """One chain over (channel, row, column) of the weight, in this order."""
-        (h, w), (sh, sw), (dh, dw) = self.out, self.stride, self.dilation
-        n, groups, _, _, _ = self.x.shape
-        out = np.zeros((n, groups, self.weight.shape[1], h, w), self.x.dtype)
-        bias = None if self.bias is None else self.bias[None, :, :, None, None]
+    def run(self, place: Place, order: Iterable[tuple[int, ...]], bias_first: bool) -> np.ndarray:
+        """One chain over the weight's (channel, tap) in this order."""
+        n, groups = self.x.shape[:2]
+        every, spread = slice(None), (None,) * len(self.out)
+        out = np.zeros((n, groups, self.weight.shape[1], *self.out), self.x.dtype)
+        by_channel: tuple[Any, ...] = (None, every, every, *spread)
+        bias = None if self.bias is None else self.bias[by_channel]
         if bias is not None and bias_first:
             out = out + bias
-        for c, i, j in order:
-            rows, columns = (
-                slice(i * dh, i * dh + (h - 1) * sh + 1, sh),
-                slice(j * dw, j * dw + (w - 1) * sw + 1, sw),
-            )
-            out = place.fma(
-                self.x[:, :, c, None, rows, columns], self.weight[None, :, :, c, i, j, None, None], out
-            )
+        for c, *tap in order:
+            steps = zip(tap, self.dilation, self.out, self.stride, strict=True)
+            seen: tuple[Any, ...] = (
+                every, every, c, None, *(slice(t * d, t * d + (size - 1) * s + 1, s) for t, d, size, s in steps)
+            )  # fmt: skip
+            weight: tuple[Any, ...] = (None, every, every, c, *tap, *spread)
+            out = place.fma(self.x[seen], self.weight[weight], out)
         if bias is not None and not bias_first:
             out = out + bias
-        return out.reshape(n, -1, h, w)
+        return out.reshape(n, -1, *self.out)
 
     @property
-    def taps(self) -> tuple[range, range]:
-        return range(self.weight.shape[3]), range(self.weight.shape[4])
+    def taps(self) -> tuple[range, ...]:
+        return tuple(map(range, self.weight.shape[3:]))
 
     @property
     def channels(self) -> range:
         return range(self.weight.shape[2])
 
-    def channels_outside(self) -> Iterator[tuple[int, int, int]]:
+    def channels_outside(self) -> Iterator[tuple[int, ...]]:
         yield from product(self.channels, *self.taps)
 
-    def channels_inside(self) -> Iterator[tuple[int, int, int]]:
-        yield from ((c, i, j) for i, j, c in product(*self.taps, self.channels))
+    def channels_inside(self) -> Iterator[tuple[int, ...]]:
+        yield from ((c, *tap) for *tap, c in product(*self.taps, self.channels))
 
-    def texels_outside(self) -> Iterator[tuple[int, int, int]]:
+    def texels_outside(self) -> Iterator[tuple[int, ...]]:
         """Four channels at a time: all taps for these, then for the next."""
         for first in self.channels[::4]:
             four = self.channels[first : first + 4]
-            yield from ((c, i, j) for i, j, c in product(*self.taps, four))
+            yield from ((c, *tap) for *tap, c in product(*self.taps, four))
 
 
-def _two(values: Sequence[int] | int, rank: int) -> tuple[int, int]:
-    """One number for both dims, or one for each; an image with one dim has a height of 1."""
-    given = [values] if isinstance(values, int) else list(values)
-    if rank == 1:
-        raise ValueError("for images with two dims")
-    return (given[0], given[-1])
+def _each(values: Sequence[int] | int | None, dims: int) -> tuple[int, ...]:
+    """One number for all dims, or one for each."""
+    given = [values or 0] if values is None or isinstance(values, int) else list(values)
+    if len(given) not in (1, dims):
+        raise ValueError(f"{len(given)} numbers for {dims} dims")
+    return tuple(given * (dims // len(given)))
 
 
 def _problem(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int,
 ) -> Problem:  # fmt: skip
-    stride, padding, dilation, extra = (_two(v, 2) for v in (stride, padding, dilation, output_padding or 0))
-    n, channels, h, w = x.shape
+    n, channels, *sizes = x.shape
+    kernel_sizes = weight.shape[2:]
+    if len(sizes) not in (1, 2, 3) or len(kernel_sizes) != len(sizes):
+        raise ValueError(f"an image with {x.ndim} dims and a weight with {weight.ndim}")
+    stride, padding, dilation, extra = (
+        _each(v, len(sizes)) for v in (stride, padding, dilation, output_padding)
+    )
     if transposed:
-        oc = weight.shape[1]
-        wide = np.zeros((n, channels, (h - 1) * stride[0] + 1, (w - 1) * stride[1] + 1), x.dtype)
-        wide[:, :, :: stride[0], :: stride[1]] = x
-        sizes = weight.shape[-2:]
-        before = [d * (k - 1) - p for d, k, p in zip(dilation, sizes, padding, strict=True)]
+        wide = np.zeros(
+            (n, channels, *((size - 1) * s + 1 for size, s in zip(sizes, stride, strict=True))), x.dtype
+        )
+        spread: tuple[Any, ...] = (..., *(slice(None, None, s) for s in stride))
+        wide[spread] = x
+        before = [d * (k - 1) - p for d, k, p in zip(dilation, kernel_sizes, padding, strict=True)]
         around = [(b, b + e) for b, e in zip(before, extra, strict=True)]
-        x, stride = wide, (1, 1)
-        kernel = weight.reshape(groups, channels // groups, oc, *sizes).swapaxes(1, 2)[..., ::-1, ::-1]
+        x, stride = wide, _each(1, len(sizes))
+        kernel = weight.reshape(groups, channels // groups, *weight.shape[1:]).swapaxes(1, 2)
+        kernel = np.flip(kernel, tuple(range(3, kernel.ndim)))
     else:
         around = [(p, p) for p in padding]
         kernel = weight.reshape(groups, -1, *weight.shape[1:])
-    cut = [slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in zip(around, x.shape[-2:], strict=True)]
+    sides = zip(around, x.shape[2:], strict=True)
+    cut: tuple[Any, ...] = (..., *(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in sides))
     added = [(max(a, 0), max(b, 0)) for a, b in around]
-    whole = np.pad(x[:, :, cut[0], cut[1]], ((0, 0), (0, 0), *added))
-    parts = whole.reshape(n, groups, channels // groups, *whole.shape[-2:])
+    whole = np.pad(x[cut], ((0, 0), (0, 0), *added))
+    parts = whole.reshape(n, groups, channels // groups, *whole.shape[2:])
     if kernel.shape[2] != parts.shape[2]:
         raise ValueError(f"{channels} channels in {groups} groups meet a weight of {weight.shape}")
     return Problem(parts, kernel, None if bias is None else bias.reshape(groups, -1), stride, dilation)
-
-
-def _flat(x: np.ndarray, weight: np.ndarray) -> bool:
-    if x.ndim not in (3, 4) or weight.ndim != x.ndim:
-        raise ValueError(f"an image with {x.ndim} dims and a weight with {weight.ndim}")
-    return x.ndim == 3
 
 
 def _convolution(
     place: Place | None, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, stride: Any, padding: Any,
     dilation: Any, transposed: bool = False, output_padding: Any = 0, groups: int = 1,
 ) -> np.ndarray:  # fmt: skip
-    """A 1-d one is a 2-d one with one row."""
-    flat = _flat(x, weight)
-    if flat:
-        x, weight = x[:, :, None], weight[:, :, None]
-        stride, padding, dilation, output_padding = (
-            (lead, v if isinstance(v, int) else v[0])
-            for lead, v in ((1, stride), (0, padding), (1, dilation), (0, output_padding or 0))
-        )
     problem = _problem(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     if place is None:
         # a transposed kernel adds to what it finds, which is the bias, from one place of the input after another
         order = problem.channels_inside() if transposed else problem.channels_outside()
-        result = problem.run(HOST, order, transposed)
-    elif flat and not transposed:
-        result = problem.run(place, problem.channels_outside(), False)
-    else:
-        result = _shader(place, problem, weight, transposed, groups)
-    return result[:, :, 0] if flat else result
+        return problem.run(HOST, order, transposed)
+    if len(problem.out) == 1 and not transposed:
+        return problem.run(place, problem.channels_outside(), False)
+    return _shader(place, problem, weight, transposed, groups)
 
 
 def _shader(place: Place, problem: Problem, weight: np.ndarray, transposed: bool, groups: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.row import Exact, Float, Place, contiguous
+from refsim.aten.row import Exact, Float, Place, axis, contiguous
 from refsim.core.dtypes import BY_PROGRAM_CODE
 
 F32 = np.float32
@@ -161,9 +161,37 @@ def rsqrt(x: np.ndarray) -> np.ndarray:
 
 
 def round_(x: np.ndarray, decimals: int = 0) -> np.ndarray:
-    if decimals:
-        raise TypeError(f"round to {decimals} decimals")
-    return np.rint(x) if np.issubdtype(x.dtype, np.floating) else x.copy()
+    if not np.issubdtype(x.dtype, np.floating):
+        return x.copy()
+    scale = x.dtype.type(10.0 ** abs(decimals))
+    if decimals < 0:
+        return np.rint(x / scale) * scale
+    return np.rint(x * scale) / scale if decimals else np.rint(x)
+
+
+def _log10(place: Place, x: np.ndarray) -> np.ndarray:
+    return log(x) * F32(0.4342944819)
+
+
+def hardshrink(x: np.ndarray, size: float = 0.5) -> np.ndarray:
+    return np.where(np.abs(x) <= x.dtype.type(size), x.dtype.type(0), x)
+
+
+def _hardshrink(place: Place, x: np.ndarray, size: float = 0.5) -> np.ndarray:
+    """A product with 0 or 1: an infinity stays, and a negative number becomes -0."""
+    return x * ((x > F32(size)).astype(x.dtype) + (x < F32(-size)).astype(x.dtype))
+
+
+def logit(x: np.ndarray, eps: float | None = None) -> np.ndarray:
+    x = real(x)
+    one = x.dtype.type(1)
+    x = x if eps is None else bounded(x, eps, 1 - eps)
+    return log(x / (one - x))
+
+
+def glu(x: np.ndarray, dim: int = -1) -> np.ndarray:
+    first, second = np.split(x, 2, axis(dim, x.ndim))
+    return first * sigmoid(second)
 
 
 def same_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,7 +237,10 @@ ROWS = (
     ),
     Float("exp", exp, exact=_FUN, bound=_EXP),
     Float("log", log, exact=_FUN, bound="3 ulp; 2^-21 in [0.5, 2]"),
-    Float("log10", nearest(np.log10), exact=_FUN, bound="that of log"),
+    Float("log10", nearest(np.log10), _log10, _FUN, "log(x) * 0.4342944819", "that of log"),
+    Float("logit", logit, exact=_FUN, bound=_HOST),
+    Float("glu", glu, exact=_FUN, bound=_HOST),
+    Float("hardshrink", hardshrink, _hardshrink, order="x * ((x > size) + (x < -size))"),
     Float("sin", nearest(np.sin), exact=_FUN, bound="2^-11 in [-pi, pi]"),
     Float("cos", nearest(np.cos), exact=_FUN, bound="2^-11 in [-pi, pi]"),
     *(

@@ -87,6 +87,52 @@ def scatter(x: np.ndarray, dim: int, places: np.ndarray, source: Any, *options: 
     return result
 
 
+def scatter_add(x: np.ndarray, dim: int, places: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """One addition after another, in the order of the places."""
+    return scatter_reduce(x, dim, places, source, "sum")
+
+
+_MEET: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+def scatter_reduce(
+    x: np.ndarray, dim: int, places: np.ndarray, source: np.ndarray, reduce: str, include_self: bool = True
+) -> np.ndarray:
+    if reduce not in _MEET or not include_self:
+        raise TypeError(f"reduction {reduce!r}, with itself: {include_self}")
+    result, at = contiguous(x), axis(dim, x.ndim)
+    grid: list[Any] = list(np.indices(places.shape, sparse=True))
+    grid[at] = places.astype(np.int64)
+    _MEET[reduce].at(result, tuple(grid), source[tuple(slice(size) for size in places.shape)])
+    return result
+
+
+def masked_scatter(x: np.ndarray, mask: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """The source's elements, in order, where the mask is true."""
+    x, mask = np.broadcast_arrays(x, mask.astype(bool))
+    result = contiguous(x)
+    result[mask] = source.reshape(-1)[: np.count_nonzero(mask)]
+    return result
+
+
+def masked_select(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    x, mask = np.broadcast_arrays(x, mask.astype(bool))
+    return x[mask]
+
+
+def nonzero(x: np.ndarray) -> np.ndarray:
+    """(count, dims): where the elements that are not 0 stand."""
+    return contiguous(np.argwhere(x)).astype(np.int64)
+
+
+def repeat_interleave(repeats: np.ndarray, output_size: int | None = None) -> np.ndarray:
+    """Each index as often as its count says."""
+    found = np.repeat(np.arange(len(repeats)), repeats)
+    if output_size is not None and output_size != len(found):
+        raise ValueError(f"{len(found)} elements, {output_size} announced")
+    return found.astype(repeats.dtype)
+
+
 def select_scatter(x: np.ndarray, source: np.ndarray, dim: int, place: int) -> np.ndarray:
     result = contiguous(x)
     np.moveaxis(result, axis(dim, x.ndim), 0)[place] = source
@@ -120,7 +166,7 @@ def copy(x: np.ndarray, source: np.ndarray, non_blocking: bool = False) -> np.nd
 
 ROWS = (
     Float("full", full),
-    Float("zeros empty empty_permuted", lambda size, dtype=None, *o: full(size, 0.0, dtype)),
+    Float("zeros empty empty_permuted _empty_dim_order", lambda size, dtype=None, *o: full(size, 0.0, dtype)),
     Float("ones", lambda size, dtype=None, *o: full(size, 1.0, dtype)),
     Float("full_like", full_like),
     Float("zeros_like empty_like", lambda x, dtype=None, *o: full_like(x, 0, dtype)),
@@ -130,14 +176,20 @@ ROWS = (
     Float("arange", arange),
     Float("arange.start arange.start_step arange.start_out", arange_from),
     Float("index", index),
-    Float("index_put", index_put),
+    Float("index_put index_put_", index_put),
     Float("index_select", index_select),
     Float("gather", gather),
     Float("scatter", scatter),
+    Float("scatter_add", scatter_add),
+    Float("scatter_reduce", scatter_reduce),
+    Float("masked_scatter", masked_scatter),
+    Float("masked_select", masked_select),
+    Float("nonzero", nonzero),
+    Float("repeat_interleave.Tensor repeat_interleave.Tensor_out", repeat_interleave),
     Float("select_scatter", select_scatter),
     Float("slice_scatter", slice_scatter),
     Float("embedding", embedding),
     Float("tril", _triangle(True)),
     Float("triu", _triangle(False)),
-    Float("copy", copy),
+    Float("copy copy_", copy),
 )

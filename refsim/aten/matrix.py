@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.arithmetic import promoted
-from refsim.aten.row import Float, Place
+from refsim.aten.reduce import in_order
+from refsim.aten.row import Exact, Float, Place
 
 #: Outside a delegate nothing is fused.
 HOST = Place()
@@ -65,6 +66,28 @@ def _int8pack(place: Place, x: np.ndarray, weight: np.ndarray, scales: np.ndarra
     return chain(place, x, weight.T.astype(x.dtype)) * scales
 
 
+def cdist(a: np.ndarray, b: np.ndarray, p: float = 2.0, mode: Any = None) -> np.ndarray:
+    """(.., P, M) and (.., R, M) to (.., P, R): the p-norm of each difference, summed in the order of memory."""
+    return _norm(np.abs(a[..., :, None, :] - b[..., None, :, :]), p)
+
+
+def pdist(x: np.ndarray, p: float = 2.0) -> np.ndarray:
+    first, second = np.triu_indices(len(x), 1)
+    return _norm(np.abs(x[first] - x[second]), p)
+
+
+def _norm(apart: np.ndarray, p: float) -> np.ndarray:
+    rows, t = np.moveaxis(apart, -1, 0), apart.dtype.type
+    if p == 0:
+        return in_order((rows != 0).astype(apart.dtype))
+    if p == float("inf"):
+        return np.max(rows, axis=0, initial=t(0))
+    if p in (1, 2):
+        return in_order(rows) if p == 1 else np.sqrt(in_order(rows * rows))
+    powers = np.power(rows.astype(np.float64), p).astype(apart.dtype)
+    return np.power(in_order(powers).astype(np.float64), 1.0 / p).astype(apart.dtype)
+
+
 def row(name: str, function: Callable[..., Any], order: str, **more: Any) -> Float:
     """A row whose two meanings differ in fusing only."""
     return Float(name, lambda *args: function(HOST, *args), function, order=order, **more)
@@ -78,4 +101,6 @@ ROWS = (
     row("linear", _linear, _CHAIN + "; + bias"),
     row("_weight_int8pack_mm", _int8pack, _CHAIN + "; * scale"),
     row("addmm baddbmm", _addmm, _CHAIN + "; alpha * product + beta * bias"),
-)
+    Float("_cdist_forward", cdist, exact=Exact.FUNCTION, bound="ET-VK has no shader for it; exact for p of 0, 1, 2"),
+    Float("_pdist_forward", pdist, exact=Exact.FUNCTION, bound="ET-VK has no shader for it; exact for p of 0, 1, 2"),
+)  # fmt: skip

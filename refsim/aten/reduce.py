@@ -72,13 +72,21 @@ def _device_total(place: Place, x: np.ndarray, axes: Sequence[int]) -> np.ndarra
     moved = _moved(x, axes)
     whcn = x.ndim - 1 - axes[0]
     if len(axes) == 1 and place.buffer and whcn == 0:
-        return tree(in_order(dealt(moved, ROW_WORKERS)))
+        return _row_total(moved)
     if len(axes) == 1 and whcn == place.packed:
         return _packed_total(moved)
     rounds = dealt(moved, WORKERS)
     if len(axes) == 2:  # each worker adds all of the second dim for one place in the first
         rounds = rounds.swapaxes(1, 2).reshape(-1, WORKERS, *moved.shape[2:])
     return in_order(in_order(rounds))
+
+
+def _row_total(moved: np.ndarray) -> np.ndarray:
+    """Each lane starts from its first element, which may be -0; one without elements holds 0."""
+    missing = -len(moved) % ROW_WORKERS
+    filled = np.full((missing, *moved.shape[1:]), -0.0 if len(moved) > ROW_WORKERS else 0.0, moved.dtype)
+    lanes = np.concatenate([moved, filled]).reshape(-1, ROW_WORKERS, *moved.shape[1:])
+    return tree(np.add.accumulate(lanes, axis=0, dtype=lanes.dtype)[-1])
 
 
 def _packed_total(moved: np.ndarray) -> np.ndarray:
@@ -188,6 +196,12 @@ def var(
     return np.asarray(spread / x.dtype.type(max(count - float(less), 0)), x.dtype)
 
 
+def var_mean(
+    x: np.ndarray, dim: Sequence[int] | None = None, correction: Any = None, keepdim: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    return var(x, dim, correction, keepdim), mean(x, dim, keepdim)
+
+
 def vector_norm(
     x: np.ndarray, order: float = 2.0, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> np.ndarray:
@@ -206,6 +220,38 @@ def cumsum(x: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
     held = x.astype(dtype_of(dtype)) if dtype is not None else x
     held = held if held.dtype.kind == "f" else held.astype(np.int64)
     return np.cumsum(held, axis(dim, x.ndim), dtype=held.dtype) if x.ndim else contiguous(held)
+
+
+def prod(x: np.ndarray, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> np.ndarray:
+    """In the order of memory, of one dim or of all."""
+    held = x.astype(dtype_of(dtype)) if dtype is not None else x
+    held = held if held.dtype.kind == "f" else held.astype(np.int64)
+    if dim is None or not x.ndim:
+        return np.asarray(_product(held.reshape(-1)))
+    at = axis(dim, x.ndim)
+    return _product(np.moveaxis(held, at, 0)).reshape(_shape(x, [at], keepdim))
+
+
+def _product(rows: np.ndarray) -> np.ndarray:
+    ones = np.ones((1, *rows.shape[1:]), rows.dtype)
+    return np.asarray(np.multiply.accumulate(np.concatenate([ones, rows]), axis=0, dtype=rows.dtype)[-1])
+
+
+def cumprod(x: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
+    held = x.astype(dtype_of(dtype)) if dtype is not None else x
+    held = held if held.dtype.kind == "f" else held.astype(np.int64)
+    return np.cumprod(held, axis(dim, x.ndim), dtype=held.dtype) if x.ndim else contiguous(held)
+
+
+def sort(x: np.ndarray, dim: int = -1, descending: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Equal elements stay in order; NaN counts as the largest."""
+    if not x.ndim:
+        return contiguous(x), np.zeros((), np.int64)
+    at = axis(dim, x.ndim)
+    places = np.argsort(x, at, kind="stable")
+    if descending:  # the last of the turned round, where equal ones stand in order again
+        places = x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), at, kind="stable"), at)
+    return np.take_along_axis(x, places, at), places
 
 
 def topk(x: np.ndarray, k: int, dim: int = -1, largest: bool = True, ordered: bool = True) -> Any:
@@ -232,7 +278,14 @@ ROWS = (
     Float("any", _truth(np.any)),
     Float("all", _truth(np.all)),
     Float("var", var, exact=Exact.DIVISION),
+    Float("var_mean", var_mean, exact=Exact.DIVISION),
     Float("linalg_vector_norm norm", vector_norm, exact=Exact.FUNCTION, bound="that of sqrt"),
     Float("cumsum", cumsum),
     Float("topk", topk),
+    Float("prod", lambda x, dtype=None: prod(x, None, False, dtype)),
+    Float("prod.dim_int prod.int_out", prod),
+    Float("cumprod", cumprod),
+    Float("sort", sort),
+    Float("sort.stable sort.values_stable", lambda x, stable=True, *args: sort(x, *args)),
+    Float("argsort", lambda x, *args: sort(x, *args)[1]),
 )  # fmt: skip

@@ -151,6 +151,29 @@ def unfold(x: np.ndarray, dim: int, size: int, step: int) -> np.ndarray:
     return contiguous(windows[tuple(chosen)])
 
 
+def as_strided(
+    x: np.ndarray, size: Sequence[int], stride: Sequence[int], offset: int | None = 0
+) -> np.ndarray:
+    """Elements of the memory of ``x``, which lies in logical order."""
+    at = np.full(tuple(size), offset or 0, np.int64)
+    for steps, step in zip(np.indices(tuple(size), sparse=True), stride, strict=True):
+        at = at + steps * step
+    if at.size and (at.min() < 0 or at.max() >= x.size):
+        raise IndexError(f"place {at.max()} of {x.size}")
+    return contiguous(x).reshape(-1)[at]
+
+
+def diagonal(x: np.ndarray, offset: int = 0, a: int = 0, b: int = 1) -> np.ndarray:
+    return contiguous(np.diagonal(x, offset, axis(a, x.ndim), axis(b, x.ndim)))
+
+
+def narrow(x: np.ndarray, dim: int, start: int, length: int) -> np.ndarray:
+    if not 0 <= length <= x.shape[axis(dim, x.ndim)]:
+        raise ValueError(f"{length} elements of dim {dim} of {x.shape}")
+    start = start % max(x.shape[axis(dim, x.ndim)], 1)
+    return slice_(x, dim, start, start + length)
+
+
 ROWS = (
     Float("view view_copy reshape _reshape_copy _unsafe_view et_view", view),
     Float("flatten", flatten),
@@ -176,4 +199,8 @@ ROWS = (
     Float("pixel_shuffle", pixel_shuffle),
     Float("pixel_unshuffle", pixel_unshuffle),
     Float("unfold unfold_copy", unfold),
+    Float("as_strided as_strided_copy", as_strided),
+    Float("diagonal diagonal_copy", diagonal),
+    Float("narrow narrow_copy", narrow),
+    Float("sym_size", lambda x, dim: x.shape[axis(dim, x.ndim)]),
 )

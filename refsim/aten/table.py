@@ -12,6 +12,7 @@ from refsim.aten import (
     pool,
     quantized,
     reduce,
+    sampling,
     shape,
     upsample,
 )
@@ -20,7 +21,8 @@ from refsim.aten.row import Float
 ROWS: tuple[Float, ...] = tuple(
     row
     for module in (
-        elementwise, arithmetic, reduce, pool, matrix, convolution, norm, upsample, shape, indexing, quantized,
+        elementwise, arithmetic, reduce, pool, matrix, convolution, norm, upsample, sampling, shape, indexing,
+        quantized,
     )
     for row in module.ROWS
 )  # fmt: skip

@@ -13,7 +13,7 @@ from refsim.core.qmath import round_half
 F32 = np.float32
 
 
-def _sizes(
+def given_sizes(
     x: np.ndarray, size: Sequence[int] | None, scales: Sequence[float | None] | None
 ) -> tuple[int, int]:
     """The output's height and width: given, or the input's times the scales."""
@@ -40,7 +40,7 @@ def _steps(
 def nearest(
     x: np.ndarray, size: Sequence[int] | None, scales: Sequence[float | None] | None = None
 ) -> np.ndarray:  # fmt: skip
-    out = _sizes(x, size, scales)
+    out = given_sizes(x, size, scales)
     places = [
         np.minimum(np.floor(np.arange(m, dtype=F32) * step).astype(np.int64), n - 1)
         for m, n, step in zip(out, x.shape[-2:], _steps(x, out, scales, False), strict=True)
@@ -59,7 +59,7 @@ def _centres(place: Place, count: int, step: np.float32, align: bool = False) ->
 def _nearest(
     place: Place, x: np.ndarray, size: Sequence[int] | None, scales: Sequence[float | None] | None = None
 ) -> np.ndarray:
-    out = _sizes(x, size, scales)
+    out = given_sizes(x, size, scales)
     places = [
         np.clip(round_half(_centres(place, m, step), place.profile.flags).astype(np.int64), 0, n - 1)
         for m, n, step in zip(out, x.shape[-2:], _steps(x, out, None, False), strict=True)
@@ -70,7 +70,7 @@ def _nearest(
 def bilinear(
     x: np.ndarray, size: Sequence[int] | None, align: bool, scales: Sequence[float | None] | None = None
 ) -> np.ndarray:
-    out = _sizes(x, size, scales)
+    out = given_sizes(x, size, scales)
     (top, bottom, fy), (left, right, fx) = (
         _neighbours(m, n, step, align)
         for m, n, step in zip(out, x.shape[-2:], _steps(x, out, scales, align), strict=True)
@@ -94,20 +94,22 @@ def _neighbours(
     return first, first + (first < size - 1), weight
 
 
+def mix(a: np.ndarray, b: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """GLSL's mix()."""
+    return a * (F32(1) - t) + b * t
+
+
 def _bilinear(
     place: Place, x: np.ndarray, size: Sequence[int] | None, align: bool, scales: Sequence[float | None] | None = None
 ) -> np.ndarray:  # fmt: skip
     """The weight is the distance to the clamped neighbour, so that it is negative before the first element."""
-    out = _sizes(x, size, scales)
+    out = given_sizes(x, size, scales)
     corners = []
     for m, n, step in zip(out, x.shape[-2:], _steps(x, out, None, align), strict=True):
         where = _centres(place, m, step, align)
         low, high = (np.clip(v(where), 0, n - 1) for v in (np.floor, np.ceil))
         corners.append((low.astype(np.int64), high.astype(np.int64), where - low))
     (top, bottom, fy), (left, right, fx) = corners
-
-    def mix(a: np.ndarray, b: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return a * (F32(1) - t) + b * t
 
     upper = mix(x[..., top[:, None], left], x[..., top[:, None], right], fx)
     lower = mix(x[..., bottom[:, None], left], x[..., bottom[:, None], right], fx)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.pool import PoolWindow, pair
+from refsim.aten.pool import PoolWindow, each
 from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
@@ -46,13 +46,13 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
     if (reason := _why_not(source, target)) is not None:
         return reason
     given = dict(zip(("kernel", "stride", "padding", "dilation", "ceil_mode"), args, strict=False))
-    taps = pair(given["kernel"], 1)
+    taps = each(given["kernel"], 1, 2)
     window = PoolWindow(
-        source.shape[-2:],  # type: ignore[arg-type]
+        source.shape[-2:],
         taps,
-        pair(given.get("stride"), taps),
-        pair(given.get("padding", 0), 0),
-        pair(given.get("dilation", 1), 1),
+        each(given.get("stride"), taps, 2),
+        each(given.get("padding", 0), 0, 2),
+        each(given.get("dilation", 1), 1, 2),
         bool(given.get("ceil_mode", False)),
     )
     side, made = strides_of(source), strides_of(target)
@@ -89,7 +89,7 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
     return job, elementwise.linear(replace(after, copied=True), isa).renamed(x="pooled")
 
 
-def _pairs(**values: tuple[int, int]) -> dict[str, int]:
+def _pairs(**values: tuple[int, ...]) -> dict[str, int]:
     return {
         f"{name}_{axis}": size
         for name, sizes in values.items()
