@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from typing import Any
 
 from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from torch.export import ExportedProgram
 
-from refsim.core.layout import BY_SCHEMA_VALUE
-from refsim.formats.literals import Null
+from bench.zoo.contents import contents, delegates
 from refsim.formats.pte.read import Pte, read_pte
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import STORAGES, ValueList, VkTensor
 
+__all__ = ["chain", "clones", "contents", "delegates", "lower"]
 CLONE = "aten.clone.default"
 
 
@@ -27,43 +24,6 @@ def lower(exported: ExportedProgram) -> Pte:
         return read_pte(edge.to_executorch().buffer, "executorch")
     finally:
         logging.disable(logging.NOTSET)
-
-
-def delegates(pte: Pte) -> list[Blob]:
-    """Its Vulkan delegates, in the order in which the program calls them."""
-    plan = pte.plan()
-    by_index = dict(pte.blobs(plan))
-    calls = [call for chain in plan.chains for call in chain.instructions]
-    return [by_index[call.delegate_index] for call in calls if hasattr(call, "delegate_index")]
-
-
-def contents(blob: Blob) -> list[tuple[Any, ...]]:
-    """Every operator call with all of its arguments; tensors are numbered by their first appearance.
-
-    A tensor is its number, shape, datatypes, layout and storage; a constant its shape, datatype and the digest of
-    its bytes. Two graphs with equal contents mean the same, whatever ids their values have.
-    """
-    graph = blob.graph
-    numbers: dict[int, int] = {}
-
-    def describe(number: int) -> Any:
-        value = graph.values[number]
-        if isinstance(value, VkTensor):
-            shape = "x".join(map(str, value.dims)) + f" {value.datatype}/{value.staging_datatype}"
-            if value.is_constant:
-                return shape + " " + hashlib.sha256(blob.constants[value.constant_id]).hexdigest()[:12]
-            name = numbers.setdefault(number, len(numbers))
-            row = BY_SCHEMA_VALUE.get(value.memory_layout, "default")
-            return f"t{name} {shape} {row}:{STORAGES[value.storage_type]}"
-        if isinstance(value, ValueList):
-            return [describe(item) for item in value.items]
-        if isinstance(value, Null):
-            return None
-        # upstream shares equal numbers between arguments, whether they are ints or floats
-        return list(value.items) if hasattr(value, "items") else value.value
-
-    calls = [(call.name, *(describe(number) for number in call.args)) for call in graph.chain]
-    return [*calls, ("in", *map(describe, graph.input_ids)), ("out", *map(describe, graph.output_ids))]
 
 
 def chain(blob: Blob) -> list[tuple[str, ...]]:
