@@ -117,8 +117,12 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
         raise FormatError(
             name, "neither a .pte file nor a delegate blob", got=bytes(data[:8]).hex(" ") or "no bytes"
         )
-    container = read_pte(data, name)
-    plan = container.plan()
+    return built(read_pte(data, name), target)
+
+
+def built(container: Pte, target: Target | None = None) -> Model:
+    """The model of a program that has been read; raises as `load` does."""
+    name, plan = container.where, container.plan()
     graphs = {
         number: build(blob, f"{name}: delegate {number}", target) for number, blob in container.blobs(plan)
     }

@@ -129,6 +129,14 @@ def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
 
     Errors name the delegate, the node and the argument.
     """
+    graph = bound(blob, where, target)
+    _check_interface(graph)
+    _check_order(graph)
+    return graph
+
+
+def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
+    """As `build`, without asking whether values are written before they are read: a runtime does not ask either."""
     target = target or Target()
     source = blob.graph
     layouts = resolve_layouts(source, target, where)
@@ -141,10 +149,7 @@ def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
     for operator in source.chain:
         with _placed(where, len(nodes), operator):
             nodes += _nodes(source, tensors, len(nodes), operator, target)
-    graph = Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
-    _check_interface(graph)
-    _check_order(graph)
-    return graph
+    return Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
 
 
 @contextmanager

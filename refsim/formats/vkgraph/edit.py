@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -106,7 +107,7 @@ class GraphEditor:
         as its largest member. An alias that is only read has no barrier of its own: what wrote the memory must have
         been waited for, by a reader of the value itself or by a fill before it.
         """
-        tensor = self._tensor(number)
+        tensor = self.row(number)
         if tensor.mem_obj_id < 0:
             raise GraphError(f"{self.where}: value {number}", "has no memory object", need="one to share")
         if nbytes % 4 or nbytes <= 0:
@@ -126,14 +127,24 @@ class GraphEditor:
 
     def own_memory(self, number: int) -> int:
         """Give a tensor a memory object that nothing else has; returns the object's number."""
-        self._values[number] = replace(self._tensor(number), mem_obj_id=self._object)
+        self._values[number] = replace(self.row(number), mem_obj_id=self._object)
         self._object += 1
         return self._object - 1
 
     def memory(self, number: int) -> int:
         """The memory object of a tensor; it gets one if it had an allocation that no other can share."""
-        held = self._tensor(number).mem_obj_id
+        held = self.row(number).mem_obj_id
         return held if held >= 0 else self.own_memory(number)
+
+    def row(self, number: int) -> VkTensor:
+        """A tensor as it stands now; GraphError for a constant, or a value that is no tensor."""
+        check_ids(f"{self.where}: value", (number,), len(self._values))
+        held = self._values[number]
+        if not isinstance(held, VkTensor) or held.is_constant:
+            raise GraphError(
+                f"{self.where}: value {number}", "has no memory to share", got=type(held).__name__
+            )
+        return held
 
     # --- the chain ---
 
@@ -155,20 +166,54 @@ class GraphEditor:
         return self.call(PREPACK, constant, into)
 
     def fill(self, number: int, nbytes: int, byte: int, before: int = 0) -> int:
-        """Set the memory of a value to one byte, over and over; returns the int32 alias through which it is done.
+        """Set the memory of one value to a byte; the int32 alias through which it is done. See `fills`."""
+        return self.fills({number: nbytes}, byte, before)[number]
+
+    def fills(self, sizes: Mapping[int, int], byte: int, before: int = 0) -> dict[int, int]:
+        """Set the memory of values, so many bytes of each, to one byte, over and over; their int32 aliases.
 
         The runtime's fill takes a float. Of int32 words it can write only 0 and -1 exactly, so for another byte the
-        words are zeroed first and then written once more, through a float32 alias, as the float of the same bits.
+        words are zeroed first and then written once more, through a float32 alias, as the float of the same bits. What
+        comes next waits for the fills, and the second ones wait for the first.
         """
-        words = self.alias(number, nbytes)
-        dims = self.literal((nbytes // 4,))
+        words = {number: self.alias(number, nbytes) for number, nbytes in sizes.items()}
         exact = {0x00: 0, 0xFF: -1}
-        self.call(FULL, dims, self.literal(exact.get(byte, 0)), words, before=before)
-        if byte not in exact:
+        for number, alias in words.items():
+            self._full(sizes[number], exact.get(byte, 0), alias, before)
+        if words:
+            self.wait(before)
+        if words and byte not in exact:
             (bits,) = struct.unpack("<f", bytes((byte,)) * 4)
-            floats = self.alias(number, nbytes, "float32")
-            self.call(FULL, dims, self.literal(float(bits)), floats, before=before)
+            for number, nbytes in sizes.items():
+                self._full(nbytes, float(bits), self.alias(number, nbytes, "float32"), before)
+            self.wait(before)
         return words
+
+    def _full(self, nbytes: int, value: float, into: int, before: int) -> None:
+        self.call(FULL, self.literal((nbytes // 4,)), self.literal(value), into, before=before)
+
+    def wait(self, before: int | None = None) -> None:
+        """Let everything that stands before wait for its end: a word is written, and read at once.
+
+        The runtime puts a barrier between the writer and the reader of one tensor, and none between two aliases.
+        """
+        written, read = self.tensor("int32", (1,)), self.tensor("int32", (1,))
+        self.call(FULL, self.literal((1,)), self.literal(0), written, before=before)
+        self.clone(written, read, before=before)
+
+    def follows(self, position: int) -> bool:
+        """Whether the old operator at a position reads what the one before it wrote, so that it waits for that."""
+        chain = self._source.chain
+        if not 0 < position < len(chain):
+            return position == len(chain)
+        return bool(
+            set(self._flat(chain[position - 1].args[-1:])) & set(self._flat(chain[position].args[:-1]))
+        )
+
+    def _flat(self, ids: tuple[int, ...]) -> Iterator[int]:
+        for number in ids:
+            held = self._values[number]
+            yield from self._flat(held.items) if isinstance(held, ValueList) else (number,)
 
     # --- the border ---
 
@@ -206,15 +251,6 @@ class GraphEditor:
     def blob(self) -> bytes:
         """The delegate blob of `graph`. FormatError or LimitError for a graph that the reader would refuse."""
         return write_blob(self.graph(), bytes(self._raw), self.where)
-
-    def _tensor(self, number: int) -> VkTensor:
-        check_ids(f"{self.where}: value", (number,), len(self._values))
-        held = self._values[number]
-        if not isinstance(held, VkTensor) or held.is_constant:
-            raise GraphError(
-                f"{self.where}: value {number}", "has no memory to share", got=type(held).__name__
-            )
-        return held
 
 
 def _code(dtype: str) -> int:

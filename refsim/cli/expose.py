@@ -1,0 +1,116 @@
+"""Rewrite a file so that values inside its delegates become outputs, which an unchanged runtime hands out."""
+
+from __future__ import annotations
+
+import click
+
+from refsim.cli._main import SAME
+from refsim.cli._options import json_option, output_option
+from refsim.cli._output import print_json, print_table, shape_text
+from refsim.device.expose import FILL, Options, expose, write
+from refsim.device.manifest import VALUES, WORDS, path_of
+
+COLUMNS = ("output", "value", "operator", "shape", "layout", "as", "bytes")
+DEFAULT = "default"
+
+
+class Byte(click.ParamType):
+    """A byte such as 0x5A or 90; or none."""
+
+    name = "byte"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str | None:
+        if value in (None, DEFAULT, "none"):
+            return None if value == "none" else str(value)
+        try:
+            return int(str(value), 0)
+        except ValueError:
+            self.fail(f"{value!r} is not a byte, such as 0x5A, or none", param, ctx)
+
+
+@click.command("expose")
+@click.argument("file")
+@output_option("the rewritten program; the manifest is written beside it, as FILE.json")
+@click.option(
+    "--value",
+    "patterns",
+    multiple=True,
+    metavar="REGEX",
+    help="Only values whose name, or whose operator's name, matches; give it several times for more. [default: all]",
+)
+@click.option(
+    "--as",
+    "way",
+    type=click.Choice((WORDS, VALUES)),
+    default=WORDS,
+    show_default=True,
+    help="Packed int8 values as the words of their buffers, padding included, or as exact floats.",
+)
+@click.option(
+    "--share",
+    is_flag=True,
+    help="Leave the memory plan as it is, and copy each value at once, not at the end.",
+)
+@click.option(
+    "--fill",
+    type=Byte(),
+    default=DEFAULT,
+    metavar="BYTE",
+    help=f"What buffers hold before the run: 0x00 to 0xFF, or none. [default: {FILL:#x}; none with --share and values]",
+)
+@click.option(
+    "--chunk", type=click.IntRange(1), metavar="N", help="Write several files of at most N values each."
+)
+@json_option
+def command(
+    file: str,
+    output: str,
+    patterns: tuple[str, ...],
+    way: str,
+    share: bool,
+    fill: int | str | None,
+    chunk: int | None,
+    as_json: bool,
+) -> int:
+    """Write FILE again, with values inside its delegates as outputs. Its own outputs keep their places and their bits.
+
+    What cannot be handed out is refused, with the reason, before anything is written.
+    """
+    chosen = fill if not isinstance(fill, str) else None if share or way == VALUES else FILL
+    files = expose(file, Options(way, share, chosen), patterns, chunk, output)
+    paths = write(output, files)
+    if as_json:
+        content = {
+            "file": file,
+            "files": [{"file": path, "manifest": path_of(path)} for path in paths],
+            "manifests": [one.manifest.as_json() for one in files],
+            "left_out": dict(files[0].manifest.left_out),
+        }
+        print_json("expose", content)
+        return SAME
+    rows = []
+    for one in files:
+        for row in one.manifest.outputs:
+            if row.held is not None:
+                layout = row.held.layout or row.held.dtype
+                shape = shape_text(row.held.shape)
+                rows.append(
+                    (
+                        row.output,
+                        row.value,
+                        row.held.operator or "(input)",
+                        shape,
+                        layout,
+                        row.way,
+                        row.held.nbytes,
+                    )
+                )
+    print_table(COLUMNS, rows)
+    for name, reason in files[0].manifest.left_out.items():
+        click.echo(f"left out: {name}, {reason}")
+    for path in paths:
+        click.echo(f"{path}: run it as you run {file}, with the same inputs, and save all outputs in order")
+    click.echo(f"then: refsim triage {paths[0]} -i IN.npz --outputs OUTPUTS")
+    return SAME

@@ -1,0 +1,345 @@
+"""The manifest of an exposed file, ``OUT.json`` beside ``OUT``: which output of the program holds which value, and how.
+
+Read with checks, since it travels with the file through hands and machines. A plain list of rows is read too: that is
+how manifests looked that were made by hand before `refsim expose` existed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from math import prod
+from typing import Any
+
+from refsim.core.dtypes import BY_PROGRAM_CODE
+from refsim.core.errors import FormatError, LayoutError, RefsimError
+from refsim.core.layout import layout
+from refsim.core.tensor import TensorDesc
+from refsim.formats.file import quote, read_file
+from refsim.formats.pte.read import Pte, read_pte
+from refsim.formats.pte.schema import Tensor
+
+SCHEMA = 1
+KIND = "exposed program"
+MAX_BYTES = 1 << 24
+SUFFIX = ".json"
+
+#: How an output holds a value: the bytes of its buffer as int32 words; its int8 elements as float32; the value itself.
+WORDS, VALUES, PLAIN = "words", "values", "plain"
+WAYS = (WORDS, VALUES, PLAIN)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A value of a delegate: what its buffer is, and which operator writes it.
+
+    ``layout`` None: contiguous. ``nbytes`` are those of the buffer in this layout. ``layouts`` has several names if the
+    runtime chooses the layout. ``node`` None: an input of the delegate. ``facts``: scale and zero point, if known.
+    """
+
+    shape: tuple[int, ...]
+    layout: str | None
+    dtype: str
+    nbytes: int
+    operator: str = ""
+    node: int | None = None
+    layouts: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of the program: its name, dtype and shape, and the value that it holds, if it is one of a delegate."""
+
+    output: str
+    dtype: str
+    shape: tuple[int, ...]
+    value: str | None = None
+    way: str | None = None
+    held: Held | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * next(r.nbytes for r in BY_PROGRAM_CODE.values() if r.name == self.dtype)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is in an exposed file. ``own`` is the number of outputs that the program had before.
+
+    ``fill`` is the byte that packed buffers held before the run, None if nothing filled them. ``left_out`` says why a
+    value is not among the outputs. ``digest`` and ``source_digest`` are the SHA-256 of the file and of its source.
+    """
+
+    file: str
+    digest: str
+    source: str
+    source_digest: str
+    own: int
+    outputs: tuple[Output, ...]
+    way: str = WORDS
+    share: bool = False
+    fill: int | None = None
+    part: int = 1
+    parts: int = 1
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"kind": KIND, "schema": SCHEMA, **asdict(self)}
+
+    def as_bytes(self) -> bytes:
+        """The content of the file beside the program."""
+        return (json.dumps(self.as_json(), indent=1) + "\n").encode()
+
+    def values(self) -> dict[str, Output]:
+        """The outputs that hold a value, by the value's name."""
+        return {row.value: row for row in self.outputs if row.value is not None}
+
+
+def path_of(exposed: str | os.PathLike[str]) -> str:
+    """Where the manifest of an exposed file is."""
+    return os.fspath(exposed) + SUFFIX
+
+
+def digest(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def described(pte: Pte) -> list[tuple[str, tuple[int, ...]]]:
+    """Dtype and shape of every output of a program; FormatError for an output that is no tensor."""
+    plan = pte.plan()
+    found = []
+    for place, number in enumerate(plan.outputs):
+        value = plan.values[number]
+        if not isinstance(value, Tensor):
+            raise FormatError(f"{pte.where}: output {place}", "not a tensor", got=type(value).__name__)
+        found.append((BY_PROGRAM_CODE[value.scalar_type].name, value.sizes))
+    return found
+
+
+def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
+    """An exposed file and its manifest; FormatError unless they belong together."""
+    name = os.fspath(exposed)
+    data = read_file(exposed)
+    pte = read_pte(data, name)
+    where = path_of(exposed)
+    if not os.path.exists(where):
+        raise FormatError(
+            name, "not an exposed file", got=f"no {where}", need="a file that refsim expose wrote"
+        )
+    raw = read_file(where)
+    if len(raw) > MAX_BYTES:
+        raise FormatError(where, "too large for a manifest", got=f"{len(raw)} bytes", need=f"<= {MAX_BYTES}")
+    try:
+        content = json.loads(bytes(raw))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(where, "not JSON", got=error, need="a manifest that refsim expose wrote") from error
+    outputs = described(pte)
+    manifest = _rows(content, where, outputs, name) if isinstance(content, list) else parse(content, where)
+    if manifest.digest and manifest.digest != digest(data):
+        raise FormatError(where, "belongs to another file", got=digest(data), need=manifest.digest)
+    _check(manifest, outputs, where)
+    return pte, manifest
+
+
+def parse(content: Any, where: str) -> Manifest:
+    """The manifest of a parsed file; FormatError, naming the key, for anything else."""
+    if not isinstance(content, dict) or content.get("kind") != KIND or content.get("schema") != SCHEMA:
+        got = (
+            {k: content.get(k) for k in ("kind", "schema")}
+            if isinstance(content, dict)
+            else type(content).__name__
+        )
+        raise FormatError(where, "not a manifest", got=quote(got), need=f"kind {KIND!r}, schema {SCHEMA}")
+    get = _Reader(content, where)
+    outputs = get.rows("outputs", _output)
+    return Manifest(
+        get.text("file"),
+        get.text("digest"),
+        get.text("source"),
+        get.text("source_digest"),
+        get.number("own"),
+        outputs,
+        get.one_of("way", WAYS),
+        get.truth("share"),
+        get.number("fill", 255) if content.get("fill") is not None else None,
+        get.number("part"),
+        get.number("parts"),
+        get.texts("left_out"),
+    )
+
+
+class _Reader:
+    """The fields of a JSON object, each checked when it is read."""
+
+    def __init__(self, content: Any, where: str) -> None:
+        if not isinstance(content, dict):
+            raise FormatError(where, "not an object", got=type(content).__name__, need="an object")
+        self.content, self.where = content, where
+
+    def fail(self, key: str, need: str) -> FormatError:
+        got = quote(self.content[key]) if key in self.content else "nothing"
+        return FormatError(f"{self.where}: {key}", "does not fit", got=got, need=need)
+
+    def text(self, key: str) -> str:
+        value = self.content.get(key)
+        if not isinstance(value, str):
+            raise self.fail(key, "a text")
+        return value
+
+    def optional(self, key: str) -> str | None:
+        return None if self.content.get(key) is None else self.text(key)
+
+    def one_of(self, key: str, allowed: tuple[str, ...]) -> str:
+        if self.content.get(key) not in allowed:
+            raise self.fail(key, f"one of {', '.join(allowed)}")
+        return self.text(key)
+
+    def truth(self, key: str) -> bool:
+        value = self.content.get(key)
+        if not isinstance(value, bool):
+            raise self.fail(key, "true or false")
+        return value
+
+    def number(self, key: str, most: int = 2**40) -> int:
+        value = self.content.get(key)
+        if type(value) is not int or not 0 <= value <= most:
+            raise self.fail(key, f"0 to {most}")
+        return value
+
+    def sizes(self, key: str) -> tuple[int, ...]:
+        value = self.content.get(key)
+        if not isinstance(value, list) or any(type(n) is not int or not 0 <= n < 2**31 for n in value):
+            raise self.fail(key, "a list of sizes")
+        return tuple(value)
+
+    def texts(self, key: str) -> dict[str, str]:
+        value = self.content.get(key)
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise self.fail(key, "texts by name")
+        return value
+
+    def rows(self, key: str, of: Callable[[Any, str], Any]) -> tuple[Any, ...]:
+        value = self.content.get(key)
+        if not isinstance(value, list):
+            raise self.fail(key, "a list")
+        return tuple(of(row, f"{self.where}: {key}[{number}]") for number, row in enumerate(value))
+
+
+def _output(content: Any, where: str) -> Output:
+    get = _Reader(content, where)
+    held = content.get("held")
+    return Output(
+        get.text("output"),
+        get.text("dtype"),
+        get.sizes("shape"),
+        get.optional("value"),
+        None if content.get("way") is None else get.one_of("way", WAYS),
+        None if held is None else _held(held, f"{where}: held"),
+    )
+
+
+def _held(content: Any, where: str) -> Held:
+    get = _Reader(content, where)
+    facts = content.get("facts", {})
+    if not isinstance(facts, dict) or not all(isinstance(v, int | float) for v in facts.values()):
+        raise get.fail("facts", "numbers by name")
+    layouts = content.get("layouts", [])
+    if not isinstance(layouts, list) or not all(isinstance(name, str) for name in layouts):
+        raise get.fail("layouts", "a list of names")
+    return Held(
+        get.sizes("shape"),
+        get.optional("layout"),
+        get.text("dtype"),
+        get.number("nbytes"),
+        get.text("operator"),
+        None if content.get("node") is None else get.number("node"),
+        tuple(layouts),
+        facts,
+    )
+
+
+def _rows(content: list[Any], where: str, outputs: list[tuple[str, tuple[int, ...]]], file: str) -> Manifest:
+    """A list of rows: the outputs that hold packed buffers; all others are the program's own."""
+    found: dict[str, tuple[str, Held]] = {}
+    for number, row in enumerate(content):
+        get = _Reader(row, f"{where}: [{number}]")
+        if get.text("mode") != "raw":
+            raise get.fail("mode", "raw")
+        held = Held(get.sizes("dims"), get.text("layout"), "int8", get.number("bytes"))
+        found[get.text("output")] = (get.text("value"), held)
+    rows = []
+    for number, (dtype, shape) in enumerate(outputs):
+        value, kept = found.pop(f"out{number}", (None, None))
+        rows.append(Output(f"out{number}", dtype, shape, value, WORDS if kept else None, kept))
+    if found:
+        raise FormatError(where, "names outputs that there are not", got=", ".join(found), need=len(outputs))
+    own = sum(row.value is None for row in rows)
+    return Manifest(os.path.basename(file), "", "", "", own, tuple(rows))
+
+
+def _check(manifest: Manifest, outputs: list[tuple[str, tuple[int, ...]]], where: str) -> None:
+    """The rows are the program's outputs, in order, and each is large enough for what it holds."""
+    if len(manifest.outputs) != len(outputs):
+        raise FormatError(where, "not the program's outputs", got=len(manifest.outputs), need=len(outputs))
+    seen: set[str] = set()
+    for number, (row, (dtype, shape)) in enumerate(zip(manifest.outputs, outputs, strict=True)):
+        place = f"{where}: outputs[{number}]"
+        if (row.output, row.dtype, row.shape) != (f"out{number}", dtype, shape):
+            got = f"{row.output} {row.dtype} {list(row.shape)}"
+            raise FormatError(
+                place, "not the program's output", got=got, need=f"out{number} {dtype} {list(shape)}"
+            )
+        if (row.value is None) != (row.held is None) or (row.value is None) != (row.way is None):
+            raise FormatError(place, "value, way and held go together", got=quote(row.value))
+        if row.value is not None:
+            if row.value in seen:
+                raise FormatError(place, "a value that another output holds", got=quote(row.value))
+            seen.add(row.value)
+            _check_held(row, place)
+
+
+def _check_held(row: Output, place: str) -> None:
+    held = row.held
+    assert held is not None and row.way is not None
+    if not _is_value_name(str(row.value)):
+        raise FormatError(
+            place, "not the name of a value", got=quote(row.value), need="such as delegate0_v30"
+        )
+    wanted = {WORDS: "int32", VALUES: "float32", PLAIN: held.dtype}[row.way]
+    if row.dtype != wanted or (row.way != PLAIN and held.dtype != "int8"):
+        raise FormatError(
+            place, f"a way that does not fit {held.dtype}", got=f"{row.way} in {row.dtype}", need=wanted
+        )
+    if row.way != WORDS and prod(row.shape) != prod(held.shape):
+        raise FormatError(place, "another number of elements", got=list(row.shape), need=list(held.shape))
+    if held.layout is None:
+        if row.way != PLAIN:
+            raise FormatError(place, "a packed value without a layout", got=held.layout, need="its name")
+        return
+    try:
+        desc = TensorDesc(held.shape or (1,), layout(held.layout))
+        for name in held.layouts:
+            layout(name)
+    except LayoutError as error:
+        raise FormatError(place, error.what, got=error.got, need=error.need) from error
+    except RefsimError as error:
+        raise FormatError(place, error.what, got=error.got, need=error.need) from error
+    if desc.nbytes != held.nbytes or desc.is_int8 != (held.dtype == "int8"):
+        raise FormatError(place, f"not the size of {desc}", got=f"{held.nbytes} bytes", need=desc.nbytes)
+    if row.way == WORDS and row.nbytes < held.nbytes:
+        raise FormatError(place, "smaller than the value", got=f"{row.nbytes} bytes", need=held.nbytes)
+
+
+def _is_value_name(name: str) -> bool:
+    delegate, _, value = name.removeprefix("delegate").partition("_v")
+    return (
+        name.startswith("delegate")
+        and delegate.isascii()
+        and delegate.isdigit()
+        and value.isascii()
+        and value.isdigit()
+    )

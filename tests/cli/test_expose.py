@@ -1,0 +1,61 @@
+"""`refsim expose`: files and manifests, and refusals before anything is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device.simulated import Runtime
+
+from refsim.device import manifest as m
+
+
+def test_a_program_and_its_manifest(refsim, models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.pte"
+    done = refsim("expose", models / "linear_head.pte", "-o", out)
+    assert done.status == 0 and done.err == ""
+    assert "out1" in done.out and "delegate0_v17" in done.out and f"refsim triage {out}" in done.out
+    _, manifest = m.read(out)
+    assert [row.value for row in manifest.outputs[1:]] == [f"delegate0_v{n}" for n in (17, 20, 24, 28)]
+    x = np.load(models / "linear_head.io.npz")
+    outputs = Runtime(out.read_bytes()).run([x["in0"]])
+    assert outputs[0].tobytes() == x["upstream_out0"].tobytes()
+
+
+def test_json_names_every_file(refsim, models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.pte"
+    done = refsim("expose", models / "linear_head.pte", "-o", out, "--chunk", 3, "--json")
+    names = [tmp_path / "m.1.pte", tmp_path / "m.2.pte"]
+    assert [row["file"] for row in done.json["files"]] == [str(name) for name in names]
+    for name, manifest in zip(names, done.json["manifests"], strict=True):
+        assert json.loads(Path(f"{name}.json").read_text()) == manifest
+    assert done.json["left_out"] == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (("--value", "nothing"), "--value: no such value; got 'nothing'"),
+        (("--value", "["), "not a regular expression"),
+        (("--share", "--fill", "0x5A"), "a fill writes memory that other values share"),
+        (("--fill", "300"), "not a byte to fill with; got 300"),
+        (("--fill", "five"), "'five' is not a byte"),
+        (("--chunk", "0"), "0 is not in the range"),
+    ],
+)
+def test_refusals_write_nothing(refsim, models: Path, tmp_path: Path, options, match: str) -> None:
+    refsim("expose", models / "linear_head.pte", "-o", tmp_path / "m.pte", *options).refused(match)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "fill", "way"),
+    [((), 0x5A, "words"), (("--fill", "none"), None, "words"), (("--fill", "0"), 0, "words"),
+     (("--share",), None, "words"), (("--as", "values"), None, "values")],
+)  # fmt: skip
+def test_what_fills(refsim, models: Path, tmp_path: Path, options, fill, way) -> None:
+    assert refsim("expose", models / "linear_head.pte", "-o", tmp_path / "m.pte", *options).status == 0
+    _, manifest = m.read(tmp_path / "m.pte")
+    assert (manifest.fill, manifest.way) == (fill, way)

@@ -1,0 +1,406 @@
+"""Exposed files on the simulated runtime: every buffer comes out, in every mode; the program's own outputs stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from device.simulated import Refused, Runtime
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.errors import FormatError, GraphError, ParameterError, RefsimError
+from refsim.core.layout import PACKED_4W4C
+from refsim.core.rng import Rng
+from refsim.device import manifest as m
+from refsim.device.expose import Exposed, Options, expose, write
+from refsim.device.strip import source
+from refsim.exec.model import Model, built, load
+from refsim.formats.dumps import value_name
+from refsim.formats.pte import schema as pp
+from refsim.formats.pte.edit import ProgramEditor, single_delegate
+from refsim.formats.pte.read import read_pte
+from refsim.formats.pte.write import write_pte
+from refsim.formats.vkgraph.edit import GraphEditor
+from refsim.formats.vkgraph.schema import SymInt
+from refsim.graph.interpreter import Event
+from refsim.ops.base.spec import Target
+
+DATA = Path(__file__).parents[1] / "data"
+#: Every bundled program with a delegate.
+PROGRAMS = {path.stem: path for path in sorted(DATA.glob("*/*.pte")) if load(path).graphs}
+MODES = {
+    "words at the end": Options(),
+    "not filled": Options(fill=None),
+    "filled with ones": Options(fill=0xFF),
+    "words at once": Options(share=True, fill=None),
+    "values": Options(m.VALUES, fill=None),
+}
+
+
+def drawn(model: Model, seed: int = 0) -> list[np.ndarray]:
+    rng = Rng(seed)
+    return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in model.input_shapes()]
+
+
+def buffers(model: Model, inputs: list[np.ndarray]) -> dict[str, Any]:
+    """Every value that an operator writes, as refsim has it."""
+    found: dict[str, Any] = {}
+
+    def tell(event: Event) -> None:
+        found.update({value_name(event.delegate, v): held for v, held in event.outputs.items()})
+
+    model.run(inputs, observe=tell)
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs() -> Callable[[str], tuple[list[np.ndarray], list[np.ndarray], dict[str, Any]]]:
+    """Inputs, outputs and buffers of a program, computed once."""
+    kept: dict[str, Any] = {}
+
+    def run(name: str) -> Any:
+        if name not in kept:
+            model = load(PROGRAMS[name])
+            x = drawn(model)
+            kept[name] = x, model.run(x), buffers(model, x)
+        return kept[name]
+
+    return run
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_value_of_every_program(name: str, mode: str, runs) -> None:
+    inputs, own, known = runs(name)
+    (exposed,) = expose(PROGRAMS[name], MODES[mode])
+    runtime = Runtime(exposed.data)
+    outputs = runtime.run(inputs)
+    rows = exposed.manifest.outputs
+    assert len(outputs) == len(rows)
+    for array, need in zip(outputs[: len(own)], own, strict=True):
+        assert array.tobytes() == need.tobytes()  # the program's own outputs keep their places and their bits
+    held = {row.value for row in rows} | set(exposed.manifest.left_out)
+    assert set(known) <= held
+    written = dict(runtime.written())
+    for row, array in zip(rows, outputs, strict=True):
+        if row.held is None or row.held.node is None:
+            continue
+        need = known[str(row.value)]
+        if row.way == m.WORDS:
+            raw = array.view(np.uint8)[: row.held.nbytes]
+            assert raw.tobytes() == written[str(row.value)]  # padding and bytes that nobody wrote, too
+            elements = byte_kinds(need.desc) == ByteKind.VALUE
+            assert np.array_equal(raw[elements], need.raw[elements])
+        else:
+            unpacked = need.unpack() if isinstance(need, PackedBuffer) else need
+            assert np.array_equal(array, unpacked.reshape(array.shape), equal_nan=True)
+    assert runtime.hazards() == []
+
+
+def test_what_no_kernel_writes_keeps_the_fill() -> None:
+    """4W pads ten columns to twelve; the two lanes are in words that the kernel writes. Behind them lies nothing."""
+    (exposed,) = expose(PROGRAMS["mixed_ops"], Options(fill=0x5A))
+    model = load(PROGRAMS["mixed_ops"])
+    small = {row.value: row for row in exposed.manifest.outputs if row.held and len(row.held.layouts) > 1}
+    assert small  # values whose layout the runtime chooses: the words reach as far as the largest layout
+    for mali in (False, True):
+        runtime = Runtime(exposed.data, Target(mali=mali))
+        outputs = runtime.run(drawn(model))
+        for row, array in zip(exposed.manifest.outputs, outputs, strict=True):
+            if row.value in small:
+                assert row.nbytes >= len(dict(runtime.written())[row.value])
+                rest = array.view(np.uint8)[len(dict(runtime.written())[row.value]) :]
+                assert not rest.size or set(rest.tolist()) == {0x5A}
+
+
+@pytest.mark.parametrize("name", ["mixed_ops", "int8_attention"])
+def test_chunks_hold_all_values_between_them(name: str, runs) -> None:
+    inputs, own, _ = runs(name)
+    (whole,) = expose(PROGRAMS[name], Options())
+    parts = expose(PROGRAMS[name], Options(), chunk=4, name="x/y.pte")
+    assert [one.manifest.file for one in parts] == [f"y.{n + 1}.pte" for n in range(len(parts))]
+    all_of = [row.value for one in parts for row in one.manifest.outputs[one.manifest.own :]]
+    assert all_of == [row.value for row in whole.manifest.outputs[whole.manifest.own :]]
+    assert max(len(one.manifest.outputs) - one.manifest.own for one in parts) == 4
+    for one in parts:
+        outputs = Runtime(one.data).run(inputs)
+        assert [a.tobytes() for a in outputs[: len(own)]] == [a.tobytes() for a in own]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_source_is_in_the_file(name: str, mode: str, tmp_path: Path) -> None:
+    """Taking away what was appended gives back operators, values and outputs."""
+    path = tmp_path / "exposed.pte"
+    write(path, expose(PROGRAMS[name], MODES[mode], name=str(path)))
+    pte, manifest = m.read(path)
+    again, first = source(pte, manifest), load(PROGRAMS[name])
+    assert set(again.graphs) == set(first.graphs)
+    for number, graph in first.graphs.items():
+        other = again.graphs[number]
+        assert [str(n) for n in other.nodes] == [str(n) for n in graph.nodes]
+        assert other.outputs == graph.outputs
+        assert [n.outputs for n in other.nodes] == [n.outputs for n in graph.nodes]
+        used = {v for node in graph.nodes for v in node.outputs}
+        assert [other.tensors[v].layout for v in used] == [graph.tensors[v].layout for v in used]
+    x = drawn(first)
+    assert [a.tobytes() for a in again.run(x)] == [a.tobytes() for a in first.run(x)]
+
+
+def test_values_by_name() -> None:
+    (exposed,) = expose(PROGRAMS["mixed_ops"], Options(), ("v38$", "relu"))
+    assert [row.value for row in exposed.manifest.outputs[1:]] == ["delegate0_v38", "delegate0_v55"]
+    with pytest.raises(
+        GraphError, match=r"--value: no such value; got 'conv7d', need a name such as delegate0_v30"
+    ):
+        expose(PROGRAMS["mixed_ops"], Options(), ("relu", "conv7d"))
+    with pytest.raises(ParameterError, match="not a regular expression"):
+        expose(PROGRAMS["mixed_ops"], Options(), ("(",))
+    with pytest.raises(
+        GraphError, match="delegate1_v10: cannot be handed out; got bool: a delegate hands out"
+    ):
+        expose(PROGRAMS["int8_attention"], Options(), ("delegate1_v10",))
+
+
+def test_what_is_left_out_has_a_reason() -> None:
+    (exposed,) = expose(PROGRAMS["int8_mixer"], Options())
+    assert list(exposed.manifest.left_out) == ["delegate0_v10"]
+    assert "int8 in the layout TENSOR_WIDTH_PACKED" in exposed.manifest.left_out["delegate0_v10"]
+
+
+# --- what is refused before anything is written ------------------------------------------------------------
+
+
+def changed(name: str, edit: Callable[[Model], bytes], tmp_path: Path) -> Path:
+    path = tmp_path / "changed.pte"
+    path.write_bytes(edit(load(PROGRAMS[name])))
+    return path
+
+
+def with_plan(**change: Any) -> Callable[[Model], bytes]:
+    def edit(model: Model) -> bytes:
+        assert model.container is not None and model.plan is not None
+        plan = replace(model.plan, **{key: value(model.plan) for key, value in change.items()})
+        return write_pte(replace(model.container.program, plans=(plan,)), model.container.segments)
+
+    return edit
+
+
+def chain(edit: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Callable[[pp.Plan], tuple[pp.Chain, ...]]:
+    return lambda plan: (replace(plan.chains[0], instructions=edit(plan.chains[0].instructions)),)
+
+
+def with_blob(edit: Callable[[GraphEditor], object]) -> Callable[[Model], bytes]:
+    def apply(model: Model) -> bytes:
+        assert model.container is not None and model.plan is not None
+        blobs = dict(model.container.blobs(model.plan))
+        graph = GraphEditor(blobs[0])
+        edit(graph)
+        editor = ProgramEditor(model.container)
+        editor.set_blob(0, graph.blob())
+        return editor.write()
+
+    return apply
+
+
+def dynamic(plan: pp.Plan) -> tuple[Any, ...]:
+    return tuple(replace(v, shape_dynamism=1) if isinstance(v, pp.Tensor) else v for v in plan.values)
+
+
+def packed_border(model: Model) -> bytes:
+    graph = GraphEditor()
+    packed = graph.tensor("int8", (1, 4, 2, 4), PACKED_4W4C)
+    graph.input(packed)
+    graph.output(graph.clone(packed, graph.tensor("int8", (1, 4, 2, 4), PACKED_4W4C)))
+    return single_delegate(graph.blob(), [("int8", (1, 4, 2, 4))], [("int8", (1, 4, 2, 4))])
+
+
+REFUSALS: dict[str, tuple[str, Callable[[Model], bytes], str]] = {
+    "control flow": (
+        "linear_head",
+        with_plan(chains=chain(lambda steps: (pp.JumpFalseCall(0, 1), *steps))),
+        "instruction 0: control flow: a delegate may not run at all",
+    ),
+    "called twice": (
+        "linear_head", with_plan(chains=chain(lambda steps: steps * 2)), "delegate 0: is not called once; got 2",
+    ),
+    "two chains": ("linear_head", with_plan(chains=lambda plan: plan.chains * 2), "more than one chain; got 2"),
+    "dynamic tensors": ("linear_head", with_plan(values=dynamic), "dynamic shapes"),
+    "symbolic ints": ("linear_head", with_blob(lambda graph: graph.value(SymInt(3))), "dynamic shapes.*a SymInt"),
+    "a packed border": ("linear_head", packed_border, "a packed int8 input: the runtime stages a quarter"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_files_that_cannot_be_exposed(reason: str, tmp_path: Path) -> None:
+    name, edit, match = REFUSALS[reason]
+    path = changed(name, edit, tmp_path)
+    with pytest.raises(GraphError, match=match):
+        expose(path, Options())
+
+
+def test_files_without_a_delegate(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="has no Vulkan delegate"):
+        expose(DATA / "networks" / "portable_pool.pte", Options())
+    pte = load(PROGRAMS["linear_head"]).container
+    assert pte is not None
+    blob = tmp_path / "blob"
+    blob.write_bytes(pte.delegate_data(pte.plan().delegates[0]))
+    with pytest.raises(RefsimError, match=r"missing constant|bare delegate"):
+        expose(blob, Options())
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"way": "bytes"}, "unknown way; got bytes"),
+        ({"fill": 256}, "not a byte to fill with; got 256"),
+        ({"share": True}, "a fill writes memory that other values share"),
+        ({"way": m.VALUES}, "a fill writes memory that other values share"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ParameterError, match=match):
+        Options(**options)
+
+
+def test_all_files_are_written_or_none(tmp_path: Path) -> None:
+    files = expose(PROGRAMS["mixed_ops"], Options(), chunk=5, name="m.pte")
+    (tmp_path / "m.2.pte").mkdir()  # a file of this name cannot be made
+    with pytest.raises(FormatError, match="cannot be written"):
+        write(tmp_path / "m.pte", files)
+    assert not [path for path in tmp_path.iterdir() if path.is_file() and path.suffix == ".tmp"]
+    with pytest.raises(FormatError, match="cannot be written"):
+        write(tmp_path / "nowhere" / "m.pte", files)
+    assert not (tmp_path / "nowhere").exists()
+
+
+# --- the simulated runtime refuses what the runtime refuses --------------------------------------------------
+
+
+def exposed_program(name: str = "linear_head") -> Exposed:
+    (found,) = expose(PROGRAMS[name], Options())
+    return found
+
+
+def edited(data: bytes, **change: Any) -> bytes:
+    return with_plan(**change)(built(read_pte(data)))
+
+
+def plan_of(**change: Any) -> Callable[[bytes], bytes]:
+    def edit(data: bytes) -> bytes:
+        pte = read_pte(data)
+        plan = replace(pte.plan(), **{key: value(pte.plan()) for key, value in change.items()})
+        return write_pte(replace(pte.program, plans=(plan,)), pte.segments)
+
+    return edit
+
+
+def without_constants(data: bytes) -> bytes:
+    pte = read_pte(data)
+    return write_pte(replace(pte.program, constant_segment=None), pte.segments)
+
+
+def appended(
+    edit: Callable[[GraphEditor], int], dtype: str, shape: tuple[int, ...]
+) -> Callable[[bytes], bytes]:
+    """One more output, given by an edit of the delegate's graph."""
+
+    def apply(data: bytes) -> bytes:
+        pte = read_pte(data)
+        ((_, blob),) = pte.blobs(pte.plan())
+        graph = GraphEditor(blob)
+        graph.output(edit(graph))
+        editor = ProgramEditor(pte)
+        editor.output(0, dtype, shape)
+        editor.set_blob(0, graph.blob())
+        return editor.write()
+
+    return apply
+
+
+def last_tensor(**change: Any) -> Callable[[bytes], bytes]:
+    return plan_of(values=lambda plan: (*plan.values[:-1], replace(plan.values[-1], **change)))
+
+
+RULES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "no constant segment": (without_constants, "no constant segment"),
+    "an arena that did not grow": (
+        plan_of(arena_sizes=lambda plan: (0, plan.arena_sizes[1] - 16)), "value 5 leaves arena 1",
+    ),
+    "an arena that there is not": (last_tensor(allocation=pp.Allocation(2)), "value 5 leaves arena 2"),
+    "an argument too few": (
+        plan_of(chains=chain(lambda steps: (replace(steps[0], args=steps[0].args[:-1]),))),
+        "takes 6 arguments, not 5",
+    ),
+    "another size": (last_tensor(sizes=(23,)), r"has sizes \(23,\), the delegate \(24,\)"),
+    "another dtype": (last_tensor(scalar_type=6), "is float32, the delegate's tensor is int32"),
+    "a packed output": (appended(lambda graph: 17, "int8", (6, 64)), "output value 17: a packed tensor"),
+    "an unknown operator": (
+        appended(lambda g: g.call("aten.nonsense.default", 20, g.tensor("int32", (1,))), "int32", (1,)),
+        "Missing operator: aten.nonsense",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_double_refuses(rule: str) -> None:
+    edit, match = RULES[rule]
+    with pytest.raises(Refused, match=match):
+        Runtime(edit(exposed_program().data))
+
+
+def test_the_double_takes_what_converts() -> None:
+    """int64 outside is staged as int32, and float16 as float32."""
+    Runtime(
+        last_tensor(scalar_type=4, sizes=(24,), allocation=pp.Allocation(1, 0))(wide(exposed_program().data))
+    )
+
+
+def wide(data: bytes) -> bytes:
+    return plan_of(arena_sizes=lambda plan: (0, plan.arena_sizes[1] + 96))(data)
+
+
+def test_memory_that_is_used_again_is_read_too_late() -> None:
+    """A value that keeps its shared memory object and goes out at the end holds what was written there last."""
+    model = load(PROGRAMS["linear_head"])
+    assert model.container is not None and model.plan is not None
+    ((_, blob),) = model.container.blobs(model.plan)
+    graph, editor = GraphEditor(blob), ProgramEditor(model.container)
+    graph.output(graph.alias(20, 1024))  # shares its object with the output of the last linear
+    editor.output(0, "int32", (256,))
+    editor.set_blob(0, graph.blob())
+    runtime = Runtime(editor.write())
+    outputs = runtime.run(drawn(model))
+    written = dict(runtime.written())
+    assert outputs[1].tobytes() != written["delegate0_v20"]
+    assert outputs[1].tobytes()[:96] == written["delegate0_v28"]
+
+
+def test_an_alias_that_nothing_waits_for_is_a_hazard() -> None:
+    """Fills that follow each other, and a copy in front of the value's first reader, have no barrier between them."""
+    model = load(PROGRAMS["linear_head"])
+    assert model.container is not None and model.plan is not None
+    ((_, blob),) = model.container.blobs(model.plan)
+    for at, expected in ((1, 1), (2, 0)):
+        graph, editor = GraphEditor(blob), ProgramEditor(model.container)
+        graph.output(graph.clone(graph.alias(17, 512), graph.tensor("int32", (128,)), before=at))
+        editor.output(0, "int32", (128,))
+        editor.set_blob(0, graph.blob())
+        runtime = Runtime(editor.write())
+        runtime.run(drawn(model))
+        assert len(runtime.hazards()) == expected
+
+
+def test_the_manifest_is_what_the_json_says(tmp_path: Path) -> None:
+    path = tmp_path / "m.pte"
+    (exposed,) = expose(PROGRAMS["mixed_ops"], Options(), name=str(path))
+    write(path, [exposed])
+    assert m.read(path)[1] == exposed.manifest
+    content = json.loads(Path(m.path_of(path)).read_text())
+    assert content["fill"] == 0x5A and content["source"] == "mixed_ops.pte" and content["own"] == 1
