@@ -41,6 +41,7 @@ from refsim.formats.vkgraph.schema import (
 from refsim.ops.base.meaning import Meaning, meaning
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, OpSpec, Prepared, Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -333,8 +334,8 @@ def _node(
     inputs = {a.name: by_name[a.name] for a in op.of_kind(Kind.INPUT)}
     descs = {}
     for name, value in inputs.items():
-        desc = tensors[value].desc if value in tensors else None
-        if desc is None or tensors[value].data is not None:
+        desc = _activation(op, tensors.get(value))
+        if desc is None:
             raise GraphError(name, "not an int8 or float32 activation", got=f"value {value}")
         descs[name] = desc
     consts = {a.name: _constant(graph, tensors, by_name[a.name], a.name) for a in op.of_kind(Kind.CONST)}
@@ -350,6 +351,15 @@ def _node(
     return Node(number, operator.node_id, operator.name, args, outputs, Prepared(call), inputs)
 
 
+def _activation(op: OpSpec, tensor: Tensor | None) -> TensorDesc | None:
+    """What describes an input, None if it is not one. Of int8 values in a plain layout only the shape counts."""
+    if tensor is None or tensor.data is not None:
+        return None
+    if tensor.desc is None and op.if_quantized is not None and tensor.dtype == np.int8:
+        return TensorDesc(tensor.shape, PACKED_4W)
+    return tensor.desc
+
+
 def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, int]:
     """The value id of each argument. Unset trailing arguments, such as a clone's memory format, are left out."""
     given = list(operator.args)
@@ -361,11 +371,13 @@ def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, in
 
 
 def _takes(op: OpSpec, tensors: dict[int, Tensor], operator: OperatorCall) -> bool:
-    """Whether the int8 operator is meant: names such as aten.clone are used for float tensors too."""
-    source = tensors.get(operator.args[0])
-    arg = op.args[0]
-    int8_expected = all(row.packed_int8 for row in arg.layouts)
-    return source is None or not int8_expected or source.dtype == np.int8
+    """Whether the int8 operator is meant: names such as aten.clone are used for float tensors too, and for int8 ones
+    that are in no packed layout."""
+    source, result = tensors.get(operator.args[0]), tensors.get(operator.args[-1])
+    if source is None or op.takes_floats:
+        return True
+    plain = [t for t in (source, result) if t is not None and t.dtype == np.int8 and t.desc is None]
+    return source.dtype == np.int8 and not (op.family is Family.RELAYOUT and plain)
 
 
 def _constant(graph: VkGraph, tensors: dict[int, Tensor], number: int, name: str) -> np.ndarray | None:

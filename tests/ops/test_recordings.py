@@ -54,6 +54,7 @@ UNRECORDED = (
     Family.STAGE_OUT,
     Family.QUANTIZE_ROWS,
     Family.FLOAT_LINEAR,
+    Family.ROW_RANGE,
 )
 
 

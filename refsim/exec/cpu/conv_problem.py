@@ -25,7 +25,8 @@ class ConvProblem:
 
     Pairs are (height, width). ``input_dilation``: the distance of the image's rows and columns, between which there are
     zero points; more than 1 for transposed convolutions. ``sums``, ``scales``, ``bias``: per output channel; scales are
-    those of the integer sums. ``float_zp``: the epilogue takes the zero point out in binary32.
+    those of the integer sums. ``float_zp``: the epilogue takes the zero point out in binary32. ``float_out``: it ends
+    there, so that ``inv``, ``out_zp`` and ``relu`` mean nothing.
     """
 
     x: PackedStrides
@@ -43,6 +44,7 @@ class ConvProblem:
     inv: np.float32
     out_zp: int
     relu: bool
+    float_out: bool = False
 
     @property
     def groups(self) -> int:
@@ -99,7 +101,7 @@ class ConvProblem:
 
 def conv_problem(call: Call) -> ConvProblem:
     """The problem of a convolution or linear call, whose operator says where the zero point is taken out."""
-    p = call.params
+    p, float_out = call.params, not call.out.is_int8
     x, out = strides_of(call.descs["x"]), strides_of(call.out)
     weight = call.consts["weight"]
     sums, scales = call.consts["weight_sums"], call.consts["weight_scales"]
@@ -133,9 +135,10 @@ def conv_problem(call: Call) -> ConvProblem:
         dilation=dilation,
         input_dilation=input_dilation,
         float_zp=call.op.epilogue is Epilogue.FLOAT_ZP,
-        inv=inv_scale(p.out_scale),
-        out_zp=p.out_zp,
-        relu=p.activation == "relu",
+        inv=inv_scale(1.0 if float_out else p.out_scale),
+        out_zp=0 if float_out else p.out_zp,
+        relu=not float_out and p.activation == "relu",
+        float_out=float_out,
     )
 
 

@@ -8,7 +8,7 @@ what each route is for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from refsim.core.errors import ParameterError
@@ -26,7 +26,7 @@ from refsim.exec.cpu.quantize import prepack as quantize
 from refsim.exec.cpu.relayout import prepack as relayout
 from refsim.exec.cpu.winograd import prepack as winograd
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, OpSpec
+from refsim.ops.base.spec import Call, Kind, OpSpec, Part
 from refsim.ops.base.traits import QUANTIZERS, Family
 
 EMULATED = "emulated"
@@ -144,6 +144,17 @@ def _in_place(op: OpSpec) -> bool:
     return op.family is Family.RELAYOUT or (_affine(2)(op) and op.family is Family.ELEMENTWISE)
 
 
+def _multiplies(op: OpSpec) -> bool:
+    """Operators with one product per weight, whose sums end in one of the two epilogues."""
+    floats = op.family is Family.FLOAT_LINEAR and op.epilogue is not None and not op.takes_floats
+    return _MATRIX(op) or floats
+
+
+def _in_steps(op: OpSpec) -> bool:
+    """Composite operators whose steps are computed one after the other, each by a route of its own."""
+    return op.family is Family.FLOAT_LINEAR and op.expand is not None
+
+
 _MATRIX = _of(Family.CONVOLUTION, Family.LINEAR)
 _MOVES = _of(Family.RELAYOUT, Family.STAGE_IN, Family.STAGE_OUT)
 _QUANTIZERS = _of(*QUANTIZERS, Family.DEQUANTIZE)
@@ -192,6 +203,29 @@ def _found(find: Callable[[RouteContext], Elementwise | str]) -> tuple[WhyNot, L
     return why_not, lower
 
 
+def _parts(ctx: RouteContext) -> list[tuple[Part, Choice]]:
+    assert ctx.call.op.expand is not None
+    return [(part, choose(part.call, ctx.threads)) for part in ctx.call.op.expand(ctx.call)]
+
+
+def _steps_why_not(ctx: RouteContext) -> str | None:
+    slow = [part.call.op.name for part, choice in _parts(ctx) if choice.rule is None]
+    return f"no native kernel for {', '.join(slow)}" if slow else None
+
+
+def _steps(ctx: RouteContext) -> tuple[Job, ...]:
+    """The jobs of each step, with what lies between them under names of their own."""
+    made: list[Job] = []
+    for number, (part, choice) in enumerate(_parts(ctx)):
+        for job in choice.jobs() or ():
+            within = {name: f"{number}.{name}" for name, _ in job.temps}
+            renamed = job.renamed(**part.inputs, **within, out=part.output)
+            if part.output != "out":
+                renamed = replace(renamed, temps=(*renamed.temps, (part.output, part.call.out.nbytes)))
+            made.append(renamed)
+    return tuple(made)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "depthwise",
@@ -203,12 +237,12 @@ RULES: tuple[Rule, ...] = (
     Rule("winograd2", _MATRIX, *_winograd(2)),
     Rule(
         "gemv",
-        _MATRIX,
+        _multiplies,
         lambda ctx: None if ctx.out_pixels == 1 else "more than one output pixel",
         _gemm(lambda isa: DPBUSD if isa.dpbusd else MADDWD8),
     ),
-    Rule("gemm8", _MATRIX, _gemm8_why_not, _gemm(lambda isa: MADDUBS)),
-    Rule("gemm", _MATRIX, _always, _gemm(lambda isa: DPBUSD if isa.dpbusd else MADDWD)),
+    Rule("gemm8", _multiplies, _gemm8_why_not, _gemm(lambda isa: MADDUBS)),
+    Rule("gemm", _multiplies, _always, _gemm(lambda isa: DPBUSD if isa.dpbusd else MADDWD)),
     Rule(LUT, _affine(2), *_found(lambda ctx: ctx.lut)),
     Rule(FMA, _sums, *_found(lambda ctx: ctx.fma)),
     Rule(
@@ -253,6 +287,7 @@ RULES: tuple[Rule, ...] = (
         lambda ctx: quantize.via_4c_why_not(ctx.call),
         lambda ctx: quantize.via_4c(ctx.call, ctx.isa),
     ),
+    Rule("steps", _in_steps, _steps_why_not, _steps),
 )
 
 

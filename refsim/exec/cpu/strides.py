@@ -40,9 +40,9 @@ class PackedStrides:
 
 
 def strides_of(desc: TensorDesc) -> PackedStrides:
-    """The strides of a packed int8 tensor."""
+    """The strides of a packed int8 tensor; of a dense float one, where each channel is a word of its own."""
     layout, sizes, strides = desc.layout, desc.sizes_whcn, desc.strides_whcn
-    block = layout.block_numel
+    block = layout.block_numel * (1 if desc.is_int8 else 4)
     blocked = layout.outer_block > 1
     row = ({W, H, C} - {layout.inner, layout.outer}).pop()
     pixel = 4 if blocked else strides[layout.outer] * block

@@ -39,10 +39,14 @@ def meaning(
     """
     shapes = {name: desc.shape for name, desc in inputs.items()}
     upstream = None if op.beyond is None else op.beyond(shapes)
+    quantized = op.if_quantized is not None and all(desc.is_int8 for desc in inputs.values())
+    if quantized:
+        upstream = op.if_quantized
     if upstream is None:
         return None
     for arg in op.of_kind(Kind.INPUT):
-        op.check_layout(arg, inputs[arg.name].layout)
+        if not quantized:  # kernels are never given these values, so they may lie in any way
+            op.check_layout(arg, inputs[arg.name].layout)
     op.check_layout(op.output, out.layout)
     trimmed = {
         a.name: op.trim(a, consts.get(a.name), out.shape[op.channel_dim]) for a in op.of_kind(Kind.CONST)

@@ -238,6 +238,7 @@ class OpSpec:
     - ``resizes``: upstream lets shapes change between runs.
     - ``variants``: the builds of its shader beside the plain one.
     - ``beyond(shapes)``: for input shapes that `define` knows and no kernel takes, what upstream's kernel does there.
+    - ``if_quantized``: what upstream does with an int8 input, which `define` knows, where the kernels take floats.
     """
 
     name: str
@@ -278,6 +279,7 @@ class OpSpec:
     any_channels: bool = True
     resizes: bool = False
     beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
+    if_quantized: str | None = None
     variants: Sequence[Variant] = ()
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:

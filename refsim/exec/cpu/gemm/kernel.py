@@ -3,7 +3,7 @@
 A task packs the input of a block of pixels to NHWC scratch once, and copies each pixel's window where that saves
 products (gather.py). Then it multiplies the block by panels of weights, a register tile at a time, and requantizes
 each tile while it is in registers. Where the output's layout is not NHWC, or the last channel cuts a panel off, the
-bytes go through scratch and `unpack`.
+bytes go through scratch and `unpack`. A float output is stored as it is; each channel is a word then.
 """
 
 from __future__ import annotations
@@ -37,10 +37,21 @@ LINE = 64
 
 
 def gemm(
-    module: Module, name: str, *, dot: str, lanes: int, rows: int, vectors: int, clamp: str, float_zp: bool
+    module: Module,
+    name: str,
+    *,
+    dot: str,
+    lanes: int,
+    rows: int,
+    vectors: int,
+    clamp: str,
+    float_zp: bool,
+    float_out: bool,
 ) -> None:
     """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels."""
     panel = lanes * vectors
+    words = panel if float_out else panel // 4
+    vector_bytes = 4 * words // vectors
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = GEMM.read(fn, block)
@@ -84,13 +95,13 @@ def gemm(
 
             fn.when(a.gather.eq(0), lambda: None, gather)
             count = height * width
-            _offsets(fn, a, scratch, panel, rows, (image, row0, column0), height, width)
+            _offsets(fn, a, scratch, 4 * words, rows, (image, row0, column0), height, width)
             first = a.panels * share // a.parts_per_group
             last = a.panels * (share + 1) // a.parts_per_group
 
             def each_panel(j: Value) -> None:
-                word0 = j * (panel // 4)
-                full = word0 + panel // 4 <= a.out_words
+                word0 = j * words
+                full = word0 + words <= a.out_words
                 direct = full.select(a.direct.eq(1), 0)
                 to = direct.select(a.pointer("out") + (group * a.out_words + word0) * 4, spilled)
                 places = scratch + direct.select(a.at_outs, a.at_spills)
@@ -125,7 +136,8 @@ def gemm(
                     for m in range(rows):
                         at = to + fn.load(places + (p + m) * 8, I64)
                         for v, total in enumerate(totals[m]):
-                            fn.store(requant.apply(total, terms[v]), at + v * lanes)
+                            made = (requant.real if float_out else requant.apply)(total, terms[v])
+                            fn.store(made, at + v * vector_bytes)
 
                 fn.loop(tiles, tile)
 
@@ -139,10 +151,10 @@ def gemm(
                         column0,
                         width,
                         group * a.out_words + word0,
-                        (a.out_words - word0).min(panel // 4),
+                        (a.out_words - word0).min(words),
                         spilled,
-                        fn.i64(panel),
-                        width * panel,
+                        fn.i64(4 * words),
+                        width * (4 * words),
                     )
 
                 fn.when(direct, lambda: None, spill)
@@ -240,7 +252,7 @@ def _offsets(
     fn: Function,
     a: LoadedArgs,
     scratch: Value,
-    panel: int,
+    spill_bytes: int,
     rows: int,
     origin: tuple[Value, Value, Value],
     height: Value,
@@ -257,7 +269,7 @@ def _offsets(
     def pixel(p: Value, r: Value, c: Value, n: Value) -> None:
         fn.store(r * a.tap_row + c * a.tap_pixel, scratch + p * 8)
         fn.store(corner + r * a.out_row + c * a.out_pixel, scratch + a.at_outs + p * 8)
-        fn.store(n * panel, scratch + a.at_spills + p * 8)
+        fn.store(n * spill_bytes, scratch + a.at_spills + p * 8)
 
     def row(r: Value) -> None:
         fn.loop(width, lambda c: pixel(r * width + c, r, c, r * width + c))

@@ -207,7 +207,7 @@ def lower(
 
     total = max(pixels, tile.rows)
     at_outs, at_spills, at_bytes = 8 * total, 16 * total, 24 * total
-    at_pixels = -(-(at_bytes + total * panel) // 64) * 64
+    at_pixels = -(-(at_bytes + total * panel * (4 if conv.float_out else 1)) // 64) * 64
     at_taps, tap_row, tap_pixel = at_pixels, conv.stride[0] * pitch, conv.stride[1] * pixel_bytes
     if gathered:
         at_taps, tap_pixel = at_pixels + region + SLACK, by_k4.shape[2] * dot.pixel_bytes
@@ -252,7 +252,7 @@ def lower(
         residual=args.address(residual.first),
         residual_k4s=args.address(k4_at[residual.k4s]),
         residual_weight=args.address(residual.weight),
-        out_words=-(-channels // 4),
+        out_words=channels if conv.float_out else -(-channels // 4),
         direct=int(conv.out.kind == NHWC),
         out_image=conv.out.image_stride,
         out_row=conv.out.row_stride,
@@ -274,6 +274,7 @@ def lower(
             vectors=tile.vectors,
             clamp=conv.clamp,
             float_zp=float_zp,
+            float_out=conv.float_out,
         ),
         block=block,
         tasks=blocks * groups * per_group,

@@ -1,0 +1,99 @@
+"""Linear layers with a float output: recorded files of ExecuTorch, bit for bit, and what their runtime does wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refsim
+from refsim.cli import main
+from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import LAVAPIPE, NVIDIA
+from refsim.graph.interpreter import Event
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
+from refsim.ops.base.traits import Family
+
+DATA = Path(__file__).parents[1] / "data" / "heads"
+FILES = sorted(path.stem for path in DATA.glob("*.pte"))
+REFUSED = ("head_31", "int8_head")  # by ExecuTorch's runtime, when it loads them
+PLANES, CONVERTED = "head_07", "head_16"
+EXECUTORS = ("cpu", "cpu:emulated")
+HEAD = next(op for op in OPS.of_family(Family.FLOAT_LINEAR) if op.if_quantized)
+
+
+def ran(
+    name: str, executor: str = "cpu", target: Target | None = None
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Our output of a file, and its recorded arrays."""
+    recorded = dict(np.load(DATA / f"{name}.npz"))
+    (out,) = refsim.load(DATA / f"{name}.pte", target).run([recorded["in0"]], executor)
+    return out, recorded
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", [n for n in FILES if n not in (*REFUSED, PLANES, CONVERTED)])
+def test_the_runtimes_bits(name: str, executor: str) -> None:
+    out, recorded = ran(name, executor)
+    assert out.tobytes() == recorded["upstream_out0"].tobytes()
+
+
+def test_which_files_the_runtime_ran() -> None:
+    assert tuple(n for n in FILES if "upstream_out0" not in np.load(DATA / f"{n}.npz")) == REFUSED
+    assert len(FILES) == 18
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_leading_dims(executor: str) -> None:
+    """The runtime writes the first plane of rows; here every row is computed."""
+    out, recorded = ran(PLANES, executor)
+    first, *others = recorded["upstream_out0"]
+    assert out[0].tobytes() == first.tobytes()
+    assert not any(plane.any() for plane in others)
+    assert np.abs(out - recorded["torch0"]).max() < 1e-6
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_out_of_range(executor: str) -> None:
+    """A device converts before it clamps; profile lavapipe says what that gives there."""
+    out, recorded = ran(CONVERTED, executor)
+    device = recorded["upstream_out0"]
+    assert (out != device).all()
+    assert ran(CONVERTED, executor, Target(LAVAPIPE))[0].tobytes() == device.tobytes()
+    assert ran(CONVERTED, executor, Target(NVIDIA))[0].tobytes() != device.tobytes()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_quantized_activation(name: str, executor: str) -> None:
+    """It counts as quantized: the same bits as from the floats that it stands for."""
+    recorded = dict(np.load(DATA / f"{name}.npz"))
+    seen: list[Event] = []
+    (out,) = refsim.load(DATA / f"{name}.pte").run([recorded["in0"]], executor, seen.append)
+    assert np.abs(out - recorded["torch0"]).max() < 1e-6
+    last = seen[-1].node
+    assert last.meaning is not None and last.meaning.op is HEAD
+    (value,) = last.inputs.values()
+    (q,) = (e.outputs[value] for e in seen if value in e.outputs)
+    assert isinstance(q, np.ndarray) and q.dtype == np.int8
+    p = last.meaning.params
+    floats = (q.astype(np.float32) - np.float32(p.in_zp)) * np.float32(p.in_scale)
+    x = PackedBuffer.pack(floats, "W")
+    call = HEAD.bind(p, {"x": x.desc}, last.meaning.consts, "W", out_shape=out.shape)
+    assert call.expected({"x": x}).unpack().tobytes() == out.tobytes()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_inspect_says_that_the_runtime_refuses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(DATA / f"{name}.pte")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert "refuses the file" in line and "clone_buffer_to_image_int8_int32" in line
+
+
+def test_inspect_shows_both_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(DATA / "head_03.pte")]) == 0
+    out = capsys.readouterr().out
+    assert "quantize_and_pack_4h4w, linear_q8ta_q8csw_tiled" in out
+    assert "note: " not in out
