@@ -36,6 +36,11 @@ def wide(name: str, seed: int) -> Case:
     inputs = {}
     for key, (shape, layout) in case.inputs.items():
         inputs[key] = (grown(op, case, shape, rng), layout)
+    if op.family is Family.GROUP_LINEAR:
+        group, (shape, layout) = case.params["group"], inputs["x"]
+        shape = (*shape[:-1], group * 2 * rng.integer(1, 12))
+        rows = {name: (shape[:-1], row) for name, (_, row) in inputs.items() if name != "x"}
+        inputs = {"x": (shape, layout), **rows}
     if len(inputs) == 2:
         first = next(iter(inputs.values()))[0]
         inputs = {key: (first, layout) for key, (_, layout) in inputs.items()}
