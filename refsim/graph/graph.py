@@ -193,7 +193,7 @@ def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dic
             continue  # `build` refuses the node
         if dynamic(source):
             with _placed(where, number, operator):
-                params = _params(op, graph, operator)
+                params = params_of(op, graph, operator)
             layouts[source] = op.input_layout(params, x.dims, out.dims, target)
     for operator in graph.chain:
         tensors = [a for a in operator.args if isinstance(graph.values[a], VkTensor)]
@@ -274,7 +274,7 @@ def _plain(graph: VkGraph, number: int) -> Any:
     return value.items if hasattr(value, "items") else value.value
 
 
-def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
+def params_of(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
     """`Params` of a q8ta operator; an argument that is null keeps its default."""
     values = {}
     types = {f.name: str(f.type) for f in fields(op.params)}
@@ -343,7 +343,7 @@ def _node(
     if out is None:
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
     args = tuple(_plain(graph, a) for a in operator.args[:-1])
-    params = _params(op, graph, operator)
+    params = params_of(op, graph, operator)
     meant = meaning(op, params, descs, consts, out, target)
     if meant is not None:
         return Node(number, operator.node_id, operator.name, args, outputs, None, inputs, meant)
