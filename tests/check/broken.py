@@ -42,7 +42,7 @@ def norm(dims: list[int], weight: Any, bias: Any) -> Any:
 
 
 def head(x: T, weight: T, out: T) -> Any:
-    return (x, 0.02, 3, weight, const(8, dtype="int32"), const(8), None, out)
+    return (x, 0.02, 3, weight, const(8, dtype="int32"), const(8), None, out.but(layout=W))
 
 
 def dq8ca(x: T, n: int, k: int, group: int, bias: Any = None) -> Any:
@@ -204,7 +204,7 @@ PAIRS = (
     Pair(
         "constant-argument",
         "et_vk.linear_q8ta_q8csw.default",
-        (*head(ROWS, const(8, 64, dtype="int8"), T((6, 8)))[:6], T((8,)), T((6, 8))),
+        (*head(ROWS, const(8, 64, dtype="int8"), T((6, 8)))[:6], T((8,)), T((6, 8), layout=W)),
         head(ROWS, const(8, 64, dtype="int8"), T((6, 8))),
     ),
     Pair("computed-argument", "aten.relu.default", (const(6, 64), like(ROWS)), (ROWS, like(ROWS))),
@@ -296,12 +296,6 @@ PAIRS = (
         "et_vk.linear_q8ta_q8csw.default",
         head(ROWS, const(8, 64, dtype="int8"), T((6, 8), "float16")),
         head(ROWS, const(8, 64, dtype="int8"), T((6, 8))),
-    ),
-    Pair(
-        "planes",
-        "et_vk.linear_q8ta_q8csw.default",
-        head(ROWS.but(dims=(2, 3, 64)), const(8, 64, dtype="int8"), T((2, 3, 8))),
-        head(ROWS.but(dims=(1, 3, 64)), const(8, 64, dtype="int8"), T((1, 3, 8))),
     ),
     Pair(
         "head-buffer",

@@ -130,6 +130,14 @@ def linear(n: int, k: int, weight: T | None = None, layout: int = INT8_4H4W) -> 
     )
 
 
+def float_head(*rows: int) -> bytes:
+    x, out = T((*rows, 64), layout=W), T((*rows, 8), layout=W)
+    sums, scales = const(8, dtype="int32"), const(8)
+    return call(
+        "et_vk.linear_q8ta_q8csw.default", x, 0.1, 0, const(8, 64, dtype="int8"), sums, scales, None, out
+    )
+
+
 def conv(batch: int = 1, kernel: int = 1, channels: int = 8) -> bytes:
     x = T((batch, channels, 6, 6), "int8", BUFFER, INT8_4W4C)
     weight, pairs = const(8, kernel * kernel * channels, dtype="int8"), ([1, 1], [kernel // 2] * 2, [1, 1])
@@ -274,6 +282,7 @@ EXAMPLES: tuple[tuple[str, Make, Make | None], ...] = (
     ("known-defect", lambda: broadcast((1, 8, 6, 1)), lambda: broadcast((1, 8, 6, 6))),
     ("known-defect", lambda: broadcast((1, 8, 6, 6), alpha=0.5), lambda: broadcast((1, 8, 6, 6))),
     ("known-defect", lambda: conv(batch=2), conv),
+    ("known-defect", lambda: float_head(2, 3), lambda: float_head(1, 6)),
 )
 
 

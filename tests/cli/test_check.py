@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 NETWORKS = Path(__file__).parents[1] / "data" / "networks"
-REFUSED = Path(__file__).parents[1] / "data" / "refused" / "stock_int8_head.pte"
+REFUSED = Path(__file__).parents[1] / "data" / "heads" / "int8_head.pte"
 
 
 def test_a_file_that_the_runtime_refuses(refsim) -> None:
