@@ -24,6 +24,7 @@ from refsim.formats.vkgraph.schema import (
     VkGraph,
     VkTensor,
 )
+from refsim.graph.graph import Node, nodes_of_calls
 
 BUFFER, TEXTURE_3D, TEXTURE_2D = (STORAGES[code] for code in (0, 1, 2))
 #: The key of the compile spec that says where tensors lie whose storage the file leaves open.
@@ -86,11 +87,17 @@ class Operand:
 
 @dataclass(frozen=True)
 class Call:
-    """One operator call of a delegate."""
+    """One operator call of a delegate, ``step`` its place in the chain.
+
+    ``number`` is that of its node, as `refsim inspect` counts: one call may be several nodes. ``nodes`` are empty where
+    refsim does not understand the call.
+    """
 
     delegate: Delegate
+    step: int
     number: int
     operator: OperatorCall
+    nodes: tuple[Node, ...] = ()
 
     @property
     def name(self) -> str:
@@ -146,7 +153,14 @@ class Delegate:
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        return tuple(Call(self, number, operator) for number, operator in enumerate(self.graph.chain))
+        found: list[Call] = []
+        number = 0
+        for step, (operator, nodes) in enumerate(
+            zip(self.graph.chain, nodes_of_calls(self.blob), strict=True)
+        ):
+            found.append(Call(self, step, number, operator, tuple(nodes)))
+            number += max(len(nodes), 1)
+        return tuple(found)
 
     def place(self, value: int | None = None) -> Place:
         return Place(self.method, self.number, value=value)

@@ -7,7 +7,7 @@ checked as a `Call`, or a float operator that is left to the bridge of refsim.at
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeGuard
 
@@ -70,6 +70,14 @@ class Node:
     @property
     def call(self) -> Call | None:
         return None if self.prepared is None else self.prepared.call
+
+    @property
+    def upstream(self) -> str | None:
+        """What upstream's kernel is known to get wrong here; None if nothing is."""
+        if self.meaning is not None:
+            return self.meaning.upstream
+        call = self.call
+        return None if call is None or call.op.defect is None else call.op.defect(call)
 
     def __str__(self) -> str:
         return f"node {self.number} {self.name}"
@@ -153,6 +161,30 @@ def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
     return Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
 
 
+def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]:
+    """The nodes of every serialized operator, in order; of one that does not bind, whatever is wrong with it, none."""
+    target, source = target or Target(), blob.graph
+    try:
+        layouts = resolve_layouts(source, target)
+    except RefsimError:
+        return [[] for _ in source.chain]
+    tensors: dict[int, Tensor] = {}
+    for number, value in enumerate(source.values):
+        if isinstance(value, VkTensor):
+            with suppress(RefsimError):
+                tensors[number] = _tensor(blob, number, value, layouts.get(number), "")
+    found: list[list[Node]] = []
+    count = 0
+    for operator in source.chain:
+        try:
+            nodes = _nodes(source, tensors, count, operator, target)
+        except RefsimError:
+            nodes = []
+        count += max(len(nodes), 1)
+        found.append(nodes)
+    return found
+
+
 @contextmanager
 def _placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
     """Errors raised inside name the delegate and the node too."""
@@ -193,7 +225,7 @@ def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dic
             continue  # `build` refuses the node
         if dynamic(source):
             with _placed(where, number, operator):
-                params = params_of(op, graph, operator)
+                params = _params(op, graph, operator)
             layouts[source] = op.input_layout(params, x.dims, out.dims, target)
     for operator in graph.chain:
         tensors = [a for a in operator.args if isinstance(graph.values[a], VkTensor)]
@@ -274,7 +306,7 @@ def _plain(graph: VkGraph, number: int) -> Any:
     return value.items if hasattr(value, "items") else value.value
 
 
-def params_of(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
+def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
     """`Params` of a q8ta operator; an argument that is null keeps its default."""
     values = {}
     types = {f.name: str(f.type) for f in fields(op.params)}
@@ -343,7 +375,7 @@ def _node(
     if out is None:
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
     args = tuple(_plain(graph, a) for a in operator.args[:-1])
-    params = params_of(op, graph, operator)
+    params = _params(op, graph, operator)
     meant = meaning(op, params, descs, consts, out, target)
     if meant is not None:
         return Node(number, operator.node_id, operator.name, args, outputs, None, inputs, meant)

@@ -343,13 +343,6 @@ PAIRS = (
     Pair("row-length", "et_vk.linear_q4gsw.default", q4gsw(ROWS, 10, 64), q4gsw(ROWS, 12, 64)),
     Pair("planes", "et_vk.linear_q4gsw.default", q4gsw(ROWS.but(dims=(2, 6, 64)), 8, 64), q4gsw(ROWS, 8, 64)),
     Pair(
-        "group-sums",
-        "et_vk.linear_dq8ca_q4gsw.default",
-        dq8ca(T((6, 256), layout=W), 8, 256, 256),
-        dq8ca(T((6, 256), layout=W), 8, 256, 128),
-    ),
-    Pair("weight-sums", "et_vk.linear_dq8ca_q4gsw.default", dq8ca(ROWS, 12, 64, 32), dq8ca(ROWS, 12, 64, 64)),
-    Pair(
         "one-row",
         "et_vk.linear_dq8ca_q4gsw.default",
         dq8ca(ROWS.but(dims=(1, 64)), 8, 64, 32),
@@ -366,6 +359,12 @@ PAIRS = (
         "aten.div.Tensor_mode",
         (ROWS, like(ROWS), "trunc", like(ROWS)),
         (ROWS, like(ROWS), "floor", like(ROWS)),
+    ),
+    Pair(
+        "float-equal",
+        "aten.eq.Tensor",
+        (ROWS, like(ROWS), like(ROWS, dtype="bool")),
+        (ROWS.but(dtype="int32"), like(ROWS, dtype="int32"), like(ROWS, dtype="bool")),
     ),
     Pair("gelu-tanh", "aten.gelu.default", (ROWS, "none", like(ROWS)), (ROWS, "tanh", like(ROWS))),
     Pair(

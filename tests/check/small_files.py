@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
+
+import numpy as np
 
 from refsim.core.dtypes import BY_DELEGATE_CODE, BY_PROGRAM_CODE
 from refsim.formats import literals
@@ -78,8 +79,9 @@ class Graph:
             number = -1
             if given.constant:
                 number = len(self.constants)
-                nbytes = prod(given.dims) * BY_DELEGATE_CODE[_DELEGATE[given.dtype]].nbytes
-                self.constants.append(named_constant(given.key, nbytes) if given.key else bytes(nbytes))
+                # floats are scales: 0 is none
+                data = np.full(given.dims, given.dtype == "float32", given.dtype).tobytes()
+                self.constants.append(named_constant(given.key, len(data)) if given.key else data)
             self.kept.append(given)
             self.ids[id(given)] = self.add(
                 VkTensor(

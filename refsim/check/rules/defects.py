@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from refsim.check.finding import Level
 from refsim.check.rule import Hit, Rule
+from refsim.check.rules.requirements import refused
 from refsim.check.runtime import Runtime
 from refsim.check.subject import Call, Method
-from refsim.core.errors import RefsimError
-from refsim.graph.graph import params_of
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Arg, Kind, OpSpec
 
@@ -44,7 +44,9 @@ def wrong_layout(method: Method, runtime: Runtime) -> Iterator[Hit]:
             operand = call.operand(keys[arg.name])
             if operand is None or operand.layout is None or operand.layout.is_dynamic or operand.is_constant:
                 continue
-            if operand.layout not in arg.layouts:
+            # int8 values in a plain layout are no packed tensor: where they may lie is not the definition's business
+            kind = [row for row in arg.layouts if row.packed_int8 == operand.is_packed_int8]
+            if kind and operand.layout not in kind:
                 facts = {"argument": arg.name, "layout": operand.layout, "operator": call.name}
                 yield Hit(call.place(operand.value), facts | {"need": ", ".join(map(str, arg.layouts))})
 
@@ -62,19 +64,11 @@ def not_constant(method: Method, runtime: Runtime) -> Iterator[Hit]:
 
 def known_defect(method: Method, runtime: Runtime) -> Iterator[Hit]:
     for call in method.calls:
-        op, keys = _bound(call) or (None, {})
-        if op is None:
-            continue
-        operands = {arg.name: call.operand(keys[arg.name]) for arg in op.of_kind(Kind.INPUT)}
-        shapes = {name: operand.dims for name, operand in operands.items() if operand is not None}
-        if len(shapes) < len(operands):
-            continue
-        try:
-            said = op.upstream(params_of(op, call.delegate.graph, call.operator), shapes)
-        except RefsimError:
-            continue  # parameters that mean nothing; loading refuses them, or other rules do
-        if said is not None:
-            yield Hit(call.place(call.id("-1")), {"said": said})
+        if refused(call, runtime):
+            continue  # nothing is computed at all
+        for node in call.nodes:
+            if node.upstream is not None:
+                yield Hit(replace(call.place(node.outputs[0]), node=node.number), {"said": node.upstream})
 
 
 RULES = (

@@ -64,10 +64,18 @@ def _pairs(method: Method, alias: bool) -> Iterator[Hit]:
                 facts = {
                     "other": other,
                     "object": tensor.mem_obj_id,
-                    "writer": f"node {writer}" if writer >= 0 else "the copy of the inputs",
-                    "reader": f"node {end}" if end < len(delegate.calls) else "the copy of the outputs",
+                    "writer": _step(delegate, writer),
+                    "reader": _step(delegate, end),
                 }
                 yield Hit(delegate.place(number), facts)
+
+
+def _step(delegate: Delegate, step: int) -> str:
+    """What happens at a step of the chain, at -1, or after the last."""
+    if step < 0:
+        return "the copy of the inputs"
+    calls = delegate.calls
+    return f"node {calls[step].number}" if step < len(calls) else "the copy of the outputs"
 
 
 def absurd_ids(method: Method, runtime: Runtime) -> Iterator[Hit]:

@@ -44,6 +44,12 @@ def breaks(call: Call, row: Mapping[str, Any]) -> bool:
     return not any(answer(call, condition) is not False for condition in need)
 
 
+def refused(call: Call, runtime: Runtime) -> bool:
+    """Whether the runtime does not load the call, by one of its requirements."""
+    rows = (row for row in runtime.requirements if call.name in row["operators"])
+    return any(Level(row["level"]) is Level.ERROR and breaks(call, row) for row in rows)
+
+
 def _find(row: Mapping[str, Any]) -> Callable[[Method, Runtime], Iterator[Hit]]:
     operators = frozenset(row["operators"])
 
