@@ -92,7 +92,10 @@ class Ref:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the graph. ``desc`` describes its buffer if it is int8 in a packed layout, or float32 in another."""
+    """A tensor of the graph. ``desc`` describes its buffer if it is int8 in a packed layout, or float32 in another.
+
+    A tensor without elements has no buffer, as the two further results of a batch norm.
+    """
 
     id: int
     shape: tuple[int, ...]
@@ -108,7 +111,7 @@ class Tensor:
     def desc(self) -> TensorDesc | None:
         if self.layout is None or self.dtype != (np.int8 if self.layout.packed_int8 else np.float32):
             return None
-        return TensorDesc(self.shape or (1,), self.layout)
+        return None if 0 in self.shape else TensorDesc(self.shape or (1,), self.layout)
 
 
 @dataclass(frozen=True)

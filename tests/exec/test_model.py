@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import refsim
+from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, GraphError, ParameterError, RefsimError, ShapeError
 from refsim.exec.cpu import EmulatedExecutor
@@ -20,6 +21,8 @@ from refsim.formats.literals import Bool, Double, Int, Null, String
 from refsim.formats.pte import read as pte
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.check import check_plan
+from refsim.formats.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
+from refsim.formats.vkgraph.write import write_blob
 from refsim.graph.graph import build
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -225,3 +228,27 @@ def test_an_operator_that_gives_too_little() -> None:
     built = build(Blob(graph, ()), "delegate")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"node 0 aten\.relu\.default: gives fewer results; got 1, need 2"):
         run_graph(built, [np.zeros(4, np.float32)], EmulatedExecutor())
+
+
+def test_results_without_elements(tmp_path: Path) -> None:
+    """The two further results of a batch norm: no buffer holds them, and every executor goes on."""
+    image, row, none = (VkTensor(5, dims, memory_layout=2) for dims in ((1, 4, 3, 3), (4,), (0,)))
+    values = (image, row, row, row, row, Double(0.1), Double(1e-3), image, none, none, ValueList((7, 8, 9)))
+    name = "aten._native_batch_norm_legit_no_training.default"
+    call = OperatorCall(0, name, (0, 1, 2, 3, 4, 5, 6, 10))
+    (tmp_path / "delegate.bin").write_bytes(
+        write_blob(VkGraph("", (call,), values, (0, 1, 2, 3, 4), (7,)), b"")
+    )
+    model = refsim.load(tmp_path / "delegate.bin")
+    x = np.arange(36, dtype=np.float32).reshape(1, 4, 3, 3)
+    given = [
+        x,
+        *(np.array(v, np.float32) for v in ([1, 2, 3, 4], [4, 3, 2, 1], [0, 9, 18, 27], [1, 4, 9, 16])),
+    ]
+    _, weight, bias, mean, var = (a if a.ndim == 4 else a.reshape(1, 4, 1, 1) for a in given)
+    need = ((x - mean) / np.sqrt(var + np.float32(1e-3))) * weight + bias
+    for executor in ("cpu", "cpu:emulated"):
+        for observe in (None, lambda event: None):
+            (out,) = model.run(given, executor, observe)
+            assert out.tobytes() == need.tobytes()
+    assert main(["inspect", str(tmp_path / "delegate.bin")]) == 0
