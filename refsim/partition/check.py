@@ -22,7 +22,8 @@ from refsim.core.errors import GraphError
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.vkgraph.read import read_blob
-from refsim.graph.graph import Graph, Node, build
+from refsim.graph.graph import Graph, Node, build, refs
+from refsim.graph.interpreter import logical, run_node, stored
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import Lowered, LoweredDelegate
 from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, shape_of, target_name
@@ -112,8 +113,10 @@ def _run(
     """Run the program in torch on random inputs; every tensor by the name of its node."""
     values: dict[fx.Node, Any] = {}
     for node in program.inputs():
-        drawn = torch.from_numpy(np.asarray(draw(rng, shape_of(node))))
-        values[node] = drawn.to(node.meta["val"].dtype)
+        dtype = node.meta["val"].dtype
+        # integers may be indices: 0 and 1 are
+        drawn = draw(rng, shape_of(node)) if dtype.is_floating_point else rng.integers(0, 2, shape_of(node))
+        values[node] = torch.from_numpy(np.asarray(drawn)).to(dtype)
     for node in program.calls():
         evaluate(program, node, values)
     return {node.name: value for node, value in values.items()}
@@ -230,25 +233,26 @@ class _Checker:
 
     def lowered(self, item: _Item, inputs: Sequence[torch.Tensor]) -> np.ndarray:
         """The result of the nodes that stand for the item in the lowered graph."""
-        values: dict[int, PackedBuffer] = {}
+        graph = self.graph
+        values: dict[int, PackedBuffer | np.ndarray] = {
+            tensor.id: tensor.data for tensor in graph.tensors.values() if tensor.data is not None
+        }
         result = self.ids[item.node]
         for source, array in zip(item.sources, inputs, strict=True):
             name = self.now.get(source.name, source.name)
             # a quantize may read another float tensor by now: what was folded in front of it is left out here
-            number = self.writers[result].inputs["x"] if item.quantizes else self.ids[name]
-            values[number] = self.packed(number, array.numpy())
-        return self.value(result, values).unpack()
+            first = next(refs(self.writers[result].args))
+            number = first if item.quantizes else self.ids[name]
+            values[number] = stored(
+                graph, number, array.numpy().reshape(graph.tensors[number].shape), item.node
+            )
+        self.compute(result, values)
+        return logical(graph, values, result)
 
-    def packed(self, number: int, array: np.ndarray) -> PackedBuffer:
-        desc = self.graph.tensors[number].desc
-        assert desc is not None
-        return PackedBuffer.pack(array.reshape(desc.shape), desc.layout)
-
-    def value(self, number: int, values: dict[int, PackedBuffer]) -> PackedBuffer:
-        """The buffer of a value. If it is not known, it is computed from known ones; mostly that is a clone."""
+    def compute(self, number: int, values: dict[int, PackedBuffer | np.ndarray]) -> None:
+        """Compute a value from those that are known; mostly that is one node, or a clone besides."""
         if number not in values:
             node: Node = self.writers[number]
-            assert node.prepared is not None, f"{node} stands between an operator and its inputs"
-            buffers = {name: self.value(source, values) for name, source in node.inputs.items()}
-            values[number] = self.runner.run_prepared(node.prepared, buffers)
-        return values[number]
+            for source in refs(node.args):
+                self.compute(source, values)
+            values |= run_node(self.graph, node, values, self.runner)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from refsim.core.layout import CHANNELS_PACKED, HEIGHT_PACKED, WIDTH_PACKED, C, H, W
-from refsim.partition.nodes import argument, shape_of
+from refsim.partition.nodes import argument, dtype_of, is_node, is_single_tensor, numel_of, shape_of
 from refsim.partition.repset import (
+    ANY_STORAGE,
     ANY_TEXTURE,
     CHANNELS_PACKED_TEXTURE,
     CONTIGUOUS_BUFFER,
@@ -84,3 +85,70 @@ def convolution_sets(node: Any) -> tuple[Sets, Sets]:
         if kernel == 1 or depthwise:
             sets = HEIGHT_PACKED_TEXTURE
     return [sets] + [NO_STORAGE] * 10, sets
+
+
+# --- conversions and copies ---
+
+
+def conversion_sets(node: Any) -> tuple[Sets, Sets]:
+    """Between floats in any layout, else in buffers."""
+    floats = ("float16", "float32")
+    both = dtype_of(node.args[0]) in floats and dtype_of(node) in floats
+    sets = ANY_STORAGE if both else CONTIGUOUS_BUFFER
+    return sets, sets
+
+
+def copy_check(node: Any) -> str | None:
+    """copy(self, source) only where the result is the source."""
+    source = argument(node, 1)
+    if not is_single_tensor(source):
+        return "the source is no tensor"
+    given, made = source.meta["val"], node.meta["val"]
+    if given.dtype != made.dtype or given.shape != made.shape:
+        return f"got {given.dtype} {list(given.shape)}, need {made.dtype} {list(made.shape)}"
+    return None
+
+
+# --- reading elements by index ---
+
+
+def _only_index(node: Any) -> Any:
+    """The one index tensor of index.Tensor; None if there are several."""
+    indices = argument(node, 1)
+    found = [item for item in indices if item is not None] if isinstance(indices, list | tuple) else []
+    inside = is_single_tensor(node.args[0]) and len(indices) <= len(shape_of(node.args[0]))
+    return found[0] if len(found) == 1 and is_single_tensor(found[0]) and inside else None
+
+
+def index_check(node: Any) -> str | None:
+    """Along one dim, by a list of positions."""
+    index = _only_index(node)
+    if index is None:
+        return "got several index tensors, need one"
+    return None if len(shape_of(index)) == 1 else f"got an index of {len(shape_of(index))} dims, need 1"
+
+
+def index_sets(node: Any) -> tuple[Sets, Sets]:
+    """Tensors of several dims lie in buffers."""
+    sets = (
+        CONTIGUOUS_BUFFER
+        if _only_index(node) is not None and len(shape_of(node.args[0])) > 1
+        else ANY_STORAGE
+    )
+    return sets, sets
+
+
+#: Elements that a buffer holds.
+BUFFER_LIMIT = 128 * 1024 * 1024
+
+
+def embedding_check(node: Any) -> str | None:
+    """The table must fit a buffer."""
+    count = numel_of(node.args[0]) if is_single_tensor(node.args[0]) else 0
+    return f"got {count} elements, need at most {BUFFER_LIMIT}" if count > BUFFER_LIMIT else None
+
+
+def sampler_check(node: Any) -> str | None:
+    """Bilinear, repeating the border, corners aligned."""
+    given = tuple(item.meta.get("val") if is_node(item) else item for item in node.args[2:5])
+    return None if given == (0, 1, True) else f"got mode, padding, align_corners {given}, need (0, 1, True)"

@@ -84,7 +84,7 @@ class _Writer:
 
     def id_of(self, node: fx.Node) -> int:
         if node.name not in self.ids:
-            value = self.lowered.core.constant(node)
+            value = self.lowered.core.constants.get(node.name)
             if value is None:
                 raise GraphError(f"{self.lowered.where}: {node}", "is read before anything wrote it")
             self.ids[node.name] = self.add(self.tensor(node.meta["val"], value))
@@ -158,8 +158,6 @@ class _Writer:
         self.instructions.append(pte.DelegateCall(number, (*given, *made)))
 
     def kernel(self, node: fx.Node) -> None:
-        if self.lowered.core.is_constant(node):
-            return  # computed when it is read
         if target_name(node) == GETITEM:
             source, index = node.args
             items = self.values[self.ids[str(source)]].items
@@ -205,10 +203,25 @@ def kernel_of(node: fx.Node) -> Kernel:
     given = dict(zip((argument.name for argument in target._schema.arguments), values, strict=True))
     made = {name: value for name, value in given.items() if name not in _FOUND_IN_OUTPUT}
     for wanted in (given, made):
-        for overload in packet.overloads():
-            arguments = getattr(packet, overload)._schema.arguments
-            plain = [argument.name for argument in arguments if not argument.is_out]
-            if plain == list(wanted) and len(plain) < len(arguments):
-                listed = any(a.is_out and str(a.type) == "List[Tensor]" for a in arguments)
-                return Kernel(pte.Operator(schema_name, overload), list(wanted.values()), listed)
+        found = _out_variants(packet, list(wanted))
+        if found:
+            # add.Scalar_out and add.out have the same names, but other types
+            types = {argument.name: str(argument.type) for argument in target._schema.arguments}
+            overload = next(
+                (name for name, taken in found.items() if taken.items() <= types.items()), next(iter(found))
+            )
+            outputs = [a for a in getattr(packet, overload)._schema.arguments if a.is_out]
+            listed = any(str(output.type) == "List[Tensor]" for output in outputs)
+            return Kernel(pte.Operator(schema_name, overload), list(wanted.values()), listed)
     return Kernel(pte.Operator(schema_name, "out"), values)
+
+
+def _out_variants(packet: Any, names: list[str]) -> dict[str, dict[str, str]]:
+    """The overloads that write into given tensors and also take ``names``: the types of these arguments."""
+    found = {}
+    for overload in packet.overloads():
+        arguments = getattr(packet, overload)._schema.arguments
+        plain = {argument.name: str(argument.type) for argument in arguments if not argument.is_out}
+        if list(plain) == names and len(plain) < len(arguments):
+            found[overload] = plain
+    return found

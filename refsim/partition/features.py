@@ -1,8 +1,8 @@
 """What the Vulkan delegate's operators accept: representations, dtypes, dims, constants; one row per operator.
 
 Source: ExecuTorch 1.5.x, backends/vulkan/op_registry.py. The rows of fused int8 operators follow from `OPS`. Operators
-outside computer vision (attention, embedding, weight-only and dynamic quantization, training) are left out: their
-nodes stay outside of delegates.
+that only a caller of ExecuTorch's own libraries can write are left out (caches of language models, dynamic and
+weight-only quantization, training): their nodes stay outside of delegates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, OpSpec
 from refsim.ops.base.traits import Family
 from refsim.partition import constraints
-from refsim.partition.nodes import DEQUANTIZE, GETITEM, QUANTIZE, nodes_in, target_name, tensors_of
+from refsim.partition.nodes import (
+    DEQUANTIZE,
+    DEQUANTIZE_PER_CHANNEL,
+    GETITEM,
+    QUANTIZE,
+    nodes_in,
+    target_name,
+    tensors_of,
+)
 from refsim.partition.refusal import Refusal, refuse
 from refsim.partition.repset import (
     ANY_BUFFER,
@@ -150,6 +158,7 @@ def _fused(op: OpSpec) -> Features:
 
 
 _FLOAT_UNARY = _same(ANY_STORAGE)
+_LOGICAL = _same(ANY_STORAGE, BOOL, high_dim=True)
 _BINARY = _same(ANY_STORAGE, NUMBERS, high_dim=True)
 _COMPARE = _same(ANY_STORAGE, NUMBERS, output_dtypes=BOOL, high_dim=True)
 _MATMUL = _same(CONTIGUOUS_ANY, prepacks=True)
@@ -182,6 +191,8 @@ FEATURES: dict[str, Features] = {
     DEQUANTIZE: Features(
         [PACKED_INT8_BUFFER], [CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER], resize=False, high_dim=True
     ),
+    DEQUANTIZE_PER_CHANNEL: _same(CONTIGUOUS_BUFFER, ALL),
+    "quantized_decomposed.quantize_per_channel.default": _same(CONTIGUOUS_BUFFER, ALL),
     **{op.serialized: _fused(op) for op in OPS.values() if op.serialized and op.family in _FUSED},
     # identities: int8 layouts flow through them
     "aten.clone.default": _IDENTITY,
@@ -189,6 +200,8 @@ FEATURES: dict[str, Features] = {
     "aten.view_copy.default": _IDENTITY,
     "dim_order_ops._clone_dim_order.default": _IDENTITY,
     "dim_order_ops._to_dim_order_copy.default": _same(ANY_BUFFER, VALUES, high_dim=True),
+    "aten._to_copy.default": _same(ANY_STORAGE, VALUES, pick=constraints.conversion_sets),
+    "aten.copy.default": _same(ANY_STORAGE, ALL, check=constraints.copy_check),
     GETITEM: _same(ANY_STORAGE, ALL),
     # float matrix products, convolutions, norms
     "aten.mm.default": _MATMUL,
@@ -226,6 +239,18 @@ FEATURES: dict[str, Features] = {
     "aten.select_copy.int": _MOVE,
     "aten.slice_copy.Tensor": _MOVE,
     "aten.split_with_sizes_copy.default": _MOVE,
+    "aten.permute.default": _same(ANY_TEXTURE, VALUES),
+    "aten.unfold_copy.default": _same(ANY_BUFFER, high_dim=True),
+    "aten.gather.default": _MOVE,
+    "aten.index.Tensor": _same(
+        ANY_STORAGE, NUMBERS, check=constraints.index_check, pick=constraints.index_sets
+    ),
+    "aten.embedding.default": _same(
+        ANY_STORAGE, (FLOATS, INTS), output_dtypes=FLOATS, prepacks=True, check=constraints.embedding_check, primary=1
+    ),
+    "aten.grid_sampler_2d.default": Features(
+        [CHANNELS_PACKED_TEXTURE, CONTIGUOUS_BUFFER], CHANNELS_PACKED_TEXTURE, FLOATS, check=constraints.sampler_check
+    ),
     "aten.expand_copy.default": _same(ANY_STORAGE, VALUES, resize=False, high_dim=True),
     "aten.cat.default": _same(ANY_STORAGE, NUMBERS),
     "aten.constant_pad_nd.default": _same(ANY_STORAGE, VALUES),
@@ -233,8 +258,11 @@ FEATURES: dict[str, Features] = {
     "aten.t_copy.default": _same(CHANNELS_PACKED_TEXTURE, VALUES, resize=False),
     "aten.flip.default": _same(CHANNELS_PACKED_TEXTURE, VALUES, resize=False),
     "aten.index_select.default": _same(CHANNELS_PACKED_TEXTURE, VALUES, resize=False),
-    "aten.full.default": _FILL,
-    "aten.full_like.default": _FILL,
+    "aten.arange.start_step": _same(ANY_STORAGE, NUMBERS),
+    **{
+        f"aten.{name}.default": _FILL
+        for name in ("full", "full_like", "ones", "ones_like", "zeros", "zeros_like")
+    },
     # element by element
     "aten.clamp.default": _same(ANY_STORAGE, NUMBERS),
     "aten.pow.Tensor_Scalar": _same(ANY_STORAGE, high_dim=True),
@@ -259,6 +287,13 @@ FEATURES: dict[str, Features] = {
         f"aten.{name}.{overload}": _COMPARE
         for name in ("eq", "lt", "le", "gt", "ge")
         for overload in ("Tensor", "Scalar")
+    },
+    "aten.ne.Scalar": _COMPARE,
+    "aten.bitwise_and.Tensor": _LOGICAL,
+    "aten.bitwise_or.Tensor": _LOGICAL,
+    **{
+        f"aten.{name}.default": _LOGICAL
+        for name in ("bitwise_not", "logical_and", "logical_or", "logical_not")
     },
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from itertools import count
 from typing import Any
 
@@ -11,6 +12,25 @@ import torch
 from torch import fx
 
 from refsim.partition.nodes import is_node, nodes_in
+
+
+class InputKind(IntEnum):
+    """What a placeholder stands for. Delegates have their placeholders in this order."""
+
+    PARAMETER = 0
+    BUFFER = 1
+    CONSTANT = 2
+    USER = 3
+
+
+#: Where a placeholder's kind is kept.
+KIND = "input_kind"
+
+
+def kind_of(node: fx.Node) -> InputKind:
+    """A placeholder's kind; constants that passes made are buffers, as in ExecuTorch."""
+    kind: InputKind = node.meta.get(KIND, InputKind.BUFFER)
+    return kind
 
 
 @dataclass(frozen=True)
@@ -103,10 +123,11 @@ class FxProgram:
         result: torch.Tensor = item.target(*args, **kwargs)
         return result
 
-    def add_constant(self, name: str, value: torch.Tensor) -> fx.Node:
+    def add_constant(self, name: str, value: torch.Tensor, shared: bool = True) -> fx.Node:
         """The placeholder of a new constant called ``name``, or ``name_1`` and so on if that name is taken.
 
-        If there is already a constant with that name and the same data, it is that one's placeholder.
+        If ``shared`` and there is already a constant with that name and the same data, it is that one's placeholder. A
+        constant that is not shared stands behind all others, a shared one in front.
         """
         taken = {node.name: node for node in self.graph.nodes}
         free = name
@@ -114,10 +135,12 @@ class FxProgram:
             if free not in taken:
                 break
             known = self.constants.get(free)
-            if known is not None and known.dtype == value.dtype and torch.equal(known, value):
+            if shared and known is not None and known.dtype == value.dtype and torch.equal(known, value):
                 return taken[free]
             free = f"{name}_{number}"
-        with self.graph.inserting_before(next(iter(self.graph.nodes))):
+        nodes = list(self.graph.nodes)
+        first = nodes[0] if shared else next(n for n in nodes if n.name not in self.constants)
+        with self.graph.inserting_before(first):
             node = self.graph.placeholder(free)
         node.meta["val"] = like(self, value)
         self.constants[node.name] = value

@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 
 from refsim.graph import memory
-from refsim.partition.delegate import Delegate, ScheduledCall, extract, schedule
+from refsim.partition.delegate import Delegate, ScheduledCall, divide
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.partitioner import propose
 from refsim.partition.passes import (
@@ -23,9 +23,12 @@ from refsim.partition.passes import (
     fuse_views,
     insert_prepack,
     linear,
+    mixed_types,
+    promote,
     remove_noops,
     remove_redundant,
     scalars,
+    squeeze_inputs,
     squeeze_views,
     tag_layouts,
 )
@@ -64,9 +67,17 @@ class Lowered:
 
 
 #: Passes before partitioning: to the operators that the delegate and the patterns know.
-PREPARE = (functional, scalars, remove_noops, dim_order)
+PREPARE = (functional, scalars, remove_noops, mixed_types, dim_order)
 #: Passes over a delegate once it is fused: they simplify what is left in float.
-SIMPLIFY = (fuse_clamp, remove_redundant, fold_qdq, fuse_views, squeeze_views, fold_constants)
+SIMPLIFY = (
+    fuse_clamp,
+    remove_redundant,
+    fold_qdq,
+    squeeze_inputs,
+    fuse_views,
+    squeeze_views,
+    fold_constants,
+)
 
 
 def prepare(exported: ExportedProgram, where: str = "program") -> FxProgram:
@@ -82,21 +93,15 @@ def lower(exported: ExportedProgram, where: str = "program") -> Lowered:
     with torch.no_grad():
         core = prepare(exported, where)
         partitions = propose(core)
-        scheduled = schedule(core, partitions.groups, where)
-        order = [call.delegate for call in scheduled if call.delegate is not None]
-        renumbered = {old: new for new, old in enumerate(order)}
+        sources, calls = divide(core, partitions.groups, where)
         delegates = tuple(
-            lower_delegate(extract(core, partitions.groups[old]), f"{where}: delegate {new}")
-            for old, new in renumbered.items()
+            lower_delegate(source, f"{where}: delegate {number}") for number, source in enumerate(sources)
         )
-    calls = tuple(
-        call if call.delegate is None else ScheduledCall(renumbered[call.delegate]) for call in scheduled
-    )
-    return Lowered(core, delegates, calls, partitions.refusals, partitions.unfused, where)
+    return Lowered(core, delegates, tuple(calls), partitions.refusals, partitions.unfused, where)
 
 
 def lower_delegate(source: Delegate, where: str) -> LoweredDelegate:
-    unfused = linear.run(source.program)
+    unfused = promote.run(linear.run(source.program))
     program, fused = fuse_patterns.run(unfused)
     for each in SIMPLIFY:
         program = each.run(program)

@@ -29,7 +29,7 @@ class Support(OperatorSupportBase):
     refusals: dict[fx.Node, Refusal] = field(default_factory=dict)
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
-        if node.op != "call_function" or self.program.is_constant(node):
+        if node.op != "call_function":
             return False
         refusal = None if node in self.fused else self.refusal(node)
         if refusal is not None:
@@ -46,10 +46,10 @@ class Support(OperatorSupportBase):
 
 @dataclass(frozen=True)
 class Partitions:
-    """How a program is divided. Everything is in the order of the graph.
+    """How a program is divided.
 
-    ``groups``: the nodes of each delegate. ``refusals``: why each of the other nodes is in none. ``unfused``: why a
-    quantized operator is not fused, though a delegate may run it in float.
+    ``groups``: the nodes of each delegate, in the order in which they are taken out. ``refusals``: why each of the
+    other nodes is in none. ``unfused``: why a quantized operator is not fused, though a delegate may run it in float.
     """
 
     groups: tuple[tuple[fx.Node, ...], ...]
@@ -69,7 +69,7 @@ def propose(program: FxProgram) -> Partitions:
     order = {node: number for number, node in enumerate(program.graph.nodes)}
     groups = [tuple(sorted(partition.nodes, key=order.__getitem__)) for partition in proposed]
     return Partitions(
-        tuple(sorted(groups, key=lambda group: order[group[0]])),
+        tuple(groups),
         tuple(support.refusals[node] for node in program.graph.nodes if node in support.refusals),
         tuple(item for item in found if isinstance(item, Refusal)),
     )

@@ -30,7 +30,6 @@ CODES = {
     "dilation": "transposed convolutions are undilated only",
     "rank": "the kernel takes 2-D convolutions only",
     "groups": "the kernel does not take this grouping",
-    "broadcast": "the kernel does not broadcast",
     "batch": "the batch dim of a matrix product is not 1",
 }
 

@@ -33,7 +33,6 @@ def steps(lowered: Lowered) -> list[str]:
     return [
         f"delegate {call.delegate}" if call.delegate is not None else target_name(call.node)
         for call in lowered.schedule
-        if call.node is None or not lowered.core.is_constant(call.node)
     ]
 
 

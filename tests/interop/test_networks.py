@@ -27,7 +27,6 @@ DELIBERATE = {
     "AddmmByInput": ("weight-by-input", "prepack " * 4 + "dq_channel addmm", "q linear dq"),
     "SquareMm": ("weight-by-input", "q linear dq", "q linear dq"),
     "Bmm": ("weight-by-input", "prepack " * 3 + "dq_channel bmm", "q linear dq"),
-    "LeadingRows": ("rows", "q linear_gemv dq", "q linear dq"),
     "OddChannelsLinear": (
         "float-weight",
         "prepack " * 3 + "dq_channel linear q linear dq",
@@ -46,7 +45,6 @@ DELIBERATE = {
     "OddGroupInputs": ("group-inputs", "q conv2d dq", "convolution"),
     "AddRelu": ("add-relu", "q conv2d_pw add conv2d_pw dq", "q conv2d_pw add relu conv2d_pw dq"),
     "AddAlpha": ("alpha", "q conv2d_pw add dq", "q conv2d_pw add dq"),
-    "BroadcastAdd": ("broadcast", "q q add dq", "add"),
 }
 #: Networks that ExecuTorch cannot lower at all.
 CRASHES = {"OddDepthwise": "depthwise-channels", "Attention": "bmm-of-linear"}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from refsim.core.errors import GraphError
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import shape_of, target_name
+from refsim.partition.nodes import dtype_of, shape_of, target_name
 from refsim.partition.passes import (
     decompose,
     dim_order,
@@ -23,6 +23,7 @@ from refsim.partition.passes import (
     fuse_views,
     insert_prepack,
     linear,
+    mixed_types,
     remove_noops,
     remove_redundant,
     scalars,
@@ -129,8 +130,8 @@ def test_functional() -> None:
     ("function", "value"),
     [
         (lambda x: x + 1.5, torch.tensor(1.5)),
-        (lambda x: x * -2, torch.tensor(-2.0)),
-        (lambda x: x.int() + 3, torch.tensor(3, dtype=torch.int32)),
+        (lambda x: x * -2, torch.tensor(-2)),
+        (lambda x: x.int() + 3, torch.tensor(3)),
     ],
 )
 def test_scalars(function: Any, value: Tensor) -> None:
@@ -141,9 +142,29 @@ def test_scalars(function: Any, value: Tensor) -> None:
     assert last.args[1].name in after.constants
 
 
-def test_equal_scalars_are_stored_once() -> None:
+def test_equal_scalars_are_constants_of_their_own() -> None:
     after = scalars.run(program(lambda x: (x + 1.5) * 1.5 + 2.5, (2, 3)))
-    assert sorted(float(t) for t in after.constants.values()) == [1.5, 2.5]
+    assert [float(t) for t in after.constants.values()] == [1.5, 1.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("function", "converted"),
+    [
+        (lambda x: x * -2, ["int64 float32"]),
+        (lambda x: x.int() // 3, ["int64 int32"]),
+        (lambda x: x.int() / 3, ["int32 float32", "int64 float32"]),
+        (lambda x: x.half() + x, ["float16 float32"]),
+        (lambda x: x.int() + 1.5, ["int32 float32"]),
+        (lambda x: x + 1.5, []),
+        (lambda x: x.int() < 1.5, []),
+    ],
+)
+def test_mixed_types(function: Any, converted: list[str]) -> None:
+    before = scalars.run(program(function, (2, 3)))
+    after = mixed_types.run(before)
+    new = [n for n in after.calls() if n.name not in {m.name for m in before.graph.nodes}]
+    assert [f"{dtype_of(n.args[0])} {dtype_of(n)}" for n in new] == converted
+    assert [dtype_of(n) for n in after.outputs()] == [dtype_of(n) for n in before.outputs()]
 
 
 def test_noops() -> None:
@@ -261,6 +282,7 @@ def test_fold_qdq() -> None:
 
 
 def test_fold_constants() -> None:
+    """Only what an operator packs as a weight: the bias is computed as well, the factor is left to the device."""
     scale, zero = torch.tensor([0.5, 0.25]), torch.zeros(2, dtype=torch.int64)
     weight = torch.tensor([[2, 4, 6], [8, 12, 16]], dtype=torch.int8)
 
@@ -268,12 +290,14 @@ def test_fold_constants() -> None:
         w = torch.ops.quantized_decomposed.dequantize_per_channel.default(
             m.w, m.s, m.z, 0, -127, 127, torch.int8
         )
-        return x * (w.t() + 1)
+        return torch.ops.aten.linear.default(x * m.s.sum(), w, m.s + 1)
 
-    after = fold_constants.run(scalars.run(prepared(f, (3, 2), w=weight, s=scale, z=zero))).clean()
-    assert names(after) == ["mul.Tensor"]
-    (value,) = after.constants.values()
-    assert torch.equal(value, torch.tensor([[2.0, 3.0], [3.0, 4.0], [4.0, 5.0]])) and value.is_contiguous()
+    after = fold_constants.run(linear.run(prepared(f, (3, 3), w=weight, s=scale, z=zero))).clean()
+    assert names(after)[-2:] == ["mul.Tensor", "linear"] and "add.Tensor" not in names(after)
+    _x, folded, bias = (after.constants.get(str(arg)) for arg in list(after.calls())[-1].args)
+    assert folded is not None and bias is not None
+    assert torch.equal(folded, torch.tensor([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])) and folded.is_contiguous()
+    assert torch.equal(bias, torch.tensor([1.5, 1.25]))
 
 
 def test_fuse_views() -> None:

@@ -6,11 +6,13 @@ import warnings
 from typing import Any
 
 import torch
+from torch._decomp import get_decompositions
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from refsim.core.errors import GraphError
-from refsim.partition.fx_program import FxProgram
+from refsim.partition import fx_program
+from refsim.partition.fx_program import KIND, FxProgram
 
 #: Kept whole: the delegate has kernels for them, and patterns look for them.
 PRESERVED = (
@@ -18,6 +20,13 @@ PRESERVED = (
     torch.ops.aten.hardswish.default,
     torch.ops.aten.upsample_nearest2d.vec,
 )
+#: Decomposed by ExecuTorch, though they are core operators.
+ADDED = (torch.ops.aten.linalg_vector_norm.default,)
+_KINDS = {
+    InputKind.PARAMETER: fx_program.InputKind.PARAMETER,
+    InputKind.BUFFER: fx_program.InputKind.BUFFER,
+    InputKind.CONSTANT_TENSOR: fx_program.InputKind.CONSTANT,
+}
 
 
 def run(exported: ExportedProgram, where: str = "program") -> FxProgram:
@@ -26,6 +35,7 @@ def run(exported: ExportedProgram, where: str = "program") -> FxProgram:
     GraphError for a program that changes its buffers or returns anything but tensors.
     """
     table: Any = torch.export.default_decompositions()
+    table.update(get_decompositions(ADDED))
     for kept in PRESERVED:
         table.pop(kept, None)
     with warnings.catch_warnings():
@@ -34,12 +44,14 @@ def run(exported: ExportedProgram, where: str = "program") -> FxProgram:
     for spec in core.graph_signature.output_specs:
         if spec.kind is not OutputKind.USER_OUTPUT:
             raise GraphError(where, "writes to its own state", got=f"{spec.kind.name} {spec.target}")
-    constants = {
-        spec.arg.name: _tensor(core, spec.target)
-        for spec in core.graph_signature.input_specs
-        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-    }
-    return FxProgram(core.graph, constants).copy().clean()
+    stored = [spec for spec in core.graph_signature.input_specs if spec.kind in _KINDS]
+    constants = {spec.arg.name: _tensor(core, spec.target) for spec in stored}
+    program = FxProgram(core.graph, constants).copy()
+    kinds = {spec.arg.name: _KINDS[spec.kind] for spec in stored}
+    for node in program.graph.nodes:
+        if node.name in kinds:
+            node.meta[KIND] = kinds[node.name]
+    return program.clean()
 
 
 def _tensor(exported: ExportedProgram, name: str) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import fx
 
 from refsim.partition.fx_program import FxProgram
@@ -16,10 +17,12 @@ from refsim.partition.nodes import (
     shape_of,
 )
 
+VIEW = torch.ops.aten.view_copy.default
 _ELEMENTWISE = (
     CLONE,
     CLONE_DIM_ORDER,
     "aten.alias_copy.default",
+    "aten._to_copy.default",
     "dim_order_ops._to_dim_order_copy.default",
     QUANTIZE,
     DEQUANTIZE,

@@ -1,7 +1,7 @@
 """Make a view a squeeze_copy if it only drops dims of size 1, and an unsqueeze_copy if it only adds one.
 
 As upstream does, dims are matched from the first to the last. So a dim of size 1 at the end is never dropped, and a
-view that adds one in front stays a view.
+view that adds one in front stays a view, and so does one whose shape is not written out (-1 for a size).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def run(program: FxProgram) -> FxProgram:
     for node in program.calls():
         if not calls(node, VIEW_COPY):
             continue
-        source, shape = node.args[0], shape_of(node)
+        source, shape = node.args[0], node.args[1]
         dropped = dropped_dims(shape_of(source), shape)
         added = dropped_dims(shape, shape_of(source), last=True)
         args: tuple[Any, ...]

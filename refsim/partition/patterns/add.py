@@ -33,15 +33,18 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     if isinstance(out, Refusal):
         return out
     output, relu, _passed = out
-    shapes = {shape_of(item.source) for item in inputs}
-    if len(shapes) != 1:
-        return refuse("broadcast", node, " and ".join(str(list(shape)) for shape in sorted(shapes)))
     alpha = _alpha(node)
     if is_node(alpha):
         return refuse("arguments", node, f"alpha is {alpha}, not a number")
-    notes = (f"the relu follows as {INT8_RELU}",) if relu is not None and not _clamps(output.zp) else ()
+    notes = []
+    if relu is not None and not _clamps(output.zp):
+        notes.append(f"the relu follows as {INT8_RELU}")
+    shapes = sorted({shape_of(item.source) for item in inputs})
+    if len(shapes) > 1:
+        text = " and ".join(str(list(shape)) for shape in shapes)
+        notes.append(f"upstream's kernel broadcasts wrongly: {text}")
     absorbed = (node, *(item.node for item in inputs), *([relu] if relu is not None else []))
-    return Match("q8ta_add", node, absorbed, output, inputs, relu, notes)
+    return Match("q8ta_add", node, absorbed, output, inputs, relu, tuple(notes))
 
 
 def fuse(program: FxProgram, match: Match) -> fx.Node:

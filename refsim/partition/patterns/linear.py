@@ -1,4 +1,6 @@
-"""dequantize [-> view] -> linear, mm, addmm or bmm [-> view] [-> relu] -> quantize: q8ta_linear, or _gemv for one row.
+"""dequantize [-> view] -> linear, mm, addmm or bmm [-> view] [-> relu] -> quantize: q8ta_linear or q8ta_linear_gemv.
+
+It is gemv if the last dim but one has size 1.
 
 Scale and zero point come from the dequantize node, never from the node that feeds it. In a chain that node is a
 q8ta_linear by then, and its second and third arguments describe its own input.
@@ -60,9 +62,11 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     if refusal is not None:
         return refusal
     absorbed = (node, source.node, *([view] if view is not None else []), *passed, *weight.nodes)
-    rows = prod(shape_of(source.source)[:-1])
-    name = "q8ta_linear_gemv" if rows == 1 else "q8ta_linear"
-    return Match(name, node, absorbed, output, (source,), relu)
+    rows = shape_of(source.source)[:-1]
+    if rows and rows[-1] != 1:
+        return Match("q8ta_linear", node, absorbed, output, (source,), relu)
+    notes = (f"upstream's kernel computes only the first of {prod(rows)} rows",) if prod(rows) > 1 else ()
+    return Match("q8ta_linear_gemv", node, absorbed, output, (source,), relu, notes)
 
 
 def fuse(program: FxProgram, match: Match) -> fx.Node:
