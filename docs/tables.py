@@ -1,4 +1,4 @@
-"""The generated tables of docs/numerics.md: padding, float operators, and which recordings differ.
+"""The generated tables of docs/numerics.md and docs/check.md: padding, float operators, recordings, rules.
 
 python docs/tables.py          says whether a table is out of date
 python docs/tables.py --write  writes the tables again
@@ -17,6 +17,8 @@ from pathlib import Path
 
 from refsim.aten.row import Exact
 from refsim.aten.table import ROWS as FLOATS
+from refsim.check.rules import rules as all_rules
+from refsim.check.runtime import runtime
 from refsim.core.buffer import ByteKind, byte_kinds
 from refsim.core.errors import LayoutError, RefsimError
 from refsim.core.qmath import LAVAPIPE
@@ -30,6 +32,7 @@ from refsim.ops.base.spec import Call, Kind, Target
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "numerics.md"
+PAGES = (PAGE, ROOT / "docs" / "check.md")
 GOLDEN = ROOT / "golden" / "upstream"
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 
@@ -169,11 +172,41 @@ def _differing(recording: Recording, target: Target | None = None) -> int:
     return int(recording.differences(call.expected(recording.inputs()), recording.raw, call).size)
 
 
+# --- rules -----------------------------------------------------------------------------------------------
+
+
+def rules() -> str:
+    """Every rule of `refsim check`; in one row those of one name that say the same of different arguments."""
+    rows: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for rule in all_rules(runtime()):
+        cells = (f"`{rule.name}`", rule.level.value, *map(_sentence, (rule.what, rule.why, rule.fix)))
+        alike = tuple(re.sub(r"(argument) \d+", r"\1", cell) for cell in cells)
+        rows.setdefault(alike, []).append(cells)
+    told = (alike if len(set(found)) > 1 else found[0] for alike, found in rows.items())
+    return markdown(("rule", "level", "finds", "why", "fix"), told)
+
+
+def _sentence(text: str) -> str:
+    """What stands in braces is a fact of the place that was found."""
+    spelled = re.sub(r"\{a(\d+)\}", r"*argument \1*", text.replace("{a-1}", "*output*"))
+    return re.sub(r"\{(\w+)\}", r"*\1*", spelled).replace("|", "\\|")
+
+
+def libraries() -> str:
+    """The libraries of kernels that run outside of delegates."""
+    described = runtime()
+    linked = {True: "yes", False: "no"}
+    rows = ((f"`{n}`", len(k), linked[n in described.standard]) for n, k in described.kernels.items())
+    return markdown(("library", "kernels", "taken to be linked"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "padding": padding,
     "floats": floats,
     "counts": counts,
     "recordings": recordings,
+    "rules": rules,
+    "libraries": libraries,
 }
 
 
@@ -183,14 +216,16 @@ def renewed(text: str) -> str:
 
 
 def main() -> int:
-    old = PAGE.read_text()
-    new = renewed(old)
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(new)
-    elif new != old:
-        print(f"{PAGE.name}: a table is stale; fix: python docs/tables.py --write")
-        return 1
-    return 0
+    stale = 0
+    for page in PAGES:
+        old = page.read_text()
+        new = renewed(old)
+        if "--write" in sys.argv[1:]:
+            page.write_text(new)
+        elif new != old:
+            print(f"{page.name}: a table is stale; fix: python docs/tables.py --write")
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from bench.harness import machine
 from bench.zoo import limited, stages
 from bench.zoo.limited import Limits, Row
 from bench.zoo.model import Model
+from bench.zoo.results import wrong
 from refsim.core import atomic_write
 
 
@@ -27,7 +28,7 @@ def one(
     started = time.monotonic()
     row: dict[str, Any] = {
         "name": model.name, "family": model.family, "scheme": model.scheme, "commit": machine()["commit"],
-        "made": None, "executorch": None, "lower": None, "theirs": None, "ours": None,
+        "made": None, "executorch": None, "lower": None, "theirs": None, "ours": None, "check": None,
     }  # fmt: skip
     row["made"] = _once(folder / stages.MADE, call, limits, stages.make, model.name, folder)
     if "error" not in row["made"]:
@@ -35,6 +36,9 @@ def one(
         row["lower"] = {**stages.NOT_LOWERED, **call(limits, True, stages.lower, model.name, folder)}
         found = _run(folder, limits, call)
         row |= {"theirs": found.get(stages.THEIRS), "ours": found.get(stages.OURS)}
+        if "steps" in wrong(row):
+            file = stages.THEIRS if row["theirs"] else stages.OURS
+            row["check"] = call(limits, True, stages.check, folder, file)
     row["seconds"] = round(time.monotonic() - started, 1)
     return row
 

@@ -86,7 +86,9 @@ def _serve(
 
 
 def told(error: BaseException) -> str:
-    """An exception as a line: its type, message and the place that raised it."""
+    """An exception as a line: its type, message and the place that raised it; of a chain, the first one."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
     frame = traceback.extract_tb(error.__traceback__)[-1]
     message = " ".join(str(error).split())[:400]
     return f"{type(error).__name__}: {message} ({os.path.basename(frame.filename)}:{frame.lineno})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from bench.zoo import limited
 from bench.zoo.catalogue import MODELS
 from bench.zoo.limited import Row
+from bench.zoo.results import off
 
 PROGRAM, DATA, THEIRS, OURS = "program.pt2", "data.npz", "executorch.pte", "refsim.pte"
 MADE, EXPORTED = "made.json", "exported.json"  # rows of the stages that are done once
@@ -95,13 +96,51 @@ def lower(name: str, folder: Path) -> Row:
     return row
 
 
+def check(folder: Path, file: str) -> Row:
+    """Where steps come from: the distance from torch without the roundings that lowering leaves out.
+
+    If that is more than a step too, every fused operator alone is compared with torch, where errors cannot add up.
+    """
+    import torch
+
+    from bench.zoo import unrounded
+    from refsim.partition.check import check as check_program
+    from refsim.partition.load import load
+    from refsim.partition.lower import lower as lower_program
+
+    row: Row = {"error": None, "left_out": 0, "outputs": [], "operators": 0, "wrong": []}
+    with told(row, "error"):
+        lowered = lower_program(load(folder / PROGRAM))
+        row["left_out"] = len(unrounded.left_out(lowered))
+        inputs, *_ = data(folder)
+        found = unrounded.outputs(lowered, [torch.from_numpy(array) for array in inputs])
+        torchs = {f"out{i}": value.numpy() for i, value in enumerate(found)}
+        row["outputs"] = run_one(folder, file, torchs)["outputs"]
+        if off(row):
+            checked = check_program(lowered, draws=("uniform",))
+            wrong = [f"{each.node}: {each.worst} steps" for each in checked if each.wrong]
+            row |= {"operators": len(checked), "wrong": wrong}
+    return row
+
+
+def data(folder: Path) -> tuple[list[np.ndarray], dict[str, np.ndarray], list[float | None]]:
+    """A model's inputs, everything by name, and the scales of its outputs' quantizers."""
+    with np.load(folder / DATA) as file:
+        arrays = dict(file)
+    inputs = [arrays[f"in{i}"] for i in range(sum(key.startswith("in") for key in arrays))]
+    return inputs, arrays, json.loads((folder / MADE).read_text())["scales"]
+
+
 def run(folder: Path, files: Sequence[str]) -> Row:
     """Run files on the executor ``cpu``, and compare with what torch computed. A row for each file."""
     return {file: run_one(folder, file) for file in files}
 
 
-def run_one(folder: Path, file: str) -> Row:
-    """``torch`` names the operators that only torch has."""
+def run_one(folder: Path, file: str, torchs: Mapping[str, np.ndarray] | None = None) -> Row:
+    """The row of a file; its outputs are compared with ``torchs``, else with those of the quantized program.
+
+    ``torch`` names the operators that only torch has.
+    """
     import refsim
     from refsim.aten.table import row_of
 
@@ -116,13 +155,11 @@ def run_one(folder: Path, file: str) -> Row:
         row |= {"nodes": len(nodes), "operators": names, "delegates": len(model.graphs)}
         floats = {node.name for _, node in nodes if node.is_float} | set(outside)
         row["torch"] = sorted(each for each in floats if not _in_table(each, row_of))
-        with np.load(folder / DATA) as data:
-            arrays = dict(data)
-        inputs = [arrays[f"in{i}"] for i in range(sum(key.startswith("in") for key in arrays))]
+        inputs, arrays, scales = data(folder)
+        needed = arrays if torchs is None else torchs
         found = model.run(inputs)
-        scales = json.loads((folder / MADE).read_text())["scales"]
         row["outputs"] = [
-            compare(mine, arrays[f"out{i}"], scales[i]) for i, mine in enumerate(found) if f"out{i}" in arrays
+            compare(mine, needed[f"out{i}"], scales[i]) for i, mine in enumerate(found) if f"out{i}" in needed
         ]
     row["seconds"] = round(time.monotonic() - started, 2)
     return row

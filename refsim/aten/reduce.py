@@ -288,4 +288,5 @@ ROWS = (
     Float("sort", sort),
     Float("sort.stable sort.values_stable", lambda x, stable=True, *args: sort(x, *args)),
     Float("argsort", lambda x, *args: sort(x, *args)[1]),
+    Float("argsort.stable", lambda x, stable=True, *args: sort(x, *args)[1]),
 )  # fmt: skip

@@ -216,9 +216,9 @@ def operator_name(node: Node) -> str:
 
 def note(node: Node) -> str | None:
     """Where upstream's kernel does something else than its operator means."""
-    if node.meaning is not None:
-        return node.meaning.upstream
-    row = aten.find(node.name, str(node)).row if node.is_float else None
+    if not node.is_float:
+        return node.upstream
+    row = aten.find(node.name, str(node)).row
     return row.note if row is not None and row.note else None
 
 

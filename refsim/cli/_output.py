@@ -23,19 +23,37 @@ def print_json(verb: str, content: dict[str, Any]) -> None:
     click.echo(json.dumps({"verb": verb, "schema": _SCHEMAS.get(verb, 1), **content}, indent=1))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Print columns as wide as their content, never cut off. On a terminal the heads are bold."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print columns as wide as their content, never cut off. On a terminal there is colour, and the heads are bold."""
+    texts = [[_text(value) for value in row] for row in rows]
+    lines = _coloured if sys.stdout.isatty() else _plain
+    for line in lines(columns, texts):
+        click.echo(line.rstrip())
+
+
+def _flush_right(column: str) -> bool:
+    return any(column == word or column.endswith(f" {word}") for word in _RIGHT)
+
+
+def _plain(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> Iterator[str]:
+    """For files and pipes, without rich: its import and its layout would take most of a short command's time."""
+    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
+    right = [_flush_right(column) for column in columns]
+    for row in (columns, *texts):
+        cells = zip(row, widths, right, strict=True)
+        yield "  ".join(text.rjust(width) if flush else text.ljust(width) for text, width, flush in cells)
+
+
+def _coloured(columns: Sequence[str], texts: Sequence[Sequence[str]], terminal: bool = True) -> Iterator[str]:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, title=title or None, title_justify="left", title_style="bold")
+    table = Table(box=None, pad_edge=False)
     for column in columns:
-        right = any(column == word or column.endswith(f" {word}") for word in _RIGHT)
-        table.add_column(column, justify="right" if right else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(_cell(value, Text) for value in row))
-    terminal = sys.stdout.isatty()
+        table.add_column(column, justify="right" if _flush_right(column) else "left", no_wrap=True)
+    for row in texts:
+        table.add_row(*(Text(text, style=_STYLES.get(text.partition(" ")[0], "")) for text in row))
     console = Console(
         force_terminal=terminal,
         color_system="auto" if terminal else None,
@@ -46,8 +64,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     )
     with console.capture() as captured:
         console.print(table)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+    yield from captured.get().splitlines()
 
 
 @contextmanager
@@ -70,9 +87,10 @@ _NO_LIMIT = 10_000  # rich drops digits to fit a terminal; a line that wraps kee
 _STYLES = {"same": "green", "different": "bold red", "missing": "yellow"}
 
 
-def _cell(value: object, text: Any) -> Any:
-    string = f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
-    return text(string, style=_STYLES.get(string.partition(" ")[0], ""))
+def _text(value: object) -> str:
+    """In one line: names come out of files, and may hold anything."""
+    text = f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from refsim.cli._execute import kernels, note, operator_name
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
 from refsim.cli._output import print_json, print_table, shape_text
-from refsim.cli._plan import show_plan
+from refsim.cli.check import pointer
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
@@ -55,6 +55,8 @@ def command(
     if wrong:
         raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
     if as_plan:
+        from refsim.cli._plan import show_plan  # imports the native executor and a compiler
+
         show_plan(file, model, threads, dict(route.split("=") for route in routes), as_json)
     elif as_dot:
         for line in dot(model):
@@ -92,6 +94,7 @@ def print_text(file: str, model: Model) -> None:
         for operator in facts["operators"]:
             if "note" in operator:
                 click.echo(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
+    click.echo(f"\n{pointer(model.path)}")
 
 
 def plan_steps(model: Model) -> list[str]:

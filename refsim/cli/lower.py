@@ -10,6 +10,7 @@ import click
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
+from refsim.cli.check import pointer
 from refsim.core import atomic_write
 from refsim.exec.model import LOWERED
 from refsim.partition.load import load
@@ -105,6 +106,8 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
         click.echo(f"{len(content['check'])} operators checked, {wrong} wrong (more than 1 step)")
     for name, size in content["written"].items():
         click.echo(f"wrote {output}/{name}, {size} bytes")
+    if output is not None and content["written"]:
+        click.echo(pointer(f"{output}/{LOWERED}"))
 
 
 def _fused(item: dict[str, Any]) -> tuple[object, ...]:

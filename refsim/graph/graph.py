@@ -7,7 +7,7 @@ checked as a `Call`, or a float operator that is left to the bridge of refsim.at
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeGuard
 
@@ -70,6 +70,14 @@ class Node:
     @property
     def call(self) -> Call | None:
         return None if self.prepared is None else self.prepared.call
+
+    @property
+    def upstream(self) -> str | None:
+        """What upstream's kernel is known to get wrong here; None if nothing is."""
+        if self.meaning is not None:
+            return self.meaning.upstream
+        call = self.call
+        return None if call is None or call.op.defect is None else call.op.defect(call)
 
     def __str__(self) -> str:
         return f"node {self.number} {self.name}"
@@ -154,6 +162,30 @@ def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
         with _placed(where, len(nodes), operator):
             nodes += _nodes(source, tensors, len(nodes), operator, target)
     return Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
+
+
+def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]:
+    """The nodes of every serialized operator, in order; of one that does not bind, whatever is wrong with it, none."""
+    target, source = target or Target(), blob.graph
+    try:
+        layouts = resolve_layouts(source, target)
+    except RefsimError:
+        return [[] for _ in source.chain]
+    tensors: dict[int, Tensor] = {}
+    for number, value in enumerate(source.values):
+        if isinstance(value, VkTensor):
+            with suppress(RefsimError):
+                tensors[number] = _tensor(blob, number, value, layouts.get(number), "")
+    found: list[list[Node]] = []
+    count = 0
+    for operator in source.chain:
+        try:
+            nodes = _nodes(source, tensors, count, operator, target)
+        except RefsimError:
+            nodes = []
+        count += max(len(nodes), 1)
+        found.append(nodes)
+    return found
 
 
 @contextmanager

@@ -87,6 +87,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=work_item,
     check=row_range.check,
+    defect=row_range.defect,
     sample=sample,
     golden=CaseRule(320, row_range.golden),
     bench=row_range.bench(NAME, "WIDTH_PACKED"),

@@ -138,4 +138,5 @@ OP = OpSpec(
     channel_dim=-1,
     epilogue=linear.EPILOGUE,
     if_quantized=IF_QUANTIZED,
+    defect=linear.defect,
 )

@@ -148,6 +148,10 @@ def beyond(shapes: Mapping[str, tuple[int, ...]]) -> str | None:
     return "upstream's kernel broadcasts with wrong bytes: it reads both inputs at the output's word"
 
 
+def defect(call: Call) -> str | None:
+    return None if call.params.alpha == 1 else "upstream's kernel ignores alpha"
+
+
 def check(call: Call) -> None:
     a, b = call.descs["a"].shape, call.descs["b"].shape
     if a != b:
@@ -220,6 +224,7 @@ OP = OpSpec(
     work_item=elementwise.tile_work_item,
     check=check,
     beyond=beyond,
+    defect=defect,
     sample=sample,
     golden=CaseRule(2240, golden),
     bench=BENCH,

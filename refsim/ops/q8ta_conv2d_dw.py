@@ -220,6 +220,7 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=conv.padding,
+    defect=conv.defect,
     launch=launch,
     push=conv.PUSH,
     spec=SPEC,

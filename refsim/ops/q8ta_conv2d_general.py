@@ -116,6 +116,7 @@ OP = OpSpec(
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
+    defect=conv.defect,
     launch=conv.launch,
     push=conv.PUSH,
     spec=conv.SPEC,

@@ -99,6 +99,7 @@ OP = OpSpec(
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
+    defect=conv.defect,
     expand=expand,
     prepack=conv.prepack,
     check=check,

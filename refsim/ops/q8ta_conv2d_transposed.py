@@ -251,6 +251,7 @@ OP = OpSpec(
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
+    defect=conv.defect,
     launch=launch,
     push=conv.PUSH,
     spec=conv.SPEC,

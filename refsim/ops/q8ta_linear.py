@@ -152,6 +152,7 @@ OP = OpSpec(
     define=define,
     out_shape=linear.out_shape,
     padding=linear.padding,
+    defect=linear.defect,
     launch=launch,
     push=linear.PUSH,
     spec=linear.SPEC,

@@ -78,7 +78,10 @@ def takes(megabytes: int) -> dict[str, Any]:
 
 
 def fails() -> dict[str, Any]:
-    raise ValueError("this\n is wrong")
+    try:
+        raise ValueError("this\n is wrong")
+    except ValueError as error:
+        raise RuntimeError("somewhere") from error
 
 
 def sees_torch() -> dict[str, Any]:
@@ -163,6 +166,13 @@ def test_stages_that_fail(tmp_path: Path) -> None:
     assert results.wrong(done) == {"executorch": "AssertionError"} and done["theirs"] is None
     done = one(MODEL, tmp_path / "c", Limits(), call=Stages(lower={"error": "GraphError"}))
     assert results.wrong(done) == {"lower": "GraphError"}
+
+
+def test_an_output_that_is_off_has_every_operator_checked(tmp_path: Path) -> None:
+    off = {**FILE, "outputs": [{"steps": 7.0}]}
+    done = one(MODEL, tmp_path, Limits(), call=(fake := Stages(run={False: off}, check={"wrong": []})))
+    assert fake.called[-1] == ("check", True) and done["check"] == {"wrong": []}
+    assert one(MODEL, tmp_path, Limits(), call=Stages())["check"] is None
 
 
 def test_a_real_file_runs_and_is_compared(tmp_path: Path) -> None:

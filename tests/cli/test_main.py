@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from refsim.cli import _main
+from refsim.cli import _main, _output
 from refsim.core.errors import DeviceError
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -30,6 +30,42 @@ def test_help_lists_every_verb_and_imports_none(refsim) -> None:
         assert f"\n  {verb} " in out and f"'refsim.cli.{verb}'" not in modules
     for heavy in ("numba", "numpy", "torch", "kp", "rich"):
         assert f"'{heavy}'" not in modules
+
+
+def test_inspect_imports_no_compiler_and_no_framework() -> None:
+    """It is asked often, and by scripts for many files: it starts within half a second of NumPy."""
+    model = DOCS.parents[1] / "tests" / "data" / "models" / "mixed_ops.pte"
+    for option in ("--json", ""):
+        code = (
+            "import sys; from refsim.cli import main; "
+            f"main({['inspect', str(model), *option.split()]!r}); print(*sys.modules)"
+        )
+        loaded = set(fresh(code).splitlines()[-1].split())
+        for heavy in (
+            "torch", "executorch", "numba", "llvmlite", "kp", "refsim_gpu", "pandas", "jinja2", "pygments", "asyncio",
+            "refsim.exec.cpu", "refsim.exec.emulated", "refsim.bytediff", "refsim.golden", "refsim.partition",
+            "multiprocessing",
+        ):  # fmt: skip
+            assert heavy not in loaded, heavy
+        assert "rich" not in loaded
+
+
+def test_a_table_in_a_pipe_is_the_one_on_a_terminal() -> None:
+    """But for the colours."""
+    columns = ("node", "operator", "cpu ms", "count", "golden")
+    rows = [
+        [1, "q8ta_add", 0.5, 10000, "same"],
+        [200, "", None, 7, "different 3 of 9"],
+        [3, "x" * 40, 1.25, 0, "a\nb"],
+    ]
+    for some in (rows, rows[:1], []):
+        texts = [[_output._text(value) for value in row] for row in some]
+        plain, coloured = (
+            [line.rstrip() for line in lines] for lines in (
+                _output._plain(columns, texts), _output._coloured(columns, texts, terminal=False)
+            )
+        )  # fmt: skip
+        assert plain == coloured
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -204,6 +204,30 @@ def float_linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool)
     return F(real * factor) if c["bias"] is None else fma(real, factor, c["bias"][oc], fused)
 
 
+def group_linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np.float32:
+    row, n = x["x"][at[:-1]], at[-1]
+    pairs = [(int(byte) & 15, int(byte) >> 4) for byte in c["weight"][n]]
+    weight = [nibble - 8 for pair in pairs for nibble in pair]
+    scales, total = c["weight_scales"][:, n], F(0)
+    if x["x"].shape[-2] == 1:
+        lanes = [F(0)] * 64
+        for k, value in enumerate(row):
+            lane = k // 4 % 64
+            lanes[lane] = fma(value, F(F(weight[k]) * scales[k // p.group]), lanes[lane], fused)
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = [F(a + b) for a, b in zip(lanes[:half], lanes[half:], strict=True)]
+        total = lanes[0]
+    else:
+        scale, zp = x["scale"][at[:-1]], int(x["zp"][at[:-1]])
+        inverse = F(1) / scale
+        for first in range(0, len(row), p.group):
+            q = [requant_by_inverse(value, inverse, zp) for value in row[first : first + p.group]]
+            acc = sum((a - zp) * w for a, w in zip(q, weight[first : first + p.group], strict=True))
+            total = fma(F(acc), F(scale * scales[first // p.group]), total, fused)
+    return total if c["bias"] is None else F(total + c["bias"][n])
+
+
 def formula_of(op: OpSpec) -> Callable[..., Any]:
     """The formula of an operator's family."""
     if op.family is Family.CONVOLUTION:
@@ -221,6 +245,7 @@ def formula_of(op: OpSpec) -> Callable[..., Any]:
         Family.DEPTHWISE: depthwise,
         Family.LINEAR: linear,
         Family.FLOAT_LINEAR: float_linear,
+        Family.GROUP_LINEAR: group_linear,
     }[op.family]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from refsim.core.buffer import ByteKind, PackedBuffer
-from refsim.core.errors import LayoutError, ParameterError, ShapeError, UnknownOperatorError
+from refsim.core.errors import LayoutError, ParameterError, RefsimError, ShapeError, UnknownOperatorError
 from refsim.core.qmath import CANONICAL
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import registry as op_module
@@ -21,7 +21,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.param_types import PARAM_TYPES
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, OnDevice, Target
+from refsim.ops.base.spec import Kind, OnDevice, OpSpec, Target
 from refsim.ops.base.traits import Family
 
 FOLDER = Path(op_module.__file__).parents[1]
@@ -167,7 +167,7 @@ def test_missing_input_and_constant() -> None:
     LINEAR.bind(params, descs, {**case.call.consts, "bias": None}, "4H4W")
 
 
-@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.constants])
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.epilogue is not None])
 def test_constants_are_checked(name: str) -> None:
     case = bound(name)
     call, op = case.call, OPS[name]
@@ -195,6 +195,23 @@ def test_constants_are_checked(name: str) -> None:
         r"\|bias\|\[2\]",
         bias=np.where(np.arange(len(scales)) == 2, np.float32(np.nan), scales),
     )
+
+
+@pytest.mark.parametrize("op", OPS.of_family(Family.GROUP_LINEAR), ids=lambda op: op.name)
+def test_constants_of_groups_are_checked(op: OpSpec) -> None:
+    call = bound(op.name).call
+    consts = {name: value for name, value in call.consts.items() if value is not None}
+
+    def refuse(match: str, **changed: np.ndarray) -> None:
+        with pytest.raises(RefsimError, match=match):
+            op.bind(call.params, call.descs, {**consts, **changed}, call.out.layout, out_shape=call.out.shape)
+
+    for name, value in consts.items():
+        refuse(f"{name} has the wrong dtype", **{name: value.astype(np.float64)})
+        refuse(f"{name} has the wrong shape|declared", **{name: value[..., :-1]})
+        refuse(f"{name} has the wrong shape|declared", **{name: value[None]})
+    refuse("scale is not finite", weight_scales=consts["weight_scales"] * np.float32(np.inf))
+    refuse("bias", bias=consts["bias"] * np.float32(np.nan))
 
 
 def test_padded_and_trimmed_constants_bind_alike() -> None:
@@ -306,12 +323,19 @@ def test_an_absent_bias_is_one_word() -> None:
 def test_constants_become_whole_words_of_four_channels(name: str) -> None:
     call = bound(name).call
     channels = call.out.shape[OPS[name].channel_dim]
+    rows = {
+        key: value.shape[0] for key, value in call.consts.items() if value is not None and value.ndim == 2
+    }
     for key, value in call.const_words().items():
         assert value.dtype == np.int32
         assert value.ndim == 1
         if key != "weight" and call.consts[key] is not None:
-            assert len(value) == -(-channels // 4) * 4
-    if not OPS[name].transposed:  # whose weight words begin with a plan of the taps
+            assert len(value) == rows.get(key, 1) * (
+                -(-channels // 4) * 4
+            )  # a row for each group, if there are some
+    if (
+        not OPS[name].transposed and call.consts["weight"].dtype == np.int8
+    ):  # whose weight words begin with a plan of the taps
         weight = call.const_words()["weight"].view(np.int8)
         assert int(weight.astype(int).sum()) == int(call.consts["weight"].astype(int).sum())
 

@@ -101,7 +101,7 @@ class YOLOv8(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         c = self.neck(self.backbone(x)[2])
-        sides = self.box(c).flatten(2).view(1, 4, self.bins, -1).transpose(1, 2).softmax(1)
+        sides = self.box(c).flatten(2).view(len(x), 4, self.bins, -1).transpose(1, 2).softmax(1)
         return torch.cat([self.mean(sides).flatten(1, 2), self.cls(c).flatten(2).sigmoid()], 1)
 
 
@@ -137,10 +137,10 @@ class SSDLite(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         features = self.backbone(x)[1:]
         boxes = [
-            h(f).permute(0, 2, 3, 1).reshape(1, -1, 4) for h, f in zip(self.boxes, features, strict=True)
+            h(f).permute(0, 2, 3, 1).reshape(len(x), -1, 4) for h, f in zip(self.boxes, features, strict=True)
         ]
         scores = [
-            h(f).permute(0, 2, 3, 1).reshape(1, -1, self.classes)
+            h(f).permute(0, 2, 3, 1).reshape(len(x), -1, self.classes)
             for h, f in zip(self.scores, features, strict=True)
         ]
         return torch.cat(boxes, 1), torch.cat(scores, 1).softmax(-1)

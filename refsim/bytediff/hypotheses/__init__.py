@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refsim.bytediff.evidence import Hypothesis
-from refsim.bytediff.hypotheses import addressing, constants, dispatch, numerics, quantization, window
+from refsim.bytediff.hypotheses import addressing, constants, dispatch, groups, numerics, quantization, window
 
 ALL: tuple[Hypothesis, ...] = (
     dispatch.nothing_written,
@@ -15,6 +15,14 @@ ALL: tuple[Hypothesis, ...] = (
     addressing.other_layout,
     addressing.hw_exchanged,
     addressing.channels_exchanged,
+    groups.sums_doubled,
+    groups.sums_of_others,
+    groups.range_of_rows,
+    groups.zero_point_of_rows,
+    groups.scale_of_rows,
+    groups.nibble_order,
+    groups.group_scales,
+    groups.single_row,
     quantization.zero_point_missing,
     quantization.zero_point_twice,
     quantization.border_zero,

@@ -230,7 +230,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "depthwise",
         _of(Family.DEPTHWISE),
-        lambda ctx: depthwise.why_not(ctx.call),
+        _always,
         lambda ctx: (depthwise.lower(ctx.call, ctx.isa, ctx.threads),),
     ),
     Rule("winograd4", _MATRIX, *_winograd(4)),

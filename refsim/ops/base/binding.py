@@ -41,7 +41,7 @@ def bind(case: Case, target: Target | None = None) -> BoundCase:
     inputs = {}
     for number, arg in enumerate(op.of_kind(Kind.INPUT)):
         desc = descs[arg.name]
-        inputs[arg.name] = PackedBuffer.pack(input_data(case, desc, rng, number), desc.layout)
+        inputs[arg.name] = PackedBuffer.pack(input_data(case, desc, rng, number, arg.name), desc.layout)
     if case.poison:
         for buffer in inputs.values():
             _poison(buffer, rng)
@@ -55,8 +55,12 @@ def _poison(buffer: PackedBuffer, rng: Rng) -> None:
         buffer.raw[padding] = rng.ints(0, 255, (int(padding.sum()),))
 
 
-def input_data(case: Case, desc: TensorDesc, rng: Rng, number: int = 0) -> np.ndarray:
+def input_data(case: Case, desc: TensorDesc, rng: Rng, number: int = 0, name: str = "") -> np.ndarray:
     """The logical values of one input."""
+    own = OPS[case.op].data
+    made = None if own is None else own(case, name, desc, rng)
+    if made is not None:
+        return made
     count = prod(desc.shape)
     if desc.is_int8:
         return STYLES[case.style](rng, count, number).astype(np.int8).reshape(desc.shape)

@@ -125,6 +125,13 @@ def check(call: Call) -> None:
         raise ShapeError(call.params.where, "block is not a row", got=list(call.params.block), need=list(row))
 
 
+def defect(call: Call) -> str | None:
+    """Upstream takes one plane of rows."""
+    if prod(call.descs["x"].shape[:-2]) == 1:
+        return None
+    return "upstream's runtime refuses to load this: leading dims above 1"
+
+
 # --- words for the kernels -------------------------------------------------------------------------------
 
 #: ``COUNT`` rows have ``K`` values each; ``ROWS`` of them are a line of the output.

@@ -220,8 +220,9 @@ class OpSpec:
       coordinate.
 
     What tests it: ``sample(rng)`` makes a random legal `Case`, and ``constants(params, shapes, features, rng)`` makes
-    its constants. ``cases`` are picked by hand, ``golden`` makes the cases of the corpus, and ``bench`` has the size
-    of a layer of a real network.
+    its constants. ``data(case, name, desc, rng)`` makes the values of an input that cannot be just any, or None where
+    the case's style says them. ``cases`` are picked by hand, ``golden`` makes the cases of the corpus, and ``bench``
+    has the size of a layer of a real network.
 
     What other code asks for instead of the name:
 
@@ -237,6 +238,7 @@ class OpSpec:
       arguments.
     - ``resizes``: upstream lets shapes change between runs.
     - ``variants``: the builds of its shader beside the plain one.
+    - ``defect(call)``: what upstream's kernel is known to get wrong on a call that the kernels here take, or None.
     - ``beyond(shapes)``: for input shapes that `define` knows and no kernel takes, what upstream's kernel does there.
     - ``if_quantized``: what upstream does with an int8 input, which `define` knows, where the kernels take floats.
     """
@@ -256,6 +258,7 @@ class OpSpec:
     constants: (
         Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]] | None
     ) = None
+    data: Callable[[Case, str, TensorDesc, Rng], np.ndarray | None] | None = None
     check: Callable[[Call], None] | None = None
     launch: Callable[[Call], Launch] | None = None
     kernel: Callable[..., None] | None = None
@@ -278,6 +281,7 @@ class OpSpec:
     siblings: tuple[str, ...] = ()
     any_channels: bool = True
     resizes: bool = False
+    defect: Callable[[Call], str | None] | None = None
     beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
     if_quantized: str | None = None
     variants: Sequence[Variant] = ()

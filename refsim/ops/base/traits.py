@@ -25,15 +25,18 @@ class Family(Enum):
     DEPTHWISE = "depthwise"  # sums over a window of one channel, with weights
     WINDOWS = "windows"  # the windows of an image, copied out as channels
     LINEAR = "linear"  # sums over the last dim, with weights
-    ROW_RANGE = "row range"  # scale or zero point of every row of a float tensor
     FLOAT_LINEAR = "float linear"  # the same with a float output, which is not quantized again
+    GROUP_LINEAR = (
+        "group linear"  # floats to floats, with weights of 4 bits whose scales belong to groups along K
+    )
+    ROW_RANGE = "row range"  # scale or zero point of every row of a float tensor
 
 
 #: Families whose operators move a window over an image; their parameters are `conv.ConvParams`.
 WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
 
 #: Families whose operators work on rows of K values each, K a multiple of 4; all other dims are rows.
-BY_ROWS = (Family.LINEAR, Family.FLOAT_LINEAR, Family.QUANTIZE_ROWS)
+BY_ROWS = (Family.LINEAR, Family.FLOAT_LINEAR, Family.GROUP_LINEAR, Family.QUANTIZE_ROWS)
 
 #: Families that turn floats into int8 at the same place.
 QUANTIZERS = (Family.QUANTIZE, Family.QUANTIZE_ROWS)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wide import SQUARE, check, repacks, wide
+from wide import SQUARE, check, large_window, repacks, wide
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
@@ -84,6 +84,13 @@ def test_repacks(shape: tuple[int, ...]) -> None:
         check(case, EXECUTORS[1 + number % 3])
 
 
+@pytest.mark.parametrize("seed", range(9))
+def test_large_depthwise_windows(seed: int) -> None:
+    case, executor = large_window(seed), EXECUTORS[1 + seed % 3]
+    check(case, executor)
+    assert executor.choose(Prepared(bind(case).call)).route == "depthwise"
+
+
 def test_other_profiles_take_the_model() -> None:
     for profile in ("nvidia", "lavapipe"):
         prepared = Prepared(bind(OPS["q8ta_conv2d_pw"].sample(Rng(1)), Target(PROFILES[profile])).call)
@@ -95,10 +102,12 @@ def test_other_processors(cpu: str) -> None:
     """Code for a lesser processor than the host's writes the same bytes (in a process of its own)."""
     code = (
         "import sys; sys.path.insert(0, 'tests/exec/cpu')\n"
-        "from wide import SQUARE, check, repacks, wide, OPS, Rng; from refsim.exec.cpu import NativeExecutor\n"
+        "from wide import SQUARE, check, large_window, repacks, wide, OPS, Rng\n"
+        "from refsim.exec.cpu import NativeExecutor\n"
         "executor = NativeExecutor(2)\n"
         f"for name in OPS:\n  for seed in range({max(3, RANDOM // 5)}):\n"
         "    check(wide(name, seed), executor); check(OPS[name].sample(Rng(seed)), executor)\n"
+        "for seed in range(3): check(large_window(seed), executor)\n"
         f"for shape in {REPACKED[:4]}:\n  for case in repacks(shape): check(case, executor)\n"
     )
     env = {**os.environ, "NUMBA_CPU_NAME": cpu, "PYTHONPATH": str(ROOT)}

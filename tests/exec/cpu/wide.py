@@ -36,6 +36,11 @@ def wide(name: str, seed: int) -> Case:
     inputs = {}
     for key, (shape, layout) in case.inputs.items():
         inputs[key] = (grown(op, case, shape, rng), layout)
+    if op.family is Family.GROUP_LINEAR:
+        group, (shape, layout) = case.params["group"], inputs["x"]
+        shape = (*shape[:-1], group * 2 * rng.integer(1, 12))
+        rows = {name: (shape[:-1], row) for name, (_, row) in inputs.items() if name != "x"}
+        inputs = {"x": (shape, layout), **rows}
     if len(inputs) == 2:
         first = next(iter(inputs.values()))[0]
         inputs = {key: (first, layout) for key, (_, layout) in inputs.items()}
@@ -52,6 +57,27 @@ def wide(name: str, seed: int) -> Case:
         shape = inputs["x"][0]
         params["block"] = (*(1 for _ in shape[:-1]), shape[-1])
     return replace(case, inputs=inputs, features=features, params=params)
+
+
+def large_window(seed: int) -> Case:
+    """A depthwise convolution whose kernel is too large to be written out tap by tap; every third one 16 x 16."""
+    rng = Rng(9000 + seed)
+    case = OPS["q8ta_conv2d_dw"].sample(rng)
+    kernel = (16, 16) if seed % 3 == 0 else (rng.integer(9, 19), rng.integer(6, 19))
+    stride, dilation = (rng.integer(1, 4), rng.integer(1, 4)), (rng.integer(1, 3), rng.integer(1, 3))
+    channels = 4 * rng.integer(1, 22)
+    spans = (d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
+    image = tuple(span + rng.integer(0, 20) for span in spans)
+    window = {
+        "kernel_size": kernel, "stride": stride, "dilation": dilation, "groups": channels,
+        "padding": (rng.integer(0, kernel[0]), rng.integer(0, kernel[1])),
+    }  # fmt: skip
+    layout = case.inputs["x"][1]
+    return replace(
+        case,
+        params={**case.params, **window},
+        inputs={"x": ((rng.integer(1, 3), channels, *image), layout)},
+    )
 
 
 def grown(op: OpSpec, case: Case, shape: tuple[int, ...], rng: Rng) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ in a piece, so that the channels of an output pixel come out in order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
@@ -38,6 +39,8 @@ DEPTHWISE = ArgLayout(
 #: which the registers would not hold.
 PIXELS, FEW_PIXELS = 4, 2
 MANY_VECTORS = 12
+#: The most vectors of weights whose products are written out one by one; a kernel for more has loops over the window.
+MAX_VECTORS = 64
 
 
 def taps_of_k4(dot: Dot) -> int:
@@ -53,6 +56,11 @@ def k4s_for(dot: Dot, extent: int, parity: int) -> int:
 def parities(stride: int) -> tuple[int, ...]:
     """Columns modulo 2 at which windows begin."""
     return (0, 1) if stride % 2 else (0,)
+
+
+def is_long(dot: Dot, taps_h: int, extent: int, stride: int) -> bool:
+    """Whether the kernel has loops over the rows and the k4s of a window."""
+    return taps_h * sum(k4s_for(dot, extent, parity) for parity in parities(stride)) > MAX_VECTORS
 
 
 def pixels_together(dot: Dot, taps_h: int, extent: int, stride: int) -> int:
@@ -82,6 +90,7 @@ def depthwise(
     kind = DOTS[dot]
     counts = {parity: k4s_for(kind, extent_w, parity) for parity in parities(stride_w)}
     vectors_of = taps_h * sum(counts.values())
+    long = is_long(kind, taps_h, extent_w, stride_w)
     pixels = pixels_together(kind, taps_h, extent_w, stride_w)
     size = 4 * lanes  # of a vector, in bytes; also the channels of a group
     with module.function(name, KERNEL_PARAMS) as fn:
@@ -133,14 +142,15 @@ def depthwise(
                 begins = r * a.stride_h
                 needed = begins + a.extent_h
                 fn.loop(needed, lambda row: source.make_k4s(row, ring(row)), start=made.max(begins))
-                lines = [ring(begins + a.dilation_h * i) for i in range(taps_h)]
+                lines = [] if long else [ring(begins + a.dilation_h * i) for i in range(taps_h)]
                 place = to + r * row_step
 
                 def chunk(j: Value) -> None:
                     # of the first pixel; a row of windows moves by whole k4s in two pixels
                     k4 = j * stride_w // 2 * (VECTORS * size)
                     base = [line + k4 for line in lines]
-                    found = [integers(v, base) for v in range(VECTORS)]
+                    sums = looped(begins, k4) if long else [unrolled(v, base) for v in range(VECTORS)]
+                    found = [integers(v, totals) for v, totals in enumerate(sums)]
                     for p in range(pixels):
                         done = narrow(fn, [part[p] for part in found], packs)
                         kept = done if words == lanes else done.shuffle(range(4 * words))
@@ -148,9 +158,14 @@ def depthwise(
                         # no branch: or this pixel would be computed on its own behind it
                         fn.store(kept, (j + p < a.out_w).select(at, scratch + a.at_none) if p else at)
 
-                def integers(v: int, base: Sequence[Value]) -> list[Value]:
+                def integers(v: int, totals: Sequence[Value]) -> list[Value]:
                     """Of the channels in vector v: the integers of all pixels."""
-                    first, terms = requant.first(consts, v), requant.terms(consts, VECTORS * size, v)
+                    terms = requant.terms(consts, VECTORS * size, v)
+                    return [requant.wide(requant.real(total, terms)) for total in totals]
+
+                def unrolled(v: int, base: Sequence[Value]) -> list[Value]:
+                    """Of the channels in vector v: the sums of all pixels."""
+                    first = requant.first(consts, v)
                     found = []
                     for p in range(pixels):
                         column = p * stride_w
@@ -164,8 +179,43 @@ def depthwise(
                                 taps = fn.load(weight + (number * VECTORS + v) * size, vec(I32, lanes))
                                 total = _step(fn, kind, total, data, taps)
                                 number += 1
-                        found.append(requant.wide(requant.real(total, terms)))
+                        found.append(total)
                     return found
+
+                def looped(begins: Value, k4: Value) -> list[list[Value]]:
+                    """The sums of all pixels, by vector."""
+                    k4_bytes = VECTORS * size
+                    held = [requant.first(consts, v) for v in range(VECTORS) for _ in range(pixels)]
+
+                    def each_row(i: Value, *before: Value) -> list[Value]:
+                        line, totals = ring(begins + a.dilation_h * i) + k4, list(before)
+                        for parity, count in counts.items():
+                            alike = [p for p in range(pixels) if p * stride_w % 2 == parity]
+                            numbers = [v * pixels + p for v in range(VECTORS) for p in alike]
+                            begin = taps_h * counts[0] if parity else 0
+                            row = weight + (i * count + begin) * k4_bytes
+
+                            def each_k4(
+                                q: Value, *before: Value, alike: Any = alike, row: Value = row
+                            ) -> list[Value]:
+                                found: list[Value] = []
+                                at, taps = line + q * (taps_of_k4(kind) // 2 * k4_bytes), row + q * k4_bytes
+                                for v in range(VECTORS):
+                                    weights = fn.load(taps + v * size, vec(I32, lanes))
+                                    for p in alike:
+                                        data = fn.load(
+                                            at + (p * stride_w // 2 * VECTORS + v) * size, vec(I32, lanes)
+                                        )
+                                        found.append(_step(fn, kind, before[len(found)], data, weights))
+                                return found
+
+                            after = fn.loop(count, each_k4, [totals[n] for n in numbers])
+                            for n, total in zip(numbers, after, strict=True):
+                                totals[n] = total
+                        return totals
+
+                    sums = fn.loop(taps_h, each_row, held)
+                    return [list(sums[v * pixels : (v + 1) * pixels]) for v in range(VECTORS)]
 
                 fn.loop(a.out_w, chunk, step=pixels)
                 return needed

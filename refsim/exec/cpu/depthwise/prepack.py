@@ -29,8 +29,6 @@ from refsim.ops.base.spec import Call
 REGION_BYTES = 48 * 1024
 #: Cycles, for the estimate of `_rows`: of a vector besides its products, of making a k4 of four vectors, of a task.
 VECTOR, K4, TASK = 3.0, 14.0, 800.0
-#: The most vectors of weights that a kernel is written for: its code grows with them.
-MAX_VECTORS = 64
 
 
 @dataclass(frozen=True)
@@ -62,14 +60,6 @@ def groups(channels: int, isa: Isa) -> Iterator[Groups]:
     while lanes > 4 and VECTORS * lanes // 2 >= channels - first:
         lanes //= 2
     yield Groups(lanes, first, 1)
-
-
-def why_not(call: Call) -> str | None:
-    """Why the kernel would be too long, or None."""
-    conv = conv_problem(call)
-    rows, columns = conv.kernel[0], conv.extent[1]
-    vectors = rows * sum(k4s_for(MADDWD, columns, parity) for parity in parities(conv.stride[1]))
-    return None if vectors <= MAX_VECTORS else f"a window of {rows} rows that spans {columns} columns"
 
 
 def _weights(conv: ConvProblem, dot: Dot) -> np.ndarray:

@@ -1,0 +1,70 @@
+"""Check a file against a runtime: all rules over all methods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from os import PathLike, fspath
+
+from refsim.check.finding import Finding, Level
+from refsim.check.rules import rules
+from refsim.check.runtime import LATEST, runtime
+from refsim.check.subject import Method, blob_method, methods
+from refsim.core.errors import FormatError
+from refsim.exec.model import LOWERED
+from refsim.formats.file import read_file
+from refsim.formats.pte.read import VULKAN_ID, kind_of, read_pte
+from refsim.formats.vkgraph.read import read_blob
+
+_ORDER = {level: place for place, level in enumerate(Level)}
+
+
+def check(path: str | PathLike[str], release: str = LATEST) -> list[Finding]:
+    """What the runtime of a release refuses in a file, or gets wrong: errors first, then in the file's order.
+
+    ``path`` is a .pte, a delegate blob, or a folder that `refsim lower` wrote. Raises FormatError or LimitError for a
+    file that cannot be read, ParameterError for an unknown release; never anything else.
+    """
+    lowered = os.path.join(path, LOWERED)
+    name = fspath(lowered if os.path.isfile(lowered) else path)
+    return check_bytes(read_file(name), name, release)
+
+
+def check_bytes(
+    data: bytes | bytearray | memoryview, name: str = "file", release: str = LATEST
+) -> list[Finding]:
+    """As `check`, of a file that is held in memory."""
+    found: Iterable[Method]
+    kind = kind_of(data)
+    if kind == "blob":
+        found = (blob_method(read_blob(data, name)),)
+    elif kind == "pte":
+        found = methods(read_pte(data, name), VULKAN_ID)
+    else:
+        got = bytes(memoryview(data)[:8]).hex(" ") or "no bytes"
+        raise FormatError(name, "neither a .pte file nor a delegate blob", got=got)
+    described = runtime(release)
+    findings = [
+        finding
+        for method in found
+        for rule in rules(described)
+        for finding in rule.findings(method, described)
+    ]
+    return sorted(findings, key=_place_in_list)
+
+
+def _place_in_list(finding: Finding) -> tuple[int, str, int, int, int]:
+    place = finding.place
+    numbers = (-1 if number is None else number for number in (place.delegate, place.node, place.value))
+    return _ORDER[finding.level], place.method or "", *numbers  # type: ignore[return-value]
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, int]:
+    """How many findings there are of each level."""
+    levels = [finding.level for finding in findings]
+    return {level.value: levels.count(level) for level in Level}
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """``2 errors, 1 warning, 0 notes``."""
+    return ", ".join(f"{n} {level}{'s' * (n != 1)}" for level, n in counts(findings).items())

@@ -1,0 +1,71 @@
+"""Say what a runtime will refuse in a file, or get wrong, without running it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+import click
+
+from refsim.check.finding import Finding, Level
+from refsim.check.run import check, counts, summary
+from refsim.check.runtime import LATEST, releases
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import json_option
+from refsim.cli._output import print_json, print_table
+
+COLUMNS = ("level", "where", "operator", "rule", "what")
+
+
+@click.command("check")
+@click.argument("file")
+@click.option(
+    "--runtime",
+    "release",
+    type=click.Choice(releases()),
+    default=LATEST,
+    show_default=True,
+    help="The ExecuTorch release whose runtime is meant.",
+)
+@json_option
+def command(file: str, release: str, as_json: bool) -> int:
+    """Check FILE, a .pte or a delegate blob, against the runtime of an ExecuTorch release. Nothing is run.
+
+    The status is 1 if there is an error or a warning.
+    """
+    findings = check(file, release)
+    if as_json:
+        found = [finding.as_json() for finding in findings]
+        print_json("check", {"file": file, "runtime": release, "counts": counts(findings), "findings": found})
+    else:
+        print_text(file, release, findings)
+    return DIFFERENT if any(finding.level is not Level.NOTE for finding in findings) else SAME
+
+
+def print_text(file: str, release: str, findings: list[Finding]) -> None:
+    click.echo(f"{file}, against the runtime of ExecuTorch {release}")
+    if findings:
+        click.echo()
+        print_table(COLUMNS, [_cells(finding) for finding in findings])
+        click.echo()
+        for line in dict.fromkeys(_advice(findings)):
+            click.echo(line)
+    click.echo(summary(findings))
+
+
+def pointer(path: str, release: str = LATEST) -> str:
+    """The line by which other verbs point to this one."""
+    command = shlex.join(["refsim", "check", path])
+    return f"check: {summary(check(path, release))} for the runtime of ExecuTorch {release}; see {command}"
+
+
+def _cells(finding: Finding) -> tuple[object, ...]:
+    operator = (finding.place.operator or "").removesuffix(".default")
+    return (finding.level.value, finding.place, operator, finding.rule, finding.what)
+
+
+def _advice(findings: Iterable[Finding]) -> Iterable[str]:
+    """Why each rule is one, and the fix; the same of several findings once."""
+    for finding in findings:
+        yield f"why {finding.rule}: {finding.why}"
+        yield f"fix {finding.rule}: {finding.fix}"

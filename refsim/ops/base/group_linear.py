@@ -1,0 +1,89 @@
+"""Linear operators with 4-bit weights in groups and activations that are quantized row by row: their arithmetic.
+
+With more than one row, for the groups g of K in order:
+
+    q   = clamp(int(rne(x * (1 / s)) + zp), -128, 127)
+    adj = (sum over the group of q * w) - zp * wsum[g]          (int32)
+    out = f32(adj) * (s * ws[g]) + out                          (from 0)
+
+With a single row the activation is not quantized: 64 lanes share its blocks of four values, lane t takes the blocks t,
+t + 64 and so on, and lane t + h is added to lane t for h = 32, 16, ... 1:
+
+    p = x * (f32(w) * ws[g]) + p
+
+The bias is added last. Source: ET-VK's linear_dq8ca_q4gsw_tiled and linear_dq8ca_q4gsw_coop.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refsim.core.qmath import mul_add, to_int8_added
+
+LANES = 64  # of the sum for a single row
+BLOCK = 4  # neighbours along K that a lane takes at once
+
+
+def quantized_rows(x: np.ndarray, scale: np.ndarray, zp: np.ndarray, flags: int) -> np.ndarray:
+    """int32, every row by its own scale and zero point; the inverse of a scale is rounded once."""
+    with np.errstate(all="ignore"):
+        inv = np.float32(1.0) / scale
+        found: np.ndarray = to_int8_added(x * inv[..., None], zp[..., None].astype(np.int32), flags)
+    return found
+
+
+def workers_of(group: int) -> int:
+    """How many invocations of upstream's kernel add up the activations of a group."""
+    return 32 if group >= 128 else 16
+
+
+def group_sums(q: np.ndarray, group: int) -> np.ndarray:
+    """int64 [.., groups]: the sums of the quantized values."""
+    sums: np.ndarray = q.astype(np.int64).reshape(*q.shape[:-1], -1, group).sum(-1)
+    return sums
+
+
+def adjusted(q: np.ndarray, zp: np.ndarray, values: np.ndarray, sums: np.ndarray, group: int) -> np.ndarray:
+    """int64 [groups, .., N]: what each group adds, before the scales. ``values`` [N, K], ``sums`` [groups, N]."""
+    k = q.shape[-1]
+    found = []
+    for g, at in enumerate(range(0, k, group)):
+        # sums in binary64 are exact here: |sum| < 2**31
+        part = q[..., at : at + group].astype(np.float64) @ values[:, at : at + group].T.astype(np.float64)
+        found.append(part.astype(np.int64) - zp[..., None].astype(np.int64) * sums[g].astype(np.int64))
+    return np.stack(found)
+
+
+def scaled(
+    adj: np.ndarray, scale: np.ndarray, weight_scales: np.ndarray, bias: np.ndarray | None, flags: int
+) -> np.ndarray:
+    """float32 [.., N] of what `adjusted` gives: groups in order, then the bias."""
+    out = np.zeros(adj.shape[1:], np.float32)
+    with np.errstate(all="ignore"):
+        for part, row in zip(adj, weight_scales, strict=True):
+            out = mul_add(part.astype(np.float32), scale[..., None] * row, out, flags)
+        return out if bias is None else out + bias
+
+
+def cooperative(
+    x: np.ndarray, real: np.ndarray, bias: np.ndarray | None, flags: int, among: int = LANES
+) -> np.ndarray:
+    """float32 [.., N] for rows that stand alone: ``x`` [.., K] is not quantized, ``real`` [N, K] the weights.
+
+    The lanes ``among`` which K is divided are a power of two.
+    """
+    step = among * BLOCK
+    more = -x.shape[-1] % step
+    # what pads K adds a product of zeros, which changes no sum that began at +0
+    given = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, more)]).reshape(*x.shape[:-1], 1, -1, among, BLOCK)
+    by = np.pad(real, [(0, 0), (0, more)]).reshape(len(real), -1, among, BLOCK)
+    lanes = np.zeros((*x.shape[:-1], len(real), among), np.float32)
+    with np.errstate(all="ignore"):
+        for block in range(by.shape[1]):
+            for k in range(BLOCK):
+                lanes = mul_add(given[..., block, :, k], by[:, block, :, k], lanes, flags)
+        while lanes.shape[-1] > 1:
+            half = lanes.shape[-1] // 2
+            lanes = lanes[..., :half] + lanes[..., half:]
+        total: np.ndarray = lanes[..., 0]
+        return total if bias is None else total + bias

@@ -1,0 +1,345 @@
+"""linear_dq8ca_q4gsw: activations quantized row by row, times 4-bit weights in groups, to float.
+
+    out = sum over the groups g of f32(sum of (q - zp) * w) * (s * ws[g]), then + b
+
+With a single row (M == 1) the activation stays float: out = sum of x * (w * ws[g]), in the order of 64 lanes. Both are
+spelled out in refsim/ops/base/group_linear.py. A file says scale and zero point of each row: choose_qparams_affine.
+
+Source: ET-VK's linear_dq8ca_q4gsw, which picks its kernel by the number of rows too. Known defects there: sums of
+groups with more blocks of four than its workers double, and weight sums are stored in rows of 8 but read in rows of 4
+outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import emulated_kernel
+from refsim.core.lanes import as_f32, f32_bits, lane
+from refsim.core.launch import Launch
+from refsim.core.layout import PACKED_4W, WIDTH_PACKED
+from refsim.core.push import PushWords, SpecWords, flags, int32
+from refsim.core.qmath import check_bias, check_k, f32, flush, mul_add, to_int8_added
+from refsim.core.rng import Rng
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base import group_linear, int4
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.epilogue import HAS_BIAS, align4, out_channels, pad_rows
+from refsim.ops.base.group_linear import BLOCK, LANES
+from refsim.ops.base.int4 import halves_place, nibble
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.traits import Family
+
+NAME = "linear_dq8ca_q4gsw"
+
+
+@dataclass(frozen=True)
+class Params:
+    """``group`` neighbours along K share a scale."""
+
+    where: ClassVar[str] = NAME
+
+    group: int
+
+    def __post_init__(self) -> None:
+        if self.group < 4 or self.group % 4:
+            raise ParameterError(
+                NAME, "group does not consist of blocks of 4", got=self.group, need="a multiple of 4"
+            )
+
+
+# --- meaning ---------------------------------------------------------------------------------------------
+
+
+def define(
+    params: Params, target: Target, x: np.ndarray, scale: np.ndarray, zp: np.ndarray, **consts: Any
+) -> np.ndarray:
+    bits, values = target.profile.flags, int4.unpacked(consts["weight"])
+    scales, bias = consts["weight_scales"], consts["bias"]
+    given = flush(x, bits)
+    if x.shape[-2] == 1:
+        real = int4.dequantized(values, scales.T)
+        return group_linear.cooperative(given, real, bias, bits)
+    q = group_linear.quantized_rows(given, scale, zp, bits)
+    sums = consts["weight_sums"][:, : len(values)]
+    return group_linear.scaled(
+        group_linear.adjusted(q, zp, values, sums, params.group), scale, scales, bias, bits
+    )
+
+
+def out_shape(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+) -> tuple[int, ...]:
+    return (*shapes["x"][:-1], out_channels(consts["weight"].shape[0], declared, -1))
+
+
+def check(call: Call) -> None:
+    """Sizes of K, of the groups and of the constants; a scale and a zero point for each row."""
+    shape, out, group = call.descs["x"].shape, call.out.shape[-1], call.params.group
+    k = shape[-1]
+    check_k(NAME, k)
+    if k % 8:
+        raise ShapeError(NAME, "K does not fill words of weights", got=f"K = {k}", need="a multiple of 8")
+    groups = int4.check_groups(NAME, k, group)
+    for name in ("scale", "zp"):
+        if call.descs[name].shape != shape[:-1]:
+            raise ShapeError(
+                NAME, f"{name} does not fit the rows", got=list(call.descs[name].shape), need=list(shape[:-1])
+            )
+    weight, sums, scales = (call.consts[n] for n in ("weight", "weight_sums", "weight_scales"))
+    assert weight is not None and sums is not None and scales is not None
+    int4.check_weight(NAME, weight, out, k)
+    if sums.ndim != 2 or sums.shape[0] != groups or sums.shape[1] < out:
+        raise ShapeError(NAME, "weight_sums has the wrong shape", got=sums.shape, need=f"({groups}, {out})")
+    if scales.shape != (groups, out):
+        raise ShapeError(
+            NAME, "weight_scales has the wrong shape", got=scales.shape, need=f"({groups}, {out})"
+        )
+    if not np.isfinite(scales).all():
+        raise ParameterError(NAME, "a weight scale is not finite", need="finite scales")
+    bias = call.consts["bias"]
+    if bias is not None:
+        if bias.shape != (out,):
+            raise ShapeError(NAME, "bias has the wrong shape", got=bias.shape, need=f"({out},)")
+        check_bias(NAME, bias)
+
+
+def defect(call: Call) -> str | None:
+    """What upstream's kernels get wrong on such a call."""
+    k4, out = call.params.group // 4, call.out.shape[-1]
+    if call.out.shape[-2] == 1:
+        return None
+    workers = group_linear.workers_of(call.params.group)
+    if k4 > workers:
+        return f"upstream doubles the sums of groups of {k4} blocks, more than its {workers} workers"
+    groups = call.descs["x"].shape[-1] // call.params.group
+    if groups > 1 and -(-out // 4) % 2:
+        return "upstream reads the weight sums of other outputs: they are stored in rows of 8 and read in rows of 4"
+    return None
+
+
+def padding(call: Call) -> Padding:
+    """A dense float buffer has none."""
+    return Padding(Pad(0), Pad(0))
+
+
+# --- kernel ----------------------------------------------------------------------------------------------
+
+#: ``M`` rows stand in a line of scales and zero points. ``OUTPUTS`` are those of the operator, ``K4`` and ``GROUP4``
+#: count blocks of four.
+PUSH = PushWords(
+    int32("M"), int32("OUTPUTS"), int32("K4"), int32("GROUP4"), flags("FLAGS", HAS_BIAS=HAS_BIAS)
+)
+SPEC = SpecWords()
+M, OUTPUTS, K4, GROUP4, FLAGS = PUSH.offsets
+
+
+def launch(call: Call) -> Launch:
+    """Global size: outputs x rows, leading dims folded into them. For a single row, lanes along z share K."""
+    out, k = call.out.shape, call.descs["x"].shape[-1]
+    bits = call.target.profile.flags | HAS_BIAS * (call.consts["bias"] is not None)
+    single = out[-2] == 1
+    return Launch(
+        shader=NAME,
+        out=call.out,
+        spec=(),
+        push=PUSH.pack(
+            call.tensors, M=out[-2], OUTPUTS=out[-1], K4=k // 4, GROUP4=call.params.group // 4, FLAGS=bits
+        ),
+        global_size=(out[-1], prod(out[:-1]), 1),
+        local=(1, 1, LANES) if single else (64, 1, 1),
+        tile=(4, 1, 1) if single else (1, 1, 1),
+    )
+
+
+@emulated_kernel
+def kernel(reached, spec, push, x, scale, zp, weight, sums, weight_scales, bias, out):  # type: ignore[no-untyped-def]
+    m, outputs, k4, group4, flags = push[M], push[OUTPUTS], push[K4], push[GROUP4], push[FLAGS]
+    padded = (outputs + 3) // 4 * 4
+    for _, row, n in np.ndindex(reached):
+        at = row * k4 * BLOCK
+        total = np.float32(0.0)
+        if m == 1:
+            lanes = [np.float32(0.0) for _ in range(LANES)]
+            for i in range(k4):
+                factor = as_f32(weight_scales[i // group4 * padded + n])
+                for k in range(4 * i, 4 * i + 4):
+                    place, shift = halves_place(n, k, k4)
+                    real = f32(nibble(weight[place], shift)) * factor
+                    given = flush(as_f32(x[at + k]), flags)
+                    lanes[i % LANES] = mul_add(given, real, lanes[i % LANES], flags)
+            half = LANES // 2
+            while half > 0:
+                for t in range(half):
+                    lanes[t] = lanes[t] + lanes[t + half]
+                half //= 2
+            total = lanes[0]
+        else:
+            line, place_in_line = row // m, row % m
+            zero = lane(zp[line * ((m + 3) // 4) + place_in_line // 4], place_in_line % 4)
+            step = as_f32(scale[row])
+            inv = np.float32(1.0) / step
+            for g in range(k4 // group4):
+                acc = 0
+                for k in range(4 * g * group4, 4 * (g + 1) * group4):
+                    place, shift = halves_place(n, k, k4)
+                    given = flush(as_f32(x[at + k]), flags)
+                    acc += to_int8_added(given * inv, zero, flags) * nibble(weight[place], shift)
+                acc -= zero * sums[g * padded + n]
+                total = mul_add(f32(acc), step * as_f32(weight_scales[g * padded + n]), total, flags)
+        if flags & HAS_BIAS:
+            total = total + as_f32(bias[n])
+        out[row * outputs + n] = f32_bits(total)
+
+
+def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item that writes a word."""
+    outputs = launch.out.shape[-1]
+    return word % outputs, word // outputs, 0 * word
+
+
+def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
+    """weight: `int4.HALVES`; sums and scales: rows of the outputs, padded to 4; the bias padded to 4."""
+    if name == "weight":
+        return int4.HALVES.words(int4.unpacked(value))
+    out = call.out.shape[-1]
+    if name == "bias":
+        return pad_rows(value, align4(out)).view(np.int32)
+    rows = np.zeros((len(value), align4(out)), value.dtype)
+    rows[:, :out] = value[:, :out]
+    return rows.reshape(-1).view(np.int32)
+
+
+# --- cases -----------------------------------------------------------------------------------------------
+
+
+def constants(
+    params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
+) -> dict[str, Any]:
+    """Weights in the case's style, with sums padded to 8 outputs and scales and bias padded to 4, as in a file."""
+    out, k = int(features["out_channels"]), shapes["x"][-1]
+    style = str(features.get("style", "random"))
+    values = int4.random_values(style, rng, (out, k))
+    group = params.group if k % params.group == 0 else k  # which is refused later
+    groups = k // group
+    sums = np.zeros((groups, -(-out // 8) * 8), np.int32)
+    sums[:, :out] = values.reshape(out, groups, group).sum(-1).T
+    scales = np.zeros((groups, align4(out)), np.float32)
+    powers = 2.0 ** rng.ints(-6, -3, (groups, out)) if style == "ties" else None
+    scales[:, :out] = rng.uniform(0.005, 0.1, (groups, out)) if powers is None else powers
+    bias = pad_rows(rng.uniform(-2.0, 2.0, (out,)).astype(np.float32), align4(out))
+    return {
+        "weight": int4.packed(values),
+        "weight_sums": sums,
+        "weight_scales": scales,
+        "bias": bias if features.get("bias") else None,
+    }
+
+
+def data(case: Case, name: str, desc: TensorDesc, rng: Rng) -> np.ndarray | None:
+    """Scales that a row may have, and finite activations of their size, some of them on ties and some out of range."""
+    count = prod(desc.shape)
+    if name == "scale":
+        found = (
+            2.0 ** rng.ints(-7, -4, (count,)) if case.style == "ties" else rng.uniform(0.004, 0.06, (count,))
+        )
+        return np.asarray(found, np.float32).reshape(desc.shape)
+    if name == "x" and case.style == "random":
+        steps = rng.uniform(-160.0, 160.0, (count,))
+        kind = rng.ints(0, 63, (count,))
+        found = np.select([kind < 4, kind == 4, kind == 5], [1e-40, 3e9, -3e9], steps * 0.03125)
+        return found.astype(np.float32).reshape(desc.shape)
+    return None
+
+
+def _case(shape: tuple[int, ...], out: int, group: int, bias: bool = True, **more: Any) -> Case:
+    rows = shape[:-1]
+    inputs = {"x": (shape, "WIDTH_PACKED"), "scale": (rows, "WIDTH_PACKED"), "zp": (rows, "4W")}
+    features = {"out_channels": out, "bias": bias, "scale": 0.03125}
+    return Case(NAME, {"group": group}, inputs, "WIDTH_PACKED", features=features, **more)
+
+
+def sample(rng: Rng) -> Case:
+    lead = rng.choice([(), (), (2,), (1, 3)])
+    group = rng.choice([4, 8, 16, 24, 32])
+    k = group * rng.integer(1, 4)
+    k += group * (k % 8 != 0)
+    shape = (*lead, rng.choice([1, rng.integer(1, 9)]), k)
+    return _case(shape, rng.integer(1, 21), group, rng.chance(60), seed=rng.integer(0, 2**31))
+
+
+CASES = (
+    _case((6, 64), 16, 32),
+    _case((5, 32), 8, 32, bias=False),
+    _case((1, 64), 12, 32),
+    _case((1, 544), 5, 32, note="more than one block a lane"),
+    _case((4, 96), 4, 96, note="a group of more blocks than upstream's workers"),
+    _case((3, 64), 12, 32, note="an odd number of words of outputs"),
+    _case((2, 3, 16), 7, 8, note="leading dim"),
+    ErrorCase(_case((6, 64), 8, 24), ParameterError, "group_size does not divide K"),
+    ErrorCase(_case((6, 12), 8, 12), ShapeError, "does not fill words"),
+    ErrorCase(_case((6, 64), 8, 6), ParameterError, "blocks of 4"),
+)
+
+
+def golden(slot: CaseSlot) -> Made:
+    rng = slot.rng
+    group = (4, 8, 16, 32, 64, 96, 128, 160)[slot.number // 3 % 8]
+    k = group * rng.integer(1, 3)
+    k += group * (k % 8 != 0)
+    rows = 1 if slot.number % 3 == 0 else slot.size(1, 8)
+    lead = rng.choice([(), (), (2,), (2, 3)])
+    out = slot.size(0, 20)
+    if slot.large:
+        rows, out, lead = 33 + slot.residue(1), 65 + slot.residue(0), ()
+    if slot.huge:
+        group, rows, k, out, lead = (4, 16411, 8, 5, ()) if slot.number == 43 else (32, 2, 104960, 3, ())
+    shape = (*lead, rows, k)
+    features = {"out_channels": out, "bias": slot.bias, "scale": 0.03125}
+    return {"group": group}, {"x": shape, "scale": shape[:-1], "zp": shape[:-1]}, features
+
+
+BENCH = _case((32, 1024), 1024, 32)
+
+OP = OpSpec(
+    name=NAME,
+    serialized="et_vk.linear_dq8ca_q4gsw.default",
+    family=Family.GROUP_LINEAR,
+    args=(
+        Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
+        Arg("scale", Kind.INPUT, (WIDTH_PACKED,)),
+        Arg("zp", Kind.INPUT, (PACKED_4W,), plain=True),
+        Arg("weight", Kind.CONST, dtype=np.uint8, channels=0),
+        Arg("weight_sums", Kind.CONST, dtype=np.int32),
+        Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=1),
+        Arg("group"),
+        Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
+        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
+    ),
+    params=Params,
+    define=define,
+    out_shape=out_shape,
+    padding=padding,
+    launch=launch,
+    push=PUSH,
+    spec=SPEC,
+    kernel=kernel,
+    work_item=work_item,
+    prepack=prepack,
+    check=check,
+    defect=defect,
+    constants=constants,
+    data=data,
+    sample=sample,
+    golden=CaseRule(480, golden),
+    bench=BENCH,
+    cases=CASES,
+    channel_dim=-1,
+)
