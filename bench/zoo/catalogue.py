@@ -12,7 +12,7 @@ MODELS: dict[str, Model] = {model.name: model for rows in model_lists.ALL for mo
 
 
 def choose(patterns: Sequence[str]) -> list[Model]:
-    """The models whose name or family matches one of these globs; all of them without any.
+    """The models whose name or family matches one of these globs, in the order of the globs; all of them without any.
 
     ValueError for a pattern that matches none.
     """
@@ -20,7 +20,8 @@ def choose(patterns: Sequence[str]) -> list[Model]:
         if not any(_matches(model, pattern) for model in MODELS.values()):
             families = ", ".join(dict.fromkeys(model.family for model in MODELS.values()))
             raise ValueError(f"no model matches {pattern!r}; families are {families}")
-    return [m for m in MODELS.values() if not patterns or any(_matches(m, p) for p in patterns)]
+    found = [model for pattern in patterns or ["*"] for model in MODELS.values() if _matches(model, pattern)]
+    return list({model.name: model for model in found}.values())
 
 
 def _matches(model: Model, pattern: str) -> bool:

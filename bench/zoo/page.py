@@ -24,6 +24,8 @@ COLUMNS = {
     "without torch": "whether the file runs where torch is not installed",
     "steps": "how far the worst output is from the quantized program in torch: in steps of the output's quantizer; "
     "for a float output, a step is 1/255 of its range",
+    "alike": "the same if torch leaves out the roundings that lowering leaves out: a quantize and a dequantize between "
+    "float operators. Found only where steps are more than one",
     "same graph": "whether refsim lowers the program to the same delegates, with every operator, argument, constant "
     "and layout in the same order; `-` where ExecuTorch makes no file",
 }
@@ -65,8 +67,9 @@ def cells(row: Row) -> tuple[str, ...]:
     """A row of a family's table."""
     short, file = wrong(row), row["theirs"] or row["ours"]
     if not file:
-        return (row["name"], "-", "-", "-", "-", "-")
-    worst = steps(file)
+        return (row["name"], *["-"] * (len(COLUMNS) - 1))
+    worst, checked = steps(file), row.get("check")
+    alike = steps(checked) if checked else None
     if not row["theirs"]:
         graph = "-"
     else:
@@ -77,6 +80,7 @@ def cells(row: Row) -> tuple[str, ...]:
         str(len(file["operators"])),
         "no" if {"torch", "run"} & set(short) else "yes",
         "-" if worst is None else f"{worst:.3g}",
+        "" if alike is None else f"{alike:.3g}",
         graph,
     )
 

@@ -63,5 +63,5 @@ def off(file: Row) -> str | None:
 
 def steps(file: Row) -> float | None:
     """The most steps of any output; None if it did not run or an output does not compare."""
-    found = [each["steps"] for each in file["outputs"]]
+    found = [each["steps"] for each in file.get("outputs", ())]
     return None if not found or None in found else max(found)

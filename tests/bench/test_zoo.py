@@ -18,7 +18,7 @@ from bench.zoo.catalogue import MODELS, choose
 from bench.zoo.harness import one
 from bench.zoo.limited import Limits
 from bench.zoo.model import SCHEMES
-from bench.zoo.page import PAGE, cells, page, summary
+from bench.zoo.page import COLUMNS, PAGE, cells, page, summary
 from bench.zoo.reasons import REASONS, Reason, stale, unexplained
 
 MODEL = MODELS["espcn"]
@@ -55,7 +55,10 @@ def test_catalogue() -> None:
 def test_models_are_chosen_by_name_or_family() -> None:
     assert [m.name for m in choose(["espcn"])] == ["espcn"]
     assert {m.family for m in choose(["audio", "det*"])} == {"audio", "detection"}
-    assert len(choose([])) == len(MODELS)
+    assert [m.name for m in choose(["unet", "dscnn", "un*t"])] == ["unet", "dscnn"], (
+        "in the order of the patterns"
+    )
+    assert [m.name for m in choose([])] == list(MODELS)
     with pytest.raises(ValueError, match="no model matches 'nothing'; families are"):
         choose(["audio", "nothing"])
 
@@ -172,6 +175,7 @@ def test_an_output_that_is_off_has_every_operator_checked(tmp_path: Path) -> Non
     off = {**FILE, "outputs": [{"steps": 7.0}]}
     done = one(MODEL, tmp_path, Limits(), call=(fake := Stages(run={False: off}, check={"wrong": []})))
     assert fake.called[-1] == ("check", True) and done["check"] == {"wrong": []}
+    assert cells({**done, "check": {"outputs": [{"steps": 0.25}]}})[4:6] == ("7", "0.25")
     assert one(MODEL, tmp_path, Limits(), call=Stages())["check"] is None
 
 
@@ -282,8 +286,8 @@ def test_the_command_takes_up_where_it_was_ended(
 def test_page() -> None:
     rows = {"dscnn": row("dscnn", lower={"error": None, "graph": "1 relu"}), "espcn": row(theirs=None)}
     text = page(rows, (Reason("graph", "a relu stays", "dscnn"),))
-    assert "| dscnn | 3 | 2 | yes | 0.5 | no |" in text
-    assert "| espcn | 3 | 2 | yes | 0.5 | - |" in text
+    assert "| dscnn | 3 | 2 | yes | 0.5 |  | no |" in text
+    assert "| espcn | 3 | 2 | yes | 0.5 |  | - |" in text
     assert "| dscnn | graph | a relu stays |" in text
     assert dict(summary(list(rows.values())))["the same graph as ExecuTorch's"] == "0 of 1 (0 %)"
     assert "no reason is known" in page(rows, ())
@@ -292,7 +296,7 @@ def test_page() -> None:
 @pytest.mark.skipif(not PAGE.exists(), reason="docs/zoo.md was not written yet")
 def test_the_committed_page_has_no_model_that_there_is_not() -> None:
     lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    tables = [[cell.strip("| ") for cell in line] for line in lines if len(line) == 6]
+    tables = [[cell.strip("| ") for cell in line] for line in lines if len(line) == len(COLUMNS)]
     names = {line[0] for line in tables} - {"model", "---"}
     assert names <= set(MODELS)
     assert "no reason is known" not in PAGE.read_text()
