@@ -65,20 +65,29 @@ def _total(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     return in_order(moved.reshape(-1, *moved.shape[len(axes) :]) if x.ndim else x.reshape(1))
 
 
+def dealt_and_whole(axes: Sequence[int]) -> tuple[int, int]:
+    """Of two dims that ET-VK reduces: the one that is dealt out to `WORKERS`, and the one that each takes whole.
+
+    Worker t starts from 0 and adds the places t, t + `WORKERS`, .. of the first, for each all of the second. Then the
+    workers' sums are added in turn. The native kernel follows the same two dims (refsim/exec/cpu/pool).
+    """
+    first, second = axes
+    return first, second
+
+
 def _device_total(place: Place, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     """Partial sums by four workers, or by 64 over a row of a buffer; as ET-VK's reduce, reduce2d, reduce_per_row."""
     if len(axes) not in (1, 2) or not x.ndim:
         return _total(x, axes)
-    moved = _moved(x, axes)
-    whcn = x.ndim - 1 - axes[0]
-    if len(axes) == 1 and place.buffer and whcn == 0:
+    if len(axes) == 2:
+        rounds = dealt(_moved(x, dealt_and_whole(axes)), WORKERS).swapaxes(1, 2)
+        return in_order(in_order(rounds.reshape(-1, WORKERS, *rounds.shape[3:])))
+    moved, whcn = _moved(x, axes), x.ndim - 1 - axes[0]
+    if place.buffer and whcn == 0:
         return _row_total(moved)
-    if len(axes) == 1 and whcn == place.packed:
+    if whcn == place.packed:
         return _packed_total(moved)
-    rounds = dealt(moved, WORKERS)
-    if len(axes) == 2:  # each worker adds all of the second dim for one place in the first
-        rounds = rounds.swapaxes(1, 2).reshape(-1, WORKERS, *moved.shape[2:])
-    return in_order(in_order(rounds))
+    return in_order(in_order(dealt(moved, WORKERS)))
 
 
 def _row_total(moved: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from refsim.aten import (
     pool,
     quantized,
     reduce,
+    rotary,
     sampling,
     shape,
     upsample,
@@ -21,7 +22,7 @@ from refsim.aten.row import Float
 ROWS: tuple[Float, ...] = tuple(
     row
     for module in (
-        elementwise, arithmetic, reduce, pool, matrix, convolution, norm, upsample, sampling, shape, indexing,
+        elementwise, arithmetic, reduce, pool, matrix, convolution, norm, upsample, sampling, shape, indexing, rotary,
         quantized,
     )
     for row in module.ROWS

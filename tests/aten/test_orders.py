@@ -327,6 +327,33 @@ def test_batch_norm() -> None:
         assert np.array_equal(found[:, c], ((x[:, c] - middle[c]) / deviation) * w[c] + b[c])
 
 
+@pytest.mark.parametrize("fuse", [False, True])
+def test_rotary_embeddings(fuse: bool) -> None:
+    """Pairs of neighbours, and pairs half a row apart of which the last elements stay as they are."""
+    q, k = values(1, (1, 3, 2, 12)), values(2, (1, 3, 1, 12))
+    cos, sin = (Rng(seed).uniform(-1.0, 1.0, (5, 6)).astype(np.float32) for seed in (3, 4))
+    place = aten.Place(profile=NVIDIA) if fuse else aten.Place()
+
+    def sum_of(a: np.float32, b: np.float32, c: np.float32, d: np.float32) -> np.float32:
+        return product_chain([(a, b)], F32(c * d), fuse)
+
+    pairs = aten.find("et_vk.apply_rotary_emb.default", "").run((q, k, cos[:3], sin[:3]), "", place)
+    halves = aten.find("et_vk.apply_rotary_emb_hf.default", "").run((q, k, cos, sin, 2), "", place)
+    joined = np.stack([cos[:3], sin[:3]], -1)
+    one = run("et_vk.apply_rotary_emb_interleaved.default", q[:, :, 0], joined, place=place)
+    assert one.tobytes() == np.ascontiguousarray(pairs[0][:, :, 0]).tobytes()
+    for x, near, far in zip((q, k), pairs, halves, strict=True):
+        for n, p, h, i in np.ndindex(x.shape):
+            if i % 2 == 0:
+                a, b, c, s = x[n, p, h, i], x[n, p, h, i + 1], cos[p, i // 2], sin[p, i // 2]
+                assert (near[n, p, h, i], near[n, p, h, i + 1]) == (sum_of(a, c, -b, s), sum_of(a, s, b, c))
+            if i < 3:
+                a, b, c, s = x[n, p, h, i], x[n, p, h, i + 3], cos[p + 2, i], sin[p + 2, i]
+                assert (far[n, p, h, i], far[n, p, h, i + 3]) == (sum_of(a, c, -b, s), sum_of(b, c, a, s))
+            if i >= 6:
+                assert far[n, p, h, i] == x[n, p, h, i]
+
+
 # --- images ----------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.pool import PoolWindow, each
+from refsim.aten.reduce import dealt_and_whole
 from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
@@ -109,11 +110,12 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
     source, target = x.descs["x"], out.out
     if (reason := _why_not(source, target)) is not None:
         return reason
-    if sorted(d % 4 for d in args[0] or ()) != [2, 3] or (len(args) > 2 and args[2] is not None):
+    dims = [d % 4 for d in args[0] or ()]
+    if sorted(dims) != [2, 3] or (len(args) > 2 and args[2] is not None):
         return "not over height and width"
     side = strides_of(source)
-    lines = (side.rows, side.row_stride), (side.pixels, side.pixel_stride)
-    (outer, x_outer), (inner, x_inner) = lines if args[0][0] % 4 == 2 else lines[::-1]
+    lines = {2: (side.rows, side.row_stride), 3: (side.pixels, side.pixel_stride)}
+    (outer, x_outer), (inner, x_inner) = (lines[dim] for dim in dealt_and_whole(dims))
     nbytes = _pixel_bytes(source)
     if target.nbytes != nbytes * side.images:
         return "the output has padding"
