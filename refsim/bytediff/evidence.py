@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -76,6 +76,18 @@ class Evidence:
         while call.op.expand is not None:
             call = call.op.expand(call)[-1].call
         return call.op
+
+    @cached_property
+    def views(self) -> tuple[Evidence, ...]:
+        """This evidence, and where a composite operator quantizes its input first, that of its last step alone."""
+        if self.bound is None or self.call.op.expand is None or not self.call.op.takes_floats:
+            return (self,)
+        buffers = dict(self.inputs)
+        *before, last = self.call.op.expand(self.call)
+        for part in before:
+            buffers[part.output] = part.call.expected({name: buffers[at] for name, at in part.inputs.items()})
+        inputs = {name: buffers[at] for name, at in last.inputs.items()}
+        return (self, replace(self, bound=BoundCase(self.bound.case, last.call, inputs), previous=None))
 
     @cached_property
     def launch(self) -> Launch | None:

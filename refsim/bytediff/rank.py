@@ -79,7 +79,7 @@ def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:
     """The best prediction of one hypothesis, if it makes any."""
     if h.needs_call and ev.bound is None:
         return None
-    found = [judge(ev, h.name, prediction) for prediction in h.find(ev)]
+    found = [judge(view, h.name, prediction) for view in ev.views for prediction in h.find(view)]
     return min(found, key=_worse, default=None)
 
 

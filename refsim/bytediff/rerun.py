@@ -12,7 +12,7 @@ from refsim.bytediff.evidence import Evidence
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
-from refsim.ops.base import conv, epilogue
+from refsim.ops.base import conv, epilogue, float_linear
 from refsim.ops.base.traits import WINDOWED, Affine, Family
 
 
@@ -49,8 +49,8 @@ def rerun(
 
 
 def has_weights(ev: Evidence) -> bool:
-    """Whether the call has integer sums with weights, and an epilogue after them."""
-    return ev.bound is not None and ev.writing.epilogue is not None
+    """Whether the call has integer sums with weights, and an epilogue after them; its inputs are int8."""
+    return ev.bound is not None and ev.writing.epilogue is not None and not ev.call.op.takes_floats
 
 
 def has_window(ev: Evidence) -> bool:
@@ -103,13 +103,15 @@ def finished(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = N
 
 
 def quantized(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = None) -> np.ndarray:
-    """int8 values of integer sums, by the call's own epilogue."""
+    """Values of integer sums, by the call's own epilogue: int8, or floats where it ends before it quantizes."""
     assert ev.launch is not None
     call = ev.call
     ends = ev.writing.epilogue
     assert ends is not None
     spread = (-1, 1, 1) if call.op.channel_dim == -3 else (-1,)
     merged = {**call.consts, **(consts or {})}
+    if not call.out.is_int8:
+        return float_linear.finished(call.params, call.target, acc, merged)
     return epilogue.requantized(ends, call.params, call.target, acc, merged, spread)
 
 

@@ -111,7 +111,7 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
 
 
 def _fused(item: dict[str, Any]) -> tuple[object, ...]:
-    parts = " ".join((*item["replaced"], item["quantize"]))
+    parts = " ".join(dict.fromkeys((*item["replaced"], item["quantize"])))
     return (item["node"], item["operator"], "; ".join((parts, *item["notes"])))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -374,6 +374,9 @@ def _node(
             raise GraphError(name, "not an int8 or float32 activation", got=f"value {value}")
         descs[name] = desc
     consts = {a.name: _constant(graph, tensors, by_name[a.name], a.name) for a in op.of_kind(Kind.CONST)}
+    if op.if_quantized is not None and tensors[output].dtype == np.int8:
+        # ExecuTorch gives the output the dtype of an activation that is quantized
+        tensors[output] = replace(tensors[output], dtype=np.dtype(np.float32))
     out = tensors[output].desc
     if out is None:
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")

@@ -3,7 +3,8 @@
 Each q8ta operator is run on int8 tensors. The nodes that it replaced (dequantize, operator, quantize) are run in torch
 on the same bytes, so that errors do not add up from one operator to the next. The two results may differ by rounding,
 since torch multiplies in float where the kernel sums integers: by one quantization step. A larger difference means that
-the graph is wrong, for instance that a scale was taken from another node.
+the graph is wrong, for instance that a scale was taken from another node. A result that is not quantized is compared in
+steps of `FLOAT_STEP`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from refsim.partition.passes.fuse_patterns import Fused
 
 #: A difference of more quantization steps than this is an error.
 ALLOWED = 1
+#: What counts as a step of a float result, as a part of its largest magnitude. torch adds floats where kernels add
+#: integers, which moves a result by a few units of its last place.
+FLOAT_STEP = 2.0**-17
 LOW, HIGH = -128, 127
 Shape = tuple[int, ...]
 
@@ -74,7 +78,11 @@ class Difference:
         return self.worst > ALLOWED
 
     def add(self, draw: str, ours: np.ndarray, theirs: np.ndarray) -> None:
-        apart = np.abs(ours.astype(np.int64) - theirs.astype(np.int64)).ravel()
+        if theirs.dtype == np.float32:
+            unit = max(float(np.abs(theirs).max(initial=0.0)), np.finfo(np.float32).tiny) * FLOAT_STEP
+            apart = np.ceil(np.abs(ours.astype(np.float64) - theirs) / unit - 0.5).astype(np.int64).ravel()
+        else:
+            apart = np.abs(ours.astype(np.int64) - theirs.astype(np.int64)).ravel()
         for steps, count in zip(*np.unique(apart, return_counts=True), strict=True):
             self.steps[int(steps)] += int(count)
         self.by_draw[draw] = max(self.by_draw.get(draw, 0), int(apart.max(initial=0)))
@@ -158,7 +166,7 @@ class _Item:
 
     node: str
     operator: str
-    output: fx.Node  # the quantize whose result it gives
+    output: fx.Node  # the quantize, or the float operator, whose result it gives
     sources: tuple[fx.Node, ...]  # what it reads: int8 tensors, or a float one
     zero_points: tuple[int, ...]
 
@@ -177,7 +185,7 @@ class _Checker:
         self.before = {node.name: node for node in delegate.unfused.graph.nodes}
         self.ids = delegate.serialized.values
         self.writers = {output: node for node in graph.nodes for output in node.outputs}
-        #: quantize before fusing -> the node that gives its result now
+        #: quantize (or float operator) before fusing -> the node that gives its result now
         self.now = {fused.quantize: fused.node for fused in delegate.fused}
 
     def items(self) -> Iterator[_Item]:

@@ -157,11 +157,17 @@ def _fused(op: OpSpec) -> Features:
     return Features([inputs] + [NO_STORAGE] * rest, [outputs], prepacks=True, resize=op.resizes)
 
 
+def _takes_only_x(op: OpSpec) -> bool:
+    """Whether a graph can hold the operator, with a single tensor that is no constant."""
+    return bool(op.serialized) and len(op.of_kind(Kind.INPUT)) == 1
+
+
 _FLOAT_UNARY = _same(ANY_STORAGE)
 _LOGICAL = _same(ANY_STORAGE, BOOL, high_dim=True)
 _BINARY = _same(ANY_STORAGE, NUMBERS, high_dim=True)
 _COMPARE = _same(ANY_STORAGE, NUMBERS, output_dtypes=BOOL, high_dim=True)
 _MATMUL = _same(CONTIGUOUS_ANY, prepacks=True)
+_FLOAT_LINEAR = _same(CONTIGUOUS_ANY, prepacks=True, resize=False)
 _MOVE = _same(ANY_STORAGE, VALUES, high_dim=True)
 _IDENTITY = _same(ANY_STORAGE_INCL_PACKED_INT8, VALUES, high_dim=True)
 _REDUCE = _same(ANY_TEXTURE, high_dim=True, check=constraints.reduce_check, pick=constraints.reduce_sets)
@@ -194,6 +200,8 @@ FEATURES: dict[str, Features] = {
     DEQUANTIZE_PER_CHANNEL: _same(CONTIGUOUS_BUFFER, ALL),
     "quantized_decomposed.quantize_per_channel.default": _same(CONTIGUOUS_BUFFER, ALL),
     **{op.serialized: _fused(op) for op in OPS.values() if op.serialized and op.family in _FUSED},
+    # linear operators that end in floats
+    **{op.serialized: _FLOAT_LINEAR for op in OPS.of_family(Family.FLOAT_LINEAR) if _takes_only_x(op)},
     # identities: int8 layouts flow through them
     "aten.clone.default": _IDENTITY,
     "aten.alias_copy.default": _IDENTITY,

@@ -119,16 +119,14 @@ def _explain_in(delegate: LoweredDelegate, name: str) -> list[str]:
     nodes = {node.name: node for node in delegate.program.graph.nodes}
     for fused in delegate.fused:
         if name == fused.node:
-            lines.append(
-                f"{fused.node} ({fused.operator}) made of {', '.join((*fused.replaced, fused.quantize))}"
-            )
+            lines.append(f"{fused.node} ({fused.operator}) made of {', '.join(fused.parts)}")
             lines += fused.notes
         elif name == fused.anchor:
             lines += _explain_in(delegate, fused.node)
-        elif name in (*fused.replaced, fused.quantize):
+        elif name in fused.parts:
             lines.append(f"part of {fused.node} ({fused.operator})")
     before = {node.name for node in delegate.unfused.graph.nodes}
-    known = {part for fused in delegate.fused for part in (*fused.replaced, fused.quantize)}
+    known = {part for fused in delegate.fused for part in fused.parts}
     if name in before and name not in nodes and name not in known:
         lines.append("removed: a copy, a constant, or a round trip through int8 that no kernel needs")
     if name in delegate.choices:

@@ -16,11 +16,13 @@ from refsim.bytediff.hypotheses import ALL
 from refsim.bytediff.invocations import writer
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.layout import layout
+from refsim.core.qmath import CANONICAL, LAVAPIPE, Profile
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
 from refsim.ops.base.traits import Affine
 
 BOUND = bind(CONV)
@@ -49,6 +51,17 @@ IM2COL = bind(replace(CONV, op="q8ta_conv2d_im2col", inputs={"x": ((2, 8, 9, 7),
 IM2COL_LARGE = bind(
     replace(CONV, op="q8ta_conv2d_im2col", inputs={"x": ((1, 8, 5, 23), "4W4C")}, out_layout="4W4C")
 )
+HEAD = bind(
+    Case(
+        "linear_q8ta_q8csw",
+        dict(in_scale=0.02, in_zp=3),
+        {"x": ((2, 3, 16), "W")},
+        "W",
+        seed=6,
+        features={"out_channels": 18, "bias": True},
+        style="position",
+    )
+)
 GEMV = bind(
     Case(
         "q8ta_linear_gemv",
@@ -73,6 +86,29 @@ def _edited(bound: BoundCase, edit: Callable[[PackedBuffer], Any]) -> Wrong:
         buffer = bound.call.expected(bound.inputs)
         changed = edit(buffer)
         return bound, buffer if changed is None else changed
+
+    return make
+
+
+def _apart(buffer: PackedBuffer) -> np.ndarray:
+    """Rows of 18 floats, each stored as five texels of four."""
+    rows = np.zeros((6, 20), np.float32)
+    rows[:, :18] = buffer.unpack().reshape(6, 18)
+    return rows.reshape(-1)[: buffer.desc.numel].copy().view(np.uint8)
+
+
+def _first_plane(buffer: PackedBuffer) -> None:
+    buffer.data[3 * 18 :] = 0
+
+
+def _head(profile: Profile | None = None, **consts: np.ndarray) -> Wrong:
+    """The whole head under another profile, or with other constants."""
+
+    def make() -> tuple[BoundCase, PackedBuffer]:
+        bound = bind(replace(HEAD.case, style="random", seed=3))
+        call = replace(bound.call, consts={**bound.call.consts, **consts})
+        call = replace(call, target=Target(profile or CANONICAL))
+        return bound, call.expected(bound.inputs)
 
     return make
 
@@ -309,6 +345,11 @@ ROWS: tuple[Row, ...] = (
     ("another tensor's quantization", "a_scale and a_zp taken from b", _add(a_scale=0.05, a_zp=-7)),
     ("padding leaked", "lane padding holds 0x4D", _edited(BOUND, _pads_computed)),
     ("write out of bounds", "belong at word 4", _edited(ADD, _overrun)),
+    ("rows apart", "18 floats written 20 floats apart", _edited(HEAD, _apart)),
+    ("batch ignored", "first plane alone", _edited(HEAD, _first_plane)),
+    ("conversion out of range", "-2**31", _head(LAVAPIPE)),
+    ("fused multiply-add", "rounded once", _head(Profile("fused", contract=True))),
+    ("zero point not folded", "not subtracted", _head(weight_sums=np.zeros(18, np.int32))),
 )
 F05 = np.float32(0.5)
 

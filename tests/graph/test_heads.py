@@ -17,7 +17,8 @@ from refsim.ops.base.spec import Target
 from refsim.ops.base.traits import Family
 
 DATA = Path(__file__).parents[1] / "data" / "heads"
-FILES = sorted(path.stem for path in DATA.glob("*.pte"))
+TWO = "two_heads"  # one without a bias
+FILES = sorted(path.stem for path in DATA.glob("*.pte") if path.stem != TWO)
 REFUSED = ("head_31", "int8_head")  # by ExecuTorch's runtime, when it loads them
 PLANES, CONVERTED = "head_07", "head_16"
 EXECUTORS = ("cpu", "cpu:emulated")
@@ -85,6 +86,16 @@ def test_a_quantized_activation(name: str, executor: str) -> None:
     assert call.expected({"x": x}).unpack().tobytes() == out.tobytes()
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_output_that_is_called_int8(executor: str) -> None:
+    """ExecuTorch gives a head without a bias the dtype of its quantized activation; it is float all the same."""
+    recorded = np.load(DATA / f"{TWO}.npz")
+    outputs = refsim.load(DATA / f"{TWO}.pte").run([recorded["in0"]], executor)
+    for number, out in enumerate(outputs):
+        assert out.dtype == np.float32
+        assert np.abs(out - recorded[f"torch{number}"]).max() < 1e-6
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_inspect_says_that_the_runtime_refuses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(DATA / f"{name}.pte")]) == 0
@@ -97,3 +108,29 @@ def test_inspect_shows_both_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "quantize_and_pack_4h4w, linear_q8ta_q8csw_tiled" in out
     assert "note: " not in out
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        (PLANES, "rows of the first plane alone are written"),
+        (CONVERTED, "become -2**31 when they are converted"),
+    ],
+)
+def test_bisect_names_the_defect(
+    name: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the runtime returned, as the dump of a device: the head is wrong, and why."""
+    recorded = np.load(DATA / f"{name}.npz")
+    np.savez(tmp_path / "in.npz", in0=recorded["in0"])
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    given = [str(DATA / f"{name}.pte"), "-i", str(tmp_path / "in.npz")]
+    assert main(["run", *given, "--dump", "linear", str(folder)]) == 0
+    (file,) = folder.glob("delegate0_v*.bin")
+    file.write_bytes(recorded["upstream_out0"].tobytes())
+    capsys.readouterr()
+    assert main(["bisect", *given, "--actual", str(folder)]) == 1
+    out = capsys.readouterr().out
+    assert "wrong: node 0 linear_q8ta_q8csw" in out
+    assert cause in out and "predicts every byte" in out

@@ -45,9 +45,15 @@ DELIBERATE = {
     "OddGroupInputs": ("group-inputs", "q conv2d dq", "convolution"),
     "AddRelu": ("add-relu", "q conv2d_pw add conv2d_pw dq", "q conv2d_pw add relu conv2d_pw dq"),
     "AddAlpha": ("alpha", "q conv2d_pw add dq", "q conv2d_pw add dq"),
+    "FloatMm": ("weight-by-input", "q clone linear_q8ta_q8csw", "q clone linear_q8ta_q8csw"),
+    "TwoHeads": ("float-head", *["q clone linear_q8ta_q8csw linear_q8ta_q8csw"] * 2),
 }
 #: Networks that ExecuTorch cannot lower at all.
-CRASHES = {"OddDepthwise": "depthwise-channels", "Attention": "bmm-of-linear"}
+CRASHES = {
+    "OddDepthwise": "depthwise-channels",
+    "Attention": "bmm-of-linear",
+    "OddFloatHead": "float-head-bias",
+}
 
 
 SHORT = {

@@ -145,6 +145,58 @@ class OddChannelsLinear(nn.Module):
         return self.b(self.a(x))
 
 
+@network((6, 16), float_outputs=True)
+class FloatHead(nn.Module):
+    """The last linear has a float output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 24), nn.Linear(24, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x)))
+
+
+@network((2, 3, 16), float_outputs=True)
+class FloatHead3D(FloatHead):
+    """A view on both sides of the product, which belong to it."""
+
+
+@network((1, 16), float_outputs=True)
+class FloatMm(Constant):
+    """A square weight, no bias."""
+
+    def __init__(self) -> None:
+        super().__init__(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.mm(x, self.w)
+
+
+@network((6, 16), float_outputs=True)
+class TwoHeads(nn.Module):
+    """Two float results of one tensor; one goes on through float operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 8), nn.Linear(16, 4, bias=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.a(x), self.b(x)
+
+
+@network((6, 16), float_outputs=True)
+class OddFloatHead(nn.Module):
+    """Ten outputs and a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x)
+
+
 # --- convolutions ---
 
 

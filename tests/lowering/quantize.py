@@ -43,11 +43,15 @@ def quantize(
     only: Collection[Any] = tuple(OPERATORS),
     zero_points: dict[Any, int] | None = None,
     axes: dict[Any, int] | None = None,
+    float_outputs: bool = False,
 ) -> ExportedProgram:
-    """The exported program. ``only`` quantizes fewer operators, ``zero_points`` and ``axes`` override by operator."""
+    """The exported program. ``only`` quantizes fewer operators, ``zero_points`` and ``axes`` override by operator.
+
+    ``float_outputs``: what the program returns is not quantized.
+    """
     graph_module = torch.export.export(module.eval(), tuple(inputs)).module()
     ranges = _ranges(graph_module, inputs)
-    _Quantizer(graph_module, ranges, only, zero_points or {}, axes or {}).run()
+    _Quantizer(graph_module, ranges, only, zero_points or {}, axes or {}, float_outputs).run()
     return torch.export.export(graph_module, tuple(inputs))
 
 
@@ -69,9 +73,10 @@ def _ranges(
 
 
 class _Quantizer:
-    def __init__(self, module, ranges, only, zero_points, axes) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, module, ranges, only, zero_points, axes, float_outputs) -> None:  # type: ignore[no-untyped-def]
         self.module, self.ranges = module, ranges
         self.only, self.zero_points, self.axes = only, zero_points, axes
+        self.float_outputs = float_outputs
         self.graph: fx.Graph = module.graph
         self.quantized: dict[fx.Node, fx.Node] = {}
         self.count = 0
@@ -124,6 +129,8 @@ class _Quantizer:
         """Quantize a result, and dequantize it for each reader."""
         users = [user for user in last.users if user not in self.quantized.values()]
         for user in users:
+            if user.op == "output" and self.float_outputs:
+                continue
             user.replace_input_with(last, self.round_trip(user, last))
 
     def round_trip(self, reader: fx.Node, source: fx.Node) -> fx.Node:

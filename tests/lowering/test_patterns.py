@@ -280,15 +280,49 @@ def test_pixel_shuffle(upscale: int) -> None:
     assert args[1:] == [*IN, 1 / OUT[0], OUT[1], upscale]
 
 
+# --- linears with a float output ---
+
+HEADS: list[tuple[str, Any, int, tuple[int, ...]]] = [
+    ("linear", lambda m, x: F.linear(dq(x), m.w(), m.bias), 0, (3, 8)),
+    ("no bias", lambda m, x: F.linear(dq(x), m.w()), 0, (3, 8)),
+    ("addmm", lambda m, x: torch.addmm(m.bias, dq(x), m.w().t()), 0, (3, 8)),
+    ("mm", lambda m, x: torch.mm(dq(x), m.w()), 1, (3, 8)),
+    ("relu", lambda m, x: torch.relu(F.linear(dq(x), m.w(), m.bias)), 0, (3, 8)),
+    ("float operator", lambda m, x: q(torch.sigmoid(F.linear(dq(x), m.w(), m.bias))), 0, (3, 8)),
+    ("two users", lambda m, x: (lambda y: (q(y), y))(F.linear(dq(x), m.w(), m.bias)), 0, (3, 8)),
+    ("leading dims", lambda m, x: F.linear(dq(x), m.w(), m.bias), 0, (2, 3, 8)),
+    ("view", lambda m, x: F.linear(dq(x), m.w(), m.bias).view(3, 2, 3), 0, (3, 8)),
+]
+
+
+@pytest.mark.parametrize(("function", "axis", "shape"), [row[1:] for row in HEADS], ids=[r[0] for r in HEADS])
+def test_float_output(function: Any, axis: int, shape: tuple[int, ...]) -> None:
+    """Only the product is fused; a relu or a view that is not its own stays behind it."""
+    weight = ints(6, 8) if axis == 0 else ints(8, 6)
+    after, (made,) = fuse_patterns.run(
+        prepared(Net(function, weight, axis=axis), torch.zeros(shape, dtype=torch.int8))
+    )
+    (node,) = [n for n in after.calls() if target_name(n).startswith("et_vk")]
+    assert target_name(node) == "et_vk.linear_q8ta_q8csw.default"
+    assert str(node.args[0]) == "inputs_0" and node.args[1:3] == IN
+    rows, sums, scales, bias = (after.constants.get(str(a), a) for a in node.args[3:])
+    assert torch.equal(rows, weight if axis == 0 else weight.t())
+    assert torch.equal(sums[:6], rows.sum(1, dtype=torch.int32)) and len(sums) == len(scales) == 8
+    assert bias is None or len(bias) == 8
+    assert tuple(node.meta["val"].shape) == (*shape[:-1], 6)
+    assert node.meta["val"].dtype == torch.float32
+    assert made.quantize in made.replaced and "refuses the file" in made.notes[0]
+    left = {target_name(n).split(".")[1] for n in after.calls()} - {"linear_q8ta_q8csw"}
+    assert left <= {"relu", "sigmoid", "quantize_per_tensor", "view_copy"}
+    assert ("view_copy" in left) == (HEADS[-1][1] is function)
+
+
 # --- refusals ---
 
 LINEAR = lambda m, x: q(F.linear(dq(x), m.w(), m.bias))  # noqa: E731
 UINT8 = (0, 255, torch.uint8)
 REFUSED: list[tuple[str, Any, Tensor, tuple[Tensor, ...], dict[str, Any]]] = [
     ("input-float", lambda m, x, y: q(dq(x) + y), DEPTH, (X, X.float()), {}),
-    ("output-float", lambda m, x: F.linear(dq(x), m.w(), m.bias), ints(6, 8), (ROWS,), {}),
-    ("output-float", lambda m, x: q(torch.sigmoid(F.linear(dq(x), m.w(), m.bias))), ints(6, 8), (ROWS,), {}),
-    ("output-float", lambda m, x: (lambda y: (q(y), y))(F.linear(dq(x), m.w())), ints(6, 8), (ROWS,), {}),
     ("output-float", lambda m, x: q(F.pixel_shuffle(dq(x), 2).sigmoid()), DEPTH, (X,), {}),
     ("input-float", lambda m, x: (lambda y: (q(F.pixel_shuffle(y, 2)), y))(dq(x)), DEPTH, (X,), {}),
     ("quant-range", lambda m, x: q(torch.relu(dq(x, info=UINT8))), DEPTH, (X.to(torch.uint8),), {}),

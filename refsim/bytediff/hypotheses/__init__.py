@@ -9,6 +9,7 @@ ALL: tuple[Hypothesis, ...] = (
     dispatch.nothing_written,
     dispatch.batch_ignored,
     dispatch.tile_missing,
+    addressing.rows_apart,
     addressing.lanes_rotated,
     addressing.byte_order,
     addressing.block_transposed,

@@ -90,6 +90,17 @@ def other_layout(ev: Evidence) -> Iterator[Prediction]:
                     yield Prediction(f"{name} read with the blocks of {row} and its own strides", cells)
 
 
+@hypothesis("rows apart")
+def rows_apart(ev: Evidence) -> Iterator[Prediction]:
+    """Rows of floats written as if each filled whole texels; what lies beyond the buffer is dropped."""
+    size = ev.desc.sizes_whcn[ev.desc.layout.dim_order[-1]]
+    if ev.desc.is_int8 or size % 4 == 0:
+        return
+    apart = -(-size // 4) * 4
+    at = ev.places // size * apart + ev.places % size
+    yield Prediction(f"rows of {size} floats written {apart} floats apart", written(ev, at))
+
+
 @hypothesis("block transposed")
 def block_transposed(ev: Evidence) -> Iterator[Prediction]:
     """Inner and outer dim exchanged within each block, or the blocks of a row in the other order."""

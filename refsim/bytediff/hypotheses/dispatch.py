@@ -12,6 +12,7 @@ from refsim.bytediff.rerun import chained, each_input, has_weights, quantized, r
 from refsim.core.buffer import GUARD, ByteKind, PackedBuffer
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
+from refsim.ops.base.traits import BY_ROWS
 
 
 @hypothesis("nothing written")
@@ -123,6 +124,11 @@ def _tail(ev: Evidence, fill: int) -> Iterator[Prediction]:
 @hypothesis("batch ignored")
 def batch_ignored(ev: Evidence) -> Iterator[Prediction]:
     """The batch index fixed at 0 in a read or in a write."""
+    if ev.bound is not None and ev.call.op.family in BY_ROWS and len(ev.call.out.shape) > 2:
+        for fill in ev.fills:
+            fresh = ev.want.copy()
+            fresh[np.setdiff1d(ev.places, ev.places[0, 0])] = fill
+            yield Prediction("rows of the first plane alone are written", fresh)
     if ev.desc.sizes_whcn[3] < 2:
         return
     values = ev.logical
@@ -257,7 +263,7 @@ def padding_leaked(ev: Evidence) -> Iterator[Prediction]:
             fresh = ev.want.copy()
             fresh[np.isin(ev.kinds, kinds)] = values[counts.argmax()]
             yield Prediction(f"{what} holds {_shown(ev, int(values[counts.argmax()]))}", fresh, True)
-    if ev.launch is not None and has_weights(ev):
+    if ev.launch is not None and has_weights(ev) and ev.desc.is_int8:
         yield from _from_constants(ev)
     if ev.bound is not None and all(b.desc.is_int8 for b in ev.inputs.values()):
         yield from _from_padding(ev)

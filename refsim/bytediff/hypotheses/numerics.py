@@ -51,7 +51,7 @@ def conversion(ev: Evidence) -> Iterator[Prediction]:
     for convert, what in (("int_min", "become -2**31"), ("saturate", "saturate, NaN is 0")):
         cells = profiled(ev, replace(_canonical(ev), convert=convert))
         if cells is not None:
-            yield Prediction(f"values out of range {what} before the zero point is added", cells)
+            yield Prediction(f"values out of range {what} when they are converted", cells)
 
 
 @hypothesis("clamp order", needs_call=True)

@@ -50,10 +50,17 @@ def define(
     params: FloatLinearParams, target: Target, x: np.ndarray, consts: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """float32 (..., N) of int8 (..., K)."""
+    return finished(params, target, linear.products(x, consts["weight"]), consts)
+
+
+def finished(
+    params: FloatLinearParams, target: Target, acc: np.ndarray, consts: Mapping[str, Any]
+) -> np.ndarray:
+    """float32 (..., N) of integer sums (..., N)."""
     sums, scales, bias = (consts[name] for name in epilogue.CONSTS[1:])
     with np.errstate(over="ignore"):
         real: np.ndarray = epilogue.int_real(
-            linear.products(x, consts["weight"]),
+            acc,
             sums,
             params.in_zp,
             scales,

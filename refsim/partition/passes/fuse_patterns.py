@@ -14,7 +14,8 @@ class Fused:
     """What became of a match. All fields are names: ``node`` is the new node, the others are of the program before.
 
     ``anchor`` is the operator that was matched; ``replaced`` are the nodes that went with it, the anchor included. The
-    new node gives the result of ``quantize``, and reads what ``dequantizes`` read.
+    new node gives the result of ``quantize``, and reads what ``dequantizes`` read. Where nothing quantizes the result,
+    ``quantize`` is the last of ``replaced``.
     """
 
     operator: str
@@ -25,9 +26,14 @@ class Fused:
     dequantizes: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Every node that is gone, once."""
+        return tuple(dict.fromkeys((*self.replaced, self.quantize)))
+
     def __str__(self) -> str:
         notes = "".join(f"; {note}" for note in self.notes)
-        return f"{self.node}: {' '.join(self.replaced)} {self.quantize}{notes}"
+        return f"{self.node}: {' '.join(self.parts)}{notes}"
 
 
 def run(program: FxProgram) -> tuple[FxProgram, tuple[Fused, ...]]:

@@ -31,13 +31,23 @@ _IDENTITIES = (CLONE, CLONE_DIM_ORDER)
 
 
 @dataclass(frozen=True)
-class Quantized:
+class Output:
+    """The node whose readers get the new node; its parameters, which are those of a quantize, or none of a float."""
+
+    node: fx.Node
+
+    @property
+    def parameters(self) -> tuple[float | int, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Quantized(Output):
     """An int8 tensor with one scale and zero point: a quantize or dequantize node's view of it.
 
     ``node`` is the dequantize or the quantize; ``source`` what it reads.
     """
 
-    node: fx.Node
     source: fx.Node
     scale: float
     zp: int
@@ -52,13 +62,13 @@ class Match:
     """Nodes that one q8ta operator computes.
 
     ``operator`` is its name. ``nodes`` are all of them, the anchor included. ``output`` is the quantize, whose readers
-    get the new node. ``notes`` are for the report.
+    get the new node; without one it is among ``nodes``. ``notes`` are for the report.
     """
 
     operator: str
     anchor: fx.Node
     nodes: tuple[fx.Node, ...]
-    output: Quantized
+    output: Output
     inputs: tuple[Quantized, ...]
     relu: fx.Node | None = None
     notes: tuple[str, ...] = ()
@@ -130,7 +140,7 @@ def operator(name: str) -> Operator:
 
 
 def replace(program: FxProgram, match: Match, args: Sequence[Any]) -> fx.Node:
-    """Put the q8ta node where the anchor stands, and give it to the users of the quantize."""
+    """Put the q8ta node where the anchor stands, and give it to the users of the output."""
     node = program.call(match.anchor, operator(match.operator), args, match.output.node.meta["val"])
     match.output.node.replace_all_uses_with(node)
     return node

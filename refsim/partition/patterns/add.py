@@ -14,6 +14,7 @@ from refsim.partition.nodes import RELU, argument, is_node, shape_of
 from refsim.partition.patterns._match import (
     INT8_RANGE,
     Match,
+    Quantized,
     operator,
     quantized_inputs,
     quantized_output,
@@ -51,6 +52,7 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
     a, b = match.inputs
     parameters = (*a.parameters, *b.parameters, *match.output.parameters)
     node = replace(program, match, (a.source, b.source, *parameters, float(_alpha(match.anchor))))
+    assert isinstance(match.output, Quantized)
     if match.relu is None or _clamps(match.output.zp):
         return node
     out = match.output.parameters

@@ -2,6 +2,9 @@
 
 It is gemv if the last dim but one has size 1.
 
+Without a quantize at the end it is linear_q8ta_q8csw, whose output is float. A relu is not part of it then, and a view
+only if it gives the rows back the dims that the first view took from them.
+
 Scale and zero point come from the dequantize node, never from the node that feeds it. In a chain that node is a
 q8ta_linear by then, and its second and third arguments describe its own input.
 """
@@ -12,9 +15,26 @@ from math import prod
 
 from torch import fx
 
+from refsim.ops.base.registry import OPS
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import DEQUANTIZE, RELU, VIEW_COPY, argument, calls, shape_of, target_name
-from refsim.partition.patterns._match import Match, Quantized, quantized, quantized_output, replace
+from refsim.partition.nodes import (
+    DEQUANTIZE,
+    RELU,
+    VIEW_COPY,
+    argument,
+    calls,
+    only_user,
+    shape_of,
+    target_name,
+)
+from refsim.partition.patterns._match import (
+    Match,
+    Output,
+    Quantized,
+    quantized,
+    quantized_output,
+    replace,
+)
 from refsim.partition.patterns._weights import (
     ALIGNMENT,
     Weight,
@@ -26,6 +46,8 @@ from refsim.partition.patterns._weights import (
 )
 from refsim.partition.refusal import Refusal, refuse
 
+#: The operator whose output is float.
+HEAD = "linear_q8ta_q8csw"
 #: anchor -> positions of the input, the weight and the bias, and whether the weight is (out, in).
 _ARGUMENTS = {
     "aten.linear.default": (0, 1, 2, True),
@@ -47,9 +69,9 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     if isinstance(source, Refusal):
         return source
     out = quantized_output(node, (VIEW_COPY, RELU))
-    if isinstance(out, Refusal):
+    if isinstance(out, Refusal) and out.code != "output-float":
         return out
-    output, relu, passed = out
+    output, relu, passed = _float_output(node, source) if isinstance(out, Refusal) else out
     weight = _read(program, node)
     if isinstance(weight, Refusal):
         return weight
@@ -62,6 +84,8 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     if refusal is not None:
         return refusal
     absorbed = (node, source.node, *([view] if view is not None else []), *passed, *weight.nodes)
+    if isinstance(out, Refusal):
+        return Match(HEAD, node, absorbed, output, (source,), notes=(OPS[HEAD].if_quantized or "",))
     rows = shape_of(source.source)[:-1]
     if rows and rows[-1] != 1:
         return Match("q8ta_linear", node, absorbed, output, (source,), relu)
@@ -83,9 +107,18 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
         *constants,
         *match.output.parameters,
         pack_bias(program, bias, weight.values.shape[0]),
-        "relu" if match.relu is not None else "none",
+        *(() if match.operator == HEAD else ("relu" if match.relu is not None else "none",)),
     )
     return replace(program, match, args)
+
+
+def _float_output(node: fx.Node, source: Quantized) -> tuple[Output, fx.Node | None, list[fx.Node]]:
+    """The product itself, or the view behind it that has the rows of the source."""
+    after = only_user(node)
+    if calls(after, VIEW_COPY) and shape_of(after) == (*shape_of(source.source)[:-1], shape_of(node)[-1]):
+        assert after is not None
+        return Output(after), None, [after]
+    return Output(node), None, []
 
 
 def _read(program: FxProgram, node: fx.Node) -> Weight | Refusal:
@@ -102,7 +135,7 @@ def _read(program: FxProgram, node: fx.Node) -> Weight | Refusal:
 
 
 def _unsupported(
-    weight: Weight, source: Quantized, output: Quantized, node: fx.Node, bias: int | None
+    weight: Weight, source: Quantized, output: Output, node: fx.Node, bias: int | None
 ) -> Refusal | None:
     """Why no kernel computes the product, if so."""
     channels_out, channels_in = weight.values.shape
