@@ -122,9 +122,9 @@ def _give_each_its_constants(program: FxProgram) -> None:
         if tags == {None} or not tags:
             continue
         if len(tags) > 1:
-            for reader in readers[1:]:
+            for number, reader in enumerate(readers[1:]):
                 with program.graph.inserting_before(node):
-                    copied = program.graph.placeholder(f"{node.name}_copy")
+                    copied = program.graph.placeholder(f"{node.name}_copy_{number}")
                 copied.meta = {**node.meta, _TAG: reader.meta.get(_TAG)}
                 program.constants[copied.name] = program.constants[node.name]
                 _replace_argument(reader, node, copied)

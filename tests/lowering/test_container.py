@@ -86,3 +86,20 @@ def test_what_is_written_runs(name: str, tmp_path: Path) -> None:
     need = network(x).detach().numpy()
     assert out.shape == need.shape
     assert np.abs(out - need).max() <= 2e-6 * np.abs(need).max()
+
+
+def test_weights_of_two_delegates(tmp_path: Path) -> None:
+    """A constant that two delegates read is copied for each reader, as in ExecuTorch."""
+    shared = conv(4, 4)
+    network = Network(lambda m, x: m[0](m[0](torch.erf(m[0](m[0](x))))), shared)
+    x = torch.randn(IMAGE)
+    lowered = lower(torch.export.export(network.eval(), (x,)), "shared")
+    assert [call.delegate for call in lowered.schedule] == [0, None, 1]
+    for delegate in lowered.delegates:
+        assert len(delegate.source.program.constants) == 4  # a weight and a bias for each call
+        assert len(delegate.serialized.data) == 2
+    path = tmp_path / "model.pte"
+    path.write_bytes(write(lowered))
+    (out,) = refsim.load(path).run([x.numpy()])
+    need = network(x).detach().numpy()
+    assert np.abs(out - need).max() <= 2e-6 * np.abs(need).max()
