@@ -61,11 +61,6 @@ def _addmm(
     return product + added if alpha == 1 else place.fma(np.full(product.shape, t(alpha)), product, added)
 
 
-def _int8pack(place: Place, x: np.ndarray, weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """A linear whose int8 weights are scaled after the chain."""
-    return chain(place, x, weight.T.astype(x.dtype)) * scales
-
-
 def cdist(a: np.ndarray, b: np.ndarray, p: float = 2.0, mode: Any = None) -> np.ndarray:
     """(.., P, M) and (.., R, M) to (.., P, R): the p-norm of each difference, summed in the order of memory."""
     return _norm(np.abs(a[..., :, None, :] - b[..., None, :, :]), p)
@@ -99,7 +94,6 @@ ROWS = (
     row("bmm", _bmm, _CHAIN),
     row("matmul", _matmul, _CHAIN),
     row("linear", _linear, _CHAIN + "; + bias"),
-    row("_weight_int8pack_mm", _int8pack, _CHAIN + "; * scale"),
     row("addmm baddbmm", _addmm, _CHAIN + "; alpha * product + beta * bias"),
     Float("_cdist_forward", cdist, exact=Exact.FUNCTION, bound="ET-VK has no shader for it; exact for p of 0, 1, 2"),
     Float("_pdist_forward", pdist, exact=Exact.FUNCTION, bound="ET-VK has no shader for it; exact for p of 0, 1, 2"),

@@ -16,14 +16,15 @@ from refsim.aten import (
     sampling,
     shape,
     upsample,
+    weight_only,
 )
 from refsim.aten.row import Float
 
 ROWS: tuple[Float, ...] = tuple(
     row
     for module in (
-        elementwise, arithmetic, reduce, pool, matrix, convolution, norm, upsample, sampling, shape, indexing, rotary,
-        quantized,
+        elementwise, arithmetic, reduce, pool, matrix, weight_only, convolution, norm, upsample, sampling, shape,
+        indexing, rotary, quantized,
     )
     for row in module.ROWS
 )  # fmt: skip

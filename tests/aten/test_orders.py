@@ -149,6 +149,41 @@ def test_linear_is_one_chain(fuse: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("bits", "m", "k", "n"),
+    [(8, 3, 44, 8), (8, 1, 44, 8), (8, 3, 18, 5), (8, 1, 3, 2), (4, 3, 44, 8), (4, 1, 44, 8)],
+)
+def test_weights_without_scales(bits: int, m: int, k: int, n: int) -> None:
+    """Eight workers share a single row, texel by texel; sizes that fill no texels take another shader."""
+    x, scales = values(1, (m, k)), values(2, (n,))
+    whole = Rng(3).ints(-128, 127, (n, k)) if bits == 8 else Rng(3).ints(-8, 7, (n, k))
+    packed = whole.astype(np.int8)
+    if bits == 4:
+        packed = ((whole[:, ::2] + 8) << 4 | (whole[:, 1::2] + 8)).astype(np.uint8)
+    name = "aten._weight_int8pack_mm.default" if bits == 8 else "et_vk.linear_qcs4w.default"
+    found = run(name, x, packed, scales, place=aten.Place(packed=W))
+
+    def texel(row: np.ndarray, w: np.ndarray, t: int) -> np.float32:
+        return in_turn(
+            [F32(a * b) for a, b in zip(row[4 * t : 4 * t + 4], w[4 * t : 4 * t + 4], strict=True)]
+        )
+
+    for i, j in itertools.product(range(m), range(n)):
+        row, w, texels = x[i], whole[j].astype(np.float32), range(-(-k // 4))
+        if m == 1 and k % 4 == 0 and n % 4 == 0:
+            parts = [worker(np.array([texel(row, w, t) for t in texels[s::8]], F32), 0, 1) for s in range(8)]
+            total = worker(np.array(parts), 0, 1)
+        elif k % 4:
+            total = worker(np.array([texel(row, w, t) for t in texels], F32), 0, 1)
+        elif bits == 8:
+            total = product_chain(list(zip(row, w, strict=True)), F32(0), False)
+        else:
+            eights = worker(np.array([in_turn(list(row[4 * t : 4 * t + 4])) for t in texels], F32), 0, 1)
+            total = product_chain(list(zip(row, w + F32(8), strict=True)), F32(0), False)
+            total = F32(total + F32(eights * F32(-8)))
+        assert found[i, j] == F32(total * scales[j])
+
+
 #: groups, in and out channels per group, kernel, stride, dilation -> bias first, order of (channel, tap)
 CONVOLUTIONS: dict[str, tuple[tuple[int, int, int, int, int, int], bool, str]] = {
     "sliding": ((1, 6, 4, 3, 1, 1), True, "four channels"),
