@@ -200,10 +200,30 @@ def libraries() -> str:
     return markdown(("library", "kernels", "taken to be linked"), rows)
 
 
+# --- defects ---------------------------------------------------------------------------------------------
+
+
+def defects() -> str:
+    """What upstream's kernels do wrong where executors here do right, as the operators state it."""
+    rows = []
+    for name, op in OPS.items():
+        for row in op.defects:
+            shown = (
+                "not: the runtime refuses it"
+                if row.values is None
+                else "yes"
+                if not row.textures
+                else "in textures"
+            )
+            rows.append((f"`{name}`", row.name, row.note, shown))
+    return markdown(("operator", "defect", "what happens", "bytes known"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "padding": padding,
     "floats": floats,
     "counts": counts,
+    "defects": defects,
     "recordings": recordings,
     "rules": rules,
     "libraries": libraries,

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from refsim.bytediff import Report, diff
+from refsim.bytediff.hypotheses.defects import NAME as KNOWN_DEFECT
 from refsim.bytediff.text import styled
 from refsim.cli._buffers import (
     all_bytes_option,
@@ -40,7 +41,8 @@ class Row:
     """One node. ``run`` compares its dump with a run from the start, ``alone`` with the node on its dumped inputs.
 
     ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
-    ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes.
+    ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
+    has exactly the bytes of that defect.
     """
 
     delegate: int
@@ -141,7 +143,14 @@ def _row(
             title += ", computed from its dumped inputs"
             alone = diff(again, dumped, call=own, previous=before, title=title, **options)
     wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
-    return Row(traced.delegate, node.number, operator_name(node), name, run, alone, wrong)
+    cause = _known_defect(alone or run) if wrong else ""
+    return Row(traced.delegate, node.number, operator_name(node), name, run, alone, wrong, cause)
+
+
+def _known_defect(report: Report | None) -> str:
+    """The defect of upstream's kernel that predicts every element of the buffer, in words."""
+    best = report.causes[0] if report is not None and report.causes else None
+    return best.detail if best is not None and best.exact and best.name == KNOWN_DEFECT else ""
 
 
 def _meant(
@@ -176,7 +185,8 @@ def _dumped_inputs(traced: Traced, recorded: Recorded, diverged: bool) -> dict[s
         buffer = traced.bound.inputs[argument]
         if value in recorded:
             raw = recorded.raw(value, buffer.desc)
-            handed[argument] = PackedBuffer.from_raw(raw, buffer.desc.shape, buffer.desc.layout)
+            desc = buffer.desc
+            handed[argument] = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype)
         elif not buffer.desc.is_int8 and not diverged:
             handed[argument] = buffer
         else:

@@ -87,8 +87,8 @@ class PackedBuffer:
     """A buffer of 32-bit words that holds one tensor.
 
     ``words`` (int32) is the buffer itself; it begins at a multiple of `ALIGN` bytes. ``raw`` (uint8) and ``data``
-    (int8 or float32) are views of the same memory. There are `GUARD_WORDS` guard words before it and after it, and
-    ``memory`` is all of this together. `check_guards` reports a guard word that was overwritten.
+    (of the tensor's dtype) are views of the same memory. There are `GUARD_WORDS` guard words before it and after it,
+    and ``memory`` is all of this together. `check_guards` reports a guard word that was overwritten.
     """
 
     def __init__(self, desc: TensorDesc) -> None:
@@ -107,7 +107,7 @@ class PackedBuffer:
 
     @property
     def data(self) -> np.ndarray:
-        return self.words.view(np.int8 if self.desc.is_int8 else np.float32)
+        return self.words.view(self.desc.dtype)
 
     @classmethod
     def pack(
@@ -117,13 +117,14 @@ class PackedBuffer:
         *,
         lane: int = 0,
         word: int = 0,
+        dtype: str = "",
     ) -> PackedBuffer:
-        """Lay out a logical array (NCHW; int8 for a packed layout, else float32).
+        """Lay out a logical array (NCHW; int8 for a packed layout, else float32, or what ``dtype`` says).
 
         ``lane`` and ``word`` are the bytes given to the two kinds of padding. Raises ShapeError,
         RawBufferError for another dtype.
         """
-        desc = TensorDesc(array.shape, layout)  # type: ignore[arg-type]
+        desc = TensorDesc(array.shape, layout, dtype)  # type: ignore[arg-type]
         buffer = cls(desc)
         if array.dtype != buffer.data.dtype:
             raise RawBufferError(f"pack to {desc}", "wrong dtype", got=array.dtype, need=buffer.data.dtype)
@@ -139,9 +140,11 @@ class PackedBuffer:
         return buffer
 
     @classmethod
-    def from_raw(cls, raw: bytes | np.ndarray, shape: tuple[int, ...], layout: Layout | str) -> PackedBuffer:
+    def from_raw(
+        cls, raw: bytes | np.ndarray, shape: tuple[int, ...], layout: Layout | str, dtype: str = ""
+    ) -> PackedBuffer:
         """A buffer with these bytes; RawBufferError if their number, or that rounded up to 16, does not fit."""
-        desc = TensorDesc(tuple(shape), layout)  # type: ignore[arg-type]
+        desc = TensorDesc(tuple(shape), layout, dtype)  # type: ignore[arg-type]
         data = (
             np.frombuffer(raw, np.uint8)
             if isinstance(raw, bytes | bytearray | memoryview)

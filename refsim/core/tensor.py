@@ -16,7 +16,7 @@ MAX_BYTES = 1 << 31  # indices are int32 on a device
 
 @dataclass(frozen=True)
 class TensorDesc:
-    """Shape (NCHW, 1 to 8 dims) and layout of one tensor; int8 if the layout is packed, else float32.
+    """Shape (NCHW, 1 to 8 dims), layout and dtype of one tensor: int8 if the layout is packed, else float32 or int32.
 
     A tensor with more than four dims is stored as one with four: the dims before C fold into N. No byte moves,
     because no layout blocks these dims and they are the slowest.
@@ -24,6 +24,7 @@ class TensorDesc:
 
     shape: tuple[int, ...]
     layout: Layout = field()
+    dtype: str = ""  # "" stands for int8 or float32, whichever the layout holds
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", layout(self.layout))
@@ -40,6 +41,10 @@ class TensorDesc:
             raise ShapeError(where, "a size is below 1", got=list(self.shape), need="sizes >= 1")
         if self.layout.is_dynamic:
             raise LayoutError(where, "no addresses before the layout is resolved", need="4C1W, 4W4C or 4C")
+        allowed = ("int8",) if self.layout.packed_int8 else ("float32", "int32")
+        object.__setattr__(self, "dtype", self.dtype or allowed[0])
+        if self.dtype not in allowed:
+            raise LayoutError(where, "cannot hold this dtype", got=self.dtype, need=" or ".join(allowed))
         if self.nbytes > MAX_BYTES:
             raise LimitError(where, "buffer too large", got=f"{self.nbytes} bytes", need=f"<= {MAX_BYTES}")
 
@@ -109,4 +114,5 @@ class TensorDesc:
         return self.nbytes // 4
 
     def __str__(self) -> str:
-        return f"{'x'.join(map(str, self.shape))} {self.layout}"
+        kind = " int32" if self.dtype == "int32" else ""
+        return f"{'x'.join(map(str, self.shape))} {self.layout}{kind}"

@@ -199,7 +199,13 @@ def _stored(files: Files, name: str, info: dict[str, Any]) -> Stored:
     op = OPS[info["op"]]
     target = Target(_profile(info["profile"]), bool(info["mali"]))
     params = op.make_params({key: _tuple(value) for key, value in info["params"].items()})
-    descs = {row["name"]: TensorDesc(_shape(row), row["layout"]) for row in info["inputs"]}
+    args = {arg.name: arg for arg in op.of_kind(Kind.INPUT)}
+    descs = {
+        row["name"]: args[row["name"]].desc(_shape(row), row["layout"])
+        if row["name"] in args
+        else TensorDesc(_shape(row), row["layout"])
+        for row in info["inputs"]
+    }
     consts: dict[str, np.ndarray | None] = {arg.name: None for arg in op.of_kind(Kind.CONST)}
     for row in info["constants"]:
         consts[row["name"]] = _constant(files, row)
@@ -207,7 +213,10 @@ def _stored(files: Files, name: str, info: dict[str, Any]) -> Stored:
     call = op.bind(params, descs, consts, out["layout"], out_shape=_shape(out), target=target)
     inputs = {
         row["name"]: PackedBuffer.from_raw(
-            _bytes(files, row, descs[row["name"]].nbytes), _shape(row), row["layout"]
+            _bytes(files, row, descs[row["name"]].nbytes),
+            _shape(row),
+            row["layout"],
+            descs[row["name"]].dtype,
         )
         for row in info["inputs"]
     }
@@ -250,7 +259,7 @@ def _shape(row: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 #: What a constant of an operator may be.
-_CONST_DTYPES = ("int8", "int32", "float32")
+_CONST_DTYPES = ("int8", "uint8", "int32", "float32")
 
 
 def _constant(files: Files, row: Mapping[str, Any]) -> np.ndarray:

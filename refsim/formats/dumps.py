@@ -149,7 +149,7 @@ class Recorded:
                 need=f"{list(desc.shape)} {desc.layout}",
             )
         data = self._read(entry.file, -(-desc.nbytes // 16) * 16)
-        return PackedBuffer.from_raw(data, desc.shape, desc.layout).raw
+        return PackedBuffer.from_raw(data, desc.shape, desc.layout, desc.dtype).raw
 
     def _names(self) -> list[str]:
         if self._archive is not None:

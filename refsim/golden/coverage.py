@@ -18,7 +18,7 @@ from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, OpSpec
 from refsim.ops.base.styles import STYLES
-from refsim.ops.base.traits import BY_ROWS, WINDOWED, Family
+from refsim.ops.base.traits import BY_ROWS, INTEGER_SUMS, WINDOWED, Family
 
 PRIMES = frozenset((2, 3, 5, 7, 11, 13, 17, 19, 23))
 Pair = tuple[int, int]
@@ -74,7 +74,7 @@ def _dilates(op: OpSpec) -> bool:
 
 
 def _has_weights(op: OpSpec) -> bool:
-    return op.constants is not None
+    return op.family in INTEGER_SUMS
 
 
 def _long_sums(op: OpSpec) -> bool:
@@ -171,8 +171,9 @@ def _rows() -> Iterable[Feature]:
     yield Feature(
         "rows folded from leading dims",
         lambda op: op.family in BY_ROWS and not op.one_row,
-        lambda c: len(c.inputs["x"][0]) > 2,
+        lambda c: len(_shape(c)) > (1 if OPS[c.op].family is Family.LOOKUP else 2),
     )
+    yield from _grouped()
     yield Feature("rank below 4", _any_rank, lambda case: len(_shape(case)) < 4, False)
     yield Feature("rank above 4", lambda op: op.max_rank > 4, lambda c: len(c.inputs["x"][0]) > 4, False)
     yield Feature("prime H and W", _image, lambda case: {*shape4(case)[2:]} <= PRIMES)
@@ -237,6 +238,46 @@ def _rows() -> Iterable[Feature]:
     yield Feature("alpha", _param("alpha"), lambda case: case.params["alpha"] != 1.0)
     yield Feature("upscale 2", _param("upscale"), lambda case: case.params["upscale"] == 2)
     yield Feature("upscale not 2", _param("upscale"), lambda case: case.params["upscale"] != 2)
+
+
+def _grouped() -> Iterable[Feature]:
+    """Operators on float rows whose weights have scales in groups."""
+
+    def sums(op: OpSpec) -> bool:
+        return op.family is Family.WEIGHT_ONLY
+
+    def one_row(case: Case) -> bool:
+        return _shape(case)[-2] == 1
+
+    def outputs(case: Case) -> int:
+        return int(case.features["out_channels"])
+
+    def outside(case: Case) -> bool:
+        return bool(case.features.get("outside"))
+
+    for size in (4, 8, 16, 32, 64):
+
+        def with_group(case: Case, size: int = size) -> bool:
+            return case.params["group_size"] == size
+
+        yield Feature(f"groups of {size}", _param("group_size"), with_group)
+    yield Feature("one row", sums, one_row)
+    yield Feature("several rows", sums, lambda case: not one_row(case))
+    yield Feature("float bias", sums, lambda case: case.features["bias"])
+    yield Feature("no float bias", sums, lambda case: not case.features["bias"])
+    yield Feature("a row of at least 512", sums, lambda case: _shape(case)[-1] >= 512)
+    yield Feature("outputs % 8 == 4", sums, lambda case: outputs(case) % 8 == 4)
+    for most in (1024, 4096):
+
+        def more(case: Case, most: int = most) -> bool:
+            return one_row(case) and outputs(case) > most
+
+        yield Feature(f"one row, more than {most} outputs", sums, more)
+    lookup = _param("is_linear_weight")
+    yield Feature("even elements in low nibbles", lookup, lambda case: case.params["is_linear_weight"])
+    yield Feature("even elements in high nibbles", lookup, lambda case: not case.params["is_linear_weight"])
+    yield Feature("an index outside the table", lookup, outside)
+    yield Feature("more than 1024 indices", lookup, lambda case: prod(_shape(case)) > 1024)
 
 
 FEATURES: tuple[Feature, ...] = tuple(_rows())

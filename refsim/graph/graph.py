@@ -61,6 +61,9 @@ class Node:
     prepared: Prepared | None = None
     inputs: dict[str, int] = field(default_factory=dict)  # of a q8ta operator: argument name -> value id
     meaning: Meaning | None = None
+    buffers: bool = (
+        False  # of a q8ta operator: some of its tensors lie in buffers on the device, not in textures
+    )
 
     @property
     def is_float(self) -> bool:
@@ -77,7 +80,12 @@ class Node:
         if self.meaning is not None:
             return self.meaning.upstream
         call = self.call
-        return None if call is None or call.op.defect is None else call.op.defect(call)
+        if call is None:
+            return None
+        said = [row.note for row in call.defects if not (row.textures and self.buffers)]
+        if call.op.defect is not None and (more := call.op.defect(call)):
+            said.append(more)
+        return "; ".join(said) or None
 
     def __str__(self) -> str:
         return f"node {self.number} {self.name}"
@@ -95,6 +103,7 @@ class Tensor:
     """A tensor of the graph. ``desc`` describes its buffer if it is int8 in a packed layout, or float32 in another.
 
     A tensor without elements has no buffer, as the two further results of a batch norm.
+    So it does for int32 that some operator's kernel reads as indices.
     """
 
     id: int
@@ -106,12 +115,16 @@ class Tensor:
     buffer: bool = (
         False  # in a buffer on the device, not in a texture; float operators add in another order there
     )
+    index: bool = False
 
     @property
     def desc(self) -> TensorDesc | None:
-        if self.layout is None or self.dtype != (np.int8 if self.layout.packed_int8 else np.float32):
+        if self.layout is None:
             return None
-        return None if 0 in self.shape else TensorDesc(self.shape or (1,), self.layout)
+        dtype = "int8" if self.layout.packed_int8 else "int32" if self.index else "float32"
+        if self.dtype != dtype or 0 in self.shape:
+            return None
+        return TensorDesc(self.shape or (1,), self.layout, dtype)
 
 
 @dataclass(frozen=True)
@@ -152,8 +165,9 @@ def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
     target = target or Target()
     source = blob.graph
     layouts = resolve_layouts(source, target, where)
+    indices = _indices(source)
     tensors = {
-        number: _tensor(blob, number, value, layouts.get(number), where)
+        number: _tensor(blob, number, value, layouts.get(number), where, number in indices)
         for number, value in enumerate(source.values)
         if isinstance(value, VkTensor)
     }
@@ -172,10 +186,11 @@ def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]
     except RefsimError:
         return [[] for _ in source.chain]
     tensors: dict[int, Tensor] = {}
+    indices = _indices(source)
     for number, value in enumerate(source.values):
         if isinstance(value, VkTensor):
             with suppress(RefsimError):
-                tensors[number] = _tensor(blob, number, value, layouts.get(number), "")
+                tensors[number] = _tensor(blob, number, value, layouts.get(number), "", number in indices)
     found: list[list[Node]] = []
     count = 0
     for operator in source.chain:
@@ -274,7 +289,20 @@ def _is_image(value: Value) -> TypeGuard[VkTensor]:
 # --- values ----------------------------------------------------------------------------------------------
 
 
-def _tensor(blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str) -> Tensor:
+def _indices(graph: VkGraph) -> set[int]:
+    """The values that operators' kernels read as indices."""
+    found = set()
+    for operator in graph.chain:
+        op = OPS.serialized(operator.name)
+        for arg, value in zip(op.args if op else (), operator.args, strict=False):
+            if arg.kind is Kind.INPUT and arg.dtype is np.int32:
+                found.add(value)
+    return found
+
+
+def _tensor(
+    blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str, index: bool
+) -> Tensor:
     row = BY_DELEGATE_CODE[value.datatype]
     if not row.computed:
         known = ", ".join(DATATYPES[code][0] for code, row in BY_DELEGATE_CODE.items() if row.computed)
@@ -294,7 +322,7 @@ def _tensor(blob: Blob, number: int, value: VkTensor, layout: Layout | None, whe
             )
         data = np.frombuffer(raw[: value.nbytes], dtype).reshape(value.dims)
     buffer = STORAGES.get(value.storage_type) == "BUFFER"
-    return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data, buffer)
+    return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data, buffer, index)
 
 
 def _plain(graph: VkGraph, number: int) -> Any:
@@ -386,7 +414,10 @@ def _node(
     if meant is not None:
         return Node(number, operator.node_id, operator.name, args, outputs, None, inputs, meant)
     call = op.bind(params, descs, consts, out.layout, out_shape=out.shape, target=target)
-    return Node(number, operator.node_id, operator.name, args, outputs, Prepared(call), inputs)
+    buffers = any(tensors[value].buffer for value in (*inputs.values(), *outputs))
+    return Node(
+        number, operator.node_id, operator.name, args, outputs, Prepared(call), inputs, buffers=buffers
+    )
 
 
 def _activation(op: OpSpec, tensor: Tensor | None) -> TensorDesc | None:

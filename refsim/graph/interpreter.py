@@ -152,4 +152,5 @@ def stored(graph: Graph, value: int, array: np.ndarray, where: str) -> PackedBuf
     desc: TensorDesc | None = tensor.desc
     if desc is None:
         return np.asarray(array, tensor.dtype, order="C")
-    return PackedBuffer.pack(np.asarray(array, tensor.dtype).reshape(desc.shape), desc.layout)
+    shaped = np.asarray(array, tensor.dtype).reshape(desc.shape)
+    return PackedBuffer.pack(shaped, desc.layout, dtype=desc.dtype)

@@ -8,7 +8,8 @@ from refsim.formats.literals import Double, Int, Null
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import pack_constants, write_blob
 
-INT8, INT32, FLOAT32 = 2, 3, 5
+UINT8, INT8, INT32, FLOAT32 = 1, 2, 3, 5
+BUFFER = 0
 PACKED = {"4W": 5, "4C": 6, "4W4C": 3}
 QUANTIZE, DEQUANTIZE = (
     f"quantized_decomposed.{name}_per_tensor.default" for name in ("quantize", "dequantize")
@@ -33,7 +34,8 @@ class Builder:
 
     def constant(self, array: np.ndarray) -> int:
         self.constants.append(array.tobytes())
-        code = {np.dtype(np.int8): INT8, np.dtype(np.int32): INT32}.get(array.dtype, FLOAT32)
+        codes = {np.dtype(np.uint8): UINT8, np.dtype(np.int8): INT8, np.dtype(np.int32): INT32}
+        code = codes.get(array.dtype, FLOAT32)
         return self.add(VkTensor(code, array.shape, constant_id=len(self.constants) - 1, memory_layout=0))
 
     def call(self, name: str, *args: int) -> int:

@@ -15,8 +15,9 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Target
+from refsim.ops.base.traits import INTEGER_SUMS
 
-WEIGHTED = [op for op in OPS.values() if op.constants]
+WEIGHTED = OPS.of_family(*INTEGER_SUMS)
 
 
 def digest(case: Case) -> str:

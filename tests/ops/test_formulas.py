@@ -228,6 +228,40 @@ def group_linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool)
     return total if c["bias"] is None else F(total + c["bias"][n])
 
 
+def nibble(c: Arrays, row: int, k: int, high: int) -> np.float32:
+    """The signed value of an element, the one with the even number in the low nibble if ``high`` is 0."""
+    return F((int(c["weight"][row, k // 2]) >> 4 * ((k + high) % 2) & 15) - 8)
+
+
+def lookup(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np.float32:
+    row, d = int(x["indices"][at[:-1]]), at[-1]
+    if not 0 <= row < len(c["weight"]):
+        return F(0)
+    return F(nibble(c, row, d, not p.is_linear_weight) * c["scales"][row, d // p.group_size])
+
+
+def weight_only(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np.float32:
+    row, n = x["x"][at[:-1]], at[-1]
+    outputs = len(c["weight"])
+    lanes = (
+        1
+        if len(x["x"].shape) > 1 and x["x"].shape[-2] > 1
+        else 64
+        if outputs <= 1024
+        else 16
+        if outputs <= 4096
+        else 8
+    )
+    sums = [F(0)] * lanes
+    for k, value in enumerate(row):
+        real = F(nibble(c, n, k, 0) * c["scales"][k // p.group_size, n])
+        sums[k // 4 % lanes] = fma(value, real, sums[k // 4 % lanes], fused)
+    while len(sums) > 1:
+        half = len(sums) // 2
+        sums = [F(a + b) for a, b in zip(sums[:half], sums[half:], strict=True)]
+    return sums[0] if c["bias"] is None else F(sums[0] + c["bias"][n])
+
+
 def formula_of(op: OpSpec) -> Callable[..., Any]:
     """The formula of an operator's family."""
     if op.family is Family.CONVOLUTION:
@@ -244,6 +278,8 @@ def formula_of(op: OpSpec) -> Callable[..., Any]:
         Family.DEQUANTIZE: dequantize,
         Family.DEPTHWISE: depthwise,
         Family.LINEAR: linear,
+        Family.LOOKUP: lookup,
+        Family.WEIGHT_ONLY: weight_only,
         Family.FLOAT_LINEAR: float_linear,
         Family.GROUP_LINEAR: group_linear,
     }[op.family]
@@ -283,7 +319,7 @@ def test_formula(name: str, profile: Profile) -> None:
         call = bound.call
         arrays = {key: buffer.unpack() for key, buffer in bound.inputs.items()}
         values = call.define(arrays)
-        if profile.flush_denormals and OPS[name].takes_floats:
+        if profile.flush_denormals and OPS[name].takes_floats and "x" in arrays:
             arrays["x"] = np.where(np.abs(arrays["x"]) < 2.0**-126, F(0), arrays["x"])
         for at in some_indices(call, 10 if call.consts else 80, number):
             need = formula(call.params, arrays, dict(call.consts), at, profile.contract)

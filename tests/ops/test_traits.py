@@ -12,10 +12,9 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.conv import ConvParams
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind
-from refsim.ops.base.traits import QUANTIZERS, WINDOWED, Affine, Family
+from refsim.ops.base.traits import INTEGER_SUMS, QUANTIZERS, WINDOWED, Affine, Family
 
 INT8_TO_INT8 = (Family.ELEMENTWISE, Family.SHUFFLE)
-SUMS_OF_WORDS = (Family.CONVOLUTION, Family.DEPTHWISE, Family.LINEAR, Family.FLOAT_LINEAR)
 EACH = pytest.mark.parametrize("name", OPS)
 
 
@@ -24,25 +23,25 @@ def test_the_family_fits_the_arguments(name: str) -> None:
     op = OPS[name]
     (x, *_) = op.of_kind(Kind.INPUT)
     assert issubclass(op.params, ConvParams) == (op.family in WINDOWED)
-    weighted = (*SUMS_OF_WORDS, Family.GROUP_LINEAR)
-    assert (op.constants is not None) == (op.family in weighted)
+    floats = (Family.GROUP_LINEAR, Family.WEIGHT_ONLY, Family.LOOKUP)
+    assert (op.constants is not None) == (op.family in (*INTEGER_SUMS, *floats))
     # a linear operator may quantize its input in a step of its own
     first = op.family is Family.FLOAT_LINEAR and op.expand is not None
-    assert op.takes_floats == (op.family in (*QUANTIZERS, Family.ROW_RANGE, Family.GROUP_LINEAR) or first)
+    assert op.takes_floats == (op.family in (*QUANTIZERS, Family.ROW_RANGE, *floats) or first)
     assert op.takes_floats == all(not row.packed_int8 for row in x.layouts)
-    floats_out = (Family.DEQUANTIZE, Family.FLOAT_LINEAR, Family.GROUP_LINEAR)
+    floats_out = (Family.DEQUANTIZE, Family.FLOAT_LINEAR, *floats)
     if op.family is not Family.ROW_RANGE:  # scales are floats, zero points int8
         assert all(row.packed_int8 for row in op.output.layouts) == (op.family not in floats_out)
     assert x.contiguous == (op.family is Family.STAGE_IN)
     assert op.output.contiguous == (op.family is Family.STAGE_OUT)
     assert all(arg.layouts == (PACKED_4W,) for arg in op.args if arg.contiguous)
-    assert (op.channel_dim == -1) == (op.family in (Family.LINEAR, Family.FLOAT_LINEAR, Family.GROUP_LINEAR))
+    assert (op.channel_dim == -1) == (op.family in (Family.LINEAR, Family.FLOAT_LINEAR, *floats))
 
 
 @EACH
 def test_the_epilogue_is_said_where_a_sum_ends(name: str) -> None:
     op = OPS[name]
-    assert (op.epilogue is not None) == (op.family in SUMS_OF_WORDS and not op.picks)
+    assert (op.epilogue is not None) == (op.family in INTEGER_SUMS and not op.picks)
     assert not op.picks or op.expand is not None
 
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from refsim.bytediff.evidence import Hypothesis
-from refsim.bytediff.hypotheses import addressing, constants, dispatch, groups, numerics, quantization, window
+from refsim.bytediff.hypotheses import (
+    addressing,
+    constants,
+    defects,
+    dispatch,
+    groups,
+    int4,
+    numerics,
+    quantization,
+    window,
+)
 
 ALL: tuple[Hypothesis, ...] = (
     dispatch.nothing_written,
+    defects.known,
     dispatch.batch_ignored,
     dispatch.tile_missing,
     addressing.rows_apart,
@@ -24,12 +35,16 @@ ALL: tuple[Hypothesis, ...] = (
     groups.nibble_order,
     groups.group_scales,
     groups.single_row,
+    int4.nibbles,
+    int4.blocks,
+    int4.groups,
     quantization.zero_point_missing,
     quantization.zero_point_twice,
     quantization.border_zero,
     numerics.tie_rule,
     numerics.truncation,
     numerics.fused,
+    int4.order,
     numerics.conversion,
     numerics.clamp_order,
     numerics.relu_bound,
@@ -39,6 +54,7 @@ ALL: tuple[Hypothesis, ...] = (
     window.stride_dilation,
     window.padding_offset,
     window.reduction_short,
+    int4.short,
     quantization.alpha_ignored,
     quantization.operands_exchanged,
     constants.sums_wrong,

@@ -175,7 +175,8 @@ def stale_buffer(ev: Evidence) -> Iterator[Prediction]:
 def _inputs_holding(ev: Evidence, name: str, raw: np.ndarray) -> Iterator[Prediction]:
     """An input's memory still held another buffer's bytes, from its first byte on, when the kernel read it."""
     for arg, buffer in ev.inputs.items():
-        other = PackedBuffer.from_raw(buffer.raw.tobytes(), buffer.desc.shape, buffer.desc.layout)
+        desc = buffer.desc
+        other = PackedBuffer.from_raw(buffer.raw.tobytes(), desc.shape, desc.layout, desc.dtype)
         count = min(len(raw), len(other.raw))
         other.raw[:count] = np.asarray(raw).view(np.uint8)[:count]
         found = rerun(ev, inputs={arg: other.unpack()})

@@ -205,10 +205,10 @@ class Plan:
         if place is None:  # nobody reads it
             return
         if desc.layout is WIDTH_PACKED:
-            np.copyto(place.view(np.float32).reshape(tensor.shape), array)
+            np.copyto(place.view(desc.dtype).reshape(tensor.shape), array)
         else:
             shaped = np.asarray(array, tensor.dtype).reshape(desc.shape)
-            place[:] = PackedBuffer.pack(shaped, desc.layout).raw
+            place[:] = PackedBuffer.pack(shaped, desc.layout, dtype=desc.dtype).raw
 
     def _get(self, held: dict[int, Any], value: int) -> np.ndarray:
         desc = self.descs.get(value)
@@ -216,14 +216,14 @@ class Plan:
             return logical(self.graph, held, value)
         place, shape = self._bytes[value_name(value)], self.graph.tensors[value].shape
         if desc.layout is WIDTH_PACKED:
-            return place.view(np.float32).reshape(shape)
-        return PackedBuffer.from_raw(place, desc.shape, desc.layout).unpack().reshape(shape)
+            return place.view(desc.dtype).reshape(shape)
+        return PackedBuffer.from_raw(place, desc.shape, desc.layout, desc.dtype).unpack().reshape(shape)
 
     def _buffer(self, held: dict[int, Any], value: int) -> PackedBuffer | np.ndarray:
         """A copy of a value as the graph describes it: its bytes, where it lies in the graph's layout."""
         desc = self.graph.tensors[value].desc
         if desc is not None and self.descs.get(value) == desc:
-            return PackedBuffer.from_raw(self._bytes[value_name(value)], desc.shape, desc.layout)
+            return PackedBuffer.from_raw(self._bytes[value_name(value)], desc.shape, desc.layout, desc.dtype)
         return stored(self.graph, value, self._get(held, value), self.graph.where)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -149,7 +149,7 @@ def _descs(graph: Graph, options: Options, as_described: Set[int]) -> dict[int, 
         if value in as_described:
             found[value] = desc
         elif not desc.is_int8:
-            found[value] = TensorDesc(desc.shape, WIDTH_PACKED)
+            found[value] = TensorDesc(desc.shape, WIDTH_PACKED, desc.dtype)
         elif desc.layout.inner == C and options.own_layouts:
             found[value] = TensorDesc(desc.shape, PACKED_4C)
         else:

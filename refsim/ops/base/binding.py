@@ -33,7 +33,11 @@ def bind(case: Case, target: Target | None = None) -> BoundCase:
     op = OPS[case.op]
     params = op.make_params(case.params)
     rng = Rng(case.seed)
-    descs = {name: TensorDesc(shape, layout) for name, (shape, layout) in case.inputs.items()}  # type: ignore[arg-type]
+    args = {arg.name: arg for arg in op.of_kind(Kind.INPUT)}
+    descs = {
+        name: args[name].desc(shape, layout) if name in args else TensorDesc(shape, layout)  # type: ignore[arg-type]
+        for name, (shape, layout) in case.inputs.items()
+    }
     shapes = {name: desc.shape for name, desc in descs.items()}
     features = {**case.features, "style": case.style}
     consts = op.constants(params, shapes, features, rng) if op.constants else {}
@@ -41,7 +45,8 @@ def bind(case: Case, target: Target | None = None) -> BoundCase:
     inputs = {}
     for number, arg in enumerate(op.of_kind(Kind.INPUT)):
         desc = descs[arg.name]
-        inputs[arg.name] = PackedBuffer.pack(input_data(case, desc, rng, number, arg.name), desc.layout)
+        array = input_data(case, desc, rng, number, arg.name)
+        inputs[arg.name] = PackedBuffer.pack(array, desc.layout, dtype=desc.dtype)
     if case.poison:
         for buffer in inputs.values():
             _poison(buffer, rng)

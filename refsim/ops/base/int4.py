@@ -10,14 +10,18 @@ Source: ET-VK's prepacking of 4-bit weights, seen through recordings of the oper
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable
+from refsim.core.qmath import SCALE_RANGE
 from refsim.core.rng import Rng
+from refsim.ops.base.styles import positions
 
 QMIN, QMAX = -8, 7
 ZERO = 8  # what a nibble holds for the value 0
@@ -110,6 +114,24 @@ def nibble(word: Any, shift: Any) -> Any:
     return ((word >> shift) & 15) - 8
 
 
+# --- what an operator says of such a weight ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GroupedWeight:
+    """How an operator uses a 4-bit weight, for those who look for the cause of wrong bytes.
+
+    ``blocks``: how its kernel's words lie. ``values(call)``: the signed values [rows, K] and the scales [rows, groups].
+    ``compute(call, arrays, values, scales)``: the output for other values and scales; values may have any range.
+    ``orders(call, arrays)``: the outputs of sums in other orders, each with what to call it.
+    """
+
+    blocks: NibbleBlocks
+    values: Callable[[Any], tuple[np.ndarray, np.ndarray]]
+    compute: Callable[[Any, Mapping[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
+    orders: Callable[[Any, Mapping[str, np.ndarray]], Iterator[tuple[str, np.ndarray]]] | None = None
+
+
 # --- groups ----------------------------------------------------------------------------------------------
 
 
@@ -126,6 +148,17 @@ def check_weight(where: str, weight: np.ndarray, rows: int, k: int) -> None:
     """ShapeError unless the bytes of a file are those of ``rows`` rows of ``k`` elements."""
     if weight.shape != (rows, k // 2) or k % 2:
         raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({rows}, {k} / 2)")
+
+
+def check_scales(where: str, scales: np.ndarray) -> None:
+    """ParameterError unless every scale is 0 or has a magnitude in [2**-60, 2**60]: no product is denormal then."""
+    low, high = SCALE_RANGE
+    magnitude = np.abs(scales.astype(np.float64))
+    bad = ~((magnitude == 0) | (magnitude >= low) & (magnitude <= high))
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        need = "0, or a magnitude in [2**-60, 2**60]"
+        raise ParameterError(where, f"scales{list(at)} is out of range", got=float(scales[at]), need=need)
 
 
 def dequantized(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -148,3 +181,25 @@ def random_values(style: str, rng: Rng, shape: tuple[int, int]) -> np.ndarray:
     if style == "saturation":
         return rng.choices([QMIN, QMIN, QMAX], shape)
     return rng.ints(QMIN, QMAX, shape)
+
+
+def random_scales(style: str, rng: Rng, shape: tuple[int, int]) -> np.ndarray:
+    """Scales (float32) in the style of a case: powers of two for ``ties``, so that products and sums are exact."""
+    if style == "ties":
+        return (2.0 ** rng.ints(-3, 1, shape)).astype(np.float32)
+    return rng.uniform(0.01, 0.3, shape).astype(np.float32)
+
+
+def random_floats(style: str, rng: Rng, shape: tuple[int, ...]) -> np.ndarray:
+    """Activations (float32) in the style of a case: finite, and none so small that a product would be denormal."""
+    count = prod(shape)
+    if style == "position":
+        values = positions(count) / 32.0
+    elif style == "ties":
+        values = rng.ints(-40, 40, (count,)) / 4.0
+    elif style == "saturation":  # sums of such terms depend much on their order
+        values = rng.uniform(-1.0, 1.0, (count,)) * 2.0 ** rng.ints(-12, 12, (count,))
+    else:
+        values = rng.uniform(-2.0, 2.0, (count,))
+    found: np.ndarray = values.astype(np.float32).reshape(shape)
+    return np.where(np.abs(found) < 2.0**-40, np.float32(0.0), found)

@@ -54,7 +54,9 @@ class _Registry(Mapping[str, OpSpec]):
 
     def serialized(self, name: str) -> OpSpec | None:
         """The operator with this name in serialized graphs (``et_vk.q8ta_add.default``), or None."""
-        return next((op for op in self._loaded.values() if op.serialized and op.serialized == name), None)
+        return next(
+            (op for op in self._loaded.values() if name and name in (op.serialized, *op.aliases)), None
+        )
 
     def of_family(self, *families: Family) -> tuple[OpSpec, ...]:
         """The operators of these families."""

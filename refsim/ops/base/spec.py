@@ -21,6 +21,8 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
+from refsim.ops.base.defect import Defect
+from refsim.ops.base.int4 import GroupedWeight
 from refsim.ops.base.param_types import make_params
 from refsim.ops.base.traits import Affine, Epilogue, Family, Variant
 
@@ -44,7 +46,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Arg:
-    """One argument: its name, kind, legal layouts (tensors), dtype (constants), and whether it may be none.
+    """One argument: its name, kind, legal layouts (tensors), dtype, and whether it may be none.
+
+    A tensor without a dtype is int8 in a packed layout, and float32 in another. An input of int32 holds indices.
 
     ``channels`` is the dim of a constant that counts output channels; it may be padded to a multiple of 4.
     ``contiguous``: the tensor is plain NCHW bytes in one dim, whatever its layout is called. ``plain``: an int8 tensor
@@ -59,6 +63,10 @@ class Arg:
     channels: int | None = None
     contiguous: bool = False
     plain: bool = False
+
+    def desc(self, shape: Sequence[int], row: Layout | str) -> TensorDesc:
+        """A tensor for this argument."""
+        return TensorDesc(tuple(shape), layout(row), "" if self.dtype is None else np.dtype(self.dtype).name)
 
 
 class OnDevice(Enum):
@@ -138,6 +146,11 @@ class Call:
         written = OnDevice.WRITTEN
         table = np.array([True, padding.lane.on_device is written, padding.word.on_device is written])
         return table[byte_kinds(self.out)]
+
+    @property
+    def defects(self) -> tuple[Defect, ...]:
+        """What upstream's kernel is known to do wrong here."""
+        return tuple(row for row in self.op.defects if row.applies(self))
 
     def dispatches(self) -> list[Dispatch]:
         """The dispatches that compute the call, in order."""
@@ -241,6 +254,9 @@ class OpSpec:
     - ``defect(call)``: what upstream's kernel is known to get wrong on a call that the kernels here take, or None.
     - ``beyond(shapes)``: for input shapes that `define` knows and no kernel takes, what upstream's kernel does there.
     - ``if_quantized``: what upstream does with an int8 input, which `define` knows, where the kernels take floats.
+    - ``aliases``: other names under which graphs hold the operator.
+    - ``int4``: how the operator uses 4-bit weights, if it does.
+    - ``defects``: what upstream's kernel is known to do wrong for calls that kernels here take.
     """
 
     name: str
@@ -285,6 +301,9 @@ class OpSpec:
     beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
     if_quantized: str | None = None
     variants: Sequence[Variant] = ()
+    aliases: tuple[str, ...] = ()
+    int4: GroupedWeight | None = None
+    defects: Sequence[Defect] = ()
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.kind is kind)
@@ -335,6 +354,7 @@ class OpSpec:
                 if arg.name not in inputs:
                     raise ShapeError(self.name, f"input {arg.name} is missing")
                 self.check_layout(arg, inputs[arg.name].layout)
+                self._check_dtype(arg, inputs[arg.name].dtype)
                 self._check_rank(arg, len(inputs[arg.name].shape))
             elif arg.kind is Kind.CONST:
                 self._check_const(arg, consts.get(arg.name))
@@ -376,6 +396,11 @@ class OpSpec:
                 got=given,
                 need=", ".join(map(str, arg.layouts)),
             )
+
+    def _check_dtype(self, arg: Arg, given: str) -> None:
+        need = "float32" if arg.dtype is None else np.dtype(arg.dtype).name
+        if given not in ("int8", need):
+            raise ParameterError(self.name, f"{arg.name} has the wrong dtype", got=given, need=need)
 
     def _check_const(self, arg: Arg, value: np.ndarray | None) -> None:
         if value is None:

@@ -30,13 +30,24 @@ class Family(Enum):
         "group linear"  # floats to floats, with weights of 4 bits whose scales belong to groups along K
     )
     ROW_RANGE = "row range"  # scale or zero point of every row of a float tensor
+    WEIGHT_ONLY = "weight only"  # sums of floats over the last dim, in a fixed order, with quantized weights
+    LOOKUP = "lookup"  # rows of a table, by their number
 
 
 #: Families whose operators move a window over an image; their parameters are `conv.ConvParams`.
 WINDOWED = (Family.CONVOLUTION, Family.DEPTHWISE, Family.WINDOWS)
+#: Families that add up int8 products, with constants for each output channel.
+INTEGER_SUMS = (Family.CONVOLUTION, Family.DEPTHWISE, Family.LINEAR, Family.FLOAT_LINEAR)
 
 #: Families whose operators work on rows of K values each, K a multiple of 4; all other dims are rows.
-BY_ROWS = (Family.LINEAR, Family.FLOAT_LINEAR, Family.GROUP_LINEAR, Family.QUANTIZE_ROWS)
+BY_ROWS = (
+    Family.LINEAR,
+    Family.FLOAT_LINEAR,
+    Family.GROUP_LINEAR,
+    Family.WEIGHT_ONLY,
+    Family.LOOKUP,
+    Family.QUANTIZE_ROWS,
+)
 
 #: Families that turn floats into int8 at the same place.
 QUANTIZERS = (Family.QUANTIZE, Family.QUANTIZE_ROWS)

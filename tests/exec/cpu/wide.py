@@ -53,6 +53,13 @@ def wide(name: str, seed: int) -> Case:
     if op.family is Family.STAGE_IN:
         shape = tuple(rng.integer(1, limit) for limit in (2, 40, 20, 40))
         params["shape"], inputs["x"] = shape, ((int(np.prod(shape)),), inputs["x"][1])
+    if op.family is Family.WEIGHT_ONLY:  # outputs and groups come in fours
+        features["out_channels"] = 4 * rng.integer(1, 60)
+        k = inputs["x"][0][-1]
+        params["group_size"] = rng.choice([size for size in range(4, k + 1, 4) if k % size == 0])
+        if rng.chance(40):  # one row
+            shape, layout = inputs["x"]
+            inputs["x"] = ((*shape[:-2], 1, k), layout)
     if "block" in params:  # one row
         shape = inputs["x"][0]
         params["block"] = (*(1 for _ in shape[:-1]), shape[-1])

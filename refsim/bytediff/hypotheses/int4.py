@@ -1,0 +1,136 @@
+"""Causes in 4-bit weights with a scale for each group: nibbles, their order in words, groups; and the order of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.rerun import rerun
+from refsim.ops.base.int4 import HALVES, PAIRS, ZERO, NibbleBlocks
+
+
+def _cells(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Cells of the buffer for other weights."""
+    assert ev.call.op.int4 is not None
+    with np.errstate(all="ignore"):
+        return ev.with_values(ev.call.op.int4.compute(ev.call, ev.arrays, values, scales))
+
+
+def _weights(ev: Evidence) -> tuple[np.ndarray, np.ndarray] | None:
+    return None if ev.call.op.int4 is None else ev.call.op.int4.values(ev.call)
+
+
+@hypothesis("nibbles read wrong", needs_call=True)
+def nibbles(ev: Evidence) -> Iterator[Prediction]:
+    """The two values of a byte exchanged, the 8 not taken from a nibble, or its highest bit taken for a sign."""
+    found = _weights(ev)
+    if found is None:
+        return
+    values, scales = found
+    raw = values.astype(np.int16) + ZERO
+    swapped = values.reshape(len(values), -1, 2)[:, :, ::-1].reshape(values.shape)
+    for what, changed in (
+        ("the two nibbles of a byte exchanged", swapped),
+        ("8 not taken from a nibble", raw),
+        ("a nibble's highest bit taken for its sign", (raw ^ ZERO) - ZERO),
+        ("7 taken from a nibble instead of 8", values.astype(np.int16) + 1),
+        ("the low nibble of a byte read twice", np.repeat(values[:, 0::2], 2, axis=1)),
+        ("the high nibble of a byte read twice", np.repeat(values[:, 1::2], 2, axis=1)),
+    ):
+        yield Prediction(what, _cells(ev, changed, scales))
+
+
+@hypothesis("weights laid out for another kernel", needs_call=True)
+def blocks(ev: Evidence) -> Iterator[Prediction]:
+    """Words of 4-bit weights that were laid out in another way than the one in which the kernel reads them."""
+    found = _weights(ev)
+    if found is None:
+        return
+    values, scales = found
+    assert ev.call.op.int4 is not None
+    own = ev.call.op.int4.blocks
+    for other, what in _layouts(own):
+        read = own.values(other.words(values), *values.shape)
+        yield Prediction(what, _cells(ev, read, scales))
+
+
+def _layouts(own: NibbleBlocks) -> Iterator[tuple[NibbleBlocks, str]]:
+    for other in (HALVES, PAIRS):
+        if other is not own:
+            yield other, f"laid out in {other.name}, read in {own.name}"
+    turned = not own.columns_first
+    first = "columns" if turned else "rows"
+    yield NibbleBlocks(own.name, own.low, own.high, turned), f"blocks stored with {first} first"
+    yield (
+        NibbleBlocks(own.name, own.high, own.low, own.columns_first),
+        "low and high nibbles exchanged in the words",
+    )
+    for other in (HALVES, PAIRS):
+        if other is not own:
+            mixed = NibbleBlocks(own.name, other.low, other.high, own.columns_first)
+            yield mixed, f"rows of a block in {other.name}"
+
+
+@hypothesis("scale of another group", needs_call=True)
+def groups(ev: Evidence) -> Iterator[Prediction]:
+    """Scales of another group or another row, or groups of another size."""
+    found = _weights(ev)
+    if found is None:
+        return
+    values, scales = found
+    count = scales.shape[1]
+    size = values.shape[1] // count
+    if count > 1:
+        for by, what in ((1, "before"), (-1, "after")):
+            yield Prediction(f"scale of the group {what}", _cells(ev, values, np.roll(scales, by, axis=1)))
+        yield Prediction(
+            "scale of the first group for all", _cells(ev, values, np.repeat(scales[:, :1], count, 1))
+        )
+        turned = np.resize(scales.T.reshape(-1), scales.shape)
+        yield Prediction("scales stored with rows and groups exchanged", _cells(ev, values, turned))
+        place = np.arange(values.shape[1])
+        for other in (size * 2, size // 2, 32, 64):
+            if other > 0:
+                read = scales[:, np.minimum(place // other, count - 1)]
+                yield Prediction(f"groups of {other} instead of {size}", _cells(ev, values, read))
+    for by, what in ((1, "before"), (-1, "after")):
+        yield Prediction(f"scales of the row {what}", _cells(ev, values, np.roll(scales, by, axis=0)))
+    yield Prediction("scales left out", _cells(ev, values, np.ones_like(scales)))
+
+
+@hypothesis("order of float sums", needs_call=True)
+def order(ev: Evidence) -> Iterator[Prediction]:
+    """The terms of a float sum added in another order, or a bias of another output."""
+    grouped = ev.call.op.int4
+    if grouped is None or grouped.orders is None:
+        return
+    for what, values in grouped.orders(ev.call, ev.arrays):
+        yield Prediction(f"added up as {what}", ev.with_values(values))
+    bias = ev.call.consts.get("bias")
+    if bias is None:
+        return
+    for changed, what in (
+        (None, "left out"),
+        (np.roll(bias, 4), "of the output 4 before"),
+        (np.roll(bias, -4), "of the output 4 after"),
+    ):
+        cells = rerun(ev, consts={"bias": changed})
+        if cells is not None:
+            yield Prediction(f"bias {what}", cells)
+
+
+@hypothesis("float sum too short", needs_call=True)
+def short(ev: Evidence) -> Iterator[Prediction]:
+    """The last elements along K left out of the sum."""
+    found = _weights(ev)
+    if found is None or ev.call.op.int4 is None or ev.call.op.int4.orders is None:
+        return
+    values, scales = found
+    size = values.shape[1] // scales.shape[1]
+    for left_out, what in ((4, "the last block of four"), (1, "the last element"), (size, "the last group")):
+        kept = np.where(np.arange(values.shape[1]) < values.shape[1] - left_out, values, 0)
+        yield Prediction(f"{what} left out", _cells(ev, kept, scales))
+    within = np.where(np.arange(values.shape[1]) % size < size - 4, values, 0)
+    yield Prediction("the last block of each group left out", _cells(ev, within, scales))
