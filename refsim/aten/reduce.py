@@ -264,6 +264,7 @@ def sort(x: np.ndarray, dim: int = -1, descending: bool = False) -> tuple[np.nda
 
 
 def topk(x: np.ndarray, k: int, dim: int = -1, largest: bool = True, ordered: bool = True) -> Any:
+    """Of equal elements the first; kernels take the one that their C++ library comes upon."""
     at = axis(dim, x.ndim)
     order = np.argsort(-x if largest else x, at, kind="stable")
     places = np.take(order, range(k), at)
