@@ -118,7 +118,8 @@ def run(executor: Executor, random: int, recorded: Path | None, models: Path | N
         count.seconds = time.perf_counter() - count.seconds
     for path in sorted(models.glob("*.pte")) if models is not None else ():
         count = timed(path.stem)
-        archive = np.load(path.with_suffix(".io.npz"))
+        arrays = path.with_suffix(".io.npz")
+        archive = np.load(arrays if arrays.is_file() else path.with_suffix(".npz"))
         compare_model(executor, path, [archive["in0"]], count)
         count.seconds = time.perf_counter() - count.seconds
     return counts

@@ -20,6 +20,7 @@ _INDEX, _LANES, _QMATH = "refsim/core/index.py", "refsim/core/lanes.py", "refsim
 _EPILOGUE, _CONV, _EMULATED = _OPS + "base/epilogue.py", _OPS + "base/conv.py", "refsim/exec/emulated.py"
 _GENERAL, _DW, _PW = _OPS + "q8ta_conv2d_general.py", _OPS + "q8ta_conv2d_dw.py", _OPS + "q8ta_conv2d_pw.py"
 _TRANSPOSED, _IM2COL = _OPS + "q8ta_conv2d_transposed.py", _OPS + "q8ta_im2col.py"
+_HEAD = _OPS + "linear_q8ta_q8csw_tiled.py"
 _ADD, _RELU, _CLONE = _OPS + "q8ta_add.py", f"{_OPS}{RELU}.py", _OPS + "q8ta_clone.py"
 
 
@@ -148,6 +149,12 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_EPILOGUE, "acc - np.int64(in_zp) * wsum", "acc"),)),
     Mutant("cpu-N3-twice", "N3", IM2COL, ("zero point folded twice",), (
         edit(_EPILOGUE, "acc - np.int64(in_zp) * wsum", "acc - 2 * np.int64(in_zp) * wsum"),)),
+    Mutant("cpu-N3-head", "N3", "linear_q8ta_q8csw", ("zero point not folded",), (
+        edit(_EPILOGUE, "acc - np.int64(in_zp) * wsum", "acc"),)),
+    # rows as whole texels, as upstream's kernel stores them in a buffer
+    Mutant("cpu-I6-head", "I6", "linear_q8ta_q8csw", ("rows apart",), (
+        edit(_HEAD, "            out[index.buf_idx(push, OUT, out_hash, oc, h, c, n)] = f32_bits(real)",
+             "            if row * all_out + oc < out.size:\n                out[row * all_out + oc] = f32_bits(real)"),)),
     Mutant("cpu-N3-float", "N3", DW, ("zero point not folded",), (
         edit(_EPILOGUE, "t = mul_add(-f32(wsum), f32(in_zp), f32(acc), flags)", "t = f32(acc)"),)),
     Mutant("cpu-N3-added", "N3", GENERAL, ("zero point folded twice",), (
