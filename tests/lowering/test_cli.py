@@ -42,6 +42,15 @@ def test_writes_what_run_and_compare_read(tmp_path: Path, capsys: pytest.Capture
     assert Done(capsys, "inspect", folder / "delegate1.bin").status == 0
 
 
+def test_says_what_the_runtime_will_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "lower", MIXED, "-o", tmp_path / "g")
+    told = f"refsim check {tmp_path / 'g' / 'model.pte'}"
+    assert done.out.splitlines()[-1].startswith("check: 0 errors, 0 warnings, 0 notes")
+    assert done.out.endswith(f"see {told}\n")
+    assert Done(capsys, *told.split()[1:]).status == 0
+    assert "check: " not in Done(capsys, "lower", MIXED).out
+
+
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(Done(capsys, "lower", MIXED, "--json", "-o", tmp_path).out)
     assert content["steps"] == ["delegate 0", "aten.mean.dim", "delegate 1"]
