@@ -138,7 +138,7 @@ def execute(
                 for value in node.outputs:
                     row, held = rows[dumps.value_name(event.delegate, value)], event.outputs.get(value)
                     if recorded is not None and row.value in recorded and isinstance(held, PackedBuffer):
-                        row.checks[name] = check(node, held, recorded.raw(row.value, held.desc))
+                        row.checks[name] = check(node, held, recorded.beside(row.value, held))
                     if first and row.value in dumping and held is not None:
                         params = node.call.params if node.call else None
                         info = dumps.sidecar(row.value, held, node.name, node.number, params)
@@ -210,8 +210,7 @@ def _row(event: Event, node: Node, value: int) -> Row:
 
 def operator_name(node: Node) -> str:
     """``q8ta_add``; for a float operator, its name without the parts that are always the same."""
-    held = node.call or node.meaning
-    return held.op.name if held else node.name.removesuffix(".default")
+    return node.operator
 
 
 def note(node: Node) -> str | None:

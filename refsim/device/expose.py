@@ -141,7 +141,7 @@ def _rewritten(
     for c in part:
         way, dtype, shape = _append(graphs[c.delegate], c, options, words.get(c.name))
         number = editor.output(c.delegate, dtype, shape)
-        rows.append(m.Output(f"out{number}", dtype, shape, c.name, way, _held(c)))
+        rows.append(m.Output(f"out{number}", dtype, shape, c.name, way, held_of(c)))
     for number, graph in graphs.items():
         editor.set_blob(number, graph.blob())
     return editor.write(), tuple(rows)
@@ -151,10 +151,11 @@ def _own(number: int, dtype: str, shape: tuple[int, ...], c: Candidate | None) -
     """An output that the program had before; it may be one of a delegate's values."""
     if c is None or c.reason:
         return m.Output(f"out{number}", dtype, shape)
-    return m.Output(f"out{number}", dtype, shape, c.name, m.PLAIN, _held(c))
+    return m.Output(f"out{number}", dtype, shape, c.name, m.PLAIN, held_of(c))
 
 
-def _held(c: Candidate) -> m.Held:
+def held_of(c: Candidate) -> m.Held:
+    """What a manifest says about a value."""
     desc = c.tensor.desc
     node = c.writer
     facts: dict[str, Any] = (

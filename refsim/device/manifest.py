@@ -321,7 +321,7 @@ def _check_held(row: Output, place: str) -> None:
             raise FormatError(place, "a packed value without a layout", got=held.layout, need="its name")
         return
     try:
-        desc = TensorDesc(held.shape or (1,), layout(held.layout))
+        desc = TensorDesc(held.shape or (1,), layout(held.layout), held.dtype)
         for name in held.layouts:
             layout(name)
     except LayoutError as error:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import atomic_write
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import FormatError, LayoutError, RawBufferError
 from refsim.core.layout import Layout, layout
 from refsim.core.tensor import TensorDesc
@@ -79,11 +79,15 @@ def write(folder: str | os.PathLike[str], info: dict[str, Any], held: PackedBuff
 
 @dataclass(frozen=True)
 class RecordedBuffer:
-    """One recorded buffer: its file and what it holds. ``layout`` None: contiguous in its shape."""
+    """One recorded buffer: its file and what it holds. ``layout`` None: contiguous in its shape.
+
+    ``elements_only``: the elements are the device's, and the padding is unknown.
+    """
 
     file: str
     shape: tuple[int, ...]
     layout: Layout | None
+    elements_only: bool = False
 
 
 def read_sidecar(path: str | os.PathLike[str]) -> RecordedBuffer:
@@ -97,7 +101,8 @@ def _entry(name: str, content: dict[str, Any]) -> RecordedBuffer:
     """From the content of ``NAME.json``; TypeError, ValueError or KeyError if it is something else."""
     shape = tuple(int(size) for size in content["shape"])
     named = None if content["layout"] is None else layout(content["layout"])
-    return RecordedBuffer(name.removesuffix(".json") + ".bin", shape, named)
+    spare = content.get("padding") == "unknown"
+    return RecordedBuffer(name.removesuffix(".json") + ".bin", shape, named, spare)
 
 
 @contextmanager
@@ -132,6 +137,13 @@ class Recorded:
 
     def __contains__(self, name: object) -> bool:
         return name in self.entries
+
+    def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
+        """The recorded bytes, to compare with a buffer: padding that is unknown is taken from there."""
+        raw = self.raw(name, buffer.desc)
+        if self.entries[name].elements_only:
+            raw = np.where(byte_kinds(buffer.desc) == ByteKind.VALUE, raw, buffer.raw)
+        return raw
 
     def raw(self, name: str, desc: TensorDesc) -> np.ndarray:
         """The recorded bytes of a buffer (uint8, ``desc.nbytes``).

@@ -87,6 +87,12 @@ class Node:
             said.append(more)
         return "; ".join(said) or None
 
+    @property
+    def operator(self) -> str:
+        """``q8ta_add``; for a float operator, its name without the parts that are always the same."""
+        held = self.call or self.meaning
+        return held.op.name if held else self.name.removesuffix(".default")
+
     def __str__(self) -> str:
         return f"node {self.number} {self.name}"
 

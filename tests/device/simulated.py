@@ -21,6 +21,7 @@ from refsim.core.dtypes import BY_DELEGATE_CODE, BY_PROGRAM_CODE
 from refsim.core.errors import UnknownOperatorError
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
+from refsim.exec.emulated import EmulatedExecutor
 from refsim.formats.pte import schema as pp
 from refsim.formats.pte.read import Pte, read_pte
 from refsim.formats.vkgraph.edit import CLONE, FULL, PREPACK
@@ -175,16 +176,14 @@ class Delegate:
                 self.written[value] = self.words(value).tobytes()
 
     def _kernels(self, node: Node) -> None:
-        """The emulated kernels, over the memory as it is; scratch between them begins as noise, too."""
+        """The emulated kernels. Padding that ET-VK's kernel does not write stays as it was."""
         assert node.prepared is not None
         held = {name: self.words(value) for name, value in node.inputs.items()}
         held |= {name: node.prepared.words(name) for name in node.prepared.constants}
         for step in node.prepared.dispatches:
-            last = step.output == "out"
-            count = step.launch.out.words
-            into = self.words(node.outputs[0]) if last else np.full(count, NOISE, np.int32)
-            dispatch(step.launch, [held[name] for name in step.inputs], into)
-            held[step.output] = into
+            held[step.output] = dispatch(step.launch, [held[name] for name in step.inputs])
+        written = node.prepared.call.device_defined()
+        self.words(node.outputs[0]).view(np.uint8)[written] = held["out"].view(np.uint8)[written]
 
     def _float(self, node: Node) -> None:
         values: dict[int, Any] = {}
@@ -207,7 +206,7 @@ class Delegate:
         raw = self.memory[self.place(value)][: self._size(tensor)]
         desc: TensorDesc | None = tensor.desc
         if desc is not None:
-            return PackedBuffer.from_raw(raw, desc.shape, desc.layout)
+            return PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype)
         return raw.view(tensor.dtype).reshape(tensor.shape).copy()
 
     def load(self, value: int) -> np.ndarray:
@@ -220,20 +219,14 @@ class Delegate:
         desc: TensorDesc | None = tensor.desc
         data = np.asarray(array, tensor.dtype)
         if desc is not None:
-            data = PackedBuffer.pack(data.reshape(desc.shape), desc.layout).raw
+            data = PackedBuffer.pack(data.reshape(desc.shape), desc.layout, dtype=desc.dtype).raw
         raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         self.memory[self.place(value)][: raw.size] = raw
 
 
-def dispatch(launch: Launch, inputs: Sequence[np.ndarray], out: np.ndarray) -> None:
-    """One emulated kernel, writing where it is told to."""
-    kernel = OPS[launch.shader].kernel
-    assert kernel is not None
-    x, y, z = launch.reached
-    spec = np.array(launch.spec, np.uint32).astype(np.int64)
-    push = np.array(launch.push, np.uint32).view(np.int32)
-    readable = (words if words.flags.writeable else words.copy() for words in inputs)
-    kernel((z, y, x), spec, push, *readable, out)
+def dispatch(launch: Launch, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """The words that one emulated kernel writes."""
+    return EmulatedExecutor().run(launch, inputs).words
 
 
 class Runtime:

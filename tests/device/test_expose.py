@@ -32,7 +32,7 @@ from refsim.ops.base.spec import Target
 
 DATA = Path(__file__).parents[1] / "data"
 #: Every bundled program with a delegate.
-PROGRAMS = {path.stem: path for path in sorted(DATA.glob("*/*.pte")) if load(path).graphs}
+PROGRAMS = {path.stem: path for path in sorted(DATA.glob("[mn]*/*.pte")) if load(path).graphs}
 MODES = {
     "words at the end": Options(),
     "not filled": Options(fill=None),

@@ -1,0 +1,70 @@
+"""Turn the outputs of an exposed file into the dump folder that bisect, run and diff read."""
+
+from __future__ import annotations
+
+import click
+
+from refsim.cli._main import SAME
+from refsim.cli._options import json_option, output_option
+from refsim.cli._output import print_json, print_table, shape_text
+from refsim.device.collect import Given, collect, read, write
+from refsim.ops.base.spec import Target
+
+COLUMNS = ("value", "output", "operator", "shape", "layout", "bytes")
+#: How the runtime chose where the file leaves it open: its families of devices.
+TARGETS = {"desktop": False, "mali": True}
+
+
+def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> list[Given]:
+    """Exposed files, each with the outputs of the same run."""
+    return [(exposed, outputs), *((file, (given,)) for file, given in more)]
+
+
+@click.command("collect")
+@click.argument("exposed")
+@click.argument("outputs", nargs=-1, required=True)
+@output_option("the dump: a new folder")
+@click.option(
+    "--more",
+    nargs=2,
+    multiple=True,
+    metavar="EXPOSED OUTPUTS",
+    help="Another part that expose --chunk wrote, and its outputs of the same run.",
+)
+@click.option(
+    "--target",
+    type=click.Choice(tuple(TARGETS)),
+    default="desktop",
+    show_default=True,
+    help="The device's family: it decides about layouts that the file leaves to the runtime.",
+)
+@json_option
+def command(
+    exposed: str,
+    outputs: tuple[str, ...],
+    output: str,
+    more: tuple[tuple[str, str], ...],
+    target: str,
+    as_json: bool,
+) -> int:
+    """Read the OUTPUTS of a run of EXPOSED, a file that refsim expose wrote, and write its values as a dump.
+
+    OUTPUTS is an .npz with out0, out1...; a folder of .npy or raw files; the BASE of executor_runner's BASE-0.bin; or
+    the files themselves, in order.
+    """
+    collected = collect(read(parts_of(exposed, outputs, more)), Target(mali=TARGETS[target]))
+    write(output, collected)
+    infos = list(collected.infos.values())
+    if as_json:
+        print_json("collect", {"file": exposed, "dump": output, "values": infos})
+        return SAME
+    rows = []
+    for info in infos:
+        held = collected.held[info["value"]]
+        layout = (info["layout"] or info["dtype"]).removeprefix("PACKED_INT8_").removeprefix("TENSOR_")
+        nbytes = held.desc.nbytes if hasattr(held, "desc") else held.nbytes
+        shape = shape_text(info["shape"])
+        rows.append((info["value"], info["output"], info.get("operator") or "(input)", shape, layout, nbytes))
+    print_table(COLUMNS, rows)
+    click.echo(f"{len(infos)} values in {output}")
+    return SAME

@@ -1,0 +1,139 @@
+"""Which operator of a device's run is wrong: each buffer beside the right one, and beside that of its own inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from refsim.bytediff import Report, diff
+from refsim.bytediff.hypotheses.defects import NAME as KNOWN_DEFECT
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.exec.factory import executor_named
+from refsim.exec.model import Model
+from refsim.exec.trace import Traced, bound_of, trace
+from refsim.ops.base.binding import BoundCase
+
+
+class Buffers(Protocol):
+    """The buffers of a device's run by value name: `refsim.formats.dumps.Recorded`, or what was just collected."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
+        """The device's bytes of a value, to be compared with this buffer of the same shape and layout."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node. ``run`` compares its dump with a run from the start, ``alone`` with the node on its dumped inputs.
+
+    ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
+    ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
+    has exactly the bytes of that defect. ``own`` is the
+    call with its dumped inputs.
+    """
+
+    delegate: int
+    node: int
+    operator: str
+    output: str
+    run: Report | None
+    alone: Report | None
+    wrong: bool
+    cause: str = ""
+    own: BoundCase | None = None
+
+    @property
+    def judged(self) -> Report | None:
+        """The report about the operator itself: on its own inputs, if they are known."""
+        return self.run if self.alone is None else self.alone
+
+
+def bisect(model: Model, recorded: Buffers, inputs: Sequence[np.ndarray], **options: Any) -> list[Row]:
+    """A row for each int8 operator, quantize and dequantize, in execution order; ``options`` are those of `diff`.
+
+    If an operator's inputs were dumped too, it is also computed on those. That separates an operator that is wrong
+    from one that got wrong inputs.
+    """
+    rows: list[Row] = []
+    before: dict[str, BoundCase] = {}
+
+    def visit(traced: Traced) -> None:
+        diverged = any(row.run is not None and not row.run.same for row in rows)
+        if traced.bound is not None:
+            rows.append(_row(traced, recorded, before.get(traced.bound.call.op.name), diverged, options))
+            before[traced.bound.call.op.name] = traced.bound
+        elif traced.node.meaning is not None:
+            rows.append(_meant(traced, recorded, diverged, options))
+
+    trace(model, inputs, executor_named("cpu"), visit)
+    return rows
+
+
+def _row(
+    traced: Traced, recorded: Buffers, before: BoundCase | None, diverged: bool, options: dict[str, Any]
+) -> Row:
+    assert traced.bound is not None
+    name, bound, node = traced.output, traced.bound, traced.node
+    run = alone = own = None
+    if name in recorded:
+        expected = bound.call.expected(bound.inputs)
+        dumped = recorded.beside(name, expected)
+        title = f"{name} {expected.desc}, node {node.number} {node.operator}"
+        run = diff(expected, dumped, call=bound, previous=before, title=title, **options)
+        handed = _dumped_inputs(traced, recorded, diverged)
+        if handed is not None:
+            own = bound_of(bound.call, handed)
+            again = own.call.expected(own.inputs)
+            title += ", computed from its dumped inputs"
+            dumped = recorded.beside(name, again)
+            alone = diff(again, dumped, call=own, previous=before, title=title, **options)
+    wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
+    cause = _known_defect(alone or run) if wrong else ""
+    return Row(traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own)
+
+
+def _known_defect(report: Report | None) -> str:
+    """The defect of upstream's kernel that predicts every element of the buffer, in words."""
+    best = report.causes[0] if report is not None and report.causes else None
+    return best.detail if best is not None and best.exact and best.name == KNOWN_DEFECT else ""
+
+
+def _meant(traced: Traced, recorded: Buffers, diverged: bool, options: dict[str, Any]) -> Row:
+    """A node that runs by its definition: its own elements are compared, and its note is the cause."""
+    name, node = traced.output, traced.node
+    buffer = traced.outputs[name]
+    assert isinstance(buffer, PackedBuffer) and node.meaning is not None
+    run = None
+    if name in recorded:
+        dumped = recorded.beside(name, buffer).copy()
+        spare = byte_kinds(buffer.desc) != ByteKind.VALUE  # padding, of which nobody reads anything
+        dumped[spare] = buffer.raw[spare]
+        title = f"{name} {buffer.desc}, node {node.number} {node.operator}"
+        run = diff(buffer, dumped, title=title, limit=options["limit"])
+    wrong = run is not None and not run.same and not diverged
+    return Row(traced.delegate, node.number, node.operator, name, run, None, wrong, node.upstream or "")
+
+
+def _dumped_inputs(traced: Traced, recorded: Buffers, diverged: bool) -> dict[str, PackedBuffer] | None:
+    """The dumped inputs; None if one of them was not dumped.
+
+    A float input that was not dumped is that of the right run, as long as nothing diverged before.
+    """
+    assert traced.bound is not None
+    handed = {}
+    for argument, value in traced.input_names().items():
+        buffer = traced.bound.inputs[argument]
+        if value in recorded:
+            raw = recorded.beside(value, buffer)
+            desc = buffer.desc
+            handed[argument] = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype)
+        elif not buffer.desc.is_int8 and not diverged:
+            handed[argument] = buffer
+        else:
+            return None
+    return handed

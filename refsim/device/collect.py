@@ -1,0 +1,189 @@
+"""The outputs of exposed files as buffers of the model's values, and as a dump folder that `bisect` and `run` read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.errors import FormatError, RawBufferError
+from refsim.device import manifest as m
+from refsim.device import outputs
+from refsim.device.choose import Candidate, candidates
+from refsim.device.expose import held_of
+from refsim.device.strip import source
+from refsim.exec.model import Model
+from refsim.formats.cases import write_folder
+from refsim.formats.dumps import sidecar
+from refsim.formats.pte.read import Pte
+from refsim.ops.base.spec import Target
+
+
+@dataclass(frozen=True)
+class Part:
+    """One exposed file and the outputs of one run of it."""
+
+    pte: Pte
+    manifest: m.Manifest
+    arrays: tuple[np.ndarray, ...]
+    where: str
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The values of one run, by name: what they mean, and what they hold.
+
+    ``model`` is the program that was exposed. ``own`` are the outputs that it had before.
+    """
+
+    model: Model
+    infos: Mapping[str, dict[str, Any]]
+    held: Mapping[str, PackedBuffer | np.ndarray]
+    own: tuple[np.ndarray, ...]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(self.held.get(str(name)), PackedBuffer)
+
+    def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
+        """The bytes of a value; padding that is unknown is that of ``buffer``."""
+        held = self.held[name]
+        if not isinstance(held, PackedBuffer) or held.desc != buffer.desc:
+            got = held.desc if isinstance(held, PackedBuffer) else held.dtype
+            raise RawBufferError(name, "collected as another tensor", got=got, need=buffer.desc)
+        if self.infos[name].get("padding") == "unknown":
+            return np.where(buffer.kinds() == ByteKind.VALUE, held.raw, buffer.raw)
+        return held.raw
+
+
+#: An exposed file, and the paths of the outputs of a run of it.
+Given = tuple[str | os.PathLike[str], Sequence[str | os.PathLike[str]]]
+
+
+def read(given: Sequence[Given]) -> list[Part]:
+    """Read exposed files and their outputs. FormatError, ShapeError or LimitError unless all belong to one run.
+
+    Several files are those that one program was exposed in. The program's own outputs must be equal in all of them.
+    """
+    parts = []
+    for exposed, paths in given:
+        pte, manifest = m.read(exposed)
+        arrays = outputs.read(paths, [(row.dtype, row.shape) for row in manifest.outputs])
+        parts.append(Part(pte, manifest, tuple(arrays), os.fspath(paths[0])))
+    first = parts[0]
+    seen: dict[str, str] = {}
+    for part in parts:
+        if part.manifest.source_digest != first.manifest.source_digest:
+            got, need = (p.manifest.source or p.manifest.file for p in (part, first))
+            raise FormatError(part.where, "outputs of another program", got=got, need=need)
+        for number in range(part.manifest.own):
+            if part.arrays[number].tobytes() != first.arrays[number].tobytes():
+                raise FormatError(
+                    part.where, "outputs of another run: the program's own outputs differ", got=f"another out{number}",
+                    need=f"that of {first.where}; other inputs, or a device that does not repeat itself",
+                )  # fmt: skip
+        for row in part.manifest.outputs[part.manifest.own :]:
+            if row.value in seen:
+                where = f"{part.where}: {row.value}"
+                raise FormatError(where, "collected twice", got=seen[str(row.value)], need="each file once")
+            seen[str(row.value)] = part.where
+    return parts
+
+
+def collect(parts: Sequence[Part], target: Target | None = None) -> Collected:
+    """The values of a run. ``target`` says how the runtime chose the layouts that the file leaves open.
+
+    FormatError for outputs that no run of this file gives.
+    """
+    first = parts[0]
+    model = source(first.pte, first.manifest, target)
+    infos: dict[str, dict[str, Any]] = {}
+    held: dict[str, PackedBuffer | np.ndarray] = {}
+    known = {c.name: c for c in candidates(model)}
+    given = {c.given: c for c in known.values() if c.given is not None and not c.reason}
+    for part in parts:
+        for number, (row, array) in enumerate(zip(part.manifest.outputs, part.arrays, strict=True)):
+            place = f"{part.where}: {row.output}"
+            c = given.get(number) if row.value is None else known.get(row.value)
+            if c is None and row.value is None:
+                continue  # an output that no delegate writes
+            if c is None or (row.held is not None and (row.held.shape, row.held.dtype) != _kind(c)):
+                raise FormatError(
+                    place, "not a value of the program", got=row.value, need=", ".join([*known][:3])
+                )
+            if c.name not in held:
+                held[c.name] = _held(c, row.way or m.PLAIN, array, place)
+                infos[c.name] = _info(c, row, held[c.name])
+    ordered = [name for name in known if name in held]
+    return Collected(
+        model,
+        {n: infos[n] for n in ordered},
+        {n: held[n] for n in ordered},
+        first.arrays[: first.manifest.own],
+    )
+
+
+def _kind(c: Candidate) -> tuple[tuple[int, ...], str]:
+    return c.tensor.shape, str(c.tensor.dtype)
+
+
+def files_of(collected: Collected) -> dict[str, bytes]:
+    """The files of a dump folder: ``NAME.bin`` and ``NAME.json`` for each value."""
+    found: dict[str, bytes] = {}
+    for name, info in collected.infos.items():
+        held = collected.held[name]
+        raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
+        found[f"{name}.bin"] = raw.tobytes()
+        found[f"{name}.json"] = (json.dumps(info, indent=2) + "\n").encode()
+    return found
+
+
+def write(folder: str | os.PathLike[str], collected: Collected) -> None:
+    """A new folder with the values; it appears whole or not at all. FormatError if there is one of this name."""
+    if not collected.infos:
+        raise FormatError(
+            os.fspath(folder), "there is nothing to write", got="no values", need="an exposed file with some"
+        )
+    write_folder(folder, files_of(collected))
+
+
+def _info(c: Candidate, row: m.Output, held: PackedBuffer | np.ndarray) -> dict[str, Any]:
+    about = held_of(c)
+    info = sidecar(c.name, held) | {"output": row.output}
+    if about.node is not None:
+        info |= {"operator": about.operator, "node": about.node, **about.facts}
+    if row.way == m.VALUES:
+        info["padding"] = "unknown"
+    return info
+
+
+def _held(c: Candidate, way: str, array: np.ndarray, where: str) -> PackedBuffer | np.ndarray:
+    """What an output says about a value."""
+    desc = c.tensor.desc
+    if way == m.WORDS:
+        raw = np.asarray(array, order="C").reshape(-1).view(np.uint8)
+        if desc is None or not desc.is_int8 or raw.size < desc.nbytes:
+            raise FormatError(
+                where, f"not the words of {c.name}", got=f"{raw.size} bytes", need=desc or c.tensor.dtype
+            )
+        return PackedBuffer.from_raw(raw[: desc.nbytes], desc.shape, desc.layout)
+    data = (_int8(array, where) if way == m.VALUES else array).reshape(c.tensor.shape)
+    return (
+        data if desc is None else PackedBuffer.pack(data.reshape(desc.shape), desc.layout, dtype=desc.dtype)
+    )
+
+
+def _int8(array: np.ndarray, where: str) -> np.ndarray:
+    """Exact floats as the int8 values that they stand for."""
+    with np.errstate(invalid="ignore"):
+        wrong = np.flatnonzero(~((array == np.round(array)) & (array >= -128) & (array <= 127)).reshape(-1))
+    if wrong.size:
+        got = f"{array.reshape(-1)[wrong[0]]!s} at {int(wrong[0])}, and {wrong.size - 1} more"
+        raise FormatError(
+            where, "not the values of an int8 tensor", got=got, need="whole numbers, -128 to 127"
+        )
+    return array.astype(np.int8)

@@ -1,0 +1,135 @@
+"""The outputs of a run, as whatever ran the program saved them: an .npz, a folder of .npy, raw files in order.
+
+Nothing is guessed: each array must have the dtype and the number of bytes that the program declares for its output, and
+there must be as many as the program has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from refsim.core.dtypes import BY_NAME
+from refsim.core.errors import FormatError, ShapeError
+from refsim.formats import npz
+from refsim.formats.file import read_file
+
+#: Dtype and shape of an output, as the program declares it.
+Declared = tuple[str, tuple[int, ...]]
+
+#: Names of an .npz file's arrays before their number, the first that it has.
+PREFIXES = ("out", "output", "upstream_out")
+RAW = (".bin", ".raw")
+FORMS = "an .npz, a folder of .npy or raw files, BASE of executor_runner's BASE-0.bin, or the files in order"
+
+
+def read(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) -> list[np.ndarray]:
+    """The outputs in order. FormatError, ShapeError or LimitError for files that do not hold exactly them."""
+    names = [os.fspath(path) for path in paths]
+    if len(names) == 1 and names[0].endswith(".npz"):
+        return _from_npz(names[0], declared)
+    files = _files(names)
+    where = names[0] if len(names) == 1 else "outputs"
+    if len(files) != len(declared):
+        got = f"{len(files)}: {', '.join(os.path.basename(file) for file in files[:4])}"
+        raise FormatError(
+            where, "another number of outputs", got=got, need=f"{len(declared)}, all of the program's"
+        )
+    return [_array(file, one) for file, one in zip(files, declared, strict=True)]
+
+
+def _files(names: list[str]) -> list[str]:
+    """The files that these paths stand for, in the order of the outputs."""
+    if len(names) > 1:
+        return names
+    (name,) = names
+    if os.path.isdir(name):
+        return _in_folder(name)
+    if os.path.isfile(name):
+        return names
+    numbered = _numbered(Path(name).parent, re.escape(Path(name).name) + "-")
+    if not numbered:
+        raise FormatError(name, "no outputs there", got="no such file or folder", need=FORMS)
+    return numbered
+
+
+def _in_folder(name: str) -> list[str]:
+    """All .npy files of a folder, or else all raw ones, by the number in their names."""
+    entries = sorted(entry.name for entry in os.scandir(name) if entry.is_file())
+    for suffixes in ((".npy",), RAW):
+        chosen = [entry for entry in entries if entry.endswith(suffixes)]
+        if chosen:
+            stems = {re.sub(r"\d+(?=\.\w+$)", "", entry) for entry in chosen}
+            if len(stems) > 1:
+                raise FormatError(
+                    name, "holds files of several runs", got=", ".join(sorted(stems)[:4]),
+                    need="names that differ in a number",
+                )  # fmt: skip
+            return _numbered(Path(name), re.escape(next(iter(stems)).rpartition(".")[0]), suffixes)
+    raise FormatError(name, "a folder without outputs", got=", ".join(entries[:4]) or "no files", need=FORMS)
+
+
+def _numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[str]:
+    """The files STEM0.bin, STEM1.bin, ... of a folder; FormatError where a number is missing."""
+    pattern = re.compile(stem + r"(\d+)(\.\w+)")
+    found: dict[int, str] = {}
+    if not folder.is_dir():
+        return []
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        match = pattern.fullmatch(entry.name)
+        if match and match[2] in suffixes and entry.is_file():
+            number = int(match[1])
+            if number in found:
+                raise FormatError(
+                    entry.path, "the same output twice", got=entry.name, need="one file an output"
+                )
+            found[number] = entry.path
+    if not found:
+        return []
+    first = min(found)  # some runners count from 1
+    missing = [n for n in range(first, max(found)) if n not in found][:4] if first <= 1 else [0]
+    if missing:
+        raise FormatError(
+            os.fspath(folder), "an output is missing", got=f"no number {missing[0]}", need="all in order"
+        )
+    return [found[number] for number in sorted(found)]
+
+
+def _from_npz(name: str, declared: Sequence[Declared]) -> list[np.ndarray]:
+    prefixes = PREFIXES
+    if os.path.isfile(name) and zipfile.is_zipfile(name):
+        members = _members(name)
+        prefix = next((p for p in PREFIXES if f"{p}0" in members), None)
+        mine = [m for m in members if re.fullmatch(rf"{prefix}\d+", m)] if prefix else members
+        if len(mine) != len(declared):
+            got = f"{len(mine)}: {', '.join(mine[:4])}"
+            raise FormatError(
+                name, "another number of outputs", got=got, need=f"{len(declared)}, all of the program's"
+            )
+    return npz.read_arrays(name, prefixes, [(shape, BY_NAME[dtype].numpy) for dtype, shape in declared])
+
+
+def _members(name: str) -> list[str]:
+    try:
+        with zipfile.ZipFile(name) as archive:
+            return [entry.removesuffix(".npy") for entry in archive.namelist() if entry.endswith(".npy")]
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise FormatError(name, "not a readable array file", got=error, need=FORMS) from error
+
+
+def _array(file: str, declared: Declared) -> np.ndarray:
+    """One output from a file of its own: .npy, or the raw bytes."""
+    dtype, shape = BY_NAME[declared[0]].numpy, declared[1]
+    if file.endswith(".npy"):
+        return npz.read_npy(file, (shape, dtype))
+    need = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if os.path.isfile(file) and os.path.getsize(file) != need:
+        got = f"{os.path.getsize(file)} bytes"
+        raise ShapeError(file, "not the size of this output", got=got, need=f"{need}: {dtype} {list(shape)}")
+    array: np.ndarray = np.frombuffer(bytes(read_file(file)), dtype)
+    return array.reshape(shape)
