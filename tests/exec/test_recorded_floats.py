@@ -1,4 +1,4 @@
-"""What recorded bytes prove about float values that no runtime records: those inside delegates.
+"""What recordings prove about float values that no runtime records: those inside delegates.
 
 The bundled mobilenet is the recorded model with float operators: a hardtanh between each dequantize and quantize, and
 a mean. ET-VK's runtime recorded the int8 value behind each of them, and test_models.py compares every byte.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import refsim
 from refsim import aten
+from refsim.aten.table import TABLE
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import C
 from refsim.graph.graph import Graph, Node
@@ -126,3 +129,25 @@ def test_the_mean_in_nine_plain_additions() -> None:
     columns = [(x[:, 0, w] + x[:, 1, w]) + x[:, 2, w] for w in range(3)]
     need = ((columns[0] + columns[1]) + columns[2]) / np.float32(9)
     assert np.array_equal(values[node.outputs[0]].reshape(-1), need)
+
+
+def test_the_recorded_encoder_tells_the_shaders_layer_norm_from_the_portable_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its 512 floats went through layer norms, softmax and gelu, whose functions are the device's own polynomials.
+
+    Most are the device's bits all the same; fewer if the layer norms add up and scale as the portable kernel does.
+    """
+    path = MODELS.parent / "groups" / "encoder"
+    with np.load(f"{path}.npz") as file:
+        x, need = file["in0"], file["out0"]
+
+    def same() -> tuple[int, float]:
+        (out,) = refsim.load(f"{path}.pte").run([x])
+        return int(np.count_nonzero(out == need)), float(np.abs(out - need).max())
+
+    equal, off = same()
+    assert equal >= 300 and off < 2.5e-7  # of 512, and of 3.4
+    monkeypatch.setitem(TABLE, "native_layer_norm", replace(TABLE["native_layer_norm"], delegate=None))
+    equal, off = same()
+    assert equal <= 220 and off > 3e-7
