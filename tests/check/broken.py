@@ -311,12 +311,6 @@ PAIRS = (
     ),
     Pair("embedding-width", "et_vk.embedding_q4gsw.default", embedding(INDICES, 24), embedding(INDICES)),
     Pair(
-        "embedding-rows",
-        "et_vk.embedding_q4gsw.default",
-        embedding(INDICES.but(dims=(2, 5))),
-        embedding(INDICES.but(dims=(2, 5), storage=BUFFER)),
-    ),
-    Pair(
         "qparams-rows",
         "torchao.choose_qparams_affine.default",
         choose(ROWS.but(dims=(2, 3, 64)), [1, 1, 64]),
@@ -341,7 +335,6 @@ PAIRS = (
         "row-length", "et_vk.linear_q4gsw.default", q4gsw(ROWS.but(dims=(6, 66)), 8, 66), q4gsw(ROWS, 8, 64)
     ),
     Pair("row-length", "et_vk.linear_q4gsw.default", q4gsw(ROWS, 10, 64), q4gsw(ROWS, 12, 64)),
-    Pair("planes", "et_vk.linear_q4gsw.default", q4gsw(ROWS.but(dims=(2, 6, 64)), 8, 64), q4gsw(ROWS, 8, 64)),
     Pair(
         "one-row",
         "et_vk.linear_dq8ca_q4gsw.default",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from refsim.check.finding import Level
@@ -14,6 +15,7 @@ DATA = Path(__file__).parents[1] / "data"
 REFUSED = {
     "heads/int8_head.pte": {"missing-shader", "float-argument"},
     "heads/head_31.pte": {"missing-shader", "float-argument"},
+    "heads/two_heads.pte": {"missing-shader", "float-argument", "border-dtype"},
     "groups/two_planes.pte": {"qparams-rows"},
     "networks/int8_attention.pte": {"claimed-operator", "unsqueeze-rank"},
     "networks/int8_mixer.pte": {"claimed-operator"},
@@ -25,11 +27,27 @@ WRONG = {
     "groups/group256.pte": {"known-defect"},
     "groups/twelve_outputs.pte": {"known-defect"},
 }
-RAN = sorted(
-    name
-    for path in DATA.glob("*/*.pte")
-    if (name := path.relative_to(DATA).as_posix()) not in {*REFUSED, *WRONG}
+#: Whole models, of which nobody knows what the runtime says: the rules of the errors that may be found.
+UNKNOWN = {
+    "zoo/conformer.pte": {"packed-border", "unsqueeze-rank"},
+    "zoo/fastscnn.pte": {"packed-border"},
+    "zoo/m5.pte": {"constant-segment"},
+}
+#: Networks that nobody ran either, in which nothing is to be found.
+SOUND = (
+    *(f"networks/int8_{name}.pte" for name in ("classifier", "scaled", "squeeze")),
+    *(f"networks/portable_{name}.pte" for name in ("classifier", "pool", "split")),
+    *(f"networks/{name}.pte" for name in ("prelu", "reflect", "upsample")),
 )
+
+
+def ran(path: Path) -> bool:
+    """Whether an output of ET-VK's own runtime was recorded beside the file."""
+    beside = (path.with_suffix(end) for end in (".npz", ".io.npz"))
+    return any("upstream_out0" in np.load(file).files for file in beside if file.exists())
+
+
+RAN = sorted(path.relative_to(DATA).as_posix() for path in DATA.glob("*/*.pte") if ran(path))
 
 
 def rules(name: str, level: Level) -> set[str]:
@@ -52,10 +70,15 @@ def test_what_ran_and_was_wrong_has_a_warning_and_no_error(name: str) -> None:
     assert (rules(name, Level.ERROR), rules(name, Level.WARNING)) == (set(), WRONG[name])
 
 
-@pytest.mark.parametrize("name", RAN)
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_models_have_no_other_errors(name: str) -> None:
+    assert rules(name, Level.ERROR) <= UNKNOWN[name]
+
+
+@pytest.mark.parametrize("name", [*SOUND, *(name for name in RAN if name not in WRONG)])
 def test_what_ran_has_neither_errors_nor_warnings(name: str) -> None:
     assert not rules(name, Level.ERROR) | rules(name, Level.WARNING)
 
 
 def test_there_are_files_to_check() -> None:
-    assert len(RAN) >= 25
+    assert len(RAN) >= 40 and not {*REFUSED} & {*RAN}

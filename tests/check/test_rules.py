@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from check.broken import PAIRS
+from check.broken import PAIRS, embedding, q4gsw
 from check.small_files import (
     BUFFER,
     FLAT,
@@ -32,6 +32,7 @@ from refsim.core.errors import FormatError, ParameterError
 from refsim.formats.pte import schema as pte
 
 IMAGE = T((1, 8, 6, 6))
+INDICES = T((2, 5), "int32", layout=W)
 INT8 = T((1, 8, 6, 6), "int8", BUFFER, INT8_4W4C)
 RELU, CLONE, QUANTIZE = (
     "aten.relu.default",
@@ -283,6 +284,16 @@ EXAMPLES: tuple[tuple[str, Make, Make | None], ...] = (
     ("known-defect", lambda: broadcast((1, 8, 6, 6), alpha=0.5), lambda: broadcast((1, 8, 6, 6))),
     ("known-defect", lambda: conv(batch=2), conv),
     ("known-defect", lambda: float_head(2, 3), lambda: float_head(1, 6)),
+    (
+        "known-defect",
+        lambda: call("et_vk.linear_q4gsw.default", *q4gsw(T((2, 6, 64), layout=W), 8, 64)),
+        lambda: call("et_vk.linear_q4gsw.default", *q4gsw(T((6, 64), layout=W), 8, 64)),
+    ),
+    (
+        "known-defect",
+        lambda: call("et_vk.embedding_q4gsw.default", *embedding(INDICES)),
+        lambda: call("et_vk.embedding_q4gsw.default", *embedding(like(INDICES, storage=BUFFER))),
+    ),
 )
 
 
