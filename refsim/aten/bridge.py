@@ -42,12 +42,22 @@ class Operator:
         try:
             function = _from_torch(self.name, where) if self.row is None else self.row.function(place)
             with np.errstate(all="ignore"):
-                result = function(*args)
+                try:
+                    result = function(*args)
+                except TypeError:
+                    if not any(map(_is_whole, args)):
+                        raise
+                    # ExecuTorch's serializer stores 1 and 1.0 as one value, whichever came first
+                    result = function(*(int(arg) if _is_whole(arg) else arg for arg in args))
         except RefsimError:
             raise
         except Exception as error:  # torch and NumPy raise what they like for arguments out of a damaged file
             raise GraphError(where, f"{self.source} refuses the arguments: {error}") from error
         return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def _is_whole(arg: Any) -> bool:
+    return isinstance(arg, float) and arg.is_integer()
 
 
 def _parts(name: str, where: str) -> tuple[str, str, str | None]:

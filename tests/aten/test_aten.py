@@ -336,6 +336,27 @@ def test_the_bridge_runs_what_the_table_lacks() -> None:
             operator.run(wrong, "node 3")
 
 
+WHOLE = {
+    "unsqueeze": ("aten.unsqueeze_copy.default", (IMAGE, 1.0), (1, 1, 1, 3, 4)),
+    "slice": ("aten.slice_copy.Tensor", (IMAGE, 3.0, 1.0, 3.0, 1.0), (1, 1, 3, 2)),
+    "select": ("aten.select_copy.int", (IMAGE, 3.0, 2.0), (1, 1, 3)),
+    "softmax": ("aten._softmax.default", (IMAGE, -1.0, False), (1, 1, 3, 4)),
+    "cat": ("aten.cat.default", ((IMAGE, IMAGE), 2.0), (1, 1, 6, 4)),
+    "split": ("aten.split_copy.Tensor", (IMAGE, 2.0, 3.0), (1, 1, 3, 2)),
+    "topk": ("aten.topk.default", (IMAGE, 2.0, -1.0), (1, 1, 3, 2)),
+    "shuffle": ("aten.pixel_unshuffle.default", (IMAGE[:, :, :2], 2.0), (1, 4, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_whole_numbers_may_come_as_floats(what: str) -> None:
+    """ExecuTorch's serializer stores 1 and 1.0 as one value: a dim may be 1.0 where a scale of 1.0 came first."""
+    name, args, shape = WHOLE[what]
+    assert run(name, *args)[0].shape == shape
+    with pytest.raises(GraphError, match="node 3: numpy refuses the arguments"):
+        run(name, args[0], *(0.5 for _ in args[1:]))
+
+
 # --- refusals --------------------------------------------------------------------------------------------
 
 
