@@ -61,9 +61,15 @@ class ConvProblem:
         return (h, w)
 
     @cached_property
+    def weight_sums(self) -> np.ndarray:
+        """Sums of weights per output channel, int64. Large layers have tens of MB: none is copied to wider elements."""
+        return self.weight.sum((2, 3, 4), dtype=np.int64).reshape(-1)
+
+    @cached_property
     def _bounds(self) -> np.ndarray:
         """Per output channel: bound of the absolute value of a sum of products."""
-        return 128 * np.abs(self.weight.astype(np.int64)).sum((2, 3, 4)).reshape(-1)
+        above = np.maximum(self.weight, 0).sum((2, 3, 4), dtype=np.int64).reshape(-1)
+        return 128 * (2 * above - self.weight_sums)
 
     @property
     def largest_sum(self) -> int:
@@ -148,7 +154,7 @@ def constant_rows(conv: ConvProblem, offset: int, float_zp: bool, factor: int = 
     ``offset`` is what the packed elements have added to them. The first sum is multiplied by ``factor``.
     """
     sums = conv.sums.astype(np.int64)
-    first = -offset * conv.weight.astype(np.int64).sum((2, 3, 4)).reshape(-1)
+    first = -offset * conv.weight_sums
     rows = np.zeros((CONST_ROWS, len(first)), np.int32)
     if float_zp:
         rows[3] = (-sums.astype(np.float32) * np.float32(conv.in_zp)).view(np.int32)
