@@ -20,6 +20,7 @@ from refsim.exec.cpu.elementwise import fma, lut
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.prepack import Elementwise
 from refsim.exec.cpu.gemm import prepack as gemm
+from refsim.exec.cpu.groups import prepack as groups
 from refsim.exec.cpu.isa import Isa, cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.quantize import prepack as quantize
@@ -243,6 +244,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("gemm8", _multiplies, _gemm8_why_not, _gemm(lambda isa: MADDUBS)),
     Rule("gemm", _multiplies, _always, _gemm(lambda isa: DPBUSD if isa.dpbusd else MADDWD)),
+    Rule(
+        "groups",
+        _of(Family.GROUP_LINEAR),
+        lambda ctx: groups.why_not(ctx.call),
+        lambda ctx: groups.lower(ctx.call, ctx.isa),
+    ),
+    Rule("row_range", _of(Family.ROW_RANGE), _always, lambda ctx: (groups.ranges(ctx.call, ctx.isa),)),
     Rule(LUT, _affine(2), *_found(lambda ctx: ctx.lut)),
     Rule(FMA, _sums, *_found(lambda ctx: ctx.fma)),
     Rule(
