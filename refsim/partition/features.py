@@ -18,9 +18,11 @@ from refsim.ops.base.traits import Family
 from refsim.partition import constraints
 from refsim.partition.nodes import (
     DEQUANTIZE,
+    DEQUANTIZE_AFFINE,
     DEQUANTIZE_PER_CHANNEL,
     GETITEM,
     QUANTIZE,
+    QUANTIZE_AFFINE,
     nodes_in,
     target_name,
     tensors_of,
@@ -38,6 +40,7 @@ from refsim.partition.repset import (
     NO_STORAGE,
     PACKED_INT8_BUFFER,
     PACKED_INT8_CONV2D_BUFFER,
+    WIDTH_PACKED_TEXTURE,
     OpRepSets,
     TensorRepSet,
     TensorRepSetList,
@@ -162,6 +165,15 @@ def _takes_only_x(op: OpSpec) -> bool:
     return bool(op.serialized) and len(op.of_kind(Kind.INPUT)) == 1
 
 
+def _grouped(op: OpSpec) -> Features:
+    """The row of a linear operator with weights in groups: scales and zero points of rows lie in textures."""
+    rows = op.of_kind(Kind.INPUT)[1:]
+    rest = len(op.of_kind(Kind.CONST)) + len(op.of_kind(Kind.PARAM))
+    inputs = [CONTIGUOUS_ANY, *(WIDTH_PACKED_TEXTURE for _ in rows)]
+    return Features(inputs + [NO_STORAGE] * rest, [CONTIGUOUS_ANY], prepacks=True)
+
+
+_RANGES = Features(CONTIGUOUS_ANY, [WIDTH_PACKED_TEXTURE] * 2)
 _FLOAT_UNARY = _same(ANY_STORAGE)
 _LOGICAL = _same(ANY_STORAGE, BOOL, high_dim=True)
 _BINARY = _same(ANY_STORAGE, NUMBERS, high_dim=True)
@@ -202,6 +214,11 @@ FEATURES: dict[str, Features] = {
     **{op.serialized: _fused(op) for op in OPS.values() if op.serialized and op.family in _FUSED},
     # linear operators that end in floats
     **{op.serialized: _FLOAT_LINEAR for op in OPS.of_family(Family.FLOAT_LINEAR) if _takes_only_x(op)},
+    # scales made at run time, weights of 4 bits in groups
+    **{op.serialized: _RANGES for op in OPS.of_family(Family.ROW_RANGE) if op.serialized},
+    QUANTIZE_AFFINE: _same(CONTIGUOUS_BUFFER, ALL),
+    DEQUANTIZE_AFFINE: _same(CONTIGUOUS_BUFFER, ALL),
+    **{op.serialized: _grouped(op) for op in OPS.of_family(Family.GROUP_LINEAR)},
     # identities: int8 layouts flow through them
     "aten.clone.default": _IDENTITY,
     "aten.alias_copy.default": _IDENTITY,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from importlib.util import find_spec
 from typing import Any
@@ -31,12 +32,26 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.load(name)
+            try:
+                return torch.export.load(name)
+            except Exception:
+                if not register_torchao():
+                    raise
+                return torch.export.load(name)  # a program of torchao's operators
     except Exception as error:  # torch raises all kinds of errors here
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise FormatError(
             name, "torch cannot read it", got=reason, need="what torch.export.save writes"
         ) from error
+
+
+def register_torchao() -> bool:
+    """Make torch know torchao's operators and tensors, where it is installed and was not imported before."""
+    if "torchao" in sys.modules or find_spec("torchao") is None:
+        return False
+    import torchao.quantization  # noqa: F401
+
+    return True
 
 
 def register_quantized_operators() -> None:

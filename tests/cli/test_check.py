@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 NETWORKS = Path(__file__).parents[1] / "data" / "networks"
 REFUSED = Path(__file__).parents[1] / "data" / "heads" / "int8_head.pte"
 
@@ -60,15 +58,3 @@ def test_inspect_points_to_it(refsim) -> None:
         last
         == f"check: 1 error, 0 warnings, 1 note for the runtime of ExecuTorch 1.5.1; see refsim check {file}"
     )
-
-
-@pytest.mark.parametrize("options", [(), ("--share",), ("--as", "values")], ids=["words", "share", "values"])
-def test_an_exposed_file_has_notes_at_most(
-    options: tuple[str, ...], tmp_path: Path, models: Path, refsim
-) -> None:
-    """Its values lie twice in one memory object on purpose, which is no value overwritten."""
-    out = tmp_path / "exposed.pte"
-    assert refsim("expose", models / "mixed_ops.pte", "-o", out, *options).status == 0
-    done = refsim("check", out, "--json")
-    assert done.status == 0
-    assert {finding["rule"] for finding in done.json["findings"]} <= {"memory-alias"}

@@ -109,7 +109,7 @@ def test_a_relu_dropped_behind_an_addition(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_square_weight_that_is_not_transposed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        linear, "_ARGUMENTS", {name: (*row[:3], True) for name, row in linear._ARGUMENTS.items()}
+        linear, "ARGUMENTS", {name: (*row[:3], True) for name, row in linear.ARGUMENTS.items()}
     )
     monkeypatch.setattr(linear, "check_rows", lambda weight, anchor: None)
     monkeypatch.setattr(_weights, "check_rows", lambda weight, anchor: None)

@@ -11,8 +11,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from refsim.core.errors import GraphError
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.traits import Family
 from refsim.partition import fx_program
 from refsim.partition.fx_program import KIND, FxProgram
+from refsim.partition.nodes import DEQUANTIZE_AFFINE, QUANTIZE_AFFINE
 
 #: Kept whole: the delegate has kernels for them, and patterns look for them.
 PRESERVED = (
@@ -36,7 +39,7 @@ def run(exported: ExportedProgram, where: str = "program") -> FxProgram:
     """
     table: Any = torch.export.default_decompositions()
     table.update(get_decompositions(ADDED))
-    for kept in PRESERVED:
+    for kept in (*PRESERVED, *_of_torchao()):
         table.pop(kept, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of its own parts
@@ -52,6 +55,14 @@ def run(exported: ExportedProgram, where: str = "program") -> FxProgram:
         if node.name in kinds:
             node.meta[KIND] = kinds[node.name]
     return program.clean()
+
+
+def _of_torchao() -> list[Any]:
+    """torchao's operators that patterns look for, if somebody has imported it."""
+    ranges = [op.serialized for op in OPS.of_family(Family.ROW_RANGE) if op.serialized]
+    names = [name.split(".")[1] for name in (*ranges, QUANTIZE_AFFINE, DEQUANTIZE_AFFINE)]
+    packets = (getattr(torch.ops.torchao, name, None) for name in names)
+    return [packet.default for packet in packets if packet is not None]
 
 
 def _tensor(exported: ExportedProgram, name: str) -> torch.Tensor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import target_name
-from refsim.partition.patterns import PATTERNS, Match
+from refsim.partition.patterns import Match, find
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,8 @@ def run(program: FxProgram) -> tuple[FxProgram, tuple[Fused, ...]]:
     program = program.copy()
     fused = []
     for node in program.calls():
-        pattern = PATTERNS.get(target_name(node))
         # looked for one at a time: a match sees its producer as it is by now
-        found = pattern.find(program, node) if pattern else None
+        pattern, found = find(program, node) or (None, None)
         if pattern is not None and isinstance(found, Match):
             new = pattern.fuse(program, found)
             fused.append(

@@ -17,7 +17,7 @@ from torch import fx
 
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import target_name
-from refsim.partition.patterns import add, convolution, linear, pixel_shuffle, relu
+from refsim.partition.patterns import add, convolution, group_linear, linear, pixel_shuffle, relu
 from refsim.partition.patterns._match import Match
 from refsim.partition.refusal import Refusal
 
@@ -31,17 +31,29 @@ class Pattern(Protocol):
     def fuse(self, program: FxProgram, match: Match) -> fx.Node: ...
 
 
-MODULES = (add, convolution, linear, pixel_shuffle, relu)
-PATTERNS: dict[str, Pattern] = {anchor: module for module in MODULES for anchor in module.ANCHORS}
+MODULES = (add, convolution, group_linear, linear, pixel_shuffle, relu)
+#: Anchor -> the patterns that look at it, in the order in which they are tried.
+PATTERNS: dict[str, list[Pattern]] = {}
+for _module in MODULES:
+    for _anchor in _module.ANCHORS:
+        PATTERNS.setdefault(_anchor, []).append(_module)
+
+
+def find(program: FxProgram, node: fx.Node) -> tuple[Pattern, Match | Refusal] | None:
+    """The pattern that a node is the anchor of, and what it says; None for a node of no pattern."""
+    for pattern in PATTERNS.get(target_name(node), ()):
+        found = pattern.find(program, node)
+        if found is not None:
+            return pattern, found
+    return None
 
 
 def find_all(program: FxProgram) -> Iterator[tuple[Pattern, Match | Refusal]]:
     """Every match and every near miss, in the order of the graph."""
     for node in program.calls():
-        pattern = PATTERNS.get(target_name(node))
-        found = pattern.find(program, node) if pattern else None
-        if pattern is not None and found is not None:
-            yield pattern, found
+        found = find(program, node)
+        if found is not None:
+            yield found
 
 
-__all__ = ["PATTERNS", "Match", "Pattern", "find_all"]
+__all__ = ["PATTERNS", "Match", "Pattern", "find", "find_all"]

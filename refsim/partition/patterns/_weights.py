@@ -15,7 +15,7 @@ from refsim.partition.refusal import Refusal, refuse
 
 ALIGNMENT = 4
 #: Operators that move elements: they act on values, scales and zero points alike.
-_MOVES = frozenset(
+MOVES = frozenset(
     f"aten.{name}"
     for name in (
         "permute_copy.default", "t_copy.default", "transpose_copy.int", "view_copy.default", "expand_copy.default",
@@ -47,7 +47,7 @@ def read_weight(program: FxProgram, node: fx.Node, anchor: fx.Node) -> Weight | 
         return refuse("weight-not-constant", anchor, f"got {node}")
     moves: list[fx.Node] = []
     current = node
-    while target_name(current) in _MOVES:
+    while target_name(current) in MOVES:
         moves.append(current)
         current = current.args[0]
     if not calls(current, DEQUANTIZE, DEQUANTIZE_PER_CHANNEL):
@@ -61,11 +61,12 @@ def read_weight(program: FxProgram, node: fx.Node, anchor: fx.Node) -> Weight | 
         return refuse("weight-zero-point", anchor, f"got {int(zero_points.abs().max())}")
     weight = Weight(str(source), values, scales.to(torch.float32), (*moves, current))
     for move in reversed(moves):
-        weight = weight.moved(partial(_moved_by, move))
+        weight = weight.moved(partial(moved_by, move))
     return weight
 
 
-def _moved_by(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
+def moved_by(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
+    """What a node that moves elements makes of another tensor of its input's shape."""
     result: torch.Tensor = node.target(tensor, *node.args[1:], **node.kwargs)
     return result
 
@@ -132,7 +133,7 @@ def pack_bias(program: FxProgram, node: fx.Node | None, channels: int) -> fx.Nod
     return program.add_constant(f"{node.name}_bias", padded(value.reshape(-1).expand(channels)))
 
 
-def padded(tensor: torch.Tensor) -> torch.Tensor:
-    """The last dim rounded up to a multiple of 4 with zeros; contiguous, without gradients."""
-    missing = -tensor.shape[-1] % ALIGNMENT
+def padded(tensor: torch.Tensor, to: int = ALIGNMENT) -> torch.Tensor:
+    """The last dim rounded up to a multiple of ``to`` with zeros; contiguous, without gradients."""
+    missing = -tensor.shape[-1] % to
     return torch.nn.functional.pad(tensor.detach(), (0, missing)).contiguous()

@@ -49,17 +49,17 @@ from refsim.partition.refusal import Refusal, refuse
 #: The operator whose output is float.
 HEAD = "linear_q8ta_q8csw"
 #: anchor -> positions of the input, the weight and the bias, and whether the weight is (out, in).
-_ARGUMENTS = {
+ARGUMENTS = {
     "aten.linear.default": (0, 1, 2, True),
     "aten.mm.default": (0, 1, None, False),
     "aten.addmm.default": (1, 2, 0, False),
     "aten.bmm.default": (0, 1, None, False),
 }
-ANCHORS = tuple(_ARGUMENTS)
+ANCHORS = tuple(ARGUMENTS)
 
 
 def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
-    at, _weight_at, bias_at, _transposed = _ARGUMENTS[target_name(node)]
+    at, _weight_at, bias_at, _transposed = ARGUMENTS[target_name(node)]
     x = node.args[at]
     view = x if calls(x, VIEW_COPY) else None
     source_node = view.args[0] if view is not None else x
@@ -95,7 +95,7 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
 
 def fuse(program: FxProgram, match: Match) -> fx.Node:
     (source,) = match.inputs
-    bias_at = _ARGUMENTS[target_name(match.anchor)][2]
+    bias_at = ARGUMENTS[target_name(match.anchor)][2]
     weight = _read(program, match.anchor)
     assert isinstance(weight, Weight)
     constants = pack_rows(program, weight, "linear", match.anchor)
@@ -123,7 +123,7 @@ def _float_output(node: fx.Node, source: Quantized) -> tuple[Output, fx.Node | N
 
 def _read(program: FxProgram, node: fx.Node) -> Weight | Refusal:
     """The weight as (out, in)."""
-    _at, weight_at, _bias_at, by_rows = _ARGUMENTS[target_name(node)]
+    _at, weight_at, _bias_at, by_rows = ARGUMENTS[target_name(node)]
     weight = read_weight(program, node.args[weight_at], node)
     if isinstance(weight, Refusal):
         return weight
