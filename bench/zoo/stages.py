@@ -24,6 +24,7 @@ PROGRAM, DATA, THEIRS, OURS = "program.pt2", "data.npz", "executorch.pte", "refs
 MADE, EXPORTED = "made.json", "exported.json"  # rows of the stages that are done once
 #: A float output counts its steps as an int8 one would: this many in the range of torch's values.
 FLOAT_STEPS = 255
+NOISE = 2.0**-23  # what a sum in another order makes of a value
 NOT_LOWERED: Row = {"error": None, "graph": None, "clones": 0, "clones_there": 0}
 #: What is known of a file that did not load.
 EMPTY: Row = {"error": None, "torch": [], "nodes": 0, "operators": [], "delegates": 0, "outputs": []}
@@ -99,7 +100,8 @@ def lower(name: str, folder: Path) -> Row:
 def check(folder: Path, file: str) -> Row:
     """Where steps come from: the distance from torch without the roundings that lowering leaves out.
 
-    If that is more than a step too, every fused operator alone is compared with torch, where errors cannot add up.
+    If that is more than a step too, every fused operator alone is compared with torch, where errors cannot add up. And
+    torch is compared with itself (``noisy``), with sums that are rounded otherwise.
     """
     import torch
 
@@ -108,15 +110,17 @@ def check(folder: Path, file: str) -> Row:
     from refsim.partition.load import load
     from refsim.partition.lower import lower as lower_program
 
-    row: Row = {"error": None, "left_out": 0, "outputs": [], "operators": 0, "wrong": []}
+    row: Row = {"error": None, "left_out": 0, "outputs": [], "noisy": [], "operators": 0, "wrong": []}
     with told(row, "error"):
         lowered = lower_program(load(folder / PROGRAM))
         row["left_out"] = len(unrounded.left_out(lowered))
-        inputs, *_ = data(folder)
-        found = unrounded.outputs(lowered, [torch.from_numpy(array) for array in inputs])
-        torchs = {f"out{i}": value.numpy() for i, value in enumerate(found)}
-        row["outputs"] = run_one(folder, file, torchs)["outputs"]
+        inputs, _, scales = data(folder)
+        tensors = [torch.from_numpy(array) for array in inputs]
+        found = [value.numpy() for value in unrounded.outputs(lowered, tensors)]
+        row["outputs"] = run_one(folder, file, {f"out{i}": value for i, value in enumerate(found)})["outputs"]
         if off(row):
+            noisy = unrounded.outputs(lowered, tensors, noise=NOISE)
+            row["noisy"] = [compare(n.numpy(), f, s) for n, f, s in zip(noisy, found, scales, strict=True)]
             checked = check_program(lowered, draws=("uniform",))
             wrong = [f"{each.node}: {each.worst} steps" for each in checked if each.wrong]
             row |= {"operators": len(checked), "wrong": wrong}

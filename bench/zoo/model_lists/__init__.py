@@ -2,6 +2,7 @@
 
 from bench.zoo.model_lists import (
     audio,
+    classic,
     detection,
     language,
     segmentation,
@@ -13,6 +14,7 @@ from bench.zoo.model_lists import (
 
 #: Small ones first: they take least time, and show most differences.
 ALL = (
+    classic.MODELS,
     super_resolution.MODELS,
     audio.MODELS,
     detection.MODELS,

@@ -18,4 +18,7 @@ MODELS = (
     _model("ConvTasNet", 1, 1, 400),
     _model("Autoencoder", 1, 64),
     _model("Conformer", 1, 16, 32),
+    _model("CNNTrad", 1, 1, 32, 40),
+    _model("TCN", 1, 16, 32),
+    _model("GatedCNN", 1, 1, 4, 64),
 )

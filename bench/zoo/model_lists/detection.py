@@ -20,4 +20,8 @@ MODELS = (
     _model("BlazeFace", 32),
     _model("Hourglass", 32),
     _model("MobileFaceNet", 16),
+    _model("TinyYOLOv2", 32),
+    _model("EfficientDet"),
+    _model("DETR"),
+    _model("PFLD"),
 )

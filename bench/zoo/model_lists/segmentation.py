@@ -9,19 +9,8 @@ def _model(cls: str, inputs: tuple[Input, ...]) -> Model:
     return Model(cls.lower(), "segmentation", f"bench.zoo.networks.segmentation:{cls}", inputs)
 
 
-MODELS = (
-    *(
-        _model(cls, image(32))
-        for cls in (
-            "UNet",
-            "UNetBilinear",
-            "AttentionUNet",
-            "ENet",
-            "FastSCNN",
-            "BiSeNet",
-            "DeepLab",
-            "DepthNet",
-        )
-    ),
-    _model("Generator", image(1, 32)),
-)
+_NAMES = (
+    "UNet", "UNetBilinear", "AttentionUNet", "ENet", "FastSCNN", "BiSeNet", "DeepLab", "DepthNet", "LinkNet", "ERFNet",
+    "PSPNet", "UNetPlusPlus", "HRNet",
+)  # fmt: skip
+MODELS = (*(_model(cls, image(32)) for cls in _NAMES), _model("Generator", image(1, 32)))

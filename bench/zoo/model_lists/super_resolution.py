@@ -6,5 +6,19 @@ from bench.zoo.model import Model, image
 
 MODELS = tuple(
     Model(cls.lower(), "super-resolution", f"bench.zoo.networks.super_resolution:{cls}", image(16))
-    for cls in ("SRCNN", "ESPCN", "FSRCNN", "EDSR", "CARN", "IMDN", "ABPN", "DnCNN", "StyleTransfer")
+    for cls in (
+        "SRCNN",
+        "ESPCN",
+        "FSRCNN",
+        "EDSR",
+        "CARN",
+        "IMDN",
+        "ABPN",
+        "DnCNN",
+        "StyleTransfer",
+        "VDSR",
+        "SRResNet",
+        "RCAN",
+        "LapSRN",
+    )
 )

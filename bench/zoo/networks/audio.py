@@ -186,3 +186,53 @@ class Conformer(nn.Module):
         y = nn.functional.glu(self.wide(self.norms[2](x).transpose(1, 2)), 1)
         x = x + self.out(nn.functional.silu(self.batch(self.depthwise(y)))).transpose(1, 2)
         return self.norms[4](x + 0.5 * self.last(self.norms[3](x)))  # type: ignore[no-any-return]
+
+
+class CNNTrad(nn.Module):
+    """Two large convolutions over a spectrogram, a pool, linears."""
+
+    def __init__(self, words: int = 12) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(1, 16, (20, 8)), nn.Conv2d(16, 16, (10, 4))
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(832, 32), nn.ReLU(), nn.Linear(32, words))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.max_pool2d(torch.relu(self.a(x)), (1, 2))
+        return self.head(torch.relu(self.b(x)))  # type: ignore[no-any-return]
+
+
+class TCN(nn.Module):
+    """Causal dilated convolutions in one dim: zeros are put in front only."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv1d(channels, channels, 3, dilation=d) for d in (1, 2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + torch.relu(layer(nn.functional.pad(x, (2 * layer.dilation[0], 0))))
+        return x
+
+
+class GatedCNN(nn.Module):
+    """WaveNet's gate over frames: tanh times sigmoid, skips added up."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, channels, 1)
+        self.filters, self.gates, self.skips = (
+            nn.ModuleList(
+                nn.Conv2d(channels, channels, (1, 3), padding=(0, d), dilation=(1, d)) for d in (1, 2)
+            )
+            for _ in range(3)
+        )
+        self.head = nn.Conv2d(channels, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        total = torch.zeros_like(x)
+        for one, two, skip in zip(self.filters, self.gates, self.skips, strict=True):
+            y = torch.tanh(one(x)) * torch.sigmoid(two(x))
+            total = total + skip(y)
+            x = x + y
+        return self.head(torch.relu(total))  # type: ignore[no-any-return]

@@ -242,3 +242,70 @@ class MobileFaceNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         return F.normalize(self.head(self.whole(x + self.block(x)).flatten(1)))
+
+
+class TinyYOLOv2(nn.Module):
+    """One scale, pools between convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for i, o in ((3, 16), (16, 24), (24, 32)):
+            layers += [*conv(i, o, act=lambda: nn.LeakyReLU(0.1)), nn.MaxPool2d(2)]  # type: ignore[arg-type]
+        self.body, self.head = nn.Sequential(*layers), nn.Conv2d(32, 24, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))  # type: ignore[no-any-return]
+
+
+class EfficientDet(nn.Module):
+    """Scales are joined with weights that are learned and sum up to one."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        self.backbone = Backbone(nn.SiLU)
+        self.sides = nn.ModuleList(nn.Conv2d(i, channels, 1) for i in (24, 32))
+        self.weights = nn.Parameter(torch.tensor([0.7, 1.3]))
+        self.join, self.head = (
+            conv(channels, channels, groups=channels, act=nn.SiLU),
+            nn.Conv2d(channels, 8, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c = (side(f) for side, f in zip(self.sides, self.backbone(x)[1:], strict=True))
+        weights = torch.relu(self.weights)
+        weights = weights / (weights.sum() + 1e-4)
+        return self.head(self.join(weights[0] * b + weights[1] * F.interpolate(c, scale_factor=2.0)))  # type: ignore[no-any-return]
+
+
+class DETR(nn.Module):
+    """Features of an image as tokens; queries that look for objects in them."""
+
+    def __init__(self, size: int = 32, queries: int = 4, classes: int = 4) -> None:
+        super().__init__()
+        self.backbone, self.queries = Backbone(), nn.Parameter(torch.randn(1, queries, size))
+        self.attention = nn.MultiheadAttention(size, 2, batch_first=True)
+        self.norm, self.feed = (
+            nn.LayerNorm(size),
+            nn.Sequential(nn.Linear(size, 64), nn.ReLU(), nn.Linear(64, size)),
+        )
+        self.cls, self.box = nn.Linear(size, classes), nn.Linear(size, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self.backbone(x)[2].flatten(2).transpose(1, 2)
+        queries = self.queries.expand(len(x), -1, -1)
+        y = self.norm(queries + self.attention(queries, tokens, tokens, need_weights=False)[0])
+        y = y + self.feed(y)
+        return self.cls(y), self.box(y).sigmoid()
+
+
+class PFLD(nn.Module):
+    """Points of a face from three scales, each pooled."""
+
+    def __init__(self, points: int = 16) -> None:
+        super().__init__()
+        self.backbone, self.head = Backbone(nn.ReLU6), nn.Linear(72, points)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = [F.adaptive_avg_pool2d(f, 1).flatten(1) for f in self.backbone(x)]
+        return self.head(torch.cat(pooled, 1))  # type: ignore[no-any-return]

@@ -196,3 +196,101 @@ class DepthNet(nn.Module):
         a = self.a(x)
         up = self.up(torch.cat([F.interpolate(self.b(a), scale_factor=2.0), a], 1))
         return torch.sigmoid(self.head(up)) * 10 + 0.1
+
+
+class LinkNet(nn.Module):
+    """The decoder's scales are added to the encoder's."""
+
+    def __init__(self, channels: int = 16, classes: int = 4) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (
+            block(3, channels, 2),
+            block(channels, 2 * channels, 2),
+            block(2 * channels, 2 * channels, 2),
+        )
+        self.up_b = nn.ConvTranspose2d(2 * channels, 2 * channels, 2, 2)
+        self.up_a = nn.ConvTranspose2d(2 * channels, channels, 2, 2)
+        self.head = nn.ConvTranspose2d(channels, classes, 2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.a(x)
+        b = self.b(a)
+        return self.head(a + self.up_a(b + self.up_b(self.c(b))))  # type: ignore[no-any-return]
+
+
+class ERFNet(nn.Module):
+    """Convolutions of one dim after the other, dilated, with a residual."""
+
+    def __init__(self, channels: int = 16, classes: int = 4) -> None:
+        super().__init__()
+        self.stem = block(3, channels, 2)
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, channels, (3, 1), padding=(1, 0)), nn.ReLU(),
+            nn.Conv2d(channels, channels, (1, 3), padding=(0, 1)), nn.ReLU(),
+            nn.Conv2d(channels, channels, (3, 1), padding=(2, 0), dilation=(2, 1)), nn.ReLU(),
+            nn.Conv2d(channels, channels, (1, 3), padding=(0, 2), dilation=(1, 2)),
+        )  # fmt: skip
+        self.head = nn.ConvTranspose2d(channels, classes, 3, 2, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        return self.head(torch.relu(x + self.body(x)))  # type: ignore[no-any-return]
+
+
+class PSPNet(nn.Module):
+    """Pools of several sizes, enlarged and joined with what they were made of."""
+
+    def __init__(self, channels: int = 24, classes: int = 4) -> None:
+        super().__init__()
+        self.body = nn.Sequential(block(3, channels, 2), block(channels, channels, 2))
+        self.sides = nn.ModuleList(nn.Conv2d(channels, 8, 1) for _ in range(2))
+        self.head = nn.Conv2d(channels + 16, classes, 3, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        parts = [
+            F.interpolate(side(F.avg_pool2d(x, size)), scale_factor=float(size), mode="bilinear")
+            for side, size in zip(self.sides, (2, 4), strict=True)
+        ]
+        return self.head(torch.cat([x, *parts], 1))  # type: ignore[no-any-return]
+
+
+class UNetPlusPlus(nn.Module):
+    """Nodes between the two sides of a U, each joined with all before it."""
+
+    def __init__(self, channels: int = 8, classes: int = 4) -> None:
+        super().__init__()
+        self.a, self.b, self.c = block(3, channels), block(channels, channels), block(channels, channels)
+        self.a1, self.b1, self.a2 = (
+            block(2 * channels, channels),
+            block(2 * channels, channels),
+            block(3 * channels, channels),
+        )
+        self.head = nn.Conv2d(channels, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.a(x)
+        b = self.b(F.max_pool2d(a, 2))
+        c = self.c(F.max_pool2d(b, 2))
+        a1 = self.a1(torch.cat([a, F.interpolate(b, scale_factor=2.0)], 1))
+        b1 = self.b1(torch.cat([b, F.interpolate(c, scale_factor=2.0)], 1))
+        return self.head(self.a2(torch.cat([a, a1, F.interpolate(b1, scale_factor=2.0)], 1)))  # type: ignore[no-any-return]
+
+
+class HRNet(nn.Module):
+    """Two scales side by side, each added to the other."""
+
+    def __init__(self, channels: int = 16, classes: int = 4) -> None:
+        super().__init__()
+        self.stem, self.split = block(3, channels, 2), block(channels, 2 * channels, 2)
+        self.high, self.low = block(channels, channels), block(2 * channels, 2 * channels)
+        self.up, self.down = nn.Conv2d(2 * channels, channels, 1), nn.Conv2d(channels, 2 * channels, 3, 2, 1)
+        self.head = nn.Conv2d(3 * channels, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        high = self.stem(x)
+        low = self.low(self.split(high))
+        high = self.high(high)
+        joined = torch.relu(high + F.interpolate(self.up(low), scale_factor=2.0))
+        low = torch.relu(low + self.down(high))
+        return self.head(torch.cat([joined, F.interpolate(low, scale_factor=2.0)], 1))  # type: ignore[no-any-return]

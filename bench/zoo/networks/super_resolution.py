@@ -174,3 +174,75 @@ class StyleTransfer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.down(x)
         return self.up(x + self.body(x))  # type: ignore[no-any-return]
+
+
+class VDSR(nn.Module):
+    """Enlarged first; many convolutions find what is missing."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [conv(3, channels), nn.ReLU()]
+        for _ in range(4):
+            layers += [conv(channels, channels), nn.ReLU()]
+        self.body = nn.Sequential(*layers, conv(channels, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.interpolate(x, scale_factor=2.0, mode="bilinear")
+        return x + self.body(x)  # type: ignore[no-any-return]
+
+
+class SRResNet(nn.Module):
+    """Residual blocks with batch norm and PReLU, two pixel shuffles."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        self.head, self.act = conv(3, channels, 9), nn.PReLU()
+        self.body = nn.Sequential(
+            conv(channels, channels),
+            nn.BatchNorm2d(channels),
+            nn.PReLU(),
+            conv(channels, channels),
+            nn.BatchNorm2d(channels),
+        )
+        up = [layer for _ in range(2) for layer in (conv(channels, 4 * channels), nn.PixelShuffle(2))]
+        self.tail = nn.Sequential(*up, conv(channels, 3, 9))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.head(x))
+        return self.tail(x + self.body(x))  # type: ignore[no-any-return]
+
+
+class RCAN(nn.Module):
+    """Residual blocks with attention over channels."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        self.head = conv(3, channels)
+        self.body = nn.Sequential(conv(channels, channels), nn.ReLU(), conv(channels, channels))
+        self.attention = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), conv(channels, 4, 1), nn.ReLU(), conv(4, channels, 1), nn.Sigmoid()
+        )
+        self.tail = nn.Sequential(conv(channels, 12), nn.PixelShuffle(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.head(x)
+        y = self.body(x)
+        return self.tail(x + y * self.attention(y))  # type: ignore[no-any-return]
+
+
+class LapSRN(nn.Module):
+    """A transposed convolution enlarges features and, apart from them, the image."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            conv(3, channels), nn.LeakyReLU(0.2), conv(channels, channels), nn.LeakyReLU(0.2)
+        )
+        self.up, self.image = (
+            nn.ConvTranspose2d(channels, channels, 4, 2, 1),
+            nn.ConvTranspose2d(3, 3, 4, 2, 1),
+        )
+        self.tail = conv(channels, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.image(x) + self.tail(self.up(self.body(x)))  # type: ignore[no-any-return]
