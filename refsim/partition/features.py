@@ -233,6 +233,8 @@ FEATURES: dict[str, Features] = {
     "aten.bmm.default": _MATMUL,
     "aten.addmm.default": _MATMUL,
     "aten.linear.default": _MATMUL,
+    "aten._weight_int8pack_mm.default": _MATMUL,
+    "et_vk.rms_norm.default": _MATMUL,
     "aten.convolution.default": _CONVOLUTION,
     "et_vk.conv_with_clamp.default": _CONVOLUTION,
     "aten._native_batch_norm_legit_no_training.default": _same(CHANNELS_PACKED_TEXTURE, prepacks=True),

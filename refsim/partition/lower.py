@@ -18,8 +18,10 @@ from refsim.partition.passes import (
     fold_constants,
     fold_qdq,
     functional,
+    fuse_batch_norm,
     fuse_clamp,
     fuse_patterns,
+    fuse_rms_norm,
     fuse_views,
     insert_prepack,
     linear,
@@ -31,6 +33,7 @@ from refsim.partition.passes import (
     squeeze_inputs,
     squeeze_views,
     tag_layouts,
+    weight_only,
 )
 from refsim.partition.passes.fuse_patterns import Fused
 from refsim.partition.passes.tag_layouts import Choice, Transition
@@ -70,8 +73,10 @@ class Lowered:
 PREPARE = (functional, scalars, remove_noops, mixed_types, dim_order)
 #: Passes over a delegate once it is fused: they simplify what is left in float.
 SIMPLIFY = (
+    fuse_rms_norm,
     fuse_clamp,
     remove_redundant,
+    weight_only,
     fold_qdq,
     squeeze_inputs,
     fuse_views,
@@ -101,7 +106,7 @@ def lower(exported: ExportedProgram, where: str = "program") -> Lowered:
 
 
 def lower_delegate(source: Delegate, where: str) -> LoweredDelegate:
-    unfused = promote.run(linear.run(source.program))
+    unfused = promote.run(fuse_batch_norm.run(linear.run(source.program)))
     program, fused = fuse_patterns.run(unfused)
     for each in SIMPLIFY:
         program = each.run(program)

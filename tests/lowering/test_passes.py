@@ -11,6 +11,7 @@ import torch.ao.quantization.fx._decomposed
 from torch import Tensor, nn
 
 from refsim.core.errors import GraphError
+from refsim.partition.check import evaluate
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import dtype_of, shape_of, target_name
 from refsim.partition.passes import (
@@ -19,15 +20,20 @@ from refsim.partition.passes import (
     fold_constants,
     fold_qdq,
     functional,
+    fuse_batch_norm,
     fuse_clamp,
+    fuse_rms_norm,
     fuse_views,
     insert_prepack,
     linear,
     mixed_types,
+    promote,
     remove_noops,
     remove_redundant,
     scalars,
+    squeeze_inputs,
     squeeze_views,
+    weight_only,
 )
 from refsim.partition.passes.squeeze_views import dropped_dims
 
@@ -359,3 +365,108 @@ def test_prepack() -> None:
 def test_prepack_of_a_primary_argument() -> None:
     after = insert_prepack.run(program(lambda m, x: torch.mm(m.a, x), (4, 3), a=torch.randn(2, 4)))
     assert names(after) == ["et_vk.prepack", "mm"]
+
+
+def values(after: FxProgram, *inputs: Tensor) -> list[Tensor]:
+    """What a program gives in torch."""
+    known: dict[Any, Any] = dict(zip(after.inputs(), inputs, strict=True))
+    return [evaluate(after, node, known) for node in after.outputs()]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_fuse_batch_norm(transposed: bool) -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.ConvTranspose2d(4, 8, 2, 2) if transposed else nn.Conv2d(4, 8, 3, bias=False)
+            self.n, self.b = nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
+            self.n.running_mean.normal_()
+            self.n.running_var.uniform_(0.5, 2.0)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.b(self.n(self.a(x)))
+            return self.n(y), y  # read twice: stays a norm
+
+    module, x = Normed().eval(), torch.randn(1, 4, 6, 5)
+    before = functional.run(decompose.run(torch.export.export(module, (x,))))
+    after = fuse_batch_norm.run(before)
+    assert [name for name in names(before) if "norm" in name] == ["_native_batch_norm_legit_no_training"] * 2
+    assert [name for name in names(after) if "norm" in name] == ["_native_batch_norm_legit_no_training"]
+    for got, need in zip(values(after, x), module(x), strict=True):
+        assert torch.allclose(got, need, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("low", "zero", "axis", "fused"),
+    [(-100, 0, 0, True), (-8, 0, 0, False), (-100, 1, 0, False), (-100, 0, 1, False)],
+)
+def test_weight_only(low: int, zero: int, axis: int, fused: bool) -> None:
+    constants = {"w": torch.randint(low, 8, (4, 4), dtype=torch.int8), "s": torch.rand(4) + 0.5}
+    constants["w"][0, 0] = low
+    constants |= {"z": torch.full((4,), zero), "bias": torch.randn(4)}
+
+    def f(m: Any, x: Tensor) -> Tensor:
+        w = torch.ops.quantized_decomposed.dequantize_per_channel.default(
+            m.w, m.s, m.z, axis, -128, 127, torch.int8
+        )
+        return torch.nn.functional.linear(x, w, m.bias)
+
+    before = linear.run(prepared(f, (3, 4), **constants))
+    after = weight_only.run(before)
+    assert names(after)[-2:] == (["_weight_int8pack_mm", "add.Tensor"] if fused else names(before)[-2:])
+    x = torch.randn(3, 4)
+    assert torch.allclose(values(after, x)[0], values(before, x)[0], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (lambda m, x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * m.w, True),
+        (lambda m, x: m.w * (torch.rsqrt(1e-6 + x.pow(2).mean(-1, keepdim=True)) * x), True),
+        (lambda m, x: x * torch.rsqrt((x * x).mean(0, keepdim=True) + 1e-6) * m.w, False),
+        (lambda m, x: x * torch.rsqrt((x * x).mean(-1) + 1e-6)[:, None] * m.w, False),
+        (lambda m, x: x * torch.rsqrt((x * m.w).mean(-1, keepdim=True) + 1e-6) * m.w, False),
+        (lambda m, x: x * torch.rsqrt(x.pow(3).mean(-1, keepdim=True) + 1e-6) * m.w, False),
+        (lambda m, x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + m.w) * m.w, False),
+    ],
+)
+def test_fuse_rms_norm(function: Any, found: bool) -> None:
+    after = fuse_rms_norm.run(scalars.run(prepared(function, (3, 4), w=torch.rand(4))))
+    assert ("et_vk.rms_norm" in names(after)) == found
+    if found:
+        (node,) = after.calls()
+        x, weight, eps = node.args
+        assert x in after.inputs() and str(weight) in after.constants and eps == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "short"),
+    [
+        ((8, 1, 16), [8, 16]),
+        ((1, 8, 16), None),
+        ((1, 17, 1, 16), [17, 16]),
+        ((2, 1, 3, 4), [2, 3, 4]),
+        ((1, 1, 5, 6), None),
+        ((1, 1, 1, 6), None),
+        ((1, 4, 5, 6), None),
+        ((1, 1, 5, 1), [5, 1]),
+        ((6,), None),
+    ],
+)
+def test_squeeze_inputs(shape: tuple[int, ...], short: list[int] | None) -> None:
+    after = squeeze_inputs.run(program(lambda x: torch.nn.functional.gelu(x) + 1, shape))
+    views = [node for node in after.calls() if target_name(node) == "aten.view_copy.default"]
+    assert [list(node.args[1]) for node in views] == ([] if short is None else [short, list(shape)])
+    x = torch.randn(shape)
+    assert torch.equal(values(after, x)[0], torch.nn.functional.gelu(x) + 1)
+    assert all(
+        shape_of(node) == tuple(value.shape)
+        for node, value in zip(after.outputs(), values(after, x), strict=True)
+    )
+
+
+def test_promote() -> None:
+    """Comparisons of unequal dtypes compute in float32; equal ones stay as they are."""
+    after = promote.run(scalars.run(program(lambda x: (x.int() < x, x.int() < x.int() * x.int()), (2, 3))))
+    new = [n for n in after.calls() if n.name.startswith("_to_copy") and dtype_of(n) == "float32"]
+    assert len(new) == 1 and [target_name(user) for user in new[0].users] == ["aten.lt.Tensor"]
