@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -59,34 +58,11 @@ class Float:
     note: str = ""
 
     def function(self, place: Place | None) -> Callable[..., Any]:
-        """What runs: outside a delegate for None.
-
-        ExecuTorch writes equal numbers of a delegate once, so that a dim may come as 1.0: such a number becomes an int
-        where the function takes one.
-        """
-        first = () if place is None or self.delegate is None else (place,)
-        run = self.delegate if first and self.delegate is not None else self.portable
-        ints = whole(run)
-
-        def call(*args: Any) -> Any:
-            both = (*first, *args)
-            return run(
-                *(
-                    int(a) if i in ints and type(a) is float and a.is_integer() else a
-                    for i, a in enumerate(both)
-                )
-            )
-
-        return call
-
-
-@cache
-def whole(function: Callable[..., Any]) -> frozenset[int]:
-    """The positions of a function's parameters that are annotated as int."""
-    code = getattr(function, "__code__", None)
-    names = code.co_varnames[: code.co_argcount] if code else ()
-    notes = function.__annotations__ if code else {}
-    return frozenset(i for i, name in enumerate(names) if notes.get(name) in ("int", "int | None"))
+        """What runs: outside a delegate for None."""
+        if place is None or self.delegate is None:
+            return self.portable
+        given, run = place, self.delegate
+        return lambda *args: run(given, *args)
 
 
 def axis(dim: int, rank: int) -> int:

@@ -32,16 +32,6 @@ def run(name: str, *args: object) -> tuple[np.ndarray, ...]:
     return operator.run(args, "node 3")
 
 
-def test_a_whole_number_is_taken_for_an_int() -> None:
-    """ExecuTorch writes equal numbers once: where x * 1.0 comes first, a later dim 1 is read as 1.0."""
-    (out,) = run("aten.unsqueeze_copy.default", f32(1, 2), 1.0)
-    assert out.shape == (2, 1)
-    (out,) = run("aten.mul.Scalar", f32(1, 2), 1.0)
-    assert out.tolist() == [1, 2]
-    with pytest.raises(GraphError, match="node 3: numpy refuses the arguments"):
-        run("aten.unsqueeze_copy.default", f32(1, 2), 1.5)
-
-
 # --- by hand ---------------------------------------------------------------------------------------------
 
 IMAGE = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
