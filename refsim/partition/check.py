@@ -169,11 +169,20 @@ class _Item:
     output: fx.Node  # the quantize, or the float operator, whose result it gives
     sources: tuple[fx.Node, ...]  # what it reads: int8 tensors, or a float one
     zero_points: tuple[int, ...]
+    plain: bool = False  # the sources are floats or indices, and the operator quantizes nothing
 
     @property
     def quantizes(self) -> bool:
-        """Whether it reads a float tensor: those have no zero point."""
-        return not self.zero_points
+        """Whether it quantizes a float tensor: those have no zero point."""
+        return not self.zero_points and not self.plain
+
+
+def _plain(rng: np.random.Generator, draw: str, source: fx.Node) -> torch.Tensor:
+    """A float tensor of a draw's shape of values, or indices, of which 0 and 1 are always there."""
+    dtype, shape = source.meta["val"].dtype, shape_of(source)
+    floats = dtype.is_floating_point
+    drawn = DRAWS[draw](rng, shape, 0) / 32 if floats else rng.integers(0, 2, shape)
+    return torch.from_numpy(np.asarray(drawn)).to(dtype)
 
 
 class _Checker:
@@ -205,6 +214,9 @@ class _Checker:
                 yield _Item(node.name, "quantize", before, (source,), ())
 
     def fused_item(self, fused: Fused) -> _Item:
+        if fused.sources:
+            read = tuple(self.before[name] for name in fused.sources)
+            return _Item(fused.node, fused.operator, self.before[fused.quantize], read, (), plain=True)
         dequantizes = [self.before[name] for name in fused.dequantizes]
         assert all(target_name(node) == DEQUANTIZE for node in dequantizes)
         return _Item(
@@ -223,6 +235,8 @@ class _Checker:
             # where rounding is decided: halves of a step, and floats beside them
             steps = DRAWS[draw](rng, shape, zp) + rng.choice([0.0, 0.5, 0.25], shape)
             return [torch.from_numpy(np.asarray((steps - zp) * scale, np.float32))]
+        if item.plain:
+            return [_plain(rng, draw, source) for source in item.sources]
         return [
             torch.from_numpy(np.asarray(DRAWS[draw](rng, shape_of(source), zp), np.int8))
             for source, zp in zip(item.sources, item.zero_points, strict=True)
@@ -237,7 +251,8 @@ class _Checker:
     def compare(self, item: _Item, inputs: Sequence[torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
         known: dict[fx.Node, Any] = dict(zip(item.sources, inputs, strict=True))
         theirs = evaluate(self.delegate.unfused, item.output, known)
-        return self.lowered(item, inputs), theirs.numpy()
+        # where ExecuTorch skips a view in front, the rows have the dims from before it
+        return self.lowered(item, inputs).reshape(tuple(theirs.shape)), theirs.numpy()
 
     def lowered(self, item: _Item, inputs: Sequence[torch.Tensor]) -> np.ndarray:
         """The result of the nodes that stand for the item in the lowered graph."""
@@ -246,11 +261,12 @@ class _Checker:
             tensor.id: tensor.data for tensor in graph.tensors.values() if tensor.data is not None
         }
         result = self.ids[item.node]
-        for source, array in zip(item.sources, inputs, strict=True):
+        given = list(self.writers[result].inputs.values())
+        for at, (source, array) in enumerate(zip(item.sources, inputs, strict=True)):
             name = self.now.get(source.name, source.name)
             # a quantize may read another float tensor by now: what was folded in front of it is left out here
             first = next(refs(self.writers[result].args))
-            number = first if item.quantizes else self.ids[name]
+            number = given[at] if item.plain else first if item.quantizes else self.ids[name]
             values[number] = stored(
                 graph, number, array.numpy().reshape(graph.tensors[number].shape), item.node
             )

@@ -219,6 +219,9 @@ FEATURES: dict[str, Features] = {
     QUANTIZE_AFFINE: _same(CONTIGUOUS_BUFFER, ALL),
     DEQUANTIZE_AFFINE: _same(CONTIGUOUS_BUFFER, ALL),
     **{op.serialized: _grouped(op) for op in OPS.of_family(Family.GROUP_LINEAR)},
+    # floats and weights of 4 bits
+    **{op.serialized: _FLOAT_LINEAR for op in OPS.of_family(Family.WEIGHT_ONLY)},
+    **{op.serialized: _same(CONTIGUOUS_ANY, ALL, prepacks=True, primary=3) for op in OPS.of_family(Family.LOOKUP)},
     # identities: int8 layouts flow through them
     "aten.clone.default": _IDENTITY,
     "aten.alias_copy.default": _IDENTITY,

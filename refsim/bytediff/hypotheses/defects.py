@@ -25,4 +25,4 @@ def known(ev: Evidence) -> Iterator[Prediction]:
         if len(unwritten) and ev.differing[unwritten].mean() < MOSTLY:
             continue  # something wrote there
         cells[unwritten] = ev.got[unwritten]
-        yield Prediction(defect.note, cells, fitted=bool(len(unwritten)))
+        yield Prediction(defect.note, cells)

@@ -14,7 +14,7 @@ class Fused:
 
     ``anchor`` is the operator that was matched; ``replaced`` are the nodes that went with it, the anchor included. The
     new node gives the result of ``quantize``, and reads what ``dequantizes`` read. Where nothing quantizes the result,
-    ``quantize`` is the last of ``replaced``.
+    ``quantize`` is the last of ``replaced``. ``sources`` are what it reads that nothing dequantizes.
     """
 
     operator: str
@@ -24,6 +24,7 @@ class Fused:
     quantize: str
     dequantizes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -53,6 +54,7 @@ def run(program: FxProgram) -> tuple[FxProgram, tuple[Fused, ...]]:
                     str(found.output.node),
                     tuple(str(item.node) for item in found.inputs),
                     found.notes,
+                    tuple(str(item) for item in found.sources),
                 )
             )
     return program.clean(), tuple(fused)

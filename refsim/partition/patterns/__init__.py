@@ -17,21 +17,32 @@ from torch import fx
 
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import target_name
-from refsim.partition.patterns import add, convolution, group_linear, linear, pixel_shuffle, relu
+from refsim.partition.patterns import (
+    add,
+    convolution,
+    embedding,
+    group_linear,
+    linear,
+    pixel_shuffle,
+    relu,
+    weight_only,
+)
 from refsim.partition.patterns._match import Match
 from refsim.partition.refusal import Refusal
 
 
 class Pattern(Protocol):
     __name__: str
-    ANCHORS: tuple[str, ...]
+
+    @property
+    def ANCHORS(self) -> tuple[str, ...]: ...
 
     def find(self, program: FxProgram, node: fx.Node) -> Match | Refusal | None: ...
 
     def fuse(self, program: FxProgram, match: Match) -> fx.Node: ...
 
 
-MODULES = (add, convolution, group_linear, linear, pixel_shuffle, relu)
+MODULES = (add, convolution, group_linear, linear, pixel_shuffle, relu, weight_only, embedding)
 #: Anchor -> the patterns that look at it, in the order in which they are tried.
 PATTERNS: dict[str, list[Pattern]] = {}
 for _module in MODULES:

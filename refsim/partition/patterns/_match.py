@@ -63,6 +63,7 @@ class Match:
 
     ``operator`` is its name. ``nodes`` are all of them, the anchor included. ``output`` is the quantize, whose readers
     get the new node; without one it is among ``nodes``. ``notes`` are for the report.
+    ``sources`` is what it reads where that is not quantized: floats, or indices.
     """
 
     operator: str
@@ -72,6 +73,7 @@ class Match:
     inputs: tuple[Quantized, ...]
     relu: fx.Node | None = None
     notes: tuple[str, ...] = ()
+    sources: tuple[fx.Node, ...] = ()
 
 
 def quantized(node: Any, name: str, anchor: fx.Node, code: str) -> Quantized | Refusal:
