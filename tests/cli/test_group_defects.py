@@ -17,8 +17,8 @@ DATA = Path(__file__).parents[1] / "data" / "groups"
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
-        ("group256", "sums of groups doubled: 32 workers have 64 blocks"),
-        ("twelve_outputs", "weight sums of other outputs: stored in rows of 8, read in rows of 4"),
+        ("group256", "known defect of upstream: upstream doubles the sums of a group"),
+        ("twelve_outputs", "known defect of upstream: upstream reads the weight sums of other outputs"),
     ],
 )
 def test_bisect_names_the_defect(name: str, cause: str, tmp_path: Path, refsim) -> None:
@@ -38,7 +38,7 @@ def test_bisect_names_the_defect(name: str, cause: str, tmp_path: Path, refsim) 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("group256", "note: node 2 linear_dq8ca_q4gsw: upstream doubles the sums of groups"),
+        ("group256", "note: node 2 linear_dq8ca_q4gsw: upstream doubles the sums of a group"),
         (
             "twelve_outputs",
             "note: node 2 linear_dq8ca_q4gsw: upstream reads the weight sums of other outputs",

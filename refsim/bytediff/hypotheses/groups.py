@@ -72,18 +72,6 @@ def _quantized(ev: Evidence) -> np.ndarray:
     return group_linear.quantized_rows(flush(arrays["x"], bits), arrays["scale"], arrays["zp"], bits)
 
 
-def doubled_sums(q: np.ndarray, group: int, workers: int) -> np.ndarray:
-    """int64 [.., groups]: sums in which what a worker has is added once more for each further block that it takes."""
-    blocks = q.astype(np.int64).reshape(*q.shape[:-1], -1, group // 4, 4).sum(-1)
-    total = np.zeros(blocks.shape[:-1], np.int64)
-    for first in range(min(workers, group // 4)):
-        own = np.zeros_like(total)
-        for block in range(first, group // 4, workers):
-            own = own + (blocks[..., block] + own)
-        total += own
-    return total
-
-
 @hypothesis("sums of groups doubled", needs_call=True)
 def sums_doubled(ev: Evidence) -> Iterator[Prediction]:
     """Sums of a group's activations that double at each further block of a worker: a known defect of ET-VK."""
@@ -95,7 +83,7 @@ def sums_doubled(ev: Evidence) -> Iterator[Prediction]:
         *(w for w in (16, 32) if w != group_linear.workers_of(group)),
     ):
         if group // 4 > workers:
-            cells = with_sums(ev, doubled_sums(q, group, workers))
+            cells = with_sums(ev, group_linear.doubled_sums(q, group, workers))
             yield Prediction(f"{workers} workers have {group // 4} blocks to add up", cells)
     yield Prediction("sums of the activations left out", with_sums(ev, 0 * group_linear.group_sums(q, group)))
 

@@ -43,6 +43,18 @@ def group_sums(q: np.ndarray, group: int) -> np.ndarray:
     return sums
 
 
+def doubled_sums(q: np.ndarray, group: int, workers: int) -> np.ndarray:
+    """int64 [.., groups]: sums in which what a worker has is added once more for each further block that it takes."""
+    blocks = q.astype(np.int64).reshape(*q.shape[:-1], -1, group // 4, 4).sum(-1)
+    total = np.zeros(blocks.shape[:-1], np.int64)
+    for first in range(min(workers, group // 4)):
+        own = np.zeros_like(total)
+        for block in range(first, group // 4, workers):
+            own = own + (blocks[..., block] + own)
+        total += own
+    return total
+
+
 def adjusted(q: np.ndarray, zp: np.ndarray, values: np.ndarray, sums: np.ndarray, group: int) -> np.ndarray:
     """int64 [groups, .., N]: what each group adds, before the scales. ``values`` [N, K], ``sums`` [groups, N]."""
     k = q.shape[-1]
