@@ -56,6 +56,9 @@ NETWORKS: dict[str, tuple[Network, Any, list[str]]] = {
     "hardsigmoid": (
         Network(lambda m, x: x * nn.functional.hardsigmoid(m[0](x)), conv(4, 4)), IMAGE, [],
     ),
+    "circular padding": (
+        Network(lambda m, x: nn.functional.pad(m[0](x), (1, 1, 1, 1), mode="circular"), conv(4, 4)), IMAGE, None,
+    ),
     "a tenth": (Network(lambda m, x: m[0](x) * 0.1 + x, conv(4, 4)), IMAGE, []),
     "mean of rows": (
         Network(lambda m, x: m[0](x) + m[0](x).mean(2, keepdim=True), conv(4, 4)), IMAGE, [],

@@ -22,7 +22,13 @@ CONVERTED = Operator(
     (None, None, None, None, False, None),
     _copy,
 )
-_TARGETS = {CLONE: CLONED, "aten._to_copy.default": CONVERTED}
+#: Outside of delegates: an uninitialized tensor, whose dtype is that of the tensor that its kernel is given.
+EMPTY = Operator(
+    "dim_order_ops._empty_dim_order.default",
+    ("size", "dim_order"),
+    compute=lambda size, *, dim_order, dtype=None, **placement: torch.empty(size, dtype=dtype),
+)
+_TARGETS = {CLONE: CLONED, "aten._to_copy.default": CONVERTED, "aten.empty.memory_format": EMPTY}
 
 
 def run(program: FxProgram) -> FxProgram:

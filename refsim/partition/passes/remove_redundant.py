@@ -14,14 +14,16 @@ REDUNDANT = (
     "dim_order_ops._clone_dim_order.default",
     "dim_order_ops._to_dim_order_copy.default",
 )
+#: copy(self, source) gives the source; a delegate takes it only where neither dtype nor shape changes.
+COPY = "aten.copy.default"
 
 
 def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
-        if target_name(node) not in REDUNDANT:
+        if target_name(node) not in (*REDUNDANT, COPY):
             continue
-        source = node.args[0]
+        source = node.args[1 if target_name(node) == COPY else 0]
         if dtype_of(source) == dtype_of(node) and shape_of(source) == shape_of(node):
             node.replace_all_uses_with(source)
     return program.clean()
