@@ -266,7 +266,7 @@ def golden(slot: CaseSlot) -> Made:
         lead, rows = (), 1031
     params = {"group_size": groups[slot.number % len(groups)], "is_linear_weight": slot.number % 5 != 2}
     features = {
-        "table": (1 + slot.residue(0) + 4 * rng.integer(0, 12), width),
+        "table": [1 + slot.residue(0) + 4 * rng.integer(0, 12), width],
         "outside": slot.number % 9 == 4,
     }
     return params, {"indices": (*lead, rows)}, features
