@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from refsim.cli._golden_device import check, export
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, progress
@@ -25,6 +26,10 @@ MOST_SHOWN = 20
 @click.group("golden")
 def command() -> None:
     """Check, count, renew or extend the golden corpus. Every subverb takes --json."""
+
+
+for _verb in (export, check):
+    command.add_command(_verb)
 
 
 def root_option(function: Any) -> Any:

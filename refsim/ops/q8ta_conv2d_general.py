@@ -109,7 +109,7 @@ BENCH = Case(
 
 OP = OpSpec(
     name=Params.where,
-    serialized="",
+    serialized="et_vk.q8ta_conv2d_general.default",
     family=Family.CONVOLUTION,
     args=conv.args(),
     params=Params,

@@ -92,7 +92,7 @@ BENCH = Case(
 
 OP = OpSpec(
     name=Params.where,
-    serialized="",
+    serialized="et_vk.q8ta_conv2d_im2col.default",
     family=Family.CONVOLUTION,
     args=conv.args(),
     params=Params,

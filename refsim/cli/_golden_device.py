@@ -1,0 +1,138 @@
+"""The corpus on a device that refsim cannot reach: write it as programs, and judge their outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+import click
+
+import refsim
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import json_option
+from refsim.cli._output import print_json, print_table, progress
+from refsim.core import atomic_write
+from refsim.core.errors import ParameterError
+from refsim.formats.cases import write_folder
+from refsim.golden import programs
+from refsim.golden.chosen import Size, choose
+
+MOST_SHOWN = 20
+
+
+@click.command("export")
+@click.argument("operators", nargs=-1)
+@click.option("--pte", "folder", metavar="DIR", required=True, help="The folder to create.")
+@click.option(
+    "--layout",
+    "layouts",
+    multiple=True,
+    metavar="LAYOUT",
+    help="Only cases with a tensor in it; may be repeated.",
+)
+@click.option(
+    "--size",
+    type=click.Choice([size.value for size in Size]),
+    default=Size.ALL.value,
+    show_default=True,
+    help="Only cases with little data, or with much.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(10_000, programs.MAX_BYTES),
+    default=programs.MAX_BYTES,
+    show_default=True,
+    help="Bytes of a file at most.",
+)
+@json_option
+def export(
+    operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], size: str, most: int, as_json: bool
+) -> int:
+    """Write cases of the corpus, of all OPERATORS or of those named, as .pte files that need no input.
+
+    Run each file on any device with ExecuTorch's own runtime, save all outputs, and give them to golden check.
+    """
+    files = []
+    for op in operators or _all():
+        files += list(programs.programs(choose((op,), layouts, Size(size)), most))
+    if not files:
+        raise ParameterError("golden export", "no case is chosen", got=f"{', '.join(layouts)} {size}")
+    content = {file.file: file.data for file in files}
+    content[programs.MANIFEST] = programs.manifest(files, refsim.__version__)
+    write_folder(folder, content)
+    cases, nbytes = sum(len(file.cases) for file in files), sum(len(file.data) for file in files)
+    if as_json:
+        rows = [{"file": f.file, "bytes": len(f.data), "cases": len(f.cases)} for f in files]
+        print_json("golden export", {"folder": folder, "files": rows, "cases": cases, "bytes": nbytes})
+        return SAME
+    print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
+    click.echo(f"{folder}: {cases} cases in {len(files)} files, {nbytes} bytes")
+    click.echo(
+        "run each file without inputs, save all outputs as FILE.npz or FILE-0.bin and so on in one folder,"
+    )
+    click.echo(f"then: refsim golden check --pte {folder} --outputs FOLDER")
+    return SAME
+
+
+def _all() -> Sequence[str]:
+    from refsim.golden.chosen import exportable
+
+    return exportable()
+
+
+@click.command("check")
+@click.option("--pte", "folder", metavar="DIR", required=True, help="The folder that golden export wrote.")
+@click.option("--outputs", metavar="DIR", required=True, help="The outputs of its programs.")
+@click.option("--device", metavar="TEXT", help="For the certificate: the device that ran them.")
+@click.option("--driver", metavar="TEXT", help="For the certificate: its driver.")
+@click.option("--runtime", metavar="TEXT", help="For the certificate: the version of ExecuTorch.")
+@click.option(
+    "--certificate",
+    metavar="FILE",
+    multiple=True,
+    help="Write the certificate, as .json or .html; may be repeated.",
+)
+@json_option
+def check(
+    folder: str,
+    outputs: str,
+    device: str | None,
+    driver: str | None,
+    runtime: str | None,
+    certificate: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Judge what a device made of exported cases: which kernels are wrong, in which layouts and shapes, and why."""
+    from refsim.golden import certify
+    from refsim.golden.certificate import page, verdict, what
+
+    for name in certificate:
+        if os.path.splitext(name)[1] not in (".json", ".html"):
+            raise ParameterError("--certificate", "unknown form", got=name, need="FILE.json or FILE.html")
+    files = certify.read(folder)
+    given = {"device": device, "driver": driver, "runtime": runtime}
+    about = {key: value for key, value in given.items() if value}
+    with progress("cases", sum(len(file.cases) for file in files)) as advance:
+        found = certify.check(files, outputs, about, advance)
+    for name in certificate:
+        facts = {"refsim": refsim.__version__, **found.as_json()}
+        text = json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else page(found)
+        atomic_write.write(name, text.encode())
+    if as_json:
+        print_json("golden check", {"folder": folder, "outputs": outputs, **found.as_json()})
+        return SAME if found.right else DIFFERENT
+    columns = ("operator", *(f"{name} count" for name in certify.VERDICTS))
+    print_table(columns, [(op, *(n[v] for v in certify.VERDICTS)) for op, n in found.counts().items()])
+    rows = found.deviations()
+    told = [row for row in rows if row.verdict == certify.WRONG] or [
+        r for r in rows if r.verdict == certify.LEGAL
+    ]
+    for row in told[:MOST_SHOWN]:
+        click.echo(f"{row.case} {row.layouts}: {'; '.join(what(row))}")
+    if len(told) > MOST_SHOWN:
+        click.echo(f"... {len(told) - MOST_SHOWN} more")
+    for name, text in found.as_json()["known"].items():
+        click.echo(f"known defect {name}: {text}")
+    click.echo(f"profile {found.profile}; {verdict(found)}")
+    return SAME if found.right else DIFFERENT

@@ -1,0 +1,67 @@
+"""A certificate for people: its sentences, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+
+import refsim
+from refsim.core.errors import MissingDependencyError
+from refsim.golden.certify import KNOWN_DEFECT, LEGAL, MISSING, SAME, VERDICTS, WRONG, Certificate, Verdict
+from refsim.golden.known import KNOWN
+
+MEANINGS = {
+    SAME: "every byte that the kernel defines is the definition's",
+    LEGAL: "other bytes, which a device may write that rounds as a profile says",
+    KNOWN_DEFECT: "the bytes of a defect that ET-VK's kernel has on every device",
+    WRONG: "bytes that nothing of this explains",
+    MISSING: "the program of this case gave no outputs",
+}
+
+
+def verdict(certificate: Certificate) -> str:
+    """The one sentence that the page begins with."""
+    total = len(certificate.verdicts)
+    count = {name: sum(row.verdict == name for row in certificate.verdicts) for name in VERDICTS}
+    said = [f"{count[name]} {name}" for name in VERDICTS if count[name]]
+    right = "all right" if certificate.right else "not all right"
+    return f"{total} cases, {right}: {', '.join(said)}"
+
+
+def what(row: Verdict) -> Iterator[str]:
+    """What there is to say about a case that is not the same."""
+    if row.verdict == LEGAL:
+        yield f"legal under {', '.join(row.profiles)}" + (
+            f"; {row.detail['otherwise']}" if "otherwise" in row.detail else ""
+        )
+    elif row.verdict == KNOWN_DEFECT:
+        yield next(defect.what for defect in KNOWN if defect.name == row.defect)
+    elif row.verdict == MISSING:
+        yield "no outputs"
+    else:
+        yield f"{row.detail['differing']} differ; {'; '.join(row.detail['pattern'])}"
+        for cause in row.detail["causes"]:
+            yield f"likely cause: {cause}"
+
+
+def page(certificate: Certificate) -> str:
+    """The page as HTML. MissingDependencyError without jinja2."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError(
+            "certificate", "jinja2 is not installed", need="pip install jinja2"
+        ) from error
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    source = (
+        files("refsim.golden").joinpath("templates").joinpath("certificate.html").read_text(encoding="utf-8")
+    )
+    return environment.from_string(source).render(
+        certificate=certificate,
+        verdict=verdict(certificate),
+        verdicts=VERDICTS,
+        meanings=MEANINGS,
+        deviations=certificate.deviations(),
+        what=what,
+        version=refsim.__version__,
+    )

@@ -1,0 +1,297 @@
+"""What a device made of the corpus: every case of a folder of programs, judged by the outputs of a run.
+
+Each output is compared with the definition, in all bytes that ET-VK's kernels define. Where it differs, the numerics
+profiles and the defects that upstream's kernels have on every device are tried before it is called wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refsim.bytediff import diff
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError
+from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.device import outputs
+from refsim.formats.file import quote, read_file
+from refsim.golden.known import KNOWN
+from refsim.golden.programs import FILL, KIND, MANIFEST, SCHEMA, described
+from refsim.golden.store import Entry, digest, parse
+from refsim.ops.base.binding import BoundCase, bind
+
+#: How a case can come out, best first.
+SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING = VERDICTS = ("same", "legal", "known", "wrong", "missing")
+MOST_BYTES = 1 << 26
+MOST_CAUSES = 3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one case came out.
+
+    ``profiles``: under which the bytes are legal. ``defect``: the known one that gives these bytes. A wrong case has
+    the diff's pattern, causes and first differences in ``detail``.
+    """
+
+    case: str
+    bound: BoundCase
+    verdict: str
+    profiles: tuple[str, ...] = ()
+    defect: str | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def op(self) -> str:
+        return self.bound.case.op
+
+    @property
+    def layouts(self) -> str:
+        call = self.bound.call
+        return " ".join((*(str(desc.layout) for desc in call.descs.values()), "->", str(call.out.layout)))
+
+    def as_json(self) -> dict[str, Any]:
+        row: dict[str, Any] = {"case": self.case, "verdict": self.verdict, "arguments": str(self.bound.case)}
+        if self.profiles:
+            row["profiles"] = list(self.profiles)
+        if self.defect:
+            row["defect"] = self.defect
+        return row | dict(self.detail)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The verdicts on all cases, and the profile that explains most of them.
+
+    ``about`` is what the user says of the device.
+    """
+
+    about: Mapping[str, str]
+    profile: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def right(self) -> bool:
+        """Whether every case ran and nothing is wrong but what is wrong on every device."""
+        return all(row.verdict in (SAME, LEGAL, KNOWN_DEFECT) for row in self.verdicts)
+
+    def counts(self) -> dict[str, Counter[str]]:
+        """Operator -> verdict -> how many cases."""
+        found: dict[str, Counter[str]] = {}
+        for row in self.verdicts:
+            found.setdefault(row.op, Counter())[row.verdict] += 1
+        return found
+
+    def deviations(self) -> list[Verdict]:
+        """Every case whose bytes are not the definition's, worst first."""
+        order = [WRONG, MISSING, KNOWN_DEFECT, LEGAL]
+        found = [row for row in self.verdicts if row.verdict in order]
+        return sorted(found, key=lambda row: order.index(row.verdict))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "about": dict(self.about),
+            "profile": self.profile,
+            "right": self.right,
+            "cases": len(self.verdicts),
+            "operators": {
+                op: {name: count[name] for name in VERDICTS} for op, count in self.counts().items()
+            },
+            "known": {
+                row.name: row.what for row in KNOWN if any(v.defect == row.name for v in self.verdicts)
+            },
+            "deviations": [row.as_json() for row in self.deviations()],
+        }
+
+
+# --- the folder ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class File:
+    """One program of a folder, and its cases in the order of its outputs."""
+
+    name: str
+    cases: tuple[Entry, ...]
+
+
+def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
+    """The programs of a folder that `refsim golden export` wrote. FormatError for any other, or a damaged one."""
+    where = os.fspath(Path(folder) / MANIFEST)
+    raw = read_file(where)
+    if len(raw) > MOST_BYTES:
+        raise FormatError(where, "too large for a manifest", got=f"{len(raw)} bytes", need=f"<= {MOST_BYTES}")
+    try:
+        content = json.loads(bytes(raw))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(where, "not JSON", got=error, need="what refsim golden export wrote") from error
+    head = (
+        {key: content.get(key) for key in ("kind", "schema", "fill")}
+        if isinstance(content, dict)
+        else content
+    )
+    if head != {"kind": KIND, "schema": SCHEMA, "fill": FILL}:
+        raise FormatError(where, "not the manifest of a corpus", got=quote(head), need=f"kind {KIND!r}")
+    try:
+        return tuple(_file(row, where) for row in content["files"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FormatError(
+            where, "damaged", got=repr(error)[:100], need="what refsim golden export wrote"
+        ) from error
+
+
+def _file(row: Mapping[str, Any], where: str) -> File:
+    name = str(row["file"])
+    if os.path.basename(name) != name or not name.endswith(".pte"):
+        raise FormatError(where, "not the name of a program", got=quote(name), need="NAME.pte")
+    return File(name, tuple(_entry(case, f"{where}: {name}") for case in row["cases"]))
+
+
+def _entry(case: Mapping[str, Any], where: str) -> Entry:
+    name = str(case["case"])
+    return parse(name.partition("/")[0], json.dumps(case["line"]), f"{where}: {quote(name)}")
+
+
+# --- the outputs -----------------------------------------------------------------------------------------
+
+
+def check(
+    files: Sequence[File],
+    folder: str | os.PathLike[str],
+    about: Mapping[str, str],
+    step: Callable[[], None] = lambda: None,
+) -> Certificate:
+    """Judge the outputs in a folder; ``step`` is called after each case.
+
+    The outputs of NAME.pte are NAME.npz, a folder NAME, or NAME-0.bin and so on. Cases of a program without outputs
+    are ``missing``. FormatError or ShapeError for outputs of other programs, or if there are none at all.
+    """
+    if not os.path.isdir(folder):
+        raise FormatError(os.fspath(folder), "not a folder", need="the outputs of each program in one folder")
+    found: list[Verdict] = []
+    for file in files:
+        bounds = [_bound(entry) for entry in file.cases]
+        arrays = _outputs(folder, file, bounds)
+        for number, (entry, bound) in enumerate(zip(file.cases, bounds, strict=True)):
+            array = None if arrays is None else arrays[number]
+            found.append(
+                Verdict(entry.name, bound, MISSING) if array is None else _judged(entry, bound, array)
+            )
+            step()
+    if all(row.verdict == MISSING for row in found):
+        some = ", ".join(file.name.removesuffix(".pte") + ".npz" for file in files[:3])
+        raise FormatError(os.fspath(folder), "no outputs of these programs", need=f"{some}, ...")
+    profile = _profile(found)
+    return Certificate(dict(about), profile, tuple(_settled(row, profile) for row in found))
+
+
+def _bound(entry: Entry) -> BoundCase:
+    """The case; FormatError if its bytes are no longer those that it was exported with."""
+    bound = bind(entry.case)
+    now = digest(bound.call, bound.call.expected(bound.inputs))
+    if now != entry.sha256:
+        raise FormatError(
+            entry.name,
+            "was exported with another meaning",
+            got=now[:16],
+            need=f"{entry.sha256[:16]}: export again",
+        )
+    return bound
+
+
+def _outputs(
+    folder: str | os.PathLike[str], file: File, bounds: Sequence[BoundCase]
+) -> list[np.ndarray] | None:
+    """An array for each case of a program; None if the folder has nothing of this program."""
+    stem = Path(folder) / file.name.removesuffix(".pte")
+    declared = [described(bound.call) for bound in bounds]
+    for path in (stem.with_name(f"{stem.name}.npz"), stem):
+        if path.exists():
+            return outputs.read([path], declared)
+    if any(stem.parent.glob(f"{stem.name}-*")):
+        return outputs.read([stem], declared)
+    return None
+
+
+# --- the verdict -----------------------------------------------------------------------------------------
+
+
+def _judged(entry: Entry, bound: BoundCase, array: np.ndarray) -> Verdict:
+    """Same, legal under some profiles, a known defect, or wrong."""
+    actual = _buffer(bound, array)
+    if _same(bound, actual, CANONICAL):
+        return Verdict(entry.name, bound, SAME)
+    profiles = tuple(name for name, profile in PROFILES.items() if _same(bound, actual, profile))
+    if profiles:
+        return Verdict(entry.name, bound, LEGAL, profiles)
+    for row in KNOWN:
+        if row.applies(bound.call):
+            profiles = tuple(
+                name for name, p in PROFILES.items() if _equal(*row.expected(_under(bound, p), FILL), actual)
+            )
+            if profiles:
+                return Verdict(entry.name, bound, KNOWN_DEFECT, profiles, row.name)
+    return Verdict(entry.name, bound, WRONG, (), None, _detail(bound, actual))
+
+
+def _buffer(bound: BoundCase, array: np.ndarray) -> PackedBuffer:
+    out = bound.call.out
+    if out.is_int8:
+        return PackedBuffer.from_raw(np.ascontiguousarray(array).view(np.uint8), out.shape, out.layout)
+    return PackedBuffer.pack(array, out.layout)
+
+
+def _under(bound: BoundCase, profile: Profile) -> BoundCase:
+    return replace(bound, call=replace(bound.call, target=replace(bound.call.target, profile=profile)))
+
+
+def _same(bound: BoundCase, actual: PackedBuffer, profile: Profile) -> bool:
+    call = _under(bound, profile).call
+    return _equal(call.expected(bound.inputs), call.device_defined(), actual)
+
+
+def _equal(expected: PackedBuffer, compared: np.ndarray, actual: PackedBuffer) -> bool:
+    return bool(np.array_equal(expected.raw[compared], actual.raw[compared]))
+
+
+def _detail(bound: BoundCase, actual: PackedBuffer) -> dict[str, Any]:
+    """How many elements differ, in which pattern, the first of them, and the likely causes."""
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound, device=True, limit=1)
+    unwritten = bound.call.out.is_int8 and bool((actual.raw == FILL).all())
+    return {
+        "differing": report.differing,
+        "pattern": ["nothing was written"] if unwritten else list(report.pattern),
+        "first": report.as_json()["differences"],
+        "causes": [str(cause) for cause in report.causes[:MOST_CAUSES]],
+    }
+
+
+def _profile(rows: Sequence[Verdict]) -> str:
+    """The profile under which most cases come out: of those with other bytes, and of those with the same."""
+    explained = Counter(name for row in rows if row.verdict == LEGAL for name in row.profiles)
+    if not explained:
+        return CANONICAL.name
+    names = [CANONICAL.name, *(name for name in PROFILES if explained[name] and name != CANONICAL.name)]
+    return max(names, key=lambda name: explained[name] - _contradicted(rows, PROFILES[name]))
+
+
+def _contradicted(rows: Sequence[Verdict], profile: Profile) -> int:
+    """How many cases with the canonical bytes have other bytes under this profile."""
+    if profile is CANONICAL:
+        return 0
+    same = (row.bound for row in rows if row.verdict == SAME)
+    return sum(not _same(bound, bound.call.expected(bound.inputs), profile) for bound in same)
+
+
+def _settled(row: Verdict, profile: str) -> Verdict:
+    """A case that is legal under other profiles only is wrong on a device of this one."""
+    if row.verdict == LEGAL and profile not in row.profiles:
+        return replace(row, detail={"otherwise": f"the other cases fit {profile}"})
+    return row

@@ -1,0 +1,138 @@
+"""Which cases of the corpus go into programs for a device: of every operator and every combination of layouts.
+
+Only operators that a serialized graph can name and that read or write packed int8 are chosen. Within an operator the
+cases are spread over the corpus, so that sizes, data styles, zero points, activations and biases all occur. Beside them
+stand the cases that have shown a seeded bug before, and a few large ones, with several workgroups along each axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from math import prod
+
+from refsim.core.errors import ParameterError
+from refsim.core.layout import layout
+from refsim.golden.rules import RULES, case
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind, OpSpec
+
+#: Cases that show a seeded bug, see docs/mutants.md; a test compares the two.
+TELLING: dict[str, tuple[int, ...]] = {
+    "q8ta_add": (175, 945, 987, 2002, 2163),
+    "q8ta_clone": (537, 1057, 1395),
+    "q8ta_conv2d_dw": (279, 513, 843, 960, 1398),
+    "q8ta_conv2d_general": (55, 502, 1271, 1281),
+    "q8ta_conv2d_im2col": (843, 950, 1271),
+    "q8ta_conv2d_pw": (15,),
+    "q8ta_conv2d_transposed": (736,),
+    "q8ta_dequantize": (776,),
+    "q8ta_linear": (116, 227, 303, 525, 708),
+    "q8ta_linear_gemv": (116,),
+    "q8ta_pixel_shuffle": (1183,),
+    "q8ta_quantize": (1200,),
+    "q8ta_relu": (656, 733),
+}
+#: How many cases of an operator are taken, and for how many bytes of tensors and constants.
+CASES, BYTES = 170, 640_000
+SMALL_BYTES, LARGE_BYTES = 6_000, 160_000
+LARGE_CASES = 6
+# neither shares a factor with the number of slots, so that all are reached, and by each combination in another order
+_STEP, _TURN = 37, 7
+
+
+class Size(Enum):
+    """Which cases are meant: those whose data is small, the large ones, or both."""
+
+    SMALL = "small"
+    LARGE = "large"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A case of the corpus with its number."""
+
+    case: Case
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.op}/{self.number:04d}"
+
+
+def exportable() -> tuple[str, ...]:
+    """The operators with a packed int8 tensor that a serialized graph can name and that have one output."""
+    return tuple(
+        sorted(name for name, op in OPS.items() if op.serialized and not op.siblings and _packed(op))
+    )
+
+
+def _packed(op: OpSpec) -> bool:
+    tensors = (*op.of_kind(Kind.INPUT), op.output)
+    return any(row.packed_int8 for arg in tensors for row in arg.layouts)
+
+
+def choose(
+    operators: Sequence[str] = (), layouts: Sequence[str] = (), size: Size = Size.ALL
+) -> Iterator[Numbered]:
+    """The cases to export, by operator and number; all operators if none is named.
+
+    ``layouts``: only cases in which a tensor has one of these. ParameterError for an operator that cannot be exported,
+    LayoutError for an unknown layout.
+    """
+    known = exportable()
+    if unknown := [name for name in operators if name not in known]:
+        raise ParameterError(
+            "golden export", "not an operator of a graph", got=unknown[0], need=", ".join(known)
+        )
+    wanted = {str(layout(name)) for name in layouts}
+    for op in operators or known:
+        for number in sorted(_numbers(op)):
+            one = case(op, number)
+            used = {one.out_layout, *(row for _, row in one.inputs.values())}
+            if wanted and not wanted & used:
+                continue
+            if size is not Size.ALL and (_bytes(bind(one)) > SMALL_BYTES) is (size is Size.SMALL):
+                continue
+            yield Numbered(one, number)
+
+
+@cache
+def _numbers(op: str) -> frozenset[int]:
+    """The numbers that are chosen of an operator: telling ones, then a spread within the limits."""
+    found = set(TELLING.get(op, ()))
+    combinations, count = len(OPS[op].layouts), RULES[op].count
+    slots = count // combinations
+    total = large = 0
+    for place in range(slots):
+        for combination in range(combinations):
+            number = (5 + _STEP * place + _TURN * combination) % slots * combinations + combination
+            if len(found) >= CASES:
+                return frozenset(found)
+            if number in found or _elements(case(op, number)) > LARGE_BYTES:
+                continue
+            nbytes = _bytes(bind(case(op, number)))
+            is_large = nbytes > SMALL_BYTES
+            if nbytes > LARGE_BYTES or (is_large and large == LARGE_CASES) or total + nbytes > BYTES:
+                continue
+            total += nbytes
+            large += is_large
+            found.add(number)
+    return frozenset(found)
+
+
+def _elements(one: Case) -> int:
+    """Elements of the inputs: a quick look before anything is drawn."""
+    return sum(prod(shape) for shape, _ in one.inputs.values())
+
+
+def _bytes(bound: BoundCase) -> int:
+    """Bytes of a case in a file and in its outputs: inputs, constants, output."""
+    consts = [bound.call.consts[arg.name] for arg in bound.call.op.of_kind(Kind.CONST)]
+    stored = sum(buffer.desc.nbytes for buffer in bound.inputs.values())
+    return stored + sum(value.nbytes for value in consts if value is not None) + bound.call.out.nbytes

@@ -1,0 +1,188 @@
+"""The corpus as programs that any ExecuTorch runtime runs: no inputs, and the words of each output buffer as outputs.
+
+A program holds many cases of one operator. Every tensor of a case is a constant. The runtime brings it into a buffer,
+the operator under test runs on that, and the words of its output are copied out at once, while nothing else has used
+the memory. Output buffers hold a known byte before. docs/certify.md says what else a runtime needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim.core.errors import LimitError
+from refsim.core.tensor import TensorDesc
+from refsim.formats.pte.edit import Described, single_delegate
+from refsim.formats.vkgraph.edit import CLONE, GraphEditor
+from refsim.golden.chosen import Numbered
+from refsim.golden.known import known
+from refsim.golden.store import Entry, digest, line
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.spec import Arg, Call, Kind
+
+SCHEMA = 1
+KIND = "corpus for a device"
+MANIFEST = "corpus.json"
+MAX_BYTES = 1_000_000
+FILL = 0x5A
+_MOST_DIMS = 4  # tensors of more dims cannot be constants in a packed layout
+
+
+@dataclass(frozen=True)
+class Program:
+    """One file: its name, its bytes, and its cases; case i gives output i."""
+
+    file: str
+    data: bytes
+    cases: tuple[dict[str, Any], ...]
+
+
+def programs(cases: Iterable[Numbered], most: int = MAX_BYTES) -> Iterator[Program]:
+    """The cases as files of at most ``most`` bytes, by operator. Equal cases give equal bytes.
+
+    LimitError for a case that is larger than a file may be.
+    """
+    by_op: dict[str, list[Numbered]] = {}
+    for numbered in cases:
+        by_op.setdefault(numbered.case.op, []).append(numbered)
+    for op, rows in by_op.items():
+        parts = list(_split(rows, most))
+        for number, (data, part) in enumerate(parts):
+            name = f"{op}.pte" if len(parts) == 1 else f"{op}.{number}.pte"
+            yield Program(name, data, tuple(_row(one, bound) for one, bound in part))
+
+
+_Part = Sequence[tuple[Numbered, BoundCase]]
+
+
+def _split(rows: Sequence[Numbered], most: int) -> Iterator[tuple[bytes, _Part]]:
+    """Halves of halves, until each fits."""
+    part = [(one, bind(one.case)) for one in rows]
+    data = program([bound for _, bound in part])
+    if len(data) <= most:
+        yield data, part
+    elif len(rows) == 1:
+        raise LimitError(
+            rows[0].name, "does not fit into a file", got=f"{len(data)} bytes", need=f"<= {most}"
+        )
+    else:
+        half = len(rows) // 2
+        yield from _split(rows[:half], most)
+        yield from _split(rows[half:], most)
+
+
+def program(cases: Sequence[BoundCase]) -> bytes:
+    """A .pte with one delegate that runs these cases in order and gives an output for each."""
+    writer = _Writer()
+    for bound in cases:
+        writer.case(bound)
+    return writer.pte()
+
+
+def manifest(files: Sequence[Program], version: str) -> bytes:
+    """What is in a folder of programs, a line for each case; ``version`` is that of refsim."""
+    head = {"kind": KIND, "schema": SCHEMA, "refsim": version, "fill": FILL}
+    parts = []
+    for file in files:
+        facts = {"file": file.file, "bytes": len(file.data), "sha256": hashlib.sha256(file.data).hexdigest()}
+        rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in file.cases)
+        parts.append(f'{json.dumps(facts)[:-1]}, "cases": [\n{rows}]}}')
+    return f'{json.dumps(head)[:-1]}, "files": [\n{",".join(parts)}]}}\n'.encode()
+
+
+def described(call: Call) -> Described:
+    """Dtype and shape of the output that a case gives: words of an int8 buffer, elements of a float one."""
+    if call.out.is_int8:
+        return "int32", (call.out.nbytes // 4,)
+    return "float32", tuple(call.out.shape)
+
+
+def _row(one: Numbered, bound: BoundCase) -> dict[str, Any]:
+    """A case in the manifest: its name, the line of the corpus that makes it, and what its output is."""
+    dtype, shape = described(bound.call)
+    found = known(bound.call)
+    entry = Entry(one.number, one.case, digest(bound.call, bound.call.expected(bound.inputs)))
+    return {
+        "case": one.name,
+        "output": {"dtype": dtype, "shape": list(shape), "bytes": bound.call.out.nbytes},
+        "known": None if found is None else found.name,
+        "line": json.loads(line(entry)),
+    }
+
+
+class _Writer:
+    """One graph that cases are appended to."""
+
+    def __init__(self) -> None:
+        self.graph = GraphEditor()
+        self.outputs: list[Described] = []
+        self._cases: list[tuple[BoundCase, int]] = []
+
+    def case(self, bound: BoundCase) -> None:
+        """Add the output of a case. The chain is written later: first of all, every output buffer is filled."""
+        self._cases.append((bound, self._tensor(bound.call.out)))
+
+    def pte(self) -> bytes:
+        graph = self.graph
+        packed = {out: bound.call.out.nbytes for bound, out in self._cases if bound.call.out.is_int8}
+        for out in packed:
+            graph.own_memory(out)
+        words = graph.fills(packed, FILL)
+        for bound, out in self._cases:
+            self._run(bound, out)
+            graph.output(self._copy(words[out], packed[out]) if out in words else out)
+            self.outputs.append(described(bound.call))
+        return single_delegate(graph.blob(), [], self.outputs)
+
+    def _run(self, bound: BoundCase, out: int) -> None:
+        """The inputs of a case, and the operator."""
+        args = [self._argument(bound, arg, out) for arg in bound.call.op.args]
+        name = bound.call.op.serialized
+        if name == CLONE:
+            self.graph.clone(args[0], out)
+        else:
+            self.graph.call(name, *args)
+
+    def _argument(self, bound: BoundCase, arg: Arg, out: int) -> int:
+        if arg.kind is Kind.OUTPUT:
+            return out
+        if arg.kind is Kind.INPUT:
+            return self._input(bound, arg.name)
+        if arg.kind is Kind.CONST:
+            return self._constant(bound.call.consts[arg.name])
+        return self.graph.literal(getattr(bound.call.params, arg.name))
+
+    def _constant(self, value: np.ndarray | None) -> int:
+        """A constant as exporters write it: sums, scales and biases padded with zeros to a multiple of 4."""
+        if value is None:
+            return self.graph.literal(None)
+        if value.ndim == 1 and len(value) % 4:
+            value = np.pad(value, (0, -len(value) % 4))
+        return self.graph.constant(value)
+
+    def _input(self, bound: BoundCase, name: str) -> int:
+        """An input tensor: laid out by the runtime, or word for word where its padding or rank needs that."""
+        buffer, graph = bound.inputs[name], self.graph
+        tensor = self._tensor(buffer.desc)
+        if buffer.desc.is_int8 and (bound.case.poison or len(buffer.desc.shape) > _MOST_DIMS):
+            words = buffer.raw.view(np.int32)
+            held = graph.prepack(graph.constant(words), graph.tensor("int32", (len(words),)))
+            graph.own_memory(tensor)
+            alias = graph.clone(held, graph.alias(tensor, words.nbytes))
+            self._copy(alias, words.nbytes)  # reading the alias makes the runtime wait for what wrote it
+            return tensor
+        return graph.prepack(graph.constant(buffer.unpack()), tensor)
+
+    def _copy(self, words: int, nbytes: int) -> int:
+        return self.graph.clone(words, self.graph.tensor("int32", (nbytes // 4,)))
+
+    def _tensor(self, desc: TensorDesc) -> int:
+        """A buffer for a tensor in its layout."""
+        if desc.is_int8:
+            return self.graph.tensor("int8", desc.shape, desc.layout)
+        return self.graph.tensor("float32", desc.shape, desc.layout)

@@ -1,0 +1,351 @@
+"""The corpus as programs: what is chosen, what is written, and what is said of the outputs of a device."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from device.on_double import run
+from device.simulated import Runtime
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mutants.seeded import ALL
+from mutants.tree import CHECKOUT, copy, environment
+
+from refsim.cli._main import main
+from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
+from refsim.core.qmath import PROFILES
+from refsim.formats.pte.read import read_pte
+from refsim.golden import certify, programs
+from refsim.golden.chosen import Numbered, Size, choose, exportable
+from refsim.golden.known import KNOWN
+from refsim.golden.rules import case
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind
+
+MUTANTS = CHECKOUT / "docs" / "mutants.jsonl"
+FEW = 12
+
+
+@pytest.fixture(scope="module")
+def chosen() -> dict[str, list[Numbered]]:
+    return {op: list(choose([op])) for op in exportable()}
+
+
+def written(folder: Path, cases: list[Numbered], most: int = programs.MAX_BYTES) -> Path:
+    files = list(programs.programs(cases, most))
+    folder.mkdir()
+    for file in files:
+        (folder / file.file).write_bytes(file.data)
+    (folder / programs.MANIFEST).write_bytes(programs.manifest(files, "test"))
+    return folder
+
+
+# --- what is chosen --------------------------------------------------------------------------------------
+
+
+def test_every_operator_with_packed_tensors_that_a_graph_can_name() -> None:
+    packed = {
+        op.name
+        for op in OPS.values()
+        if op.serialized
+        and not op.siblings
+        and any(r.packed_int8 for a in op.args if a.kind in (Kind.INPUT, Kind.OUTPUT) for r in a.layouts)
+    }
+    assert set(exportable()) == packed
+    assert len(packed) >= 14
+
+
+def test_all_layouts_styles_sizes_and_epilogues(chosen: dict[str, list[Numbered]]) -> None:
+    assert sum(map(len, chosen.values())) >= 2000
+    for op, rows in chosen.items():
+        layouts = {(*(r for _, r in one.case.inputs.values()), one.case.out_layout) for one in rows}
+        assert len(layouts) == len(OPS[op].layouts), op
+        assert len({one.case.style for one in rows}) == 5, op
+        assert {one.case.poison for one in rows} == {True, False}, op
+        for key in ("activation", "bias"):
+            values = {one.case.params.get(key, one.case.features.get(key)) for one in rows}
+            assert len(values) == (2 if key in {**rows[0].case.params, **rows[0].case.features} else 1), (
+                op,
+                key,
+            )
+
+
+def test_the_cases_that_show_seeded_bugs_are_among_them(chosen: dict[str, list[Numbered]]) -> None:
+    names = {one.name for rows in chosen.values() for one in rows}
+    for line in MUTANTS.read_text().splitlines():
+        row = json.loads(line)
+        op, _, number = row["case"].partition("/")
+        if op in chosen and number.isdecimal() and ALL[row["id"]].executor == "cpu:emulated":
+            assert row["case"] in names, row["id"]
+
+
+def test_filters() -> None:
+    small = list(choose(["q8ta_add"], ["4W"], Size.SMALL))
+    large = list(choose(["q8ta_add"], ["4W"], Size.LARGE))
+    both = list(choose(["q8ta_add"], ["4W"]))
+    assert small and large and len(small) + len(large) == len(both)
+    assert all("4W" in {one.case.out_layout, *(r for _, r in one.case.inputs.values())} for one in both)
+    with pytest.raises(ParameterError, match="q8ta_im2col"):
+        list(choose(["q8ta_im2col"]))
+
+
+# --- what is written -------------------------------------------------------------------------------------
+
+
+def test_files_are_small_alike_every_time_and_have_no_inputs(tmp_path: Path) -> None:
+    rows = list(choose(["q8ta_relu"]))
+    first, again = (list(programs.programs(rows, 60_000)) for _ in range(2))
+    assert first == again and len(first) > 2
+    assert [case["case"] for file in first for case in file.cases] == [one.name for one in rows]
+    for file in first:
+        assert len(file.data) <= 60_000
+        plan = read_pte(file.data, file.file).plan()
+        assert not plan.inputs and len(plan.outputs) == len(file.cases)
+    with pytest.raises(LimitError, match="q8ta_relu/"):
+        list(programs.programs(rows, 2_000))
+
+
+@pytest.mark.parametrize("op", exportable())
+def test_the_double_gives_every_byte(op: str, chosen: dict[str, list[Numbered]], tmp_path: Path) -> None:
+    rows = chosen[op][:: -(-len(chosen[op]) // (4 * FEW))]
+    folder = written(tmp_path / "pte", rows)
+    for path in folder.glob("*.pte"):
+        runtime = Runtime(path.read_bytes())
+        runtime.run([])
+        assert not runtime.hazards()
+    run(folder, tmp_path / "out")
+    found = certify.check(certify.read(folder), tmp_path / "out", {})
+    assert found.right and {row.verdict for row in found.verdicts} == {certify.SAME}
+
+
+# --- what is said of a device ----------------------------------------------------------------------------
+
+
+def outputs_of(bounds: list[BoundCase], change: Callable[[BoundCase, np.ndarray], None]) -> list[np.ndarray]:
+    """The right outputs of cases, changed as a device might."""
+    arrays = []
+    for bound in bounds:
+        buffer = bound.call.expected(bound.inputs)
+        change(bound, buffer.raw)
+        arrays.append(buffer.raw.view(np.int32).copy())
+    return arrays
+
+
+def judged(
+    tmp_path: Path, rows: list[Numbered], change: Callable[[BoundCase, np.ndarray], None]
+) -> certify.Certificate:
+    folder = written(tmp_path / "pte", rows)
+    arrays = outputs_of([bind(one.case) for one in rows], change)
+    (tmp_path / "out").mkdir()
+    np.savez(tmp_path / "out" / f"{rows[0].case.op}.npz", **{f"out{n}": a for n, a in enumerate(arrays)})
+    return certify.check(certify.read(folder), tmp_path / "out", {"device": "made up"})
+
+
+def numbered(op: str, fits: Callable[[BoundCase], bool], count: int) -> list[Numbered]:
+    return [one for one in choose([op]) if fits(bind(one.case))][:count]
+
+
+def _as(name: str) -> Callable[[BoundCase, np.ndarray], None]:
+    """What a device of a profile writes."""
+
+    def change(bound: BoundCase, raw: np.ndarray) -> None:
+        target = replace(bound.call.target, profile=PROFILES[name])
+        raw[:] = replace(bound.call, target=target).expected(bound.inputs).raw
+
+    return change
+
+
+def test_a_device_that_fuses_is_legal_under_its_profile(tmp_path: Path) -> None:
+    found = judged(tmp_path, list(choose(["q8ta_conv2d_pw"]))[:60], _as("nvidia"))
+    assert found.right and found.profile == "nvidia"
+    assert found.counts()["q8ta_conv2d_pw"][certify.LEGAL] > 0
+
+
+def _both(bound: BoundCase) -> list[np.ndarray]:
+    """The output by definition, and that of a device that fuses."""
+    return [outputs_of([bound], change)[0] for change in (lambda bound, raw: None, _as("nvidia"))]
+
+
+def test_a_single_case_of_another_profile_is_told_apart(tmp_path: Path) -> None:
+    rows = list(choose(["q8ta_conv2d_pw"]))[:60]
+    fused = _as("nvidia")
+    telling = next(one for one in rows if not np.array_equal(*_both(bind(one.case))))
+    found = judged(tmp_path, rows, lambda b, raw: fused(b, raw) if b.case == telling.case else None)
+    row = next(row for row in found.verdicts if row.case == telling.name)
+    assert (
+        found.profile == "canonical"
+        and row.verdict == certify.LEGAL
+        and "canonical" in row.detail["otherwise"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "defect"),
+    [
+        ("q8ta_add", "alpha"),
+        ("q8ta_conv2d_pw", "batch"),
+        ("q8ta_conv2d_dw", "batch"),
+        ("q8ta_linear", "rows"),
+    ],
+)
+def test_defects_of_every_device_are_known(op: str, defect: str, tmp_path: Path) -> None:
+    known = next(row for row in KNOWN if row.name == defect)
+
+    def change(bound: BoundCase, raw: np.ndarray) -> None:
+        buffer, certain = known.expected(bound, programs.FILL)
+        raw[:] = np.where(certain, buffer.raw, 0)  # padding is what it may be
+
+    found = judged(tmp_path, numbered(op, lambda b: known.applies(b.call), FEW), change)
+    assert found.right and {row.defect for row in found.verdicts} == {defect}
+    assert all(case["defect"] == defect for case in found.as_json()["deviations"])
+
+
+def test_an_exchange_of_bytes_is_wrong_and_has_a_cause(tmp_path: Path) -> None:
+    def change(bound: BoundCase, raw: np.ndarray) -> None:
+        raw[:] = raw.reshape(-1, 4)[:, ::-1].reshape(-1)
+
+    found = judged(tmp_path, numbered("q8ta_relu", lambda b: b.case.style == "position", 6), change)
+    wrong = [row for row in found.verdicts if row.verdict == certify.WRONG]
+    assert not found.right and len(wrong) >= 3
+    assert any("word" in cause for row in wrong for cause in row.detail["causes"])
+    assert wrong[0].detail["first"]
+
+
+def test_nothing_written_is_said_so(tmp_path: Path) -> None:
+    found = judged(tmp_path, list(choose(["q8ta_relu"]))[:3], lambda bound, raw: raw.fill(programs.FILL))
+    assert [row.detail["pattern"] for row in found.verdicts] == [["nothing was written"]] * 3
+
+
+#: A seeded bug of each of these kinds runs on the double in a copy of the sources.
+SEEDED = ("cpu-N5-relu", "cpu-I1-q8ta_linear")
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_seeded_bug_shows(name: str, chosen: dict[str, list[Numbered]], tmp_path: Path) -> None:
+    mutant = ALL[name]
+    killer = next(json.loads(line) for line in MUTANTS.read_text().splitlines() if f'"{name}"' in line)[
+        "case"
+    ]
+    rows = [one for one in chosen[mutant.subject] if one.name == killer]
+    folder = written(tmp_path / "pte", rows)
+    root = tmp_path / "sources"
+    root.mkdir()
+    copy(mutant, root)
+    command = [sys.executable, "-m", "device.on_double", str(folder), str(tmp_path / "out")]
+    subprocess.run(command, cwd=tmp_path, env=environment(root, tmp_path), check=True, timeout=300)
+    found = certify.check(certify.read(folder), tmp_path / "out", {})
+    assert [row.verdict for row in found.verdicts] != [certify.SAME]
+
+
+# --- the verbs, and bad input ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few exported cases of two operators, and the outputs of the double, under ``pte`` and ``out``."""
+    root = tmp_path_factory.mktemp("exported")
+    rows = [one for op in ("q8ta_relu", "q8ta_dequantize") for one in list(choose([op]))[:FEW]]
+    run(written(root / "pte", rows), root / "out")
+    return root
+
+
+def _json(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[str, Any]]:
+    status = main([*command, "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_the_verbs(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, facts = _json(
+        capsys, "golden", "export", "q8ta_relu", "--layout", "4C", "--pte", str(tmp_path / "pte")
+    )
+    assert status == 0 and facts["cases"] == len(list(choose(["q8ta_relu"], ["4C"])))
+    given = ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(exported / "out"))
+    files = [str(tmp_path / name) for name in ("certificate.json", "certificate.html")]
+    status, facts = _json(
+        capsys, *given, "--device", "<b>", "--certificate", files[0], "--certificate", files[1]
+    )
+    assert status == 0 and facts["right"] and facts["cases"] == 2 * FEW
+    stored = json.loads(Path(files[0]).read_text())
+    assert stored["about"] == {"device": "<b>"} and stored["operators"] == facts["operators"]
+    text = Path(files[1]).read_text()
+    assert "&lt;b&gt;" in text and f"{2 * FEW} cases, all right" in text
+    assert main([*given]) == 0
+    assert "q8ta_relu" in capsys.readouterr().out
+
+
+def test_runners_of_all_kinds(exported: Path, tmp_path: Path) -> None:
+    """Outputs as BASE-N.bin, as a folder of .npy; a program without outputs is missing, and not right."""
+    files = certify.read(exported / "pte")
+    with np.load(exported / "out" / "q8ta_relu.npz") as arrays:
+        for number, name in enumerate(arrays.files):
+            (tmp_path / f"q8ta_relu-{number}.bin").write_bytes(arrays[name].tobytes())
+    found = certify.check(files, tmp_path, {})
+    assert not found.right
+    assert found.counts()["q8ta_relu"] == {certify.SAME: FEW}
+    assert found.counts()["q8ta_dequantize"] == {certify.MISSING: FEW}
+    (tmp_path / "q8ta_dequantize").mkdir()
+    with np.load(exported / "out" / "q8ta_dequantize.npz") as arrays:
+        for number, name in enumerate(arrays.files):
+            np.save(tmp_path / "q8ta_dequantize" / f"out{number}.npy", arrays[name])
+    assert certify.check(files, tmp_path, {}).right
+
+
+def test_outputs_of_another_program_are_refused(exported: Path, tmp_path: Path) -> None:
+    files = certify.read(exported / "pte")
+    with pytest.raises(FormatError, match="no outputs"):
+        certify.check(files, tmp_path, {})
+    shutil.copy(exported / "out" / "q8ta_dequantize.npz", tmp_path / "q8ta_relu.npz")
+    with pytest.raises(RefsimError, match=re.escape("q8ta_relu.npz")):
+        certify.check(files, tmp_path, {})
+    with pytest.raises(FormatError, match="not a folder"):
+        certify.check(files, tmp_path / "nothing", {})
+
+
+def test_another_meaning_is_refused(exported: Path, tmp_path: Path) -> None:
+    files = certify.read(exported / "pte")
+    changed = replace(files[0], cases=(replace(files[0].cases[0], sha256="0" * 64), *files[0].cases[1:]))
+    with pytest.raises(FormatError, match="another meaning"):
+        certify.check([changed], exported / "out", {})
+
+
+def test_a_case_is_the_same_as_in_the_corpus(exported: Path) -> None:
+    for file in certify.read(exported / "pte"):
+        for entry in file.cases:
+            assert entry.case == case(entry.case.op, entry.number)
+
+
+def _damage(text: str) -> Iterator[str]:
+    yield from ("", "[]", "{}", "nonsense", text[: len(text) // 2], text.replace('"files"', '"fils"'))
+    yield from (text.replace("q8ta_relu.pte", "../relu.pte"), text.replace('"line"', '"lime"'))
+    yield text.replace('"schema": 1', '"schema": 2')
+
+
+def test_damaged_manifests(exported: Path, tmp_path: Path) -> None:
+    text = (exported / "pte" / programs.MANIFEST).read_text()
+    for damaged in _damage(text):
+        (tmp_path / programs.MANIFEST).write_text(damaged)
+        with pytest.raises(FormatError):
+            certify.read(tmp_path)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_damage_is_a_typed_error(exported: Path, tmp_path: Path, data: st.DataObject) -> None:
+    raw = bytearray((exported / "pte" / programs.MANIFEST).read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    (tmp_path / programs.MANIFEST).write_bytes(raw)
+    with contextlib.suppress(RefsimError):
+        certify.check(certify.read(tmp_path), exported / "out", {})
