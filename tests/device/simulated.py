@@ -181,30 +181,9 @@ class Delegate:
         held = {name: self.words(value) for name, value in node.inputs.items()}
         held |= {name: node.prepared.words(name) for name in node.prepared.constants}
         for step in node.prepared.dispatches:
-<<<<<<< HEAD
             held[step.output] = dispatch(step.launch, [held[name] for name in step.inputs])
         written = node.prepared.call.device_defined()
         self.words(node.outputs[0]).view(np.uint8)[written] = held["out"].view(np.uint8)[written]
-=======
-            last = step.output == "out"
-            count = step.launch.out.words
-            into = self.words(node.outputs[0]) if last else np.full(count, NOISE, np.int32)
-            dispatch(step.launch, [held[name] for name in step.inputs], into)
-            held[step.output] = into
-        self._word_padding(node)
-
-    def _word_padding(self, node: Node) -> None:
-        """Word padding that ET-VK's kernel writes; refsim's kernels leave there what executors begin with."""
-        call, value = node.call, node.outputs[0]
-        assert call is not None
-        if (
-            self._packed(value)
-            and call.padding.word.on_device is OnDevice.WRITTEN
-            and not call.padding.copied
-        ):
-            raw = self.words(value).view(np.int8)
-            raw[byte_kinds(call.out) == ByteKind.WORD] = call.padding.word.value
->>>>>>> 1c9aa96 (golden export, golden check: the corpus as programs for devices that refsim cannot reach)
 
     def _float(self, node: Node) -> None:
         values: dict[int, Any] = {}
