@@ -8,7 +8,6 @@ from importlib.resources import files
 import refsim
 from refsim.core.errors import MissingDependencyError
 from refsim.golden.certify import KNOWN_DEFECT, LEGAL, MISSING, SAME, VERDICTS, WRONG, Certificate, Verdict
-from refsim.golden.known import KNOWN
 
 MEANINGS = {
     SAME: "every byte that the kernel defines is the definition's",
@@ -35,7 +34,7 @@ def what(row: Verdict) -> Iterator[str]:
             f"; {row.detail['otherwise']}" if "otherwise" in row.detail else ""
         )
     elif row.verdict == KNOWN_DEFECT:
-        yield next(defect.what for defect in KNOWN if defect.name == row.defect)
+        yield row.defect.note if row.defect else ""
     elif row.verdict == MISSING:
         yield "no outputs"
     else:

@@ -22,10 +22,11 @@ from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
 from refsim.formats.file import quote, read_file
-from refsim.golden.known import KNOWN
+from refsim.golden import known
 from refsim.golden.programs import FILL, KIND, MANIFEST, SCHEMA, described
 from refsim.golden.store import Entry, digest, parse
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.defect import Defect
 
 #: How a case can come out, best first.
 SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING = VERDICTS = ("same", "legal", "known", "wrong", "missing")
@@ -45,7 +46,7 @@ class Verdict:
     bound: BoundCase
     verdict: str
     profiles: tuple[str, ...] = ()
-    defect: str | None = None
+    defect: Defect | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -62,7 +63,7 @@ class Verdict:
         if self.profiles:
             row["profiles"] = list(self.profiles)
         if self.defect:
-            row["defect"] = self.defect
+            row["defect"] = self.defect.name
         return row | dict(self.detail)
 
 
@@ -104,9 +105,7 @@ class Certificate:
             "operators": {
                 op: {name: count[name] for name in VERDICTS} for op, count in self.counts().items()
             },
-            "known": {
-                row.name: row.what for row in KNOWN if any(v.defect == row.name for v in self.verdicts)
-            },
+            "known": {row.defect.name: row.defect.note for row in self.verdicts if row.defect},
             "deviations": [row.as_json() for row in self.deviations()],
         }
 
@@ -231,13 +230,10 @@ def _judged(entry: Entry, bound: BoundCase, array: np.ndarray) -> Verdict:
     profiles = tuple(name for name, profile in PROFILES.items() if _same(bound, actual, profile))
     if profiles:
         return Verdict(entry.name, bound, LEGAL, profiles)
-    for row in KNOWN:
-        if row.applies(bound.call):
-            profiles = tuple(
-                name for name, p in PROFILES.items() if _equal(*row.expected(_under(bound, p), FILL), actual)
-            )
-            if profiles:
-                return Verdict(entry.name, bound, KNOWN_DEFECT, profiles, row.name)
+    for row in bound.call.defects:
+        profiles = tuple(name for name, p in PROFILES.items() if _shows(_under(bound, p), row, actual))
+        if profiles:
+            return Verdict(entry.name, bound, KNOWN_DEFECT, profiles, row)
     return Verdict(entry.name, bound, WRONG, (), None, _detail(bound, actual))
 
 
@@ -250,6 +246,11 @@ def _buffer(bound: BoundCase, array: np.ndarray) -> PackedBuffer:
 
 def _under(bound: BoundCase, profile: Profile) -> BoundCase:
     return replace(bound, call=replace(bound.call, target=replace(bound.call.target, profile=profile)))
+
+
+def _shows(bound: BoundCase, defect: Defect, actual: PackedBuffer) -> bool:
+    found = known.expected(bound, defect, FILL)
+    return found is not None and _equal(*found, actual)
 
 
 def _same(bound: BoundCase, actual: PackedBuffer, profile: Profile) -> bool:

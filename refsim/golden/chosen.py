@@ -21,22 +21,6 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, OpSpec
 
-#: Cases that show a seeded bug, see docs/mutants.md; a test compares the two.
-TELLING: dict[str, tuple[int, ...]] = {
-    "q8ta_add": (175, 945, 987, 2002, 2163),
-    "q8ta_clone": (537, 1057, 1395),
-    "q8ta_conv2d_dw": (279, 513, 843, 960, 1398),
-    "q8ta_conv2d_general": (55, 502, 1271, 1281),
-    "q8ta_conv2d_im2col": (843, 950, 1271),
-    "q8ta_conv2d_pw": (15,),
-    "q8ta_conv2d_transposed": (736,),
-    "q8ta_dequantize": (776,),
-    "q8ta_linear": (116, 227, 303, 525, 708),
-    "q8ta_linear_gemv": (116,),
-    "q8ta_pixel_shuffle": (1183,),
-    "q8ta_quantize": (1200,),
-    "q8ta_relu": (656, 733),
-}
 #: How many cases of an operator are taken, and for how many bytes of tensors and constants.
 CASES, BYTES = 170, 640_000
 SMALL_BYTES, LARGE_BYTES = 6_000, 160_000
@@ -105,7 +89,7 @@ def choose(
 @cache
 def _numbers(op: str) -> frozenset[int]:
     """The numbers that are chosen of an operator: telling ones, then a spread within the limits."""
-    found = set(TELLING.get(op, ()))
+    found = set(RULES[op].telling)
     combinations, count = len(OPS[op].layouts), RULES[op].count
     slots = count // combinations
     total = large = 0

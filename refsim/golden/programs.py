@@ -20,7 +20,6 @@ from refsim.core.tensor import TensorDesc
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import CLONE, GraphEditor
 from refsim.golden.chosen import Numbered
-from refsim.golden.known import known
 from refsim.golden.store import Entry, digest, line
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.spec import Arg, Call, Kind
@@ -105,12 +104,11 @@ def described(call: Call) -> Described:
 def _row(one: Numbered, bound: BoundCase) -> dict[str, Any]:
     """A case in the manifest: its name, the line of the corpus that makes it, and what its output is."""
     dtype, shape = described(bound.call)
-    found = known(bound.call)
     entry = Entry(one.number, one.case, digest(bound.call, bound.call.expected(bound.inputs)))
     return {
         "case": one.name,
         "output": {"dtype": dtype, "shape": list(shape), "bytes": bound.call.out.nbytes},
-        "known": None if found is None else found.name,
+        "known": [row.name for row in bound.call.defects],
         "line": json.loads(line(entry)),
     }
 

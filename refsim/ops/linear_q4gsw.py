@@ -32,7 +32,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
-from refsim.ops.base.defect import Defect
+from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
@@ -200,26 +200,6 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return int4.PAIRS.words(int4.unpacked(value)[:, : call.descs["x"].shape[-1]])
 
 
-# --- what upstream's kernel does ---------------------------------------------------------------------------
-
-
-def _first_plane(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    right = call.define(arrays)
-    unwritten = np.ones((prod(right.shape[:-2]), *right.shape[-2:]), bool)
-    unwritten[0] = False
-    return np.ma.array(right, mask=unwritten.reshape(right.shape))
-
-
-DEFECTS = (
-    Defect(
-        "first-plane",
-        "upstream's kernel computes the first plane of the leading dims only, the others are never written",
-        lambda call: prod(call.out.shape[:-2]) > 1,
-        _first_plane,
-    ),
-)
-
-
 def _values(call: Call) -> tuple[np.ndarray, np.ndarray]:
     weight, scales = call.consts["weight"], call.consts["scales"]
     assert weight is not None and scales is not None
@@ -366,5 +346,5 @@ OP = OpSpec(
     channel_dim=-1,
     int4=int4.GroupedWeight(int4.PAIRS, _values, _compute, _orders),
     aliases=("et_vk.q4gsw_linear.default",),
-    defects=DEFECTS,
+    defects=(FIRST_PLANE,),
 )

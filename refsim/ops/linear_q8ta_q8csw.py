@@ -20,6 +20,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, float_linear, linear
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Part, Target
 from refsim.ops.base.traits import Family
@@ -138,5 +139,5 @@ OP = OpSpec(
     channel_dim=-1,
     epilogue=linear.EPILOGUE,
     if_quantized=IF_QUANTIZED,
-    defect=linear.defect,
+    defects=(FIRST_PLANE,),
 )

@@ -16,6 +16,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
+from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec, Part, Target
 from refsim.ops.base.traits import Family
@@ -84,7 +85,7 @@ OP = OpSpec(
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
-    defect=conv.defect,
+    defects=(FIRST_BATCH,),
     expand=expand,
     prepack=conv.prepack,
     check=conv.check,

@@ -149,7 +149,7 @@ OP = OpSpec(
     beyond=beyond,
     constants=linear.constants,
     sample=sample,
-    golden=CaseRule(960, golden),
+    golden=CaseRule(960, golden, telling=(116,)),
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,

@@ -236,7 +236,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=work_item,
     sample=sample,
-    golden=CaseRule(1200, golden),
+    golden=CaseRule(1200, golden, telling=(1183,)),
     bench=BENCH,
     cases=CASES,
     affine=affine,

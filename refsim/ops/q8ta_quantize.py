@@ -122,7 +122,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
-    golden=CaseRule(1440, quantized.golden),
+    golden=CaseRule(1440, quantized.golden, telling=(1200,)),
     bench=BENCH,
     cases=CASES,
     max_rank=8,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from refsim import aten
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.buffer import PackedBuffer
 from refsim.core.dtypes import BY_DELEGATE_CODE, BY_PROGRAM_CODE
 from refsim.core.errors import UnknownOperatorError
 from refsim.core.launch import Launch
@@ -30,7 +30,7 @@ from refsim.formats.vkgraph.schema import VkTensor
 from refsim.graph.graph import Node, Tensor, bound, refs
 from refsim.graph.interpreter import results
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import OnDevice, Target
+from refsim.ops.base.spec import Target
 
 NOISE = 20261122
 #: Program dtype -> dtypes of a delegate's tensor that it may be staged to or from, beside the same.

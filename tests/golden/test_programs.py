@@ -26,11 +26,11 @@ from refsim.cli._main import main
 from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
 from refsim.core.qmath import PROFILES
 from refsim.formats.pte.read import read_pte
-from refsim.golden import certify, programs
+from refsim.golden import certify, known, programs
 from refsim.golden.chosen import Numbered, Size, choose, exportable
-from refsim.golden.known import KNOWN
 from refsim.golden.rules import case
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.defect import Defect
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind
 
@@ -195,20 +195,23 @@ def test_a_single_case_of_another_profile_is_told_apart(tmp_path: Path) -> None:
     ("op", "defect"),
     [
         ("q8ta_add", "alpha"),
-        ("q8ta_conv2d_pw", "batch"),
-        ("q8ta_conv2d_dw", "batch"),
-        ("q8ta_linear", "rows"),
+        ("q8ta_conv2d_pw", "first-batch"),
+        ("q8ta_conv2d_dw", "first-batch"),
+        ("q8ta_linear", "first-plane"),
     ],
 )
 def test_defects_of_every_device_are_known(op: str, defect: str, tmp_path: Path) -> None:
-    known = next(row for row in KNOWN if row.name == defect)
+    def listed(bound: BoundCase) -> list[Defect]:
+        return [row for row in bound.call.defects if row.name == defect]
 
     def change(bound: BoundCase, raw: np.ndarray) -> None:
-        buffer, certain = known.expected(bound, programs.FILL)
+        found = known.expected(bound, *listed(bound), programs.FILL)
+        assert found is not None
+        buffer, certain = found
         raw[:] = np.where(certain, buffer.raw, 0)  # padding is what it may be
 
-    found = judged(tmp_path, numbered(op, lambda b: known.applies(b.call), FEW), change)
-    assert found.right and {row.defect for row in found.verdicts} == {defect}
+    found = judged(tmp_path, numbered(op, lambda b: bool(listed(b)), FEW), change)
+    assert found.right and {row.defect.name for row in found.verdicts if row.defect} == {defect}
     assert all(case["defect"] == defect for case in found.as_json()["deviations"])
 
 

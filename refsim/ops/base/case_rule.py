@@ -73,10 +73,15 @@ Made = tuple[dict[str, Any], dict[str, tuple[int, ...]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class CaseRule:
-    """An operator's golden cases: how many there are, and how the one of a slot is made."""
+    """An operator's golden cases: how many there are, and how the one of a slot is made.
+
+    ``telling`` are the numbers of cases that showed a seeded bug (docs/mutants.md). What takes only some of the cases
+    takes these.
+    """
 
     count: int
     make: Callable[[CaseSlot], Made]
+    telling: tuple[int, ...] = ()
 
 
 def rounded(value: float) -> float:

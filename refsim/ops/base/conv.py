@@ -123,14 +123,6 @@ def shape_for(params: ConvParams, x: tuple[int, ...], rows: int, declared: Any) 
     return (*x[:-3], out_channels(rows, declared, -3), h, w)
 
 
-def defect(call: Call) -> str | None:
-    """Upstream's kernels have no loop over batches."""
-    shape = call.descs["x"].shape
-    if len(shape) < 4 or shape[0] == 1:
-        return None
-    return "upstream's kernel computes batch 0 only, the others are never written"
-
-
 def check(call: Call) -> None:
     """Channels, groups and the sizes and ranges of the constants."""
     p, where = call.params, call.params.where

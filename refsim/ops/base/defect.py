@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,3 +24,27 @@ class Defect:
     applies: Callable[[Any], bool]
     values: Callable[[Any, Mapping[str, np.ndarray]], np.ndarray] | None = None
     textures: bool = False
+
+
+def first_only(name: str, note: str, inner: int) -> Defect:
+    """The kernel computes the first of all that lie along the outer dims, ``inner`` dims of the output are left."""
+
+    def several(call: Any) -> bool:
+        return prod(call.out.shape[:-inner]) > 1
+
+    def values(call: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        found = call.define(arrays)
+        mask = np.ones((prod(found.shape[:-inner]), prod(found.shape[-inner:])), bool)
+        mask[0] = False
+        return np.ma.masked_array(found, mask.reshape(found.shape))
+
+    return Defect(name, note, several, values)
+
+
+#: What all convolutions of upstream have in common, and all linear operators.
+FIRST_BATCH = first_only(
+    "first-batch", "upstream's kernel computes batch 0 only, the others are never written", 3
+)
+FIRST_PLANE = first_only(
+    "first-plane", "upstream's kernel computes the first plane of rows only, the others are never written", 2
+)

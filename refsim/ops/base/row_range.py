@@ -31,6 +31,7 @@ from refsim.core.qmath import QMAX, QMIN, flush, round_half
 from refsim.core.rng import Rng
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseSlot, Made, shape4
+from refsim.ops.base.defect import Defect
 from refsim.ops.base.spec import Arg, Call, Kind, Target
 
 #: What a row without any range has, the least scale, and the width of the range that goes with it.
@@ -125,11 +126,12 @@ def check(call: Call) -> None:
         raise ShapeError(call.params.where, "block is not a row", got=list(call.params.block), need=list(row))
 
 
-def defect(call: Call) -> str | None:
-    """Upstream takes one plane of rows."""
-    if prod(call.descs["x"].shape[:-2]) == 1:
-        return None
-    return "upstream's runtime refuses to load this: leading dims above 1"
+#: Upstream takes one plane of rows.
+PLANES = Defect(
+    "planes",
+    "upstream's runtime refuses to load this: leading dims above 1",
+    lambda call: prod(call.descs["x"].shape[:-2]) > 1,
+)
 
 
 # --- words for the kernels -------------------------------------------------------------------------------
