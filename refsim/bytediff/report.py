@@ -52,6 +52,7 @@ def diff(
     device: bool = False,
     limit: int = 20,
     title: str = "",
+    explain: bool = True,
 ) -> Report:
     """Compare two raw buffers of one tensor and say what differs, where, and why.
 
@@ -59,8 +60,8 @@ def diff(
     should have written the buffer, is what most causes need; ``previous`` is the call before it on the same device
     and ``others`` are raw bytes of buffers that might have been mixed up. ``device`` leaves out the padding that
     upstream's kernels leave to chance; ``profile`` names the numerics that the device is allowed. ``limit`` bounds
-    the differences listed. Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit,
-    ParameterError for the profile.
+    the differences listed. ``explain`` False: only what differs, without pattern and causes, which take their time.
+    Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
     """
     desc = _described(expected, actual, layout, shape, call)
     if call is not None and call.call.out != desc:
@@ -73,7 +74,8 @@ def diff(
     known = {f"input {name}": b.raw for name, b in call.inputs.items()} if call is not None else {}
     ev = Evidence(want, got, compared, call, previous, known | dict(others or {}))
     chosen = profile.name if isinstance(profile, Profile) else profile
-    legal = _legal(ev, {} if not isinstance(profile, Profile) else {profile.name: profile})
+    extra = {} if not isinstance(profile, Profile) else {profile.name: profile}
+    legal = _legal(ev, extra) if explain or chosen is not None else {}
     if chosen is not None and call is None:
         raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=chosen)
     if chosen is not None and chosen not in legal:
@@ -86,8 +88,8 @@ def diff(
         int(ev.differing.sum()),
         {name: counts for name, (_, counts) in legal.items()},
         chosen,
-        tuple(summary(ev)),
-        tuple(causes(ev)),
+        tuple(summary(ev)) if explain else (),
+        tuple(causes(ev)) if explain else (),
     )
 
 

@@ -99,7 +99,10 @@ def _tensor(name: str, desc: TensorDesc, file: str, files: Mapping[str, bytes]) 
 
 
 def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> Path:
-    """Write the files into a new folder, which appears whole or not at all: it is made under another name."""
+    """Write the files into a new folder, which appears whole or not at all: it is made under another name.
+
+    A name may have folders in it.
+    """
     target = Path(folder)
     if target.exists():
         raise FormatError(str(target), "already exists", need="a name that is free")
@@ -110,6 +113,7 @@ def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> 
         raise FormatError(str(target), "cannot be written", got=error.strerror or error) from error
     try:
         for name, data in files.items():
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             (temporary / name).write_bytes(data)
         temporary.chmod(0o755)
         temporary.rename(target)

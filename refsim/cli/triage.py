@@ -1,0 +1,126 @@
+"""Judge a device's run from the outputs of an exposed file: which operator is right, legal or wrong, and why."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import click
+
+from refsim.bytediff.text import styled
+from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_lines
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import json_option
+from refsim.cli._output import print_json, print_table
+from refsim.core import atomic_write
+from refsim.device import manifest
+from refsim.device.collect import Given, files_of
+from refsim.device.page import COLUMNS, cells, data, render, repeats_lines, summary
+from refsim.device.strip import source
+from refsim.device.triage import ACTUAL, LEGAL, Repeats, Triage, repeats, triage
+from refsim.formats.cases import write_folder
+
+
+@click.command("triage")
+@click.argument("file")
+@inputs_options
+@click.option(
+    "--outputs",
+    required=True,
+    multiple=True,
+    metavar="OUTPUTS",
+    help="The outputs of a run, in a form that collect reads; give it several times for several runs.",
+)
+@click.option(
+    "--more",
+    nargs=2,
+    multiple=True,
+    metavar="EXPOSED OUTPUTS",
+    help="Another part that expose --chunk wrote, and its outputs of the same run.",
+)
+@click.option(
+    "--output",
+    "-o",
+    metavar="DIR",
+    help="A new folder: the dump, the page, and each operator that differs as a case with the device's bytes.",
+)
+@limit_option
+@html_option
+@json_option
+def command(
+    file: str,
+    inputs: str | None,
+    seed: int | None,
+    outputs: tuple[str, ...],
+    more: tuple[tuple[str, str], ...],
+    output: str | None,
+    limit: int,
+    html: str | None,
+    as_json: bool,
+) -> int:
+    """Read the outputs of FILE, a program that refsim expose wrote, and judge each operator on its own inputs.
+
+    The profile that explains most of what differs is found by itself.
+    """
+    if len(outputs) > 1 and more:
+        raise click.UsageError("several runs of several parts: give either --outputs once or no --more")
+    given = model_inputs(source(*manifest.read(file)), inputs, seed)
+    parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
+    runs = [triage([(file, (path,)), *parts], given, limit) for path in outputs]
+    several = repeats(runs) if len(runs) > 1 else None
+    found = _worst(runs)
+    commands = _commands(found, output)
+    page = render(file, found, several, commands)
+    content = data(file, found, several, commands)
+    if output is not None:
+        write_folder(output, _files(found, page, content))
+    if html is not None:
+        atomic_write.write(html, page.encode())
+    if as_json:
+        print_json("triage", {**content, "folder": output})
+    else:
+        _print(found, several, commands, output)
+    return DIFFERENT if any(run.wrong for run in runs) or (several and len(several.groups) > 1) else SAME
+
+
+def _worst(runs: list[Triage]) -> Triage:
+    """The run with most wrong operators; of equal ones the first."""
+    return max(runs, key=lambda run: (len(run.wrong), len(run.suspects)))
+
+
+def _commands(found: Triage, output: str | None) -> dict[str, str]:
+    """Output of an operator -> the command that repeats it alone; without a folder there are no cases."""
+    commands = {}
+    for v in found.suspects if output is not None else []:
+        if v.row.own is not None:
+            case = f"{output}/cases/{v.row.output}"
+            words = ["refsim", "replay", case, "--actual", f"{case}/{ACTUAL}"]
+            words += ["--profile", v.profiles[0]] if v.kind == LEGAL else []
+            commands[v.row.output] = shlex.join(words)
+    return commands
+
+
+def _files(found: Triage, page: str, content: dict[str, object]) -> dict[str, bytes]:
+    files = {f"dump/{name}": raw for name, raw in files_of(found.collected).items()}
+    for value, case in found.cases().items():
+        files |= {f"cases/{value}/{name}": raw for name, raw in case.items()}
+    text = json.dumps(content, indent=1) + "\n"
+    return files | {"triage.html": page.encode(), "triage.json": text.encode()}
+
+
+def _print(found: Triage, several: object, commands: dict[str, str], output: str | None) -> None:
+    print_table(COLUMNS, [cells(v) for v in found.verdicts])
+    click.echo(f"{summary(found)} (profile {found.profile}, layouts as on {found.target})")
+    if isinstance(several, Repeats):
+        for line in repeats_lines(several):
+            click.echo(line)
+    for v in found.suspects[:3]:
+        assert v.report is not None
+        print_lines(styled(v.report))
+    for v in found.suspects:
+        if v.row.output in commands:
+            click.echo(f"run node {v.row.node} alone: {commands[v.row.output]}")
+    if output is not None:
+        click.echo(f"dump, cases and page: {output}")
+    elif found.suspects:
+        click.echo("with -o DIR each of these operators is written as a case that runs alone")

@@ -1,0 +1,106 @@
+"""A triage as text, as plain data, and as one self-contained HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+from refsim.core.errors import MissingDependencyError
+from refsim.device.triage import FOLLOWS, LEGAL, SAME, UNKNOWN, Repeats, Triage, Verdict
+
+COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
+
+
+def verdict_text(v: Verdict) -> str:
+    """``same``; ``legal 1 (nvidia)``; ``wrong 12``."""
+    count = v.report.differing if v.report is not None else 0
+    if v.kind == LEGAL:
+        return f"legal {count} ({', '.join(v.profiles)})"
+    return v.kind if v.kind in (SAME, UNKNOWN, FOLLOWS) else f"{v.kind} {count}"
+
+
+def cells(v: Verdict) -> tuple[object, ...]:
+    return (v.row.delegate, v.row.node, v.row.operator, v.row.output, verdict_text(v), v.cause)
+
+
+def summary(found: Triage) -> str:
+    """One sentence about the whole run."""
+    judged = [v for v in found.verdicts if v.kind not in (UNKNOWN, FOLLOWS)]
+    if not found.suspects:
+        return f"all {len(judged)} operators are right, each on its own inputs"
+    legal = [v for v in found.suspects if v.kind == LEGAL]
+    right = sum(v.kind == SAME for v in judged)
+    parts = [f"{right} of {len(judged)} operators are right on their own inputs"]
+    if legal:
+        under = f" under {found.profile}" if _all(legal, found.profile) else ""
+        parts.append(f"{len(legal)} legal{under}")
+    if found.wrong:
+        first = found.wrong[0].row
+        parts.append(f"{len(found.wrong)} wrong, the first is node {first.node} {first.operator}")
+    return "; ".join(parts)
+
+
+def _all(legal: list[Verdict], profile: str) -> bool:
+    return all(profile in v.profiles for v in legal)
+
+
+def repeats_lines(found: Repeats) -> Iterator[str]:
+    """Sentences about several runs."""
+    runs = sum(map(len, found.groups))
+    if len(found.groups) == 1:
+        yield f"{runs} runs, the same bytes in all of them"
+        return
+    sizes = ", ".join(str(len(group)) for group in found.groups)
+    yield f"{runs} runs, {len(found.groups)} distinct results ({sizes} runs each)"
+    if found.of:
+        share = f"{found.elements} of {found.of} elements differ between them"
+        yield f"they part at {found.first}, {found.operator or 'an input of a delegate'}: {share}"
+    else:
+        yield f"they part at {found.first}"
+    yield from (f"  {line}" for line in found.pattern)
+    if found.right:
+        numbers = ", ".join(str(run) for group in found.right for run in found.groups[group])
+        yield f"this operator is right in the runs {numbers}"
+    elif found.of:
+        yield "this operator is right in none of them"
+
+
+def data(file: str, found: Triage, several: Repeats | None, commands: dict[str, str]) -> dict[str, Any]:
+    """Dicts, lists, numbers and strings; docs/cli.md lists the keys."""
+    nodes = []
+    for v in found.verdicts:
+        node: dict[str, Any] = {
+            "delegate": v.row.delegate, "node": v.row.node, "operator": v.row.operator, "output": v.row.output,
+            "verdict": v.kind, "profiles": list(v.profiles), "own_inputs": v.row.alone is not None, "cause": v.cause,
+            "reproduce": commands.get(v.row.output), "report": None if v.report is None else v.report.as_json(),
+        }  # fmt: skip
+        nodes.append(node)
+    content: dict[str, Any] = {
+        "file": file, "profile": found.profile, "target": found.target, "same": not found.wrong,
+        "summary": summary(found), "nodes": nodes,
+    }  # fmt: skip
+    if several is not None:
+        content["runs"] = {**vars(several), "groups": [list(group) for group in several.groups]}
+    return content
+
+
+def render(file: str, found: Triage, several: Repeats | None, commands: dict[str, str]) -> str:
+    """The page. MissingDependencyError without jinja2."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError(
+            "html page", "jinja2 is not installed", need="pip install jinja2"
+        ) from error
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    source = files("refsim.device").joinpath("templates").joinpath("triage.html").read_text(encoding="utf-8")
+    return environment.from_string(source).render(
+        file=file,
+        found=found,
+        summary=summary(found),
+        columns=COLUMNS,
+        rows=[(v, cells(v), verdict_text(v)) for v in found.verdicts],
+        runs=[] if several is None else list(repeats_lines(several)),
+        details=[(v, str(v.report), commands.get(v.row.output, "")) for v in found.suspects],
+    )

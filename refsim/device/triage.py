@@ -1,0 +1,241 @@
+"""The verdict about a device's run: each operator the same, legal or wrong; and where several runs part."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.bytediff import Report, diff
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.errors import FormatError
+from refsim.core.qmath import CANONICAL, PROFILES
+from refsim.device.bisect import Row, bisect
+from refsim.device.collect import Collected, Given, collect, read
+from refsim.formats.cases import contents
+from refsim.ops.base.spec import Target
+
+SAME, LEGAL, WRONG, FOLLOWS, UNKNOWN = "same", "legal", "wrong", "unknown inputs", "not exposed"
+#: The choices of layouts that the runtime may have made, tried in this order.
+TARGETS: Mapping[str, Target] = {"desktop": Target(), "mali": Target(mali=True)}
+ACTUAL = "actual.bin"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One operator. ``profiles``: those that explain every byte of it that differs."""
+
+    row: Row
+    kind: str
+    profiles: tuple[str, ...] = ()
+
+    @property
+    def report(self) -> Report | None:
+        """What is known about its bytes, where some differ."""
+        found = self.row.judged
+        return found if found is not None and found.differing else None
+
+    @property
+    def cause(self) -> str:
+        """The likeliest cause in words; empty if there is none."""
+        if self.row.cause or self.report is None:
+            return self.row.cause
+        return str(self.report.causes[0]) if self.report.causes else ""
+
+
+@dataclass(frozen=True)
+class Triage:
+    """All operators of one run. ``profile`` explains most of what differs; ``target`` is how layouts were chosen."""
+
+    verdicts: tuple[Verdict, ...]
+    profile: str
+    target: str
+    collected: Collected
+
+    @property
+    def wrong(self) -> list[Verdict]:
+        return [v for v in self.verdicts if v.kind == WRONG]
+
+    @property
+    def suspects(self) -> list[Verdict]:
+        """The operators that differ by themselves, legally or not."""
+        return [v for v in self.verdicts if v.kind in (LEGAL, WRONG)]
+
+    def cases(self) -> dict[str, dict[str, bytes]]:
+        """A case for each suspect whose inputs are known, by the name of its output, with the device's bytes."""
+        found = {}
+        for v in self.suspects:
+            own, held = v.row.own, self.collected.held.get(v.row.output)
+            if own is not None and isinstance(held, PackedBuffer):
+                note = (
+                    f"node {v.row.node} of delegate {v.row.delegate} on the inputs that it had on the device"
+                )
+                right = own.call.expected(own.inputs)
+                raw = self.collected.beside(v.row.output, right)
+                found[v.row.output] = contents(own, right, note) | {ACTUAL: raw.tobytes()}
+        return found
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Several runs with the same inputs. ``groups``: numbers of the runs that gave the same bytes everywhere.
+
+    ``first`` is the first value at which they part; ``elements`` of it differ between some of them, of ``of``;
+    ``pattern`` says what these have in common. ``right``: the groups in which the operator of that value is right.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    first: str = ""
+    operator: str = ""
+    elements: int = 0
+    of: int = 0
+    pattern: tuple[str, ...] = ()
+    right: tuple[int, ...] = ()
+
+
+def triage(given: Sequence[Given], inputs: Sequence[np.ndarray], limit: int = 10) -> Triage:
+    """Read the outputs of one run of an exposed program and judge each operator.
+
+    Where the file leaves layouts to the runtime, that choice is taken under which fewer bytes differ.
+    Raises as `read` and `collect` do, and FormatError for outputs that are exchanged.
+    """
+    parts = read(given)
+    found: list[Triage] = []
+    for name, target in TARGETS.items():
+        collected = collect(parts, target)
+        if found and _layouts(collected) == _layouts(found[0].collected):
+            continue  # the file leaves nothing open
+        rows = bisect(collected.model, collected, inputs, profile=None, device=True, limit=limit)
+        verdicts = tuple(_verdicts(rows))
+        found.append(Triage(verdicts, _profile(verdicts), name, collected))
+        if not found[-1].wrong:
+            break
+    best = min(found, key=_differing)
+    _check_exchanged([v.row for v in best.verdicts], parts[0].where)
+    return best
+
+
+def _differing(found: Triage) -> int:
+    return sum(v.report.differing for v in found.verdicts if v.report is not None)
+
+
+def _layouts(collected: Collected) -> list[object]:
+    return [info["layout"] for info in collected.infos.values()]
+
+
+def _verdicts(rows: Iterable[Row]) -> Iterable[Verdict]:
+    diverged = False
+    for row in rows:
+        judged = row.judged
+        if judged is None:
+            yield Verdict(row, UNKNOWN)
+        elif not judged.differing:
+            yield Verdict(row, SAME)
+        elif row.alone is None and diverged:
+            yield Verdict(row, FOLLOWS)
+        else:
+            names = tuple(
+                name for name, (explained, _) in judged.legal.items() if explained == judged.differing
+            )
+            yield Verdict(row, LEGAL if names else WRONG, names)
+        diverged |= row.run is not None and row.run.differing > 0
+
+
+def _profile(verdicts: Iterable[Verdict]) -> str:
+    """The profile that explains most of what differs, less what it contradicts."""
+    scores = dict.fromkeys(PROFILES, 0)
+    for v in verdicts:
+        if v.kind in (LEGAL, WRONG) and v.report is not None:
+            for name in PROFILES:
+                explained, contradicted = v.report.legal.get(name, (0, 0))
+                scores[name] += explained - contradicted
+    best = max(scores, key=lambda name: scores[name])
+    return best if scores[best] > 0 else CANONICAL.name
+
+
+def _elements(cells: np.ndarray, kinds: np.ndarray) -> bytes:
+    return hashlib.sha256(cells[kinds == ByteKind.VALUE].tobytes()).digest()
+
+
+def _check_exchanged(rows: Sequence[Row], where: str) -> None:
+    """FormatError if two outputs hold exactly what the other should."""
+    want: dict[tuple[object, bytes], Row] = {}
+    got: dict[str, tuple[object, bytes]] = {}
+    for row in rows:
+        if row.run is not None and row.run.differing:
+            ev = row.run.evidence
+            want[(ev.desc, _elements(ev.want, ev.kinds))] = row
+            got[row.output] = (ev.desc, _elements(ev.got, ev.kinds))
+    for name, key in got.items():
+        other = want.get(key)
+        if other is not None and other.output != name:
+            back = want.get(got[other.output])
+            if back is not None and back.output == name:
+                raise FormatError(
+                    where, "two outputs are exchanged", need="all outputs in order",
+                    got=f"{name} where {other.output} should be, and the other way round",
+                )  # fmt: skip
+
+
+# --- several runs ----------------------------------------------------------------------------------------
+
+
+def repeats(runs: Sequence[Triage]) -> Repeats:
+    """Which runs gave the same bytes, and where the others part from them."""
+    groups: dict[bytes, list[int]] = {}
+    for number, run in enumerate(runs):
+        groups.setdefault(_digest(run.collected), []).append(number)
+    numbered = tuple(tuple(members) for members in groups.values())
+    if len(numbered) == 1:
+        return Repeats(numbered)
+    distinct = [runs[members[0]] for members in numbered]
+    for name in distinct[0].collected.held:
+        raws = [_raw(run.collected, name) for run in distinct]
+        if any(raw != raws[0] for raw in raws):
+            return _parted(numbered, distinct, name)
+    return Repeats(numbered, first="an output that no delegate gives")
+
+
+def _raw(collected: Collected, name: str) -> bytes:
+    held = collected.held[name]
+    return held.raw.tobytes() if isinstance(held, PackedBuffer) else held.tobytes()
+
+
+def _digest(collected: Collected) -> bytes:
+    whole = hashlib.sha256()
+    for name in collected.held:
+        whole.update(_raw(collected, name))
+    for array in collected.own:
+        whole.update(array.tobytes())
+    return whole.digest()
+
+
+def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], name: str) -> Repeats:
+    """What differs between the groups in the first value at which they part."""
+    held = [run.collected.held[name] for run in distinct]
+    cells = np.stack(
+        [(h.data if isinstance(h, PackedBuffer) else h.reshape(-1)).view(_plain(h)) for h in held]
+    )
+    apart = (cells != cells[0]).any(axis=0)
+    found = [next((v for v in run.verdicts if v.row.output == name), None) for run in distinct]
+    right = tuple(number for number, v in enumerate(found) if v is not None and v.kind == SAME)
+    call = found[0].row.own if found[0] is not None else None
+    pattern: tuple[str, ...] = ()
+    other = next(h for h in held if _bytes(h) != _bytes(held[0]))
+    if isinstance(held[0], PackedBuffer) and isinstance(other, PackedBuffer):
+        pattern = diff(held[0], other, call=call, limit=0).pattern
+    info = distinct[0].collected.infos[name]
+    operator = found[0].row.operator if found[0] is not None else str(info.get("operator", ""))
+    return Repeats(groups, name, operator, int(apart.sum()), apart.size, pattern, right)
+
+
+def _plain(held: PackedBuffer | np.ndarray) -> np.dtype[np.generic]:
+    """A dtype of the same width in which bits are compared: NaN equals itself."""
+    data = held.data if isinstance(held, PackedBuffer) else held
+    return np.dtype(f"u{data.dtype.itemsize}")
+
+
+def _bytes(held: PackedBuffer | np.ndarray) -> bytes:
+    return held.raw.tobytes() if isinstance(held, PackedBuffer) else held.tobytes()

@@ -1,0 +1,49 @@
+"""`refsim triage`: from the outputs of an exposed file to a verdict, a page and cases that run alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+
+DEVICE = Path(__file__).parents[1] / "data" / "device"
+GIVEN = (DEVICE / "linear_head.raw.pte", "--outputs", DEVICE / "linear_head.raw.npz")
+
+
+def test_a_right_run(refsim, models: Path, tmp_path: Path) -> None:
+    done = refsim("triage", *GIVEN, "-i", models / "linear_head.io.npz", "--html", tmp_path / "page.html")
+    assert done.status == 0 and "all 5 operators are right" in done.out
+    assert "all 5 operators are right" in (tmp_path / "page.html").read_text()
+
+
+def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) -> None:
+    outputs = dict(np.load(DEVICE / "linear_head.raw.npz"))
+    outputs["out4"] = outputs["out4"].copy()
+    outputs["out4"].view(np.uint8)[0] ^= 0x7F
+    np.savez(tmp_path / "o.npz", **outputs)
+    given = ("triage", GIVEN[0], "-i", models / "linear_head.io.npz", "--outputs", tmp_path / "o.npz")
+    folder = tmp_path / "found"
+    done = refsim(*given, "--json", "-o", folder)
+    assert done.status == 1 and done.json["verb"] == "triage"
+    nodes = {node["output"]: node for node in done.json["nodes"]}
+    assert nodes["delegate0_v28"]["verdict"] == "wrong" and nodes["delegate0_v24"]["verdict"] == "same"
+    assert json.loads((folder / "triage.json").read_text())["summary"] == done.json["summary"]
+    command = shlex.split(nodes["delegate0_v28"]["reproduce"])
+    replayed = refsim(*command[1:])
+    assert replayed.status == 1 and "1 bytes differ" in replayed.out
+    assert refsim("bisect", models / "linear_head.pte", *given[2:4], "--actual", folder / "dump").status == 1
+    several = refsim(*given, "--outputs", GIVEN[2])
+    assert several.status == 1 and "2 runs, 2 distinct results" in several.out
+    refsim(*given, "-o", folder).refused("already exists")
+
+
+def test_refusals(refsim, models: Path, tmp_path: Path) -> None:
+    x = ("-i", models / "linear_head.io.npz")
+    refsim("triage", models / "linear_head.pte", *x, *GIVEN[1:]).refused("not an exposed file")
+    refsim("triage", *GIVEN).refused("give the inputs either with -i FILE or with --random SEED")
+    refsim("triage", GIVEN[0], "--outputs", tmp_path / "o", *x, "-o", tmp_path / "d").refused(
+        "no outputs there"
+    )
+    assert not (tmp_path / "d").exists()

@@ -1,0 +1,123 @@
+"""Verdicts about devices: a real one, right and wrong ones that are simulated, and one that does not repeat itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device.simulated import Runtime
+from refsim.core.errors import FormatError
+from refsim.core.qmath import NVIDIA
+from refsim.device.expose import Options, expose, write
+from refsim.device.page import data, render, repeats_lines, summary
+from refsim.device.triage import LEGAL, SAME, UNKNOWN, WRONG, repeats, triage
+from refsim.formats.cases import read_folder, write_folder
+from refsim.ops.base.spec import Target
+
+DATA = Path(__file__).parents[1] / "data"
+DEVICE = DATA / "device"
+
+
+def given(name: str) -> list[np.ndarray]:
+    return [np.load(DATA / "models" / f"{name}.io.npz")["in0"]]
+
+
+def real(name: str):
+    return triage([(DEVICE / f"{name}.raw.pte", [DEVICE / f"{name}.raw.npz"])], given(name))
+
+
+@pytest.mark.parametrize("name", ["linear_head", "linear_head_gemv", "mixed_ops"])
+def test_models_that_are_right_on_a_real_device(name: str) -> None:
+    found = real(name)
+    assert {v.kind for v in found.verdicts} <= {SAME, UNKNOWN}
+    assert (found.profile, found.target, found.cases()) == ("canonical", "desktop", {})
+    assert summary(found).endswith("each on its own inputs")
+
+
+def test_a_byte_that_a_real_device_rounds_once(tmp_path: Path) -> None:
+    found = real("refine_seg")
+    (v,) = found.suspects
+    assert (v.row.node, v.row.operator, v.row.output) == (3, "q8ta_conv2d_pw", "delegate0_v97")
+    assert (v.kind, v.profiles, found.profile) == (LEGAL, ("nvidia",), "nvidia")
+    assert v.report is not None and v.report.differing == 1
+    (difference,) = v.report.differences
+    assert (difference.place.index, difference.expected, difference.actual) == ((0, 19, 67, 34), -84, -83)
+    assert v.cause.startswith("fused multiply-add")
+    others = [other for other in found.verdicts if other is not v]
+    assert len(others) == 29 and {other.kind for other in others} == {SAME}
+    assert sum(other.row.run.differing > 0 for other in others) == 26  # what follows from the byte
+    case = found.cases()["delegate0_v97"]
+    stored = read_folder(write_folder(tmp_path / "case", case))
+    raw = np.frombuffer(case["actual.bin"], np.uint8)
+    assert np.flatnonzero(stored.expected.raw != raw).tolist() == [116619]
+
+
+def simulated(
+    folder: Path, name: str = "linear_head", target: Target | None = None
+) -> tuple[Path, list[np.ndarray]]:
+    path = folder / "m.pte"
+    files = expose(DATA / "models" / f"{name}.pte", Options(), name=str(path))
+    write(path, files)
+    return path, Runtime(files[0].data, target).run(given(name))
+
+
+def saved(outputs: list[np.ndarray], path: Path) -> Path:
+    np.savez(path, **{f"out{number}": array for number, array in enumerate(outputs)})
+    return path
+
+
+def changed(outputs: list[np.ndarray], number: int, byte: int) -> list[np.ndarray]:
+    """One byte of an output flipped."""
+    copies = [array.copy() for array in outputs]
+    copies[number].view(np.uint8).reshape(-1)[byte] ^= 0x7F
+    return copies
+
+
+def test_a_device_that_fuses_is_legal(tmp_path: Path) -> None:
+    path, outputs = simulated(tmp_path, "mixed_ops", Target(NVIDIA))
+    found = triage([(path, [saved(outputs, tmp_path / "o.npz")])], given("mixed_ops"))
+    assert {v.kind for v in found.verdicts} <= {SAME, LEGAL}
+    assert all("nvidia" in v.profiles for v in found.suspects)
+
+
+def test_a_wrong_byte_is_found_where_it_is(tmp_path: Path) -> None:
+    path, outputs = simulated(tmp_path)
+    found = triage([(path, [saved(changed(outputs, 2, 5), tmp_path / "o.npz")])], given("linear_head"))
+    # what stands behind the byte was computed from the right one, so the next operator looks wrong, too
+    assert [v.row.output for v in found.wrong] == ["delegate0_v20", "delegate0_v24"]
+    assert "2 wrong, the first is node 1 q8ta_linear" in summary(found)
+    content = data("m.pte", found, None, {"delegate0_v20": "refsim replay x"})
+    nodes = {node["output"]: node for node in content["nodes"]}
+    assert nodes["delegate0_v20"]["reproduce"] == "refsim replay x" and not content["same"]
+    page = render("m.pte", found, None, {"delegate0_v20": "refsim replay <x>"})
+    assert "refsim replay &lt;x&gt;" in page and 'class="wrong"' in page
+
+
+def test_outputs_that_were_exchanged(tmp_path: Path) -> None:
+    path, outputs = simulated(tmp_path)
+    outputs[2], outputs[3] = outputs[3], outputs[2]  # of the same size
+    with pytest.raises(FormatError, match="two outputs are exchanged; got delegate0_v2"):
+        triage([(path, [saved(outputs, tmp_path / "o.npz")])], given("linear_head"))
+
+
+def test_runs_that_part(tmp_path: Path) -> None:
+    path, outputs = simulated(tmp_path)
+    runs = []
+    for number, one in enumerate([outputs, changed(outputs, 3, 1), outputs]):
+        saved(one, tmp_path / f"{number}.npz")
+        runs.append(triage([(path, [tmp_path / f"{number}.npz"])], given("linear_head")))
+    found = repeats(runs)
+    assert found.groups == ((0, 2), (1,))
+    assert (found.first, found.operator, found.elements, found.of) == (
+        "delegate0_v24",
+        "q8ta_linear",
+        1,
+        1024,
+    )
+    assert found.right == (0,) and "one element differs" in found.pattern
+    assert "this operator is right in the runs 0, 2" in list(repeats_lines(found))
+    again = repeats(runs[::2])
+    assert list(repeats_lines(again)) == ["2 runs, the same bytes in all of them"]
+    assert WRONG in {v.kind for v in runs[1].verdicts}
