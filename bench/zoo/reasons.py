@@ -24,7 +24,23 @@ class Reason:
         return self.models.split()
 
 
-REASONS: tuple[Reason, ...] = ()
+_ROUNDINGS = (
+    "lowering leaves out roundings between float operators, as ExecuTorch's does; torch without them is within one "
+    "step (column `alike`)"
+)
+_TIES = (
+    "a value next to a tie is rounded otherwise than in torch, which sums in float, and the layers behind it make more "
+    "of it; every fused operator alone is within one step of torch on the same bytes"
+)
+_CONV1D = (
+    "ExecuTorch stops at a static int8 convolution of one dim: its pattern takes weights of four dims only"
+)
+
+REASONS: tuple[Reason, ...] = (
+    Reason("executorch", _CONV1D, "matchboxnet m5 convtasnet conformer"),
+    Reason("steps", _ROUNDINGS, "imdn m5 convtasnet conformer bisenet enet lcnet_050"),
+    Reason("steps", _TIES, "yolov5 resnet10t resnet18 gpt_int8"),
+)
 
 
 def explained(reasons: tuple[Reason, ...] = REASONS) -> dict[tuple[str, str], str]:
