@@ -173,7 +173,8 @@ def report(title: str, outcomes: Sequence[Outcome], out: Path = OUT) -> Path:
     peers = list(dict.fromkeys(name for outcome in outcomes for name in outcome.ratios))
     rates = [key for key in ("GB/s", "GMAC/s") if any(_rates(o)[key] is not None for o in outcomes)]
     columns = ["benchmark", "ms", "spread", *rates, *(f"{peer} ratio" for peer in peers)]
-    print_table(columns, [_row(outcome, rates, peers) for outcome in outcomes], title=title)
+    print(title)
+    print_table(columns, [_row(outcome, rates, peers) for outcome in outcomes])
     folder = atomic_write.make_folder(out)
     path = folder / f"{title}.json"
     content = {"schema": 1, "suite": title, "machine": machine(), "results": [o.as_json() for o in outcomes]}

@@ -72,9 +72,8 @@ def main() -> int:
             "" if limit is None else f"{counted:.2f} of {limit:g}: {'met' if counted <= limit else 'missed'}"
         )
         rows.append([name, seconds.median, seconds.low, seconds.high, seconds.median - base, verdict])
-    print_table(
-        ["process", "s", "low", "high", "beyond numpy", "target"], rows, title=f"start-up, {options.model}"
-    )
+    print(f"start-up, {options.model}")
+    print_table(["process", "s", "low", "high", "beyond numpy", "target"], rows)
     content = {
         "schema": 1,
         "suite": "startup",

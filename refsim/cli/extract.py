@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
+from typing import Any
 
 import click
+import numpy as np
 
 from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._main import SAME
@@ -15,6 +18,11 @@ from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.exec.trace import Traced, find_node, trace
 from refsim.formats.cases import contents, write_folder
+from refsim.golden.programs import single
+from refsim.ops.base.binding import BoundCase
+
+WORDS, CONSTANTS = "words", "constants"
+PROGRAM, INPUTS = "program.pte", "inputs.npz"
 
 
 class _Found(Exception):
@@ -31,8 +39,23 @@ class _Found(Exception):
 )
 @inputs_options
 @output_option("the case: a new folder")
+@click.option(
+    "--pte",
+    "program",
+    type=click.Choice((WORDS, CONSTANTS)),
+    help=f"Also write the call as {PROGRAM}, which any ExecuTorch runtime runs: with packed inputs as int32 words "
+    f"({INPUTS}), or with all of them as constants and no inputs.",
+)
 @json_option
-def command(file: str, node: str, inputs: str | None, seed: int | None, output: str, as_json: bool) -> int:
+def command(
+    file: str,
+    node: str,
+    inputs: str | None,
+    seed: int | None,
+    output: str,
+    program: str | None,
+    as_json: bool,
+) -> int:
     """Run FILE up to a node, and write that node's call, inputs, constants and output as a case."""
     model = load(file)
     delegate, wanted = find_node(model, node)
@@ -55,6 +78,8 @@ def command(file: str, node: str, inputs: str | None, seed: int | None, output: 
     assert bound is not None
     note = f"{wanted} of {model.path}, delegate {delegate}, writing {seen[0].output}"
     files = contents(bound, bound.call.expected(bound.inputs), note)
+    if program is not None:
+        files |= _program(bound, program, f"{file}: {wanted}")
     write_folder(output, files)
     facts = {
         "file": file, "node": wanted.number, "delegate": delegate, "operator": bound.call.op.name, "case": output,
@@ -64,5 +89,27 @@ def command(file: str, node: str, inputs: str | None, seed: int | None, output: 
         print_json("extract", facts)
     else:
         click.echo(f"{output}: {note}")
-        click.echo(f"refsim replay {output}")
+        if program is not None:
+            given = f", inputs {output}/{INPUTS}" if INPUTS in files else ", no inputs"
+            click.echo(
+                f"run {output}/{PROGRAM} on the device{given}; then: refsim replay {output} --actual OUTPUT"
+            )
+        else:
+            click.echo(f"refsim replay {output}")
     return SAME
+
+
+def _program(bound: BoundCase, program: str, where: str) -> dict[str, bytes]:
+    """The call as a program, and what to feed it."""
+    op = bound.call.op
+    if not op.serialized or op.siblings:
+        raise GraphError(
+            where, "cannot stand alone in a program", got=op.name, need="an operator of one output"
+        )
+    data, arrays = single(bound, program == CONSTANTS)
+    if not arrays:
+        return {PROGRAM: data}
+    held = io.BytesIO()
+    named: dict[str, Any] = {f"in{number}": array for number, array in enumerate(arrays)}
+    np.savez(held, **named)
+    return {PROGRAM: data, INPUTS: held.getvalue()}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import LimitError
 from refsim.core.tensor import TensorDesc
 from refsim.formats.pte.edit import Described, single_delegate
@@ -113,12 +114,33 @@ def _row(one: Numbered, bound: BoundCase) -> dict[str, Any]:
     }
 
 
-class _Writer:
-    """One graph that cases are appended to."""
+def single(bound: BoundCase, constants: bool) -> tuple[bytes, list[np.ndarray]]:
+    """A .pte that runs one call, word for word as its buffers are, and the program's inputs.
 
-    def __init__(self) -> None:
+    Packed inputs are int32 words, of whatever padding; with ``constants`` the program holds them and takes no inputs.
+    """
+    writer = _Writer(exact=True, fed=not constants)
+    writer.case(bound)
+    data = writer.pte()
+    return data, [_fed(bound.inputs[name]) for name in writer.names]
+
+
+def _fed(buffer: PackedBuffer) -> np.ndarray:
+    return buffer.raw.view(np.int32) if buffer.desc.is_int8 else buffer.unpack()
+
+
+class _Writer:
+    """One graph that cases are appended to.
+
+    ``exact``: every packed input is brought in word for word. ``fed``: inputs are the program's, ``names`` in order.
+    """
+
+    def __init__(self, exact: bool = False, fed: bool = False) -> None:
         self.graph = GraphEditor()
         self.outputs: list[Described] = []
+        self.inputs: list[Described] = []
+        self.names: list[str] = []
+        self._exact, self._fed = exact, fed
         self._cases: list[tuple[BoundCase, int]] = []
 
     def case(self, bound: BoundCase) -> None:
@@ -135,7 +157,7 @@ class _Writer:
             self._run(bound, out)
             graph.output(self._copy(words[out], packed[out]) if out in words else out)
             self.outputs.append(described(bound.call))
-        return single_delegate(graph.blob(), [], self.outputs)
+        return single_delegate(graph.blob(), self.inputs, self.outputs)
 
     def _run(self, bound: BoundCase, out: int) -> None:
         """The inputs of a case, and the operator."""
@@ -167,14 +189,27 @@ class _Writer:
         """An input tensor: laid out by the runtime, or word for word where its padding or rank needs that."""
         buffer, graph = bound.inputs[name], self.graph
         tensor = self._tensor(buffer.desc)
-        if buffer.desc.is_int8 and (bound.case.poison or len(buffer.desc.shape) > _MOST_DIMS):
+        if buffer.desc.is_int8 and (self._exact or bound.case.poison or len(buffer.desc.shape) > _MOST_DIMS):
             words = buffer.raw.view(np.int32)
-            held = graph.prepack(graph.constant(words), graph.tensor("int32", (len(words),)))
             graph.own_memory(tensor)
-            alias = graph.clone(held, graph.alias(tensor, words.nbytes))
+            alias = graph.alias(tensor, words.nbytes)
+            if self._fed:
+                self._take(name, alias, words)
+            else:
+                held = graph.prepack(graph.constant(words), graph.tensor("int32", words.shape))
+                graph.clone(held, alias)
             self._copy(alias, words.nbytes)  # reading the alias makes the runtime wait for what wrote it
             return tensor
+        if self._fed:
+            return self._take(name, tensor, buffer.unpack())
         return graph.prepack(graph.constant(buffer.unpack()), tensor)
+
+    def _take(self, name: str, tensor: int, array: np.ndarray) -> int:
+        """Make a tensor an input of the program."""
+        self.graph.input(tensor)
+        self.inputs.append((str(array.dtype), tuple(array.shape)))
+        self.names.append(name)
+        return tensor
 
     def _copy(self, words: int, nbytes: int) -> int:
         return self.graph.clone(words, self.graph.tensor("int32", (nbytes // 4,)))

@@ -82,10 +82,7 @@ class Node:
         call = self.call
         if call is None:
             return None
-        said = [row.note for row in call.defects if not (row.textures and self.buffers)]
-        if call.op.defect is not None and (more := call.op.defect(call)):
-            said.append(more)
-        return "; ".join(said) or None
+        return "; ".join(r.note for r in call.defects if not (r.textures and self.buffers)) or None
 
     @property
     def operator(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from device.simulated import Runtime
 from examples import UNARY
 
 from refsim.core.buffer import PackedBuffer
@@ -47,6 +48,29 @@ def test_extract_makes_a_case_that_replays(mixed, tmp_path: Path, refsim) -> Non
     again = refsim("replay", tmp_path / "add", "-x", "cpu,cpu:emulated", "--json")
     assert again.status == 0 and list(again.json["executors"]) == ["cpu", "cpu:emulated"]
     refsim("extract", *mixed, "--node", ADD, "-o", tmp_path / "add").refused("already exists")
+
+
+@pytest.mark.parametrize("way", ["words", "constants"])
+def test_each_call_runs_alone_on_a_runtime(way: str, mixed, models, tmp_path: Path, refsim) -> None:
+    """On the simulated runtime each call gives the recorded words, from the words that it got in the model."""
+    from refsim.formats.dumps import Recorded
+
+    for name in Recorded(models / "mixed_ops.dump.zip").entries:
+        folder = tmp_path / name
+        assert refsim("extract", *mixed, "-n", name, "-o", folder, "--pte", way).status == 0
+        inputs = []
+        if (folder / "inputs.npz").exists():
+            with np.load(folder / "inputs.npz") as held:
+                inputs = [held[key] for key in held.files]
+        assert bool(inputs) == (way == "words")
+        runtime = Runtime((folder / "program.pte").read_bytes())
+        (words,) = runtime.run(inputs)
+        assert not runtime.hazards()
+        words.tofile(tmp_path / "words.bin")
+        assert refsim("replay", folder, "--actual", tmp_path / "words.bin").status == 0
+        words[0] ^= 1
+        words.tofile(tmp_path / "words.bin")
+        assert refsim("replay", folder, "--actual", tmp_path / "words.bin").status == 1
 
 
 def test_every_int8_node_can_be_extracted_and_agrees_with_the_recording(

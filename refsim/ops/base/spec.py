@@ -251,7 +251,6 @@ class OpSpec:
       arguments.
     - ``resizes``: upstream lets shapes change between runs.
     - ``variants``: the builds of its shader beside the plain one.
-    - ``defect(call)``: what upstream's kernel is known to get wrong on a call that the kernels here take, or None.
     - ``beyond(shapes)``: for input shapes that `define` knows and no kernel takes, what upstream's kernel does there.
     - ``if_quantized``: what upstream does with an int8 input, which `define` knows, where the kernels take floats.
     - ``aliases``: other names under which graphs hold the operator.
@@ -297,7 +296,6 @@ class OpSpec:
     siblings: tuple[str, ...] = ()
     any_channels: bool = True
     resizes: bool = False
-    defect: Callable[[Call], str | None] | None = None
     beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
     if_quantized: str | None = None
     variants: Sequence[Variant] = ()
