@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from bench.zoo.catalogue import MODELS
@@ -96,7 +97,8 @@ def _reasons(rows: Sequence[Row], reasons: tuple[Reason, ...]) -> str:
 
 
 def _columns() -> str:
-    return "\n".join(f"- {name}: {text}" for name, text in COLUMNS.items()) + "\n"
+    lines = (fill(f"- {name}: {text}", 120, subsequent_indent="  ") for name, text in COLUMNS.items())
+    return "\n".join(lines) + "\n"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
