@@ -110,7 +110,8 @@ def fused(a: Any, b: Any, c: Any) -> Any:
     error = (product - (total - back)) + (addend - back)
     bits = float64_bits(total)
     towards = select((error > 0.0) == (total > 0.0), 1, -1)
-    step = select((error != 0.0) & (bits & 1 == 0), towards, 0)
+    inexact = (error < 0.0) | (error > 0.0)  # NaN, if the sum is no finite number, is neither
+    step = select(inexact & (bits & 1 == 0), towards, 0)
     return np.float32(np.int64(bits + step).view(np.float64))
 
 

@@ -136,6 +136,22 @@ def test_fused_on_adversarial_numbers() -> None:
     assert differs > 100, "these numbers would not tell one rounding from two"
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_fused_keeps_infinities(sign: float) -> None:
+    infinite, one = np.float32(sign * np.inf), np.float32(1.0)
+    with np.errstate(all="ignore"):
+        for compute in (fused, fused_compiled):
+            for a, b, c in (
+                (infinite, one, one),
+                (one, infinite, -one),
+                (one, one, infinite),
+                (infinite, one, infinite),
+            ):
+                assert same_bits(compute(a, b, c), infinite)
+            assert np.isnan(compute(infinite, one, -infinite))
+            assert np.isnan(compute(infinite, np.float32(0.0), one))
+
+
 def test_fused_beats_the_sum_in_binary64() -> None:
     """The product is 2**-70 short of a tie: binary64 loses that, lands on the tie, and rounds the wrong way."""
     a, b, c = np.float32(2.0**-24 + 2.0**-47), np.float32(1 - 2.0**-23), np.float32(1 + 2.0**-23)
