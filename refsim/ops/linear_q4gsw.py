@@ -206,18 +206,21 @@ def _values(call: Call) -> tuple[np.ndarray, np.ndarray]:
     return int4.unpacked(weight)[:, : call.descs["x"].shape[-1]], np.ascontiguousarray(scales.T)
 
 
+def _lanes(call: Call) -> int:
+    return lanes_of(rows_of(call.out.shape), call.out.shape[-1])
+
+
 def _compute(
     call: Call, arrays: Mapping[str, np.ndarray], values: np.ndarray, scales: np.ndarray
 ) -> np.ndarray:
-    lanes = lanes_of(rows_of(call.out.shape), call.out.shape[-1])
     wf = int4.dequantized(values, scales)
-    return product(arrays["x"], wf, call.consts["bias"], lanes, call.target.profile.flags)
+    return product(arrays["x"], wf, call.consts["bias"], _lanes(call), call.target.profile.flags)
 
 
 def _orders(call: Call, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
     wf, bits = int4.dequantized(*_values(call)), call.target.profile.flags
     x, bias = arrays["x"], call.consts["bias"]
-    own = lanes_of(rows_of(call.out.shape), call.out.shape[-1])
+    own = _lanes(call)
     for lanes in (1, 8, 16, 32, 64):
         if lanes != own:
             order = "one chain over K" if lanes == 1 else f"a tree of {lanes} lanes"
@@ -344,7 +347,7 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,
-    int4=int4.GroupedWeight(int4.PAIRS, _values, _compute, _orders),
+    int4=int4.GroupedWeight(int4.PAIRS, _values, _compute, _orders, _lanes),
     aliases=("et_vk.q4gsw_linear.default",),
     defects=(FIRST_PLANE,),
 )

@@ -96,13 +96,15 @@ Lower = Callable[[RouteContext], tuple[Job, ...]]
 class Rule:
     """``takes``: whether an operator may ever go this way; ``why_not``: why a call does not, or None.
 
-    ``lower`` makes the jobs of a call that does.
+    ``lower`` makes the jobs of a call that does. ``profiles``: whether the bytes are right under every profile, because
+    the kernel follows it or because it changes nothing there; other kernels are canonical.
     """
 
     route: str
     takes: Takes
     why_not: WhyNot
     lower: Lower
+    profiles: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,11 @@ class Choice:
 def _of(*families: Family) -> Takes:
     """Operators of these families that are kernels themselves."""
     return lambda op: op.family in families and not op.picks
+
+
+def _nibbles(family: Family) -> Takes:
+    """Operators of a family that have 4-bit weights in groups."""
+    return lambda op: op.family is family and op.int4 is not None
 
 
 def _affine(inputs: int) -> Takes:
@@ -251,6 +258,20 @@ RULES: tuple[Rule, ...] = (
         lambda ctx: groups.lower(ctx.call, ctx.isa),
     ),
     Rule("row_range", _of(Family.ROW_RANGE), _always, lambda ctx: (groups.ranges(ctx.call, ctx.isa),)),
+    Rule(
+        "float_groups",
+        _nibbles(Family.WEIGHT_ONLY),
+        lambda ctx: groups.floats_why_not(ctx.call, ctx.isa),
+        lambda ctx: (groups.floats(ctx.call, ctx.isa),),
+        profiles=True,
+    ),
+    Rule(
+        "lookup",
+        _nibbles(Family.LOOKUP),
+        _always,
+        lambda ctx: (groups.lookup(ctx.call, ctx.isa),),
+        profiles=True,
+    ),
     Rule(LUT, _affine(2), *_found(lambda ctx: ctx.lut)),
     Rule(FMA, _sums, *_found(lambda ctx: ctx.fma)),
     Rule(
@@ -332,8 +353,8 @@ def choose(
 
 
 def _why_not(rule: Rule, ctx: RouteContext) -> str | None:
-    if ctx.call.target.profile.flags != CANONICAL.flags:
-        return f"profile {ctx.call.target.profile.name}: native kernels are canonical"
+    if not rule.profiles and ctx.call.target.profile.flags != CANONICAL.flags:
+        return f"profile {ctx.call.target.profile.name}: this kernel is canonical"
     return rule.why_not(ctx)
 
 

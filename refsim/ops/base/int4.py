@@ -123,13 +123,15 @@ class GroupedWeight:
 
     ``blocks``: how its kernel's words lie. ``values(call)``: the signed values [rows, K] and the scales [rows, groups].
     ``compute(call, arrays, values, scales)``: the output for other values and scales; values may have any range.
-    ``orders(call, arrays)``: the outputs of sums in other orders, each with what to call it.
+    ``orders(call, arrays)``: the outputs of sums in other orders, each with what to call it. ``lanes(call)``: how many
+    partial sums of floats an output has, 1 for a single chain.
     """
 
     blocks: NibbleBlocks
     values: Callable[[Any], tuple[np.ndarray, np.ndarray]]
     compute: Callable[[Any, Mapping[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
     orders: Callable[[Any, Mapping[str, np.ndarray]], Iterator[tuple[str, np.ndarray]]] | None = None
+    lanes: Callable[[Any], int] | None = None
 
 
 # --- groups ----------------------------------------------------------------------------------------------

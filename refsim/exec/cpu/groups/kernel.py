@@ -3,13 +3,17 @@
 Where rows are quantized, `differences` writes q - zp as floats. They and the weights are integers, and a group's sum of
 their products stays below 2**24, so floats add it up exactly, in any order. What follows is rounded as the definition
 says: once for each operation.
+
+Where rows stay floats, the order of their sums is part of the definition. So a vector never holds neighbours along K,
+and every operation is done in that order, for all outputs of a strip at once.
 """
 
 from __future__ import annotations
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
-from refsim.exec.cpu.ir import F32, I8, I32, Function, Module, Value, vec
-from refsim.ops.base.group_linear import BLOCK, LANES
+from refsim.exec.cpu.ir import F32, I8, I32, I64, Function, Module, Value, vec
+from refsim.ops.base.group_linear import BLOCK
+from refsim.ops.base.int4 import ZERO
 from refsim.ops.base.row_range import LEAST, NO_RANGE, WIDTH
 
 #: ``per_line`` rows stand in a line of zero points, which takes ``line_bytes``.
@@ -19,6 +23,8 @@ SUMS = ArgLayout(
     "x", "scale", "weight", "weight_scales", "bias", "out", "rows", "k", "outputs", "padded", "groups", "group_pairs"
 )  # fmt: skip
 RANGE = ArgLayout("x", "out", "k", "rows", "per_line", "words", "qmin", "qmax")
+#: ``table`` has the bytes of a file, the even element of each in the low nibble.
+LOOKUP = ArgLayout("indices", "table", "scales", "out", "rows", "width", "groups", "group")
 
 #: Rows that a strip of weights is multiplied with at a time.
 ROWS = 4
@@ -52,7 +58,7 @@ def differences(module: Module, name: str, *, lanes: int) -> None:
 def _pair(fn: Function, at: Value, lanes: int) -> tuple[Value, Value]:
     """The weights of two neighbours along K, as floats, for the outputs of a strip."""
     both = fn.load(at, vec(I8, lanes)).zext(I32)
-    return ((both & 15) - 8).to_f32(), (both.shr(4) - 8).to_f32()
+    return ((both & 15) - ZERO).to_f32(), (both.shr(4) - ZERO).to_f32()
 
 
 def _put(fn: Function, total: Value, to: Value, left: Value, scratch: Value, lanes: int) -> None:
@@ -116,10 +122,74 @@ def many_rows(module: Module, name: str, *, lanes: int, bias: bool) -> None:
         fn.loop(end, strip, start=begin)
 
 
-def single_row(module: Module, name: str, *, lanes: int, bias: bool) -> None:
+# --- rows that stay floats ---------------------------------------------------------------------------------
+
+
+def _read(fn: Function, at: Value, flush: bool) -> Value:
+    """A float of a row; with ``flush`` a denormal one counts as 0."""
+    x = fn.load(at, F32)
+    return ((x.bits(I32) & 0x7FFFFFFF) < 0x00800000).select(0.0, x) if flush else x
+
+
+def _mul_add(fn: Function, x: Value, weight: Value, total: Value, fused: bool) -> Value:
+    """x * weight + total in every lane: two roundings, or one if ``fused``."""
+    lanes = weight.type.lanes
+    if fused:
+        return fn.call(f"llvm.fma.v{lanes}f32", weight.type, x.splat(lanes), weight, total)
+    return x.splat(lanes) * weight + total
+
+
+def float_rows(
+    module: Module, name: str, *, lanes: int, rows: int, bias: bool, fused: bool, flush: bool
+) -> None:
+    """Write the kernel for ``rows`` rows at a time that are not quantized: one sum over K; tasks are strips."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, scratch = fn.params
+        a = SUMS.read(fn, block)
+        kind = vec(F32, lanes)
+        zero = fn.const(0.0, kind)
+
+        def strip(t: Value) -> None:
+            first = t * lanes
+            weight = a.pointer("weight") + t * lanes * (a.k // 2)
+
+            def some(r0: Value) -> None:
+                numbers = [(r0 + i).min(a.rows - 1) for i in range(rows)]  # the last row again, as above
+                sources = [a.pointer("x") + r * a.k * 4 for r in numbers]
+
+                def group(g: Value, *totals: Value) -> tuple[Value, ...]:
+                    scales = fn.load(a.pointer("weight_scales") + (g * a.padded + first) * 4, kind)
+
+                    def pair(j: Value, *sums: Value) -> tuple[Value, ...]:
+                        at = g * a.group_pairs + j
+                        for number, values in enumerate(_pair(fn, weight + at * lanes, lanes)):
+                            wf = values * scales
+                            sums = tuple(
+                                _mul_add(fn, _read(fn, source + at * 8 + 4 * number, flush), wf, total, fused)
+                                for total, source in zip(sums, sources, strict=True)
+                            )
+                        return sums
+
+                    return fn.loop(a.group_pairs, pair, totals)
+
+                totals = fn.loop(a.groups, group, [zero] * rows)
+                for r, total in zip(numbers, totals, strict=True):
+                    if bias:
+                        total = total + fn.load(a.pointer("bias") + first * 4, kind)
+                    to = a.pointer("out") + (r * a.outputs + first) * 4
+                    _put(fn, total, to, a.outputs - first, scratch, lanes)
+
+            fn.loop(a.rows, some, step=rows)
+
+        fn.loop(end, strip, start=begin)
+
+
+def single_row(
+    module: Module, name: str, *, lanes: int, tree: int, bias: bool, fused: bool, flush: bool
+) -> None:
     """Write the kernel for rows that stand alone and are not quantized; tasks are strips.
 
-    Scratch holds the sums of the 64 lanes of the definition, a vector of outputs each.
+    Scratch holds the sums of the ``tree`` lanes of the definition, a vector of outputs each.
     """
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
@@ -132,22 +202,22 @@ def single_row(module: Module, name: str, *, lanes: int, bias: bool) -> None:
             weight = a.pointer("weight") + t * lanes * (a.k // 2)
 
             def row(r: Value) -> None:
-                fn.loop(LANES, lambda i: fn.store(fn.const(0.0, kind), scratch + i * step))
+                fn.loop(tree, lambda i: fn.store(fn.const(0.0, kind), scratch + i * step))
 
                 def four(b: Value) -> None:
-                    at = scratch + (b & (LANES - 1)) * step
+                    at = scratch + (b & (tree - 1)) * step
                     total = fn.load(at, kind)
                     group = b * (BLOCK // 2) // a.group_pairs
                     scales = fn.load(a.pointer("weight_scales") + (group * a.padded + first) * 4, kind)
                     for half in range(BLOCK // 2):
                         pair = b * (BLOCK // 2) + half
                         for number, values in enumerate(_pair(fn, weight + pair * lanes, lanes)):
-                            x = fn.load(a.pointer("x") + (r * a.k + pair * 2 + number) * 4, F32)
-                            total = x.splat(lanes) * (values * scales) + total
+                            x = _read(fn, a.pointer("x") + (r * a.k + pair * 2 + number) * 4, flush)
+                            total = _mul_add(fn, x, values * scales, total, fused)
                     fn.store(total, at)
 
                 fn.loop(a.k // BLOCK, four)
-                half = LANES // 2
+                half = tree // 2
                 while half:
 
                     def add(i: Value, half: int = half) -> None:
@@ -165,6 +235,56 @@ def single_row(module: Module, name: str, *, lanes: int, bias: bool) -> None:
             fn.loop(a.rows, row)
 
         fn.loop(end, strip, start=begin)
+
+
+# --- rows of a table ---------------------------------------------------------------------------------------
+
+
+def lookup(module: Module, name: str, *, lanes: int, even: bool) -> None:
+    """Write the kernel: rows of a table times the scales of their groups; tasks are output rows.
+
+    ``even``: a group has an even number of elements, so that it begins with a whole byte.
+    """
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _scratch = fn.params
+        a = LOOKUP.read(fn, block)
+
+        def row(r: Value) -> None:
+            number = fn.load(a.pointer("indices") + r * 4, I32).sext(I64)
+            to = a.pointer("out") + r * a.width * 4
+
+            def found() -> None:
+                def group(g: Value) -> None:
+                    scale = fn.load(a.pointer("scales") + (number * a.groups + g) * 4, F32)
+
+                    def some(i: Value, width: int) -> None:
+                        d = g * a.group + i
+                        at = a.pointer("table") + (number * (a.width // 2) + d // 2)
+                        if width == 1:
+                            nibble = fn.load(at, I8).zext(I32).shr((d % 2 * 4).trunc(I32)) & 15
+                            fn.store((nibble - ZERO).to_f32() * scale, to + d * 4)
+                            return
+                        both = fn.load(at, vec(I8, width // 2)).zext(I32)
+                        order = [n // 2 + n % 2 * (width // 2) for n in range(width)]
+                        nibbles = (both & 15).shuffle(order, both.shr(4))
+                        fn.store((nibbles - ZERO).to_f32() * scale.splat(width), to + d * 4)
+
+                    if even:
+                        fn.loop_vectors(a.group, lanes, some)
+                    else:
+                        fn.loop(a.group, lambda i: some(i, 1))
+
+                fn.loop(a.groups, group)
+
+            def none() -> None:
+                def zeros(i: Value, width: int) -> None:
+                    fn.store(fn.const(0.0, vec(F32, width)), to + i * 4)
+
+                fn.loop_vectors(a.width, lanes, zeros)
+
+            fn.when(number.compare("ult", a.rows), found, none)
+
+        fn.loop(end, row, start=begin)
 
 
 # --- scales and zero points --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Jobs for linear operators with 4-bit weights in groups, and for the scales and zero points of rows."""
+"""Jobs for operators with 4-bit weights in groups, and for the scales and zero points of rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from refsim.core.qmath import CONTRACT, FLUSH
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.groups import kernel
 from refsim.exec.cpu.isa import Isa
@@ -42,38 +43,61 @@ def why_not(call: Call) -> str | None:
 
 def lower(call: Call, isa: Isa) -> tuple[Job, ...]:
     """The jobs: quantized rows and then their products, or the products of rows that stand alone."""
-    shape, out, lanes = call.descs["x"].shape, call.out.shape[-1], isa.lanes
-    rows, k = prod(shape[:-1]), shape[-1]
-    weight, scales, bias = (call.consts[name] for name in ("weight", "weight_scales", "bias"))
-    assert weight is not None and scales is not None
+    rows, k = _rows(call)
+    single, bias = _single(call), call.consts["bias"] is not None
+    if single:
+        entry = compiled.address(
+            kernel.single_row, lanes=isa.lanes, bias=bias, tree=LANES, fused=False, flush=False
+        )
+    else:
+        entry = compiled.address(kernel.many_rows, lanes=isa.lanes, bias=bias)
+    buffers = {"x": "x" if single else "values", "scale": "scale", "out": "out"}
+    scales, group = call.consts["weight_scales"], call.params.group
+    assert scales is not None
+    products = _products(call, isa, entry, buffers, scales, group, LANES)
+    return (products,) if single else (_differences(call, isa, rows, k), products)
+
+
+def _rows(call: Call) -> tuple[int, int]:
+    """(rows, K) of the activations, all planes together."""
+    shape = call.descs["x"].shape
+    return prod(shape[:-1]), shape[-1]
+
+
+def _products(
+    call: Call,
+    isa: Isa,
+    entry: int,
+    buffers: dict[str, str],
+    scales: np.ndarray,
+    group: int,
+    vectors: int,
+) -> Job:
+    """The job that multiplies rows with strips of weights; scratch holds so many vectors."""
+    (rows, k), out, lanes = _rows(call), call.out.shape[-1], isa.lanes
+    weight, bias = call.consts["weight"], call.consts["bias"]
+    assert weight is not None
     padded = -(-out // lanes) * lanes
     args = Arguments()
     held = {
-        "weight": args.address(_strips(weight, padded, lanes)),
+        "weight": args.address(_strips(weight[:, : k // 2], padded, lanes)),
         "weight_scales": args.address(_wide(scales, padded)),
         "bias": args.address(_wide(np.zeros(1, np.float32) if bias is None else bias, padded)),
     }
-    single = _single(call)
+    rest = {name: 0 for name in ("scale",) if name not in buffers}
     block = args.block(
         kernel.SUMS,
-        {"x": "x" if single else "values", "scale": "scale", "out": "out"},
+        buffers,
         **held,
+        **rest,
         rows=rows,
         k=k,
         outputs=out,
         padded=padded,
-        groups=k // call.params.group,
-        group_pairs=call.params.group // 2,
+        groups=k // group,
+        group_pairs=group // 2,
     )
-    build = kernel.single_row if single else kernel.many_rows
-    products = args.job(
-        name=call.op.name,
-        kernel=compiled.address(build, lanes=lanes, bias=bias is not None),
-        block=block,
-        tasks=padded // lanes,
-        scratch=LANES * 4 * lanes,
-    )
-    return (products,) if single else (_differences(call, isa, rows, k), products)
+    return args.job(call.op.name, entry, block, padded // lanes, vectors * 4 * lanes)
 
 
 def _differences(call: Call, isa: Isa, rows: int, k: int) -> Job:
@@ -102,6 +126,65 @@ def _wide(values: np.ndarray, padded: int) -> np.ndarray:
     made = np.zeros((*values.shape[:-1], padded), np.float32)
     made[..., : values.shape[-1]] = values
     return made
+
+
+# --- rows that stay floats ---------------------------------------------------------------------------------
+
+#: Rows that are multiplied with a strip at a time; the last for all that are more.
+_AT_A_TIME = (2, 4, 8)
+
+
+def floats_why_not(call: Call, isa: Isa) -> str | None:
+    """Why the sums cannot be rounded as the profile says, or None."""
+    fused = call.target.profile.flags & CONTRACT
+    return f"{isa.name} fuses nothing" if fused and not isa.fma else None
+
+
+def floats(call: Call, isa: Isa) -> Job:
+    """The job for rows of floats: one sum over K for each output, or a tree of partial sums for a single row."""
+    (rows, _k), flags = _rows(call), call.target.profile.flags
+    variant: dict[str, int | str | bool] = {
+        "lanes": isa.lanes,
+        "bias": call.consts["bias"] is not None,
+        "fused": bool(flags & CONTRACT),
+        "flush": bool(flags & FLUSH),
+    }
+    grouped = call.op.int4
+    assert grouped is not None and grouped.lanes is not None
+    tree = grouped.lanes(call)
+    if tree > 1:
+        entry = compiled.address(kernel.single_row, tree=tree, **variant)
+    else:
+        several = next((n for n in _AT_A_TIME if rows <= n), _AT_A_TIME[-1])
+        entry = compiled.address(kernel.float_rows, rows=several, **variant)
+    scales = call.consts["scales"]
+    assert scales is not None
+    return _products(call, isa, entry, {"x": "x", "out": "out"}, scales, call.params.group_size, tree)
+
+
+def lookup(call: Call, isa: Isa) -> Job:
+    """The job for rows of a table."""
+    weight, scales = call.consts["weight"], call.consts["scales"]
+    assert weight is not None and scales is not None
+    group, width = call.params.group_size, call.out.shape[-1]
+    args = Arguments()
+    block = args.block(
+        kernel.LOOKUP,
+        {"indices": "indices", "out": "out"},
+        table=args.address(
+            np.ascontiguousarray(weight if call.params.is_linear_weight else weight << 4 | weight >> 4)
+        ),
+        scales=args.address(np.ascontiguousarray(scales)),
+        rows=len(weight),
+        width=width,
+        groups=width // group,
+        group=group,
+    )
+    entry = compiled.address(kernel.lookup, lanes=isa.lanes, even=group % 2 == 0)
+    return args.job(call.op.name, entry, block, prod(call.out.shape[:-1]))
+
+
+# --- scales and zero points --------------------------------------------------------------------------------
 
 
 def ranges(call: Call, isa: Isa) -> Job:
