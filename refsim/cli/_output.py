@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 #: Columns of figures; everything else is flush left.
-_RIGHT = ("node", "ms", "bytes", "count", "GB/s", "ratio", "dispatches", "operators", "buffers", "different")
+_RIGHT = (
+    "node", "ms", "bytes", "count", "GB/s", "ratio", "dispatches", "operators", "buffers", "different", "distinct",
+)  # fmt: skip
 
 
 #: Verbs whose JSON has changed incompatibly: the number of its present form. All others are at 1.

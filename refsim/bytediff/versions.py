@@ -1,0 +1,144 @@
+"""Several versions of one buffer, from runs that should give the same: what flips between them, and which is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, cells
+from refsim.bytediff.pattern import summary
+from refsim.bytediff.regions import Region, formed
+from refsim.bytediff.report import Report, diff
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.qmath import PROFILES
+from refsim.ops.base.binding import BoundCase
+
+RIGHT, LEGAL, WRONG, UNKNOWN = "right", "legal", "wrong", "unknown"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One distinct content of a buffer. ``wrong`` counts its cells that are not as the operator defines them.
+
+    ``profiles`` are those under which every byte is right. Without the call ``wrong`` is None.
+    """
+
+    buffer: PackedBuffer
+    wrong: int | None
+    profiles: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """``right``; ``legal`` if another profile than the call's allows it; ``wrong``; ``unknown``."""
+        if self.wrong is None:
+            return UNKNOWN
+        return RIGHT if not self.wrong else LEGAL if self.profiles else WRONG
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is known about versions of one buffer.
+
+    ``flips`` of its ``elements`` differ between some of them, and ``padding`` cells of padding do. ``pattern`` says
+    what the elements that flip have in common, and ``region`` which tiles, lanes or channels they fill. ``report`` is
+    the first version that is wrong beside what it should be; None if there is none, or if the call is unknown.
+    """
+
+    versions: tuple[Version, ...]
+    flips: int
+    elements: int
+    padding: int
+    pattern: tuple[str, ...]
+    region: Region | None
+    report: Report | None
+
+    @property
+    def right(self) -> tuple[int, ...]:
+        """Numbers of the versions that are right, or legal."""
+        return tuple(i for i, version in enumerate(self.versions) if version.verdict in (RIGHT, LEGAL))
+
+    def as_json(self) -> dict[str, Any]:
+        """The judgement as plain data, without the report."""
+        return {
+            "versions": [
+                {"verdict": v.verdict, "wrong": v.wrong, "profiles": list(v.profiles)} for v in self.versions
+            ],
+            "flips": self.flips, "elements": self.elements, "padding": self.padding, "pattern": list(self.pattern),
+            "region": None if self.region is None else vars(self.region), "right": list(self.right),
+        }  # fmt: skip
+
+
+def judge(
+    versions: Sequence[PackedBuffer], bound: BoundCase | None = None, *, limit: int = 10, title: str = ""
+) -> Judgement:
+    """Say what differs between versions of one buffer, in which pattern, and which of them is right.
+
+    ``bound`` is the call that wrote them all, with the inputs that it had. Padding that a device may fill with anything
+    makes no version wrong, though it counts as flipping. ``limit`` and ``title`` are for the report.
+    Raises ParameterError without versions, ShapeError if they are not of one tensor or the call writes another.
+    """
+    if not versions:
+        raise ParameterError("versions", "there is none", got=0, need="at least one")
+    for buffer in versions:
+        if buffer.desc != versions[0].desc:
+            raise ShapeError("versions", "of several tensors", got=buffer.desc, need=versions[0].desc)
+    if bound is not None and bound.call.out != versions[0].desc:
+        raise ShapeError(
+            "versions", "the call writes another tensor", got=bound.call.out, need=versions[0].desc
+        )
+    judged = _judged(versions, bound)
+    base = next((v.buffer for v in judged if v.wrong == 0), versions[0])
+    ev = Evidence(base, _flipped(base, versions), np.ones(len(cells(base)), bool), bound)
+    values = ev.kinds == ByteKind.VALUE
+    flips = int((ev.differing & values).sum())
+    return Judgement(
+        judged,
+        flips,
+        int(values.sum()),
+        int((ev.differing & ~values).sum()),
+        tuple(summary(ev)) if flips else (),
+        formed(ev),
+        _report(judged, bound, limit, title),
+    )
+
+
+def _judged(versions: Sequence[PackedBuffer], bound: BoundCase | None) -> tuple[Version, ...]:
+    if bound is None:
+        return tuple(Version(buffer, None) for buffer in versions)
+    call = bound.call
+    compared = call.device_defined() if call.out.is_int8 else np.ones(call.out.words, bool)
+    right = cells(call.expected(bound.inputs))
+    wrong = [int(((cells(buffer) != right) & compared).sum()) for buffer in versions]
+    allowed: list[list[str]] = [[] for _ in versions]
+    if any(wrong):
+        for name, profile in PROFILES.items():
+            target = replace(call.target, profile=profile)
+            want = cells(replace(call, target=target).expected(bound.inputs))
+            for buffer, names in zip(versions, allowed, strict=True):
+                if not ((cells(buffer) != want) & compared).any():
+                    names.append(name)
+    else:
+        allowed = [[call.target.profile.name] for _ in versions]
+    return tuple(Version(b, n, tuple(p)) for b, n, p in zip(versions, wrong, allowed, strict=True))
+
+
+def _flipped(base: PackedBuffer, versions: Sequence[PackedBuffer]) -> PackedBuffer:
+    """A buffer that differs from the base wherever one of the versions does, with the first other content."""
+    other = PackedBuffer.from_raw(base.raw, base.desc.shape, base.desc.layout, base.desc.dtype)
+    want, got = cells(base), cells(other)
+    for buffer in versions:
+        fresh = (got == want) & (cells(buffer) != want)
+        got[fresh] = cells(buffer)[fresh]
+    return other
+
+
+def _report(versions: Sequence[Version], bound: BoundCase | None, limit: int, title: str) -> Report | None:
+    wrong = next((v for v in versions if v.verdict == WRONG), None)
+    if bound is None or wrong is None:
+        return None
+    right = bound.call.expected(bound.inputs)
+    return diff(right, wrong.buffer, call=bound, device=True, limit=limit, title=title)

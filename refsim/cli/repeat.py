@@ -1,0 +1,169 @@
+"""Run a file many times on one executor, and say whether all runs give the same bytes, and where they part if not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import numpy as np
+
+from refsim.bytediff.text import styled
+from refsim.bytediff.versions import Judgement, judge
+from refsim.cli._buffers import (
+    html_option,
+    inputs_options,
+    limit_option,
+    model_inputs,
+    print_lines,
+    write_html,
+)
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import json_option, threads_option
+from refsim.cli._output import print_json, print_table, progress
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.factory import executor_named
+from refsim.exec.model import load
+from refsim.exec.repeat import Buffer, Repeated, repeat
+
+COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")
+MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
+
+
+@click.command("repeat")
+@click.argument("file")
+@click.option(
+    "--executor",
+    "-x",
+    "name",
+    metavar="NAME",
+    default="cpu",
+    show_default=True,
+    help="cpu, cpu:emulated, gpu or gpu:N.",
+)
+@click.option(
+    "--runs",
+    "-n",
+    type=click.IntRange(2, MOST_RUNS),
+    default=100,
+    show_default=True,
+    help="How many times to run.",
+)
+@inputs_options
+@threads_option
+@limit_option
+@html_option
+@json_option
+def command(
+    file: str,
+    name: str,
+    runs: int,
+    inputs: str | None,
+    seed: int | None,
+    threads: int,
+    limit: int,
+    html: str | None,
+    as_json: bool,
+) -> int:
+    """Run FILE many times on the same inputs, and compare all bytes of every buffer between the runs.
+
+    If they differ: the first operator at which they part, which elements flip, and which result is right.
+    """
+    model = load(file)
+    given = model_inputs(model, inputs, seed)
+    executor = executor_named(name, threads)
+    with progress("run", runs) as tell:
+        found = repeat(model, given, executor, runs, tell)
+    judged = _judged(found, limit)
+    report = None if judged is None else judged.report
+    write_html(html, report)
+    if as_json:
+        content = {
+            "file": file, "executor": name, "runs": found.runs, "same": found.same,
+            "results": list(map(len, found.results)), "by_outputs": list(map(len, found.by_outputs)),
+            "outputs": [{"name": b.name, "distinct": len(b.results)} for b in found.outputs],
+            "buffers": [dict(zip(COLUMNS, _cells(b), strict=True)) for b in found.buffers],
+            "first": None if found.first is None else _first(found, found.first, judged),
+            "report": None if report is None else report.as_json(),
+        }  # fmt: skip
+        print_json("repeat", content)
+        return SAME if found.same else DIFFERENT
+    print_table(COLUMNS, [_cells(buffer) for buffer in found.buffers])
+    for line in _lines(name, found, judged):
+        click.echo(line)
+    if report is not None:
+        print_lines(styled(report))
+    return SAME if found.same else DIFFERENT
+
+
+def _cells(buffer: Buffer) -> list[object]:
+    node = None if buffer.node is None else buffer.node.number
+    return [buffer.delegate, node, buffer.operator, buffer.name, buffer.nbytes, len(buffer.results)]
+
+
+def _judged(found: Repeated, limit: int) -> Judgement | None:
+    """None if all runs are the same, or if the first buffer that differs is not a packed or float32 one."""
+    held = [example.held for example in found.examples]
+    versions = [buffer for buffer in held if isinstance(buffer, PackedBuffer)]
+    if found.first is None or not versions or len(versions) < len(held):
+        return None
+    title = f"{found.first.name} {versions[0].desc}, of the most common result that is wrong"
+    return judge(versions, found.bound, limit=limit, title=title)
+
+
+def _first(found: Repeated, first: Buffer, judged: Judgement | None) -> dict[str, Any]:
+    content = dict(zip(COLUMNS, _cells(first), strict=True))
+    return content | {
+        "counts": [len(members) for members in first.results.values()],
+        "examples": [{"runs": len(e.runs), "first_run": e.runs[0]} for e in found.examples],
+        "judgement": None if judged is None else judged.as_json(),
+    }
+
+
+def _lines(name: str, found: Repeated, judged: Judgement | None) -> Iterator[str]:
+    if found.same:
+        yield f"{found.runs} runs on {name}: the same bytes in all of them"
+        return
+    yield (
+        f"{found.runs} runs on {name}: {len(found.results)} distinct results, "
+        f"{len(found.by_outputs)} of the outputs"
+    )
+    for output in found.outputs:
+        yield f"{output.name}: {_counts(output)}"
+    first = found.first
+    assert first is not None  # the runs differ in some buffer, or in an output
+    node = "" if first.node is None else f"node {first.node.number} "
+    yield f"first: {node}{first.operator}, {first.name}: {_counts(first)}"
+    if judged is not None:
+        yield from _sentences(found, judged)
+    elif found.examples:
+        yield f"  {_bytes_that_flip(found)} of {first.nbytes} bytes flip"
+
+
+def _counts(buffer: Buffer) -> str:
+    counts = [len(members) for members in buffer.results.values()]
+    if len(counts) == 1:
+        return "the same in all runs"
+    shown = ", ".join(map(str, counts[:8])) + (", ..." if len(counts) > 8 else "")
+    return f"{len(counts)} distinct results (runs: {shown})"
+
+
+def _sentences(found: Repeated, judged: Judgement) -> Iterator[str]:
+    padding = f", {judged.padding} cells of padding too" if judged.padding else ""
+    yield f"  {judged.flips} of {judged.elements} elements flip{padding}"
+    if judged.region is not None:
+        yield f"  {judged.region}"
+    yield from (f"  {line}" for line in judged.pattern)
+    if found.bound is None:
+        yield "  which of them is right is not known: no q8ta kernel wrote this buffer"
+        return
+    for number, (example, version) in enumerate(zip(found.examples, judged.versions, strict=True), 1):
+        runs = f"result {number}, in {len(example.runs)} of {found.runs} runs, first in run {example.runs[0]}"
+        how = f" under {', '.join(version.profiles)}" if version.verdict == "legal" else ""
+        wrong = f", {version.wrong} cells" if version.verdict == "wrong" else ""
+        yield f"  {runs}: {version.verdict}{how}{wrong}"
+
+
+def _bytes_that_flip(found: Repeated) -> int:
+    raws = [np.frombuffer(np.asarray(e.held).tobytes(), np.uint8) for e in found.examples]
+    return int((np.stack(raws) != raws[0]).any(axis=0).sum())
