@@ -59,6 +59,12 @@ _ROWS = (
     Bug("N6", "fused multiply-add where two roundings were meant", "device dependent"),
     Bug("N7", "alpha of add ignored", "ET-VK's q8ta_add kernel"),
     Bug("N8", "packed dot product treats one operand as unsigned", "DirectXShaderCompiler#6097"),
+    Bug(
+        "Q1",
+        "4-bit weights: the nibbles of a byte exchanged, or 8 not taken from them",
+        "class of P4 and P5",
+    ),
+    Bug("Q2", "the scale of another group", "ET-VK's embedding kernel"),
     Bug("S1", "a missing barrier", "executorch#17309"),
     Bug("S2", "shared memory reduced over one element too few", "llama.cpp#12722"),
     Bug("S3", "a buffer reused while still read", "executorch#20915"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.rerun import rerun
-from refsim.ops.base.int4 import HALVES, PAIRS, ZERO, NibbleBlocks
+from refsim.ops.base.int4 import COLUMNS, HALVES, PAIRS, ZERO, NibbleBlocks
 
 
 def _cells(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ def order(ev: Evidence) -> Iterator[Prediction]:
 
 @hypothesis("float sum too short", needs_call=True)
 def short(ev: Evidence) -> Iterator[Prediction]:
-    """The last elements along K left out of the sum."""
+    """The last elements along K left out of the sum, or the last of its lanes."""
     found = _weights(ev)
     if found is None or ev.call.op.int4 is None or ev.call.op.int4.orders is None:
         return
@@ -134,3 +134,8 @@ def short(ev: Evidence) -> Iterator[Prediction]:
         yield Prediction(f"{what} left out", _cells(ev, kept, scales))
     within = np.where(np.arange(values.shape[1]) % size < size - 4, values, 0)
     yield Prediction("the last block of each group left out", _cells(ev, within, scales))
+    lanes = 1 if ev.call.op.int4.lanes is None else ev.call.op.int4.lanes(ev.call)
+    if lanes > 1:
+        lane = np.arange(values.shape[1]) // COLUMNS % lanes
+        kept = np.where(lane < lanes - 1, values, 0)
+        yield Prediction(f"the last of {lanes} lanes left out", _cells(ev, kept, scales))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mutants.mutant import Mutant
-from mutants.seeded import emulated, graphs, native, shaders
+from mutants.seeded import emulated, graphs, groups, native, shaders
 
 #: By id.
 ALL: dict[str, Mutant] = {
-    mutant.id: mutant for module in (emulated, native, shaders, graphs) for mutant in module.MUTANTS
+    mutant.id: mutant for module in (emulated, native, shaders, groups, graphs) for mutant in module.MUTANTS
 }
