@@ -58,7 +58,8 @@ def exportable() -> tuple[str, ...]:
 
 def _packed(op: OpSpec) -> bool:
     tensors = (*op.of_kind(Kind.INPUT), op.output)
-    return any(row.packed_int8 for arg in tensors for row in arg.layouts)
+    plain = any(arg.plain for arg in tensors)  # graphs keep these in no packed layout
+    return not plain and any(row.packed_int8 for arg in tensors for row in arg.layouts)
 
 
 def choose(

@@ -6,7 +6,7 @@ checked as a `Call`, or a float operator that is left to the bridge of refsim.at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeGuard
@@ -64,6 +64,7 @@ class Node:
     buffers: bool = (
         False  # of a q8ta operator: some of its tensors lie in buffers on the device, not in textures
     )
+    notes: tuple[str, ...] = ()  # of a q8ta operator: what else is odd about its arguments
 
     @property
     def is_float(self) -> bool:
@@ -77,12 +78,10 @@ class Node:
     @property
     def upstream(self) -> str | None:
         """What upstream's kernel is known to get wrong here; None if nothing is."""
-        if self.meaning is not None:
-            return self.meaning.upstream
-        call = self.call
-        if call is None:
-            return None
-        return "; ".join(r.note for r in call.defects if not (r.textures and self.buffers)) or None
+        said = [] if self.meaning is None else [self.meaning.upstream]
+        if self.call is not None:
+            said = [row.note for row in self.call.defects if not (row.textures and self.buffers)]
+        return "; ".join((*said, *self.notes)) or None
 
     @property
     def operator(self) -> str:
@@ -413,13 +412,22 @@ def _node(
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
     args = tuple(_plain(graph, a) for a in operator.args[:-1])
     params = _params(op, graph, operator)
+    notes = tuple(_oddities(op, consts, out.shape))
     meant = meaning(op, params, descs, consts, out, target)
     if meant is not None:
-        return Node(number, operator.node_id, operator.name, args, outputs, None, inputs, meant)
+        return Node(number, operator.node_id, operator.name, args, outputs, None, inputs, meant, notes=notes)
     call = op.bind(params, descs, consts, out.layout, out_shape=out.shape, target=target)
     buffers = any(tensors[value].buffer for value in (*inputs.values(), *outputs))
     return Node(
-        number, operator.node_id, operator.name, args, outputs, Prepared(call), inputs, buffers=buffers
+        number,
+        operator.node_id,
+        operator.name,
+        args,
+        outputs,
+        Prepared(call),
+        inputs,
+        buffers=buffers,
+        notes=notes,
     )
 
 
@@ -430,6 +438,20 @@ def _activation(op: OpSpec, tensor: Tensor | None) -> TensorDesc | None:
     if tensor.desc is None and op.if_quantized is not None and tensor.dtype == np.int8:
         return TensorDesc(tensor.shape, PACKED_4W)
     return tensor.desc
+
+
+def _oddities(op: OpSpec, consts: Mapping[str, np.ndarray | None], out: tuple[int, ...]) -> Iterator[str]:
+    """What a file has that no exporter should write, and that runs."""
+    for arg in op.of_kind(Kind.CONST):
+        value = consts[arg.name]
+        if value is None or arg.channels is None:
+            continue
+        channels = out[op.channel_dim]
+        if op.longer(arg, value, channels):
+            yield (
+                f"{arg.name} has {len(value)} values for {channels} outputs: the kernel takes the first, "
+                "which are right for the first slice of a layer only"
+            )
 
 
 def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, int]:

@@ -34,15 +34,15 @@ def broadcasting(layout: str = "4C", small: tuple[int, ...] = (1, 20, 1, 5)) -> 
     return b.blob(inputs, b.dequantize(z, large, 0.05, 7))
 
 
-def rows(count: int = 20) -> bytes:
-    """quantize, gemv of several rows, dequantize."""
+def rows(count: int = 20, biases: int = 8) -> bytes:
+    """quantize, gemv of several rows, dequantize. The layer has 8 outputs."""
     b, rng = Builder(), Rng(1)
     x = b.activation((count, 16))
     q = b.quantize(x, (count, 16), "4W", 0.02, 3)
     weight = rng.ints(-128, 127, (8, 16)).astype(np.int8)
     consts = [weight, weight.sum(1, dtype=np.int32), np.full(8, 0.01, np.float32)]
     args = (*b.quantization(0.02, 3), *map(b.constant, consts), *b.quantization(0.05, 7))
-    bias = b.constant(np.linspace(-1, 1, 8, dtype=np.float32))
+    bias = b.constant(np.r_[np.linspace(-1, 1, 8), np.full(biases - 8, 9.0)].astype(np.float32))
     out = b.call(
         "et_vk.q8ta_linear_gemv.default",
         q,
@@ -141,3 +141,19 @@ def test_bisect_names_the_defect(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*arguments, "--json"]) == 1
     (cause,) = json.loads(capsys.readouterr().out)["causes"].values()
     assert "row 0 only" in cause
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_whole_bias_at_a_slice_of_a_layer(
+    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel reads one value per output: the rest has no effect, and inspect says so."""
+    x = np.linspace(-2, 2, count * 16, dtype=np.float32).reshape(count, 16)
+    outputs = []
+    for biases in (8, 24):
+        path = tmp_path / f"{biases}.blob"
+        path.write_bytes(rows(count, biases))
+        outputs.append(refsim.load(path).run([x])[0])
+        assert main(["inspect", str(path)]) == 0
+        assert ("bias has 24 values for 8 outputs" in capsys.readouterr().out) == (biases == 24)
+    assert np.array_equal(*outputs)

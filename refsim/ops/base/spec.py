@@ -410,10 +410,16 @@ class OpSpec:
             )
 
     def trim(self, arg: Arg, value: np.ndarray | None, channels: int) -> np.ndarray | None:
-        """A constant without the rows that only pad it to a multiple of 4."""
+        """A constant without the rows that only pad it to a multiple of 4.
+
+        An optional vector may be longer still: ExecuTorch hands the whole bias of a layer to each slice of it.
+        """
         if value is None or arg.channels is None:
             return value
-        if value.ndim <= arg.channels or value.shape[arg.channels] not in (channels, -(-channels // 4) * 4):
+        allowed: tuple[int, ...] = (channels, -(-channels // 4) * 4)
+        if self.longer(arg, value, channels):
+            allowed = (*allowed, value.shape[arg.channels])
+        if value.ndim <= arg.channels or value.shape[arg.channels] not in allowed:
             raise ShapeError(
                 self.name,
                 f"{arg.name} has the wrong shape",
@@ -421,6 +427,12 @@ class OpSpec:
                 need=f"{channels} output channels, padded to a multiple of 4 or not, in dim {arg.channels}",
             )
         return value.take(range(channels), arg.channels) if value.shape[arg.channels] != channels else value
+
+    @staticmethod
+    def longer(arg: Arg, value: np.ndarray | None, channels: int) -> bool:
+        """Whether an optional vector has more values than the output has channels, padding aside."""
+        vector = value is not None and value.ndim == 1 and arg.optional
+        return value is not None and vector and len(value) > -(-channels // 4) * 4
 
     def _check_sync(self, call: Call) -> None:
         descs = {**call.descs, "out": call.out}
