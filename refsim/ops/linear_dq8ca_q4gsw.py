@@ -28,7 +28,7 @@ from refsim.core.push import PushWords, SpecWords, flags, int32
 from refsim.core.qmath import check_bias, check_k, f32, flush, mul_add, to_int8_added
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base import group_linear, int4
+from refsim.ops.base import group_linear, group_weights, int4
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import Defect
@@ -115,52 +115,36 @@ def check(call: Call) -> None:
 # --- what upstream does wrong ----------------------------------------------------------------------------
 
 
-def _quantized(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    bits = call.target.profile.flags
-    return group_linear.quantized_rows(flush(arrays["x"], bits), arrays["scale"], arrays["zp"], bits)
-
-
-def _with(
-    call: Call, arrays: Mapping[str, np.ndarray], sums: np.ndarray, more: np.ndarray | int
-) -> np.ndarray:
-    """The output for these weight sums, with ``more`` [groups, .., 1] added to the integer sums."""
-    weight, scales = call.consts["weight"], call.consts["weight_scales"]
-    assert weight is not None and scales is not None
-    q, values = _quantized(call, arrays), int4.unpacked(weight)
-    adj = group_linear.adjusted(q, arrays["zp"], values, sums, call.params.group) + more
-    return group_linear.scaled(adj, arrays["scale"], scales, call.consts["bias"], call.target.profile.flags)
-
-
-def _own_sums(call: Call) -> np.ndarray:
-    sums = call.consts["weight_sums"]
-    assert sums is not None
-    return sums[:, : call.out.shape[-1]]
-
-
 def _has_more_blocks_than_workers(call: Call) -> bool:
     group = call.params.group
     return call.out.shape[-2] > 1 and group // 4 > group_linear.workers_of(group)
 
 
 def _with_doubled_sums(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    q, group = _quantized(call, arrays), call.params.group
+    q, group = group_weights.quantized(call, arrays), call.params.group
     wrong = group_linear.doubled_sums(q, group, group_linear.workers_of(group))
     more = int4.ZERO * (group_linear.group_sums(q, group) - wrong)
-    return _with(call, arrays, _own_sums(call), np.moveaxis(more, -1, 0)[..., None])
+    return group_weights.of_many(
+        call,
+        arrays,
+        group_weights.weights_of(call),
+        group_weights.own_sums(call),
+        np.moveaxis(more, -1, 0)[..., None],
+    )
 
 
 def _reads_other_sums(call: Call) -> bool:
     rows, out = call.out.shape[-2:]
-    return rows > 1 and len(_own_sums(call)) > 1 and bool(-(-out // 4) % 2)
+    return rows > 1 and len(group_weights.own_sums(call)) > 1 and bool(-(-out // 4) % 2)
 
 
 def _with_other_sums(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    own, out = _own_sums(call), call.out.shape[-1]
+    own, out = group_weights.own_sums(call), call.out.shape[-1]
     stored = np.zeros((len(own), -(-out // 8) * 8), np.int32)
     stored[:, :out] = own
     step = align4(out)
     wrong = np.stack([stored.reshape(-1)[g * step : g * step + out] for g in range(len(own))])
-    return _with(call, arrays, wrong, 0)
+    return group_weights.of_many(call, arrays, group_weights.weights_of(call), wrong)
 
 
 DEFECTS = (
@@ -396,4 +380,5 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,
+    int4=group_weights.GROUPED,
 )

@@ -223,8 +223,7 @@ def _orders(call: Call, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str,
     own = _lanes(call)
     for lanes in (1, 8, 16, 32, 64):
         if lanes != own:
-            order = "one chain over K" if lanes == 1 else f"a tree of {lanes} lanes"
-            yield order, product(x, wf, bias, lanes, bits)
+            yield int4.order_name(lanes), product(x, wf, bias, lanes, bits)
     sums = np.zeros(call.out.shape, np.float32)  # a sum for each group, and the groups' sums after that
     for group in np.split(np.arange(wf.shape[1]), wf.shape[1] // call.params.group_size):
         sums = sums + product(x[..., group], wf[:, group], None, 1, bits)

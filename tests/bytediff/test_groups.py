@@ -94,11 +94,13 @@ ROWS: tuple[tuple[str, str, BoundCase, dict[str, Any]], ...] = (
     ("zero point of rows", "not subtracted", MANY, {"zp_times": 0}),
     ("zero point of rows", "subtracted twice", MANY, {"zp_times": 2}),
     ("scale of rows", "of the row before, and its zero point", MANY, {"row_of": lambda row: row - 1}),
-    ("nibbles in another order", "8 is not subtracted", MANY, {"nibble": lambda n, k, w: _nibble(w, n, k)}),
-    ("nibbles in another order", "along K", MANY, {"nibble": lambda n, k, w: _nibble(w, n, k ^ 1) - 8}),
-    ("nibbles in another order", "two rows of a word", MANY, {"nibble": lambda n, k, w: _nibble(w, n ^ 4, k) - 8}),
-    ("scales of other groups", "of group 0", MANY, {"scale_of": lambda g, n: (0, n)}),
-    ("scales of other groups", "stored by outputs", MANY, {"scale_of": lambda g, n: (n % 2, (n + 16 * g) // 2)}),
+    ("nibbles read wrong", "8 not taken", MANY, {"nibble": lambda n, k, w: _nibble(w, n, k)}),
+    ("nibbles read wrong", "of a byte exchanged", MANY, {"nibble": lambda n, k, w: _nibble(w, n, k ^ 1) - 8}),
+    ("weights laid out for another kernel", "low and high nibbles", MANY,
+     {"nibble": lambda n, k, w: _nibble(w, n ^ 4, k) - 8}),
+    ("scale of another group", "of the first group for all", MANY, {"scale_of": lambda g, n: (0, n)}),
+    ("scale of another group", "stored by rows, read by groups", MANY,
+     {"scale_of": lambda g, n: (n % 2, (n + 16 * g) // 2)}),
 )  # fmt: skip
 
 
@@ -122,11 +124,11 @@ def test_bug_is_named(name: str, detail: str, bound: BoundCase, bug: dict[str, A
 
 
 def test_the_order_of_a_single_row_is_named() -> None:
-    check("sum of a single row", "in one row", SINGLE, in_one_chain(SINGLE))
+    check("order of float sums", "one chain over K", SINGLE, in_one_chain(SINGLE))
 
 
 def test_quantizing_a_single_row_is_named() -> None:
-    check("sum of a single row", "the activation is quantized", SINGLE, kernel(SINGLE))
+    check("quantized rows", "the activation is quantized", SINGLE, kernel(SINGLE))
 
 
 # --- ranges of rows --------------------------------------------------------------------------------------

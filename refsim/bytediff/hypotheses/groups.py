@@ -1,4 +1,4 @@
-"""Causes in linear operators with 4-bit weights in groups, and in the scales and zero points of rows."""
+"""Causes in rows that are quantized for 4-bit weights in groups, and in the scales and zero points of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.rerun import rerun
 from refsim.core.qmath import flush
-from refsim.ops.base import group_linear, int4, row_range
+from refsim.ops.base import group_linear, group_weights, int4, row_range
 from refsim.ops.base.traits import Family
 
 
@@ -20,13 +20,6 @@ def _grouped(ev: Evidence) -> bool:
 
 def _many_rows(ev: Evidence) -> bool:
     return _grouped(ev) and ev.call.out.shape[-2] > 1
-
-
-def _values(ev: Evidence) -> np.ndarray:
-    """int8 [N, K]."""
-    weight = ev.call.consts["weight"]
-    assert weight is not None
-    return int4.unpacked(weight)
 
 
 def _const(ev: Evidence, name: str) -> np.ndarray:
@@ -53,23 +46,12 @@ def with_sums(ev: Evidence, found: np.ndarray) -> np.ndarray:
     The nibbles go into the product as they are stored, 8 too large; these sums take that away again.
     """
     call = ev.call
-    bits = call.target.profile.flags
-    q = _quantized(ev)
-    sums = _const(ev, "weight_sums")[:, : call.out.shape[-1]]
-    group = call.params.group
-    adj = group_linear.adjusted(q, ev.arrays["zp"], _values(ev), sums, group)
-    more = np.moveaxis(int4.ZERO * (group_linear.group_sums(q, group) - found), -1, 0)[..., None]
-    return ev.with_values(
-        group_linear.scaled(
-            adj + more, ev.arrays["scale"], _const(ev, "weight_scales"), call.consts["bias"], bits
-        )
+    own = group_linear.group_sums(group_weights.quantized(call, ev.arrays), call.params.group)
+    more = np.moveaxis(int4.ZERO * (own - found), -1, 0)[..., None]
+    made = group_weights.of_many(
+        call, ev.arrays, group_weights.weights_of(call), group_weights.own_sums(call), more
     )
-
-
-def _quantized(ev: Evidence) -> np.ndarray:
-    bits = ev.call.target.profile.flags
-    arrays = ev.arrays
-    return group_linear.quantized_rows(flush(arrays["x"], bits), arrays["scale"], arrays["zp"], bits)
+    return ev.with_values(made)
 
 
 @hypothesis("sums of groups doubled", needs_call=True)
@@ -77,7 +59,7 @@ def sums_doubled(ev: Evidence) -> Iterator[Prediction]:
     """Sums of a group's activations that double at each further block of a worker: a known defect of ET-VK."""
     if not _many_rows(ev):
         return
-    q, group = _quantized(ev), ev.call.params.group
+    q, group = group_weights.quantized(ev.call, ev.arrays), ev.call.params.group
     for workers in (
         group_linear.workers_of(group),
         *(w for w in (16, 32) if w != group_linear.workers_of(group)),
@@ -138,90 +120,18 @@ def _of_other_rows(values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     yield "of the first of each four rows", np.repeat(values[..., ::4], 4, -1)[..., : values.shape[-1]]
 
 
-@hypothesis("nibbles in another order", needs_call=True)
-def nibble_order(ev: Evidence) -> Iterator[Prediction]:
-    """4-bit weights taken from the wrong nibble, or read as numbers of another kind."""
+@hypothesis("quantized rows", needs_call=True)
+def quantized(ev: Evidence) -> Iterator[Prediction]:
+    """A single row that is quantized, or several that are not."""
     if not _grouped(ev):
         return
-    values = _values(ev)
-    out, k = values.shape
-    padded = np.zeros((-(-out // 8) * 8, k), np.int8)
-    padded[:out] = values
-    halves = padded.reshape(-1, 2, 4, k)[:, ::-1].reshape(padded.shape)[:out]
-    variants = {
-        "the neighbours along K exchanged": values.reshape(out, -1, 2)[..., ::-1].reshape(out, k),
-        "the two rows of a word exchanged": halves,
-        "read from words whose nibbles hold neighbouring rows": _reread(padded, int4.HALVES, int4.PAIRS)[
-            :out
-        ],
-        "read as two's complement": ((values.astype(np.int16) + 8) ^ 8) - 8,
-    }
-    for detail, changed in variants.items():
-        yield from _again(ev, detail, weight=int4.packed(changed.astype(np.int8)))
-    yield from _unsigned(ev, values)
-
-
-def _reread(padded: np.ndarray, written: int4.NibbleBlocks, read: int4.NibbleBlocks) -> np.ndarray:
-    return read.values(written.words(padded), *padded.shape)
-
-
-def _unsigned(ev: Evidence, values: np.ndarray) -> Iterator[Prediction]:
-    """Nibbles from which 8 is not subtracted, which no file can hold."""
-    call, bits = ev.call, ev.call.target.profile.flags
-    scales, bias = _const(ev, "weight_scales"), call.consts["bias"]
-    raw = values.astype(np.int16) + int4.ZERO
+    call, arrays, weights = ev.call, ev.arrays, group_weights.weights_of(ev.call)
     if _many_rows(ev):
-        sums = _const(ev, "weight_sums")[:, : len(values)]
-        adj = group_linear.adjusted(_quantized(ev), ev.arrays["zp"], raw, sums, call.params.group)
-        made = group_linear.scaled(adj, ev.arrays["scale"], scales, bias, bits)
-    else:
-        real = int4.dequantized(raw, scales.T)
-        made = group_linear.cooperative(flush(ev.arrays["x"], bits), real, bias, bits)
-    yield Prediction("8 is not subtracted", ev.with_values(made))
-
-
-@hypothesis("scales of other groups", needs_call=True)
-def group_scales(ev: Evidence) -> Iterator[Prediction]:
-    """Weight scales of another group or output, or stored by outputs and read by groups."""
-    if not _grouped(ev):
-        return
-    scales = _const(ev, "weight_scales")
-    if len(scales) > 1:
-        yield from _again(
-            ev, "of group 0 for every group", weight_scales=np.repeat(scales[:1], len(scales), 0)
-        )
-        yield from _again(ev, "of the group before", weight_scales=np.roll(scales, 1, 0))
-        yield from _again(ev, "of the group behind", weight_scales=np.roll(scales, -1, 0))
-        turned = np.ascontiguousarray(scales.T).reshape(scales.shape)
-        yield from _again(ev, "stored by outputs, read by groups", weight_scales=turned)
-    for by in (1, -1, 4, -4):
-        yield from _again(ev, f"of the output {by:+d} away", weight_scales=np.roll(scales, by, 1))
-    bias = ev.call.consts["bias"]
-    if bias is not None:
-        yield from _again(ev, "right, and the bias is left out", bias=None)
-
-
-@hypothesis("sum of a single row", needs_call=True)
-def single_row(ev: Evidence) -> Iterator[Prediction]:
-    """A single row that is quantized, or whose products are added in another order; or several rows, unquantized."""
-    if not _grouped(ev):
-        return
-    call, bits, arrays = ev.call, ev.call.target.profile.flags, ev.arrays
-    values, scales, bias = _values(ev), _const(ev, "weight_scales"), call.consts["bias"]
-    real, x = int4.dequantized(values, scales.T), flush(arrays["x"], bits)
-    if _many_rows(ev):
-        made = group_linear.cooperative(x, real, bias, bits)
+        made = group_weights.of_one(call, arrays, weights, group_linear.LANES)
         yield Prediction("the activation is not quantized", ev.with_values(made))
-        return
-    sums = _const(ev, "weight_sums")[:, : len(values)]
-    adj = group_linear.adjusted(_quantized(ev), arrays["zp"], values, sums, call.params.group)
-    made = group_linear.scaled(adj, arrays["scale"], scales, bias, bits)
-    yield Prediction("the activation is quantized", ev.with_values(made))
-    for lanes in (1, 8, 16, 32, 128):
-        made = group_linear.cooperative(x, real, bias, bits, lanes)
-        yield Prediction(
-            f"shared by {lanes} lanes instead of 64" if lanes > 1 else "in one row", ev.with_values(made)
-        )
+    else:
+        made = group_weights.of_many(call, arrays, weights, group_weights.own_sums(call))
+        yield Prediction("the activation is quantized", ev.with_values(made))
 
 
 @hypothesis("range of rows", needs_call=True)

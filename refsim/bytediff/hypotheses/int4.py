@@ -89,13 +89,15 @@ def groups(ev: Evidence) -> Iterator[Prediction]:
             "scale of the first group for all", _cells(ev, values, np.repeat(scales[:, :1], count, 1))
         )
         turned = np.resize(scales.T.reshape(-1), scales.shape)
-        yield Prediction("scales stored with rows and groups exchanged", _cells(ev, values, turned))
+        yield Prediction("scales stored by groups, read by rows", _cells(ev, values, turned))
+        turned = scales.reshape(count, -1).T
+        yield Prediction("scales stored by rows, read by groups", _cells(ev, values, turned))
         place = np.arange(values.shape[1])
         for other in (size * 2, size // 2, 32, 64):
             if other > 0:
                 read = scales[:, np.minimum(place // other, count - 1)]
                 yield Prediction(f"groups of {other} instead of {size}", _cells(ev, values, read))
-    for by, what in ((1, "before"), (-1, "after")):
+    for by, what in ((1, "before"), (-1, "after"), (4, "four before"), (-4, "four after")):
         yield Prediction(f"scales of the row {what}", _cells(ev, values, np.roll(scales, by, axis=0)))
     yield Prediction("scales left out", _cells(ev, values, np.ones_like(scales)))
 

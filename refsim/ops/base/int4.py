@@ -134,6 +134,11 @@ class GroupedWeight:
     lanes: Callable[[Any], int] | None = None
 
 
+def order_name(lanes: int) -> str:
+    """What to call the order of sums that so many lanes share."""
+    return "one chain over K" if lanes == 1 else f"a tree of {lanes} lanes"
+
+
 # --- groups ----------------------------------------------------------------------------------------------
 
 

@@ -12,18 +12,17 @@ LINEAR, ROWS, TABLE, RANGE = "linear_q4gsw", "linear_dq8ca_q4gsw", "embedding_q4
 
 _OPS, _SHADERS = "refsim/ops/", "shaders/"
 _KERNEL, _PREPACK = (f"refsim/exec/cpu/groups/{name}.py" for name in ("kernel", "prepack"))
-_NIBBLES = ("nibbles read wrong", "nibbles in another order")
-_SCALES = ("scale of another group", "scales of other groups")
+_NIBBLES, _SCALES = "nibbles read wrong", "scale of another group"
 
 
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
     # --- emulated kernels, and what is prepacked for them ------------------------------------------------
-    Mutant("cpu-Q1-order", "Q1", ROWS, _NIBBLES, (
+    Mutant("cpu-Q1-order", "Q1", ROWS, (_NIBBLES,), (
         edit(f"{_OPS}{ROWS}.py", "int4.HALVES.words(int4.unpacked(value))", "int4.HALVES.words(int4.unpacked(value << 4 | value >> 4))"),)),
-    Mutant("cpu-Q1-eight", "Q1", TABLE, _NIBBLES, (
+    Mutant("cpu-Q1-eight", "Q1", TABLE, (_NIBBLES,), (
         edit(_OPS + "base/int4.py", "return ((word >> shift) & 15) - 8", "return (word >> shift) & 15"),)),
-    Mutant("cpu-Q2-linear", "Q2", LINEAR, _SCALES, (
+    Mutant("cpu-Q2-linear", "Q2", LINEAR, (_SCALES,), (
         edit(f"{_OPS}{LINEAR}.py", "scales[k4 // push[GROUP4] * columns + n]", "scales[(k4 // push[GROUP4] + 1) % (push[K4] // push[GROUP4]) * columns + n]"),)),
     Mutant("cpu-N3-rows", "N3", ROWS, ("zero point of rows",), (
         edit(f"{_OPS}{ROWS}.py", "acc -= zero * sums[", "acc -= 2 * zero * sums["),)),
@@ -32,13 +31,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cpu-S2-range", "S2", RANGE, ("range of rows",), (
         edit(_OPS + "base/row_range.py", "range(row * k, row * k + k):", "range(row * k, row * k + k // 4 * 4):"),)),
     # --- native kernels ----------------------------------------------------------------------------------
-    native("Q1-order", "Q1", LINEAR, _NIBBLES[0],
+    native("Q1-order", "Q1", LINEAR, _NIBBLES,
         (_KERNEL, "return ((both & 15) - ZERO).to_f32(), (both.shr(4) - ZERO).to_f32()", "return (both.shr(4) - ZERO).to_f32(), ((both & 15) - ZERO).to_f32()")),
-    native("Q1-table", "Q1", TABLE, _NIBBLES[0],
+    native("Q1-table", "Q1", TABLE, _NIBBLES,
         (_PREPACK, "weight if call.params.is_linear_weight else weight << 4 | weight >> 4", "weight")),
-    native("Q1-eight", "Q1", TABLE, _NIBBLES[0],
+    native("Q1-eight", "Q1", TABLE, _NIBBLES,
         (_KERNEL, "fn.store((nibbles - ZERO).to_f32()", "fn.store(nibbles.to_f32()")),
-    native("Q2-row", "Q2", LINEAR, _SCALES[0],
+    native("Q2-row", "Q2", LINEAR, _SCALES,
         (_KERNEL, "group = b * (BLOCK // 2) // a.group_pairs", "group = (b * (BLOCK // 2) // a.group_pairs + 1) % a.groups")),
     native("N3-rows", "N3", ROWS, "zero point of rows",
         (_KERNEL, "fn.store(whole.to_f32(), a.pointer(\"values\")", "fn.store(whole.to_f32() - zp.splat(width), a.pointer(\"values\")")),
