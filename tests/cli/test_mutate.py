@@ -87,7 +87,7 @@ def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     [
         (["--id", "nothing"], "no such mutant"),
         (["--bug", "N7", "-x", "lowering"], "no mutant is all of that"),
-        (["--bug", "Q1"], "Invalid value"),
+        (["--bug", "Z9"], "Invalid value"),
         (["-x", "lavapipe"], "Invalid value"),
     ],
 )

@@ -60,7 +60,12 @@ def test_no_source_says_where_words_are(path: Path) -> None:
     subscripts = re.findall(r"\bpush\[([^]]*)\]", text) + re.findall(r"\bpush_float\(([^)]*)\)", text)
     assert [each for each in subscripts if re.search(r"(?<![A-Za-z_])\d", each)] == []
     assert [number for number in re.findall(r"constant_id = (\d+)", text) if int(number) >= 6] == []
-    named = {name for text in build_push.texts().values() for name in re.findall(r"const \w+ (\w+) =", text)}
+    included = re.findall(r'#include "(include/push/\w+\.glsl)"', text)
+    named = {
+        name
+        for each in included
+        for name in re.findall(r"const \w+ (\w+) =", (build_shaders.SHADERS / each).read_text())
+    }
     declared = re.findall(r"^(?:layout.*)?const \w+ (.*);", text, re.MULTILINE)
     here = {name for each in declared for name in re.findall(r"(\w+) = ", each)}
     assert here & named <= {f"{what}_{axis}" for what in ("LOCAL", "TILE") for axis in "XYZ"}

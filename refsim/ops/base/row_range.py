@@ -36,7 +36,7 @@ from refsim.ops.base.spec import Arg, Call, Kind, Target
 
 #: What a row without any range has, the least scale, and the width of the range that goes with it.
 NO_RANGE, LEAST, WIDTH = np.float32(0.1), np.float32(6.1e-5), np.float32(255.0)
-_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_ZERO, _ONE, _NAN = np.float32(0.0), np.float32(1.0), np.float32(np.nan)
 
 
 @dataclass(frozen=True)
@@ -84,19 +84,26 @@ def scaled(lo: Any, hi: Any, qmin: Any, qmax: Any) -> Any:
     """(scale, lo, hi) of a row's least and greatest value, of which neither is beyond 0."""
     s = (hi - lo) / np.float32(qmax - qmin)
     s = select((s == _ZERO) | np.isinf(_ONE / s), NO_RANGE, s)
-    larger = LEAST / s
+    small = s < LEAST
+    larger = select(small, LEAST / s, _ONE)
     wide = LEAST * WIDTH
     low = select(lo == _ZERO, lo, select(hi == _ZERO, -wide, lo * larger))
     high = select(lo == _ZERO, wide, select(hi == _ZERO, hi, hi * larger))
-    small = s < LEAST
     return select(small, LEAST, s), select(small, low, lo), select(small, high, hi)
+
+
+@jitable
+def _over(x: Any, s: Any) -> Any:
+    """x / s; NaN without a warning for infinity over infinity."""
+    both = np.isinf(x) & np.isinf(s)
+    return select(both, _NAN, x / select(both, _ONE, s))
 
 
 @jitable
 def zero_point(s: Any, lo: Any, hi: Any, qmin: Any, qmax: Any, flags: Any) -> Any:
     """The zero point as int32, from what `scaled` gives."""
     least, most = np.float32(qmin), np.float32(qmax)
-    a, b = lo / s, hi / s
+    a, b = _over(lo, s), _over(hi, s)
     z = select(np.abs(least) - np.abs(a) < np.abs(most) - np.abs(b), least - a, most - b)
     z = select(z == z, z, _ZERO)
     return np.int32(round_half(np.minimum(np.maximum(z, least), most), flags))

@@ -174,7 +174,7 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_RELU, "return np.maximum(f32(q - in_zp) * in_scale, np.float32(0.0))", "return f32(max(q, 0) - in_zp) * in_scale"),)),
     Mutant("cpu-N5-dropped", "N5", "q8ta_linear", ("relu dropped or added",), (
         edit(_EPILOGUE, "    if flags & RELU:\n        t =", "    if flags & RELU and False:\n        t ="),)),
-    Mutant("cpu-N7-add", "N7", "q8ta_add", ("alpha ignored",), (
+    Mutant("cpu-N7-add", "N7", "q8ta_add", ("known defect of upstream", "alpha ignored"), (
         edit(_ADD, "        addend = alpha * addend\n", "        addend = addend * np.float32(1.0)\n"),)),
     Mutant("cpu-N8-data", "N8", PW, ("unsigned lanes",), (
         edit(_LANES, "        lane(a, 0) * lane(b, 0) + lane(a, 1) * lane(b, 1) + lane(a, 2) * lane(b, 2) + lane(a, 3) * lane(b, 3)\n",

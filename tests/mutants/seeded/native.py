@@ -14,8 +14,9 @@ _TILE, _EPILOGUE, _PROBLEM = (_CPU + f"{name}.py" for name in ("tile4x4", "epilo
 _PREPACK, _PROOF = _CPU + "gemm/prepack.py", _CPU + "elementwise/proof.py"
 
 
-def native(id: str, bug: str, op: str, cause: str, *edits: tuple[str, str, str]) -> Mutant:
-    return Mutant(f"native-{id}", bug, op, (cause,), tuple(edit(*row) for row in edits), "cpu")
+def native(id: str, bug: str, op: str, cause: str | tuple[str, ...], *edits: tuple[str, str, str]) -> Mutant:
+    causes = (cause,) if isinstance(cause, str) else cause
+    return Mutant(f"native-{id}", bug, op, causes, tuple(edit(*row) for row in edits), "cpu")
 
 
 # fmt: off
@@ -40,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (_EPILOGUE, "0.0 if relu else -128.0 - zp, \"high\": 127.0 - zp", "0.0 if relu else -128.0, \"high\": 127.0"),
         (_EPILOGUE, "    if not bound <= _LIMIT:\n        return FULL\n", "    return FULL\n")),
     native("N5-bound", "N5", GENERAL, "relu bound", (_EPILOGUE, "0.0 if relu else -128.0 - zp", "0.0 - zp if relu else -128.0 - zp")),
-    native("N7-add", "N7", "q8ta_add", "alpha ignored",
+    native("N7-add", "N7", "q8ta_add", ("known defect of upstream", "alpha ignored"),
         (_ELEMENTS, "if formula.scaled:", "if False:"),
         (_PROOF, "v[\"alpha\"] * real(\"b\")", "real(\"b\")")),
     native("S2-run", "S2", PW, "reduction too short", (_PREPACK, "run_k4s=run_k4s,", "run_k4s=run_k4s - 1,")),

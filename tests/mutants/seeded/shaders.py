@@ -146,7 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N5-relu", "N5", RELU, "relu bound", (_RELU, "lanes_of(source)", "max(lanes_of(source), 0)"), (_RELU, "lowest(push[ZP], true)", "lowest(push[ZP], false)")),
     gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(push[FLAGS] & RELU) != 0", "false")),
     gpu("N6-instruction", "N6", "q8ta_add", "could be fused", (_QMATH, _FUSED[1], "vec4 total = fma(a, b, c);")),
-    gpu("N7-add", "N7", "q8ta_add", "alpha ignored", (_ADD, "push_float(ALPHA) * addend", "1.0 * addend")),
+    gpu("N7-add", "N7", "q8ta_add", ("known defect of upstream", "alpha ignored"), (_ADD, "push_float(ALPHA) * addend", "1.0 * addend")),
     # 4452 = OpSUDot: the second operand is unsigned
     gpu("N8-weights", "N8", "q8ta_linear", "unsigned lanes", (_DOT, "id = 4450", "id = 4452")),
     gpu("N8-data", "N8", PW, "unsigned lanes", (_DOT, "id = 4450", "id = 4452"), (_DOT, "refsim_op_sdot(a, b, 0)", "refsim_op_sdot(b, a, 0)")),
