@@ -36,10 +36,6 @@ _CONV1D = (
     "ExecuTorch stops at a static int8 convolution of one dim: its pattern takes weights of four dims only"
 )
 _DATA = "ExecuTorch stops: its trace of the program meets a guard on data (GuardOnDataDependentSymNode)"
-_BIAS = (
-    "ExecuTorch gives a projection that is a slice of MultiheadAttention's the whole bias, three times as long; refsim "
-    "refuses the file, since the place of the slice is lost"
-)
 _SLICES = (
     "ExecuTorch computes a slice of MultiheadAttention's weight on the device; refsim does it beforehand"
 )
@@ -47,11 +43,9 @@ _SLICES = (
 REASONS: tuple[Reason, ...] = (
     Reason("executorch", _CONV1D, "matchboxnet m5 convtasnet conformer tcn"),
     Reason("executorch", _DATA, "llama_8w"),
-    Reason("steps", _ROUNDINGS, "imdn m5 convtasnet conformer bisenet enet lcnet_050 tcn gatedcnn"),
+    Reason("steps", _ROUNDINGS, "imdn m5 convtasnet conformer bisenet enet lcnet_050 tcn gatedcnn detr"),
     Reason("steps", _TIES, "yolov5 resnet10t resnet18 gpt_int8"),
-    Reason("run", _BIAS, "detr"),
     Reason("graph", _SLICES, "detr"),
-    Reason("own file", _ROUNDINGS, "detr"),
 )
 
 
