@@ -10,6 +10,13 @@ from refsim.check.runtime import Runtime
 from refsim.check.subject import Method
 
 
+class _Facts(dict[str, object]):
+    """What a sentence is filled in with; an argument that a call does not have is nothing."""
+
+    def __missing__(self, key: str) -> str:
+        return "nothing"
+
+
 @dataclass(frozen=True)
 class Hit:
     """A place where a rule applies, and the facts that its sentence names. ``what`` replaces the sentence."""
@@ -32,6 +39,6 @@ class Rule:
 
     def findings(self, method: Method, runtime: Runtime) -> Iterator[Finding]:
         for hit in self.find(method, runtime):
-            said = hit.what if hit.what is not None else self.what.format(**hit.facts)
-            fix, why = (text.format(**hit.facts) for text in (self.fix, self.why))
-            yield Finding(self.name, self.level, hit.place, said, why, fix)
+            facts = _Facts(hit.facts)
+            what, why, fix = (text.format_map(facts) for text in (self.what, self.why, self.fix))
+            yield Finding(self.name, self.level, hit.place, what if hit.what is None else hit.what, why, fix)

@@ -58,6 +58,10 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
         yield f"they part at {found.first}, {found.operator or 'an input of a delegate'}: {share}"
     else:
         yield f"they part at {found.first}"
+    if found.padding:
+        yield f"  {found.padding} bytes of padding differ too"
+    if found.region:
+        yield f"  {found.region}"
     yield from (f"  {line}" for line in found.pattern)
     if found.right:
         numbers = ", ".join(str(run) for group in found.right for run in found.groups[group])

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.bytediff import Report, diff
+from refsim.bytediff import Report
+from refsim.bytediff.versions import judge
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES
@@ -82,8 +83,9 @@ class Triage:
 class Repeats:
     """Several runs with the same inputs. ``groups``: numbers of the runs that gave the same bytes everywhere.
 
-    ``first`` is the first value at which they part; ``elements`` of it differ between some of them, of ``of``;
-    ``pattern`` says what these have in common. ``right``: the groups in which the operator of that value is right.
+    ``first`` is the first value at which they part; ``elements`` of it differ between some of them, of ``of``, and so
+    do ``padding`` bytes of padding. ``pattern`` says what the elements have in common, ``region`` which tiles, lanes or
+    channels they fill. ``right``: the groups in which the operator of that value is right, or legal.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -91,7 +93,9 @@ class Repeats:
     operator: str = ""
     elements: int = 0
     of: int = 0
+    padding: int = 0
     pattern: tuple[str, ...] = ()
+    region: str = ""
     right: tuple[int, ...] = ()
 
 
@@ -215,27 +219,21 @@ def _digest(collected: Collected) -> bytes:
 def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], name: str) -> Repeats:
     """What differs between the groups in the first value at which they part."""
     held = [run.collected.held[name] for run in distinct]
-    cells = np.stack(
-        [(h.data if isinstance(h, PackedBuffer) else h.reshape(-1)).view(_plain(h)) for h in held]
-    )
-    apart = (cells != cells[0]).any(axis=0)
     found = [next((v for v in run.verdicts if v.row.output == name), None) for run in distinct]
-    right = tuple(number for number, v in enumerate(found) if v is not None and v.kind == SAME)
-    call = found[0].row.own if found[0] is not None else None
-    pattern: tuple[str, ...] = ()
-    other = next(h for h in held if _bytes(h) != _bytes(held[0]))
-    if isinstance(held[0], PackedBuffer) and isinstance(other, PackedBuffer):
-        pattern = diff(held[0], other, call=call, limit=0).pattern
     info = distinct[0].collected.infos[name]
     operator = found[0].row.operator if found[0] is not None else str(info.get("operator", ""))
-    return Repeats(groups, name, operator, int(apart.sum()), apart.size, pattern, right)
+    buffers = [one for one in held if isinstance(one, PackedBuffer)]
+    if len(buffers) < len(held):
+        cells = np.stack([np.asarray(one).reshape(-1).view(_plain(one)) for one in held])
+        apart = (cells != cells[0]).any(axis=0)
+        return Repeats(groups, name, operator, int(apart.sum()), apart.size)
+    judged = judge(buffers, None if found[0] is None else found[0].row.own)
+    return Repeats(
+        groups, name, operator, judged.flips, judged.elements, judged.padding, judged.pattern,
+        str(judged.region or ""), judged.right,
+    )  # fmt: skip
 
 
 def _plain(held: PackedBuffer | np.ndarray) -> np.dtype[np.generic]:
     """A dtype of the same width in which bits are compared: NaN equals itself."""
-    data = held.data if isinstance(held, PackedBuffer) else held
-    return np.dtype(f"u{data.dtype.itemsize}")
-
-
-def _bytes(held: PackedBuffer | np.ndarray) -> bytes:
-    return held.raw.tobytes() if isinstance(held, PackedBuffer) else held.tobytes()
+    return np.dtype(f"u{np.asarray(held).dtype.itemsize}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,12 @@ def test_graphs_of_anything(case: tuple[Any, bytes]) -> None:
     assert missing == set(range(len(graph.chain)))
 
 
+def _written(one: T) -> T:
+    """A tensor that a file can hold: of at most 2 GB, and a constant of few elements."""
+    one = one.but(dims=one.dims[:4]) if prod(one.dims) >= 1 << 28 else one
+    return one.but(constant=False) if prod(one.dims) >= 1 << 16 else one
+
+
 tensors = st.builds(
     T,
     st.lists(st.sampled_from((0, 1, 2, 3, 4, 8, 64)), max_size=5).map(tuple),
@@ -85,7 +92,7 @@ tensors = st.builds(
     st.sampled_from((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 255)),
     st.booleans(),
     st.sampled_from((-1, 0, 1)),
-)
+).map(_written)
 plain = st.one_of(
     st.none(),
     st.booleans(),

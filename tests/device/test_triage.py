@@ -114,7 +114,7 @@ def test_runs_that_part(tmp_path: Path) -> None:
         "delegate0_v24",
         "q8ta_linear",
         1,
-        1024,
+        768,
     )
     assert found.right == (0,) and "one element differs" in found.pattern
     assert "this operator is right in the runs 0, 2" in list(repeats_lines(found))

@@ -55,7 +55,7 @@ def meaning(
     made = Meaning(op, params, target, trimmed, upstream)
     try:
         found = made.run({name: np.zeros(shape, np.int8) for name, shape in shapes.items()}).shape
-    except ValueError as error:
+    except (ValueError, IndexError, ZeroDivisionError) as error:
         raise ShapeError(op.name, "tensors do not fit each other", got=shapes) from error
     if found != out.shape:
         raise ShapeError(op.name, "the declared output shape is wrong", got=list(out.shape), need=list(found))

@@ -408,6 +408,9 @@ class OpSpec:
             raise ParameterError(
                 self.name, f"{arg.name} has the wrong dtype", got=value.dtype, need=np.dtype(arg.dtype)
             )
+        if value is not None and value.ndim <= (arg.channels or 0):
+            need = f"more than {arg.channels or 0} dims"
+            raise ShapeError(self.name, f"{arg.name} has too few dims", got=value.shape, need=need)
 
     def trim(self, arg: Arg, value: np.ndarray | None, channels: int) -> np.ndarray | None:
         """A constant without the rows that only pad it to a multiple of 4.
