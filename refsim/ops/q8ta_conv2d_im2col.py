@@ -94,6 +94,7 @@ BENCH = Case(
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_im2col.default",
+    exported=False,
     family=Family.CONVOLUTION,
     args=conv.args(),
     params=Params,

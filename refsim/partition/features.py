@@ -160,6 +160,10 @@ def _fused(op: OpSpec) -> Features:
     return Features([inputs] + [NO_STORAGE] * rest, [outputs], prepacks=True, resize=op.resizes)
 
 
+def _exported(op: OpSpec) -> bool:
+    return bool(op.serialized) and op.exported
+
+
 def _takes_only_x(op: OpSpec) -> bool:
     """Whether a graph can hold the operator, with a single tensor that is no constant."""
     return bool(op.serialized) and len(op.of_kind(Kind.INPUT)) == 1
@@ -170,7 +174,7 @@ def _grouped(op: OpSpec) -> Features:
     rows = op.of_kind(Kind.INPUT)[1:]
     rest = len(op.of_kind(Kind.CONST)) + len(op.of_kind(Kind.PARAM))
     inputs = [CONTIGUOUS_ANY, *(WIDTH_PACKED_TEXTURE for _ in rows)]
-    return Features(inputs + [NO_STORAGE] * rest, [CONTIGUOUS_ANY], prepacks=True)
+    return Features(inputs + [NO_STORAGE] * rest, [CONTIGUOUS_ANY], FLOATS, prepacks=True, resize=False)
 
 
 _RANGES = Features(CONTIGUOUS_ANY, [WIDTH_PACKED_TEXTURE] * 2)
@@ -211,7 +215,7 @@ FEATURES: dict[str, Features] = {
     ),
     DEQUANTIZE_PER_CHANNEL: _same(CONTIGUOUS_BUFFER, ALL),
     "quantized_decomposed.quantize_per_channel.default": _same(CONTIGUOUS_BUFFER, ALL),
-    **{op.serialized: _fused(op) for op in OPS.values() if op.serialized and op.family in _FUSED},
+    **{op.serialized: _fused(op) for op in OPS.values() if _exported(op) and op.family in _FUSED},
     # linear operators that end in floats
     **{op.serialized: _FLOAT_LINEAR for op in OPS.of_family(Family.FLOAT_LINEAR) if _takes_only_x(op)},
     # scales made at run time, weights of 4 bits in groups

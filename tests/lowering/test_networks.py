@@ -82,6 +82,12 @@ FOUND = {
     "LeadingRows": {"known-defect"},
     "Batch": {"known-defect"},
     "AddAlpha": {"known-defect"},
+    "BroadcastAdd": {"known-defect"},
+    **{
+        name: {"float-argument", "missing-shader"}
+        for name in ("FloatHead", "FloatMm", "TwoHeads", "OddFloatHead")
+    },
+    "FloatHead3D": {"float-argument", "missing-shader", "known-defect"},
     "Classifier": {"pool-stride"},
     "FloatIslands": {"pool-stride"},
 }

@@ -243,6 +243,7 @@ class OpSpec:
     - ``epilogue``: how the operator ends an integer sum, if it has one.
     - ``affine(params)``: the arithmetic of an operator from int8 to int8; None if the bytes move unchanged.
     - ``picks``: for a composite that stands for one of several other operators, chosen per call.
+    - ``exported``: whether ExecuTorch's exporter writes the serialized operator; some are known to the runtime alone.
     - ``transposed``: a convolution that spreads its input.
     - ``one_tap``: a convolution whose window is always a single tap.
     - ``one_row``: a linear operator that refuses more than one row.
@@ -290,6 +291,7 @@ class OpSpec:
     epilogue: Epilogue | None = None
     affine: Callable[[Any], Affine | None] | None = None
     picks: bool = False
+    exported: bool = True
     transposed: bool = False
     one_tap: bool = False
     one_row: bool = False
