@@ -21,7 +21,7 @@ from refsim.ops.base import row_range
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.row_range import FLAGS, HIGH, LOW, K
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
 from refsim.ops.base.traits import Family
 
 NAME = "choose_qparams_affine"
@@ -35,11 +35,6 @@ class Params(row_range.RowRangeParams):
 def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         return row_range.ranges(params, target, x)[0]
-
-
-def padding(call: Call) -> Padding:
-    """A dense float buffer has none."""
-    return Padding(Pad(0), Pad(0))
 
 
 def launch(call: Call) -> Launch:
@@ -80,7 +75,7 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=row_range.out_shape,
-    padding=padding,
+    padding=no_padding,
     launch=launch,
     push=row_range.PUSH,
     spec=row_range.SPEC,

@@ -28,7 +28,7 @@ from refsim.ops.base import int4
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import Defect
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
 from refsim.ops.base.traits import Family
 
 STEP = 32  # the width of the table is a multiple of it: upstream's invocations write so many values each
@@ -82,11 +82,6 @@ def check(call: Call) -> None:
     if scales.shape != need:
         raise ShapeError(where, "scales have the wrong shape", got=scales.shape, need=need)
     int4.check_scales(where, scales)
-
-
-def padding(call: Call) -> Padding:
-    """A dense float buffer has none."""
-    return Padding(Pad(0), Pad(0))
 
 
 PUSH = PushWords(tensor("OUT"), int32("ROWS"), int32("GROUP"), int32("TABLE_ROWS"))
@@ -295,7 +290,7 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=out_shape,
-    padding=padding,
+    padding=no_padding,
     launch=launch,
     push=PUSH,
     spec=SPEC,

@@ -35,7 +35,7 @@ from refsim.ops.base.defect import Defect
 from refsim.ops.base.epilogue import HAS_BIAS, align4, out_channels, pad_rows
 from refsim.ops.base.group_linear import BLOCK, LANES
 from refsim.ops.base.int4 import halves_place, nibble
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
 from refsim.ops.base.traits import Family
 
 NAME = "linear_dq8ca_q4gsw"
@@ -161,11 +161,6 @@ DEFECTS = (
         _with_other_sums,
     ),
 )
-
-
-def padding(call: Call) -> Padding:
-    """A dense float buffer has none."""
-    return Padding(Pad(0), Pad(0))
 
 
 # --- kernel ----------------------------------------------------------------------------------------------
@@ -364,7 +359,7 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=out_shape,
-    padding=padding,
+    padding=no_padding,
     launch=launch,
     push=PUSH,
     spec=SPEC,

@@ -34,7 +34,7 @@ from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
 from refsim.ops.base.traits import Family
 
 #: (most outputs, lanes) of the kernel for one row; 64 invocations make a workgroup, whatever the lanes.
@@ -124,11 +124,6 @@ def check(call: Call) -> None:
         if bias.shape != (out,):
             raise ShapeError(where, "bias has the wrong shape", got=bias.shape, need=(out,))
         check_bias(where, bias)
-
-
-def padding(call: Call) -> Padding:
-    """A dense float buffer has none."""
-    return Padding(Pad(0), Pad(0))
 
 
 PUSH = PushWords(
@@ -331,7 +326,7 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=out_shape,
-    padding=padding,
+    padding=no_padding,
     launch=launch,
     push=PUSH,
     spec=SPEC,

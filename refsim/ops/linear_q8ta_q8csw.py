@@ -17,12 +17,12 @@ import numpy as np
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.rng import Rng
-from refsim.ops.base import epilogue, float_linear, linear
+from refsim.ops.base import float_linear, linear
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Part, Target
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Part, Target, no_padding
 from refsim.ops.base.traits import Family
 
 
@@ -40,11 +40,6 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
         quantize = OPS["quantize_and_pack_4h4w"]
         x = quantize.define(quantize.params(**_quantization(params)), target, x)
     return float_linear.define(params, target, x, consts)
-
-
-def padding(call: Call) -> Padding:
-    """A dense float buffer has none."""
-    return Padding(Pad(0), Pad(0))
 
 
 def expand(call: Call) -> Sequence[Part]:
@@ -71,11 +66,7 @@ IF_QUANTIZED = (
 
 
 def sample(rng: Rng) -> Case:
-    lead = rng.choice([(), (), (2,), (2, 3)])
-    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
-    features = epilogue.random_features(rng, rng.integer(1, 18))
-    params = {"in_scale": rng.scale_moderate(), "in_zp": rng.zero_point()}
-    return Case(Params.where, params, {"x": (shape, "W")}, "W", rng.integer(0, 2**31), features)
+    return float_linear.sample(Params.where, "W", rng)
 
 
 _BASE = dict(in_scale=0.02, in_zp=5)
@@ -102,11 +93,6 @@ CASES = (
 )
 
 
-def golden(slot: CaseSlot) -> Made:
-    params, shape, features = float_linear.golden(slot)
-    return params, {"x": shape}, features
-
-
 BENCH = Case(
     Params.where,
     dict(in_scale=0.02, in_zp=3),
@@ -127,13 +113,13 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=linear.out_shape,
-    padding=padding,
+    padding=no_padding,
     expand=expand,
     prepack=linear.prepack,
     check=linear.check,
     constants=linear.constants,
     sample=sample,
-    golden=CaseRule(960, golden),
+    golden=CaseRule(960, float_linear.golden),
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,

@@ -22,9 +22,9 @@ from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, float_linear, linear
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
 from refsim.ops.base.traits import Family
 
 
@@ -37,11 +37,6 @@ class Params(float_linear.FloatLinearParams):
 
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
     return float_linear.define(params, target, x, consts)
-
-
-def padding(call: Call) -> Padding:
-    """A dense float buffer has none."""
-    return Padding(Pad(0), Pad(0))
 
 
 #: K4 counts words of K.
@@ -90,11 +85,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 
 
 def sample(rng: Rng) -> Case:
-    lead = rng.choice([(), (), (2,), (2, 3)])
-    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
-    features = epilogue.random_features(rng, rng.integer(1, 18))
-    params = {"in_scale": rng.scale_moderate(), "in_zp": rng.zero_point()}
-    return Case(Params.where, params, {"x": (shape, "4H4W")}, "W", rng.integer(0, 2**31), features)
+    return float_linear.sample(Params.where, "4H4W", rng)
 
 
 _BASE = dict(in_scale=0.02, in_zp=5)
@@ -121,11 +112,6 @@ CASES = (
 )
 
 
-def golden(slot: CaseSlot) -> Made:
-    params, shape, features = float_linear.golden(slot)
-    return params, {"x": shape}, features
-
-
 BENCH = Case(
     Params.where,
     dict(in_scale=0.02, in_zp=3),
@@ -146,7 +132,7 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=linear.out_shape,
-    padding=padding,
+    padding=no_padding,
     launch=launch,
     push=PUSH,
     spec=SPEC,
@@ -156,7 +142,7 @@ OP = OpSpec(
     check=linear.check,
     constants=linear.constants,
     sample=sample,
-    golden=CaseRule(960, golden),
+    golden=CaseRule(960, float_linear.golden),
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,

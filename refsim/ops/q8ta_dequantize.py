@@ -23,7 +23,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
-from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Call, Kind, OpSpec, Target, no_padding
 from refsim.ops.base.traits import Family
 
 
@@ -37,11 +37,6 @@ class Params(quantized.QuantizedParams):
 
 def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     return f32(x.astype(np.int32) - params.zp) * np.float32(params.scale)
-
-
-def padding(call: Call) -> Padding:
-    """A dense float buffer has none."""
-    return Padding(Pad(0), Pad(0))
 
 
 PUSH = PushWords(tensor("OUT"), tensor("X"), float32("SCALE"), int32("ZP"))
@@ -103,7 +98,7 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=elementwise.same_shape,
-    padding=padding,
+    padding=no_padding,
     launch=launch,
     push=PUSH,
     spec=SPEC,

@@ -16,8 +16,10 @@ import numpy as np
 
 from refsim.core.push import flags, float32, int32
 from refsim.core.qmath import check_scale, check_zero_point
+from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
-from refsim.ops.base.case_rule import CaseSlot, quantization
+from refsim.ops.base.case import Case
+from refsim.ops.base.case_rule import CaseSlot, Made, quantization
 from refsim.ops.base.spec import Arg, Call, Kind, Target
 
 
@@ -87,8 +89,17 @@ def epilogue_words(call: Call) -> dict[str, Any]:
     return {"IN_ZP": p.in_zp, "IN_SCALE": np.float32(p.in_scale), "FLAGS": call_flags(call.target, has_bias)}
 
 
-def golden(slot: CaseSlot) -> tuple[dict[str, Any], tuple[int, ...], dict[str, Any]]:
-    """(parameters, shape of the input, features) of a golden case."""
+def sample(name: str, layout: str, rng: Rng) -> Case:
+    """A random case of an operator whose input lies in a layout."""
+    lead = rng.choice([(), (), (2,), (2, 3)])
+    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
+    features = epilogue.random_features(rng, rng.integer(1, 18))
+    params = {"in_scale": rng.scale_moderate(), "in_zp": rng.zero_point()}
+    return Case(name, params, {"x": (shape, layout)}, "W", rng.integer(0, 2**31), features)
+
+
+def golden(slot: CaseSlot) -> Made:
+    """A golden case."""
     params = quantization(slot, "in")
     k, most = linear.golden_k(slot)
     lead = slot.rng.choice([(), (), (2,), (2, 3)])
@@ -99,4 +110,5 @@ def golden(slot: CaseSlot) -> tuple[dict[str, Any], tuple[int, ...], dict[str, A
         rows, out = 33 + slot.residue(1), 33 + slot.residue(0)
     if slot.huge:
         rows, out = 16411, {43: 36, 59: 21}[slot.number]
-    return params, (*(lead if k < 1024 else ()), rows, k), {"out_channels": out, "bias": slot.bias}
+    shape = (*(lead if k < 1024 else ()), rows, k)
+    return params, {"x": shape}, {"out_channels": out, "bias": slot.bias}

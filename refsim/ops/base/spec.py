@@ -170,6 +170,11 @@ class Call:
         return {name: self.words(name) for name in self.consts}
 
 
+def no_padding(call: Call) -> Padding:
+    """The padding of a dense buffer: there is none."""
+    return Padding(Pad(0), Pad(0))
+
+
 class Prepared:
     """A call with its dispatches, computed once. Constants are laid out when a kernel first asks for them, and kept."""
 
