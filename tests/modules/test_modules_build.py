@@ -1,0 +1,41 @@
+"""The committed modules are those of the sources, and every source is one of theirs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from modules import build
+from refsim_gpu import spirv
+
+needs_tools = pytest.mark.skipif(
+    not all(map(shutil.which, ("glslc", "spirv-opt", "spirv-val"))),
+    reason="glslc or spirv-tools is not installed: apt-get install glslc spirv-tools",
+)
+
+
+def test_every_module_is_committed_and_every_source_is_used() -> None:
+    assert {path.stem for path in build.BINARIES.iterdir()} == set(build.MODULES)
+    assert {path.stem for path in build.SOURCES.glob("*.comp")} == {m.source for m in build.MODULES.values()}
+
+
+@pytest.mark.parametrize("name", build.MODULES)
+def test_a_module_leaves_the_driver_nothing_to_fuse_and_carries_no_names(name: str) -> None:
+    code = (build.BINARIES / f"{name}.spv").read_bytes()
+    assert spirv.contractable(spirv.check(code, name)) == []
+    op_source, op_name, op_member_name, op_line = 3, 5, 6, 8
+    assert not {row[0] for row in spirv.instructions(code)} & {op_source, op_name, op_member_name, op_line}
+
+
+@needs_tools
+def test_committed_modules_are_up_to_date() -> None:
+    assert build.build(check=True) == [], "run: python tests/modules/build.py"
+
+
+@needs_tools
+def test_a_debug_build_keeps_names_and_lines(tmp_path: Path) -> None:
+    code = build.compiled(build.MODULES["q8ta_relu_buffer"], tmp_path, build.DEBUG)
+    op_name, op_line = 5, 8
+    assert {op_name, op_line} <= {row[0] for row in spirv.instructions(code)}
