@@ -22,14 +22,15 @@ from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
 from refsim.formats.file import quote, read_file
-from refsim.golden import known
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
 from refsim.golden.programs import FILL, KIND, MANIFEST, SCHEMA, described
 from refsim.golden.store import Entry, digest, parse
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import Defect
 
 #: How a case can come out, best first.
-SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING = VERDICTS = ("same", "legal", "known", "wrong", "missing")
+MISSING = "missing"
+VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING)
 MOST_BYTES = 1 << 26
 MOST_CAUSES = 3
 
@@ -225,16 +226,9 @@ def _outputs(
 def _judged(entry: Entry, bound: BoundCase, array: np.ndarray) -> Verdict:
     """Same, legal under some profiles, a known defect, or wrong."""
     actual = _buffer(bound, array)
-    if _same(bound, actual, CANONICAL):
-        return Verdict(entry.name, bound, SAME)
-    profiles = tuple(name for name, profile in PROFILES.items() if _same(bound, actual, profile))
-    if profiles:
-        return Verdict(entry.name, bound, LEGAL, profiles)
-    for row in bound.call.defects:
-        profiles = tuple(name for name, p in PROFILES.items() if _shows(_under(bound, p), row, actual))
-        if profiles:
-            return Verdict(entry.name, bound, KNOWN_DEFECT, profiles, row)
-    return Verdict(entry.name, bound, WRONG, (), None, _detail(bound, actual))
+    found = judged(bound, actual, FILL)
+    detail = _detail(bound, actual) if found.verdict == WRONG else {}
+    return Verdict(entry.name, bound, found.verdict, found.profiles, found.defect, detail)
 
 
 def _buffer(bound: BoundCase, array: np.ndarray) -> PackedBuffer:
@@ -242,24 +236,6 @@ def _buffer(bound: BoundCase, array: np.ndarray) -> PackedBuffer:
     if out.is_int8:
         return PackedBuffer.from_raw(np.ascontiguousarray(array).view(np.uint8), out.shape, out.layout)
     return PackedBuffer.pack(array, out.layout)
-
-
-def _under(bound: BoundCase, profile: Profile) -> BoundCase:
-    return replace(bound, call=replace(bound.call, target=replace(bound.call.target, profile=profile)))
-
-
-def _shows(bound: BoundCase, defect: Defect, actual: PackedBuffer) -> bool:
-    found = known.expected(bound, defect, FILL)
-    return found is not None and _equal(*found, actual)
-
-
-def _same(bound: BoundCase, actual: PackedBuffer, profile: Profile) -> bool:
-    call = _under(bound, profile).call
-    return _equal(call.expected(bound.inputs), call.device_defined(), actual)
-
-
-def _equal(expected: PackedBuffer, compared: np.ndarray, actual: PackedBuffer) -> bool:
-    return bool(np.array_equal(expected.raw[compared], actual.raw[compared]))
 
 
 def _detail(bound: BoundCase, actual: PackedBuffer) -> dict[str, Any]:
@@ -287,8 +263,8 @@ def _contradicted(rows: Sequence[Verdict], profile: Profile) -> int:
     """How many cases with the canonical bytes have other bytes under this profile."""
     if profile is CANONICAL:
         return 0
-    same = (row.bound for row in rows if row.verdict == SAME)
-    return sum(not _same(bound, bound.call.expected(bound.inputs), profile) for bound in same)
+    right = (row.bound for row in rows if row.verdict == SAME)
+    return sum(not same(bound, bound.call.expected(bound.inputs), profile) for bound in right)
 
 
 def _settled(row: Verdict, profile: str) -> Verdict:

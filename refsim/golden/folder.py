@@ -1,0 +1,136 @@
+"""A folder of SPIR-V modules that somebody is building: which files it holds, and which of them have changed.
+
+A build often writes a file again with the same bytes, or writes it in several pieces. Neither is a change: only other
+bytes are, and only once they are a whole module. A file that stays broken is a change after a while, and whoever uses
+it says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from refsim.core.errors import FormatError
+
+SUFFIX = ".spv"
+POLL_S = 0.05
+#: How long a file may be broken, or be away, while it is being written.
+PATIENCE_S = 1.0
+MOST_BYTES = 1 << 24
+_MAGIC, _HEADER_WORDS, _FUNCTION_END = 0x07230203, 5, 56
+
+_Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file at one moment: the digest of its bytes (empty if there is no file), and whether it is a whole module."""
+
+    digest: str
+    whole: bool
+
+
+class Folder:
+    """The modules of a folder, by name without ``.spv``. FormatError for a folder that cannot be read.
+
+    Only files with one of the names in ``watched`` are read.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        watched: Collection[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.path, self.watched = Path(path), frozenset(watched)
+        self._clock, self._sleep = clock, sleep
+        self._stamps = self._listed()
+        self._known = {name: self._look(name) for name in self.watched & self._stamps.keys()}
+        self._broken: dict[str, float] = {}
+
+    def names(self) -> list[str]:
+        """The modules that are there, watched or not."""
+        return sorted(self._stamps)
+
+    def changed(self) -> frozenset[str]:
+        """The modules that have changed since this was asked last; does not wait."""
+        now = self._listed()
+        touched = {name for name in self.watched if now.get(name) != self._stamps.get(name)}
+        found = {name for name in {*touched, *self._broken} if self._settled(name)}
+        self._stamps = now
+        return frozenset(found)
+
+    def wait(self, seconds: float | None = None) -> frozenset[str]:
+        """The modules that change next; none if ``seconds`` pass before."""
+        end = None if seconds is None else self._clock() + seconds
+        while not (found := self.changed()):
+            if end is not None and self._clock() >= end:
+                break
+            self._sleep(POLL_S)
+        return found
+
+    def _settled(self, name: str) -> bool:
+        """Whether a file that was touched holds other bytes, and does not look as if more of them were to come."""
+        seen = self._look(name)
+        if not seen.whole:
+            since = self._broken.setdefault(name, self._clock())
+            if self._clock() - since < PATIENCE_S:
+                return False
+        self._broken.pop(name, None)
+        before = self._known.get(name)
+        self._known[name] = seen
+        return before is None or before.digest != seen.digest
+
+    def _look(self, name: str) -> Seen:
+        try:
+            with open(self.path / f"{name}{SUFFIX}", "rb") as file:
+                data = file.read(MOST_BYTES + 1)
+        except OSError:
+            return Seen("", False)
+        return Seen(hashlib.sha256(data).hexdigest(), whole(data))
+
+    def _listed(self) -> dict[str, _Stamp]:
+        return dict(_stamps(self.path))
+
+
+def _stamps(folder: Path) -> Iterator[tuple[str, _Stamp]]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
+                    try:
+                        at = entry.stat()
+                    except OSError:  # gone since it was listed, or a link that leads nowhere
+                        continue
+                    if stat.S_ISREG(at.st_mode):
+                        name = entry.name.removesuffix(SUFFIX)
+                        yield name, (at.st_mtime_ns, at.st_ctime_ns, at.st_size, at.st_ino)
+    except OSError as error:
+        raise FormatError(
+            str(folder), "not a folder of modules", got=error.strerror, need=f"a folder with {SUFFIX} files"
+        ) from error
+
+
+def whole(data: bytes) -> bool:
+    """Whether bytes are a SPIR-V module to its end: instructions that fill it, the last of which ends a function."""
+    if len(data) < 4 * _HEADER_WORDS or len(data) % 4:
+        return False
+    for order in "<>":
+        words = struct.unpack(f"{order}{len(data) // 4}I", data)
+        if words[0] == _MAGIC:
+            at, last = _HEADER_WORDS, 0
+            while at < len(words):
+                last, count = words[at] & 0xFFFF, words[at] >> 16
+                if not count:
+                    return False
+                at += count
+            return at == len(words) and last == _FUNCTION_END
+    return False

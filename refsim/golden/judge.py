@@ -1,0 +1,67 @@
+"""How a buffer comes out: the same, legal under other numerics, a defect that upstream's kernel has too, or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.golden import known
+from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.defect import Defect
+
+#: How a buffer can come out, best first.
+SAME, LEGAL, KNOWN_DEFECT, WRONG = "same", "legal", "known", "wrong"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """``profiles``: under which the bytes are legal. ``defect``: the known one that gives these bytes."""
+
+    verdict: str
+    profiles: tuple[str, ...] = ()
+    defect: Defect | None = None
+
+
+def judged(
+    bound: BoundCase, actual: PackedBuffer, fill: int, profiles: Iterable[Profile] = tuple(PROFILES.values())
+) -> Judged:
+    """Judge what a device wrote, in all bytes that upstream's kernel defines.
+
+    Where a kernel with a known defect writes nothing, the buffer must still hold ``fill``. ``profiles`` are the
+    numerics that the device may have; the canonical ones are always allowed.
+    """
+    if same(bound, actual, CANONICAL):
+        return Judged(SAME)
+    allowed = {CANONICAL.name: CANONICAL, **{profile.name: profile for profile in profiles}}
+    legal = tuple(name for name, profile in allowed.items() if same(bound, actual, profile))
+    if legal:
+        return Judged(LEGAL, legal)
+    for row in bound.call.defects:
+        shown = tuple(name for name, p in allowed.items() if _shows(under(bound, p), row, actual, fill))
+        if shown:
+            return Judged(KNOWN_DEFECT, shown, row)
+    return Judged(WRONG)
+
+
+def under(bound: BoundCase, profile: Profile) -> BoundCase:
+    """The same case with other numerics."""
+    return replace(bound, call=replace(bound.call, target=replace(bound.call.target, profile=profile)))
+
+
+def same(bound: BoundCase, actual: PackedBuffer, profile: Profile) -> bool:
+    """Whether every byte that upstream's kernel defines is the definition's."""
+    call = under(bound, profile).call
+    return _equal(call.expected(bound.inputs), call.device_defined(), actual)
+
+
+def _shows(bound: BoundCase, defect: Defect, actual: PackedBuffer, fill: int) -> bool:
+    found = known.expected(bound, defect, fill)
+    return found is not None and _equal(*found, actual)
+
+
+def _equal(expected: PackedBuffer, compared: np.ndarray, actual: PackedBuffer) -> bool:
+    return bool(np.array_equal(expected.raw[compared], actual.raw[compared]))

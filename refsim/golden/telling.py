@@ -1,0 +1,176 @@
+"""The cases of an operator in the order in which they say most about a kernel that nobody has looked at yet.
+
+First come the cases that have shown a seeded bug (`CaseRule.telling`). Then comes a spread over layouts, sizes, tails,
+groups, zero points and styles of data: each case adds as many features (`refsim.golden.coverage`) as any that is left.
+Then come the recordings of upstream's own kernel and the rest of the spread. Within each part small cases come first,
+and those of which upstream's kernel has a known defect come after all of it, because they hide what else is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import zip_longest
+from math import gcd, prod
+from pathlib import Path
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import RefsimError
+from refsim.formats import recordings
+from refsim.formats.recordings import Recording
+from refsim.golden import coverage
+from refsim.golden.rules import RULES, case
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+
+UPSTREAM = "upstream"
+#: How many cases of an operator the spread is chosen from, and how large one of them may be (elements of its inputs).
+POOL, SMALL, LARGE, LARGE_CASES, HIDDEN_CASES = 160, 12_000, 200_000, 4, 8
+#: A new combination of layouts is worth as much as so many other features.
+LAYOUTS = 3
+# the first of these that shares no factor with the number of slots, or of combinations: so that all are reached
+_STEPS, _TURNS = (37, 41, 43), (7, 11, 13)
+_COMBINATION = "layouts"
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A case of the corpus, or a recording of upstream's kernel: ``OPERATOR/NUMBER``, or ``upstream/ID``."""
+
+    name: str
+    op: str
+    case: Case | None = None
+    recording: Recording | None = None
+
+    @cached_property
+    def bound(self) -> BoundCase:
+        """The call with its inputs."""
+        if self.case is not None:
+            return bind(self.case)
+        recording = self.recording
+        assert recording is not None
+        about = Case(self.op, {}, {}, recording.out_layout, note=recording.id)
+        return BoundCase(about, recording.call(), recording.inputs())
+
+    @cached_property
+    def expected(self) -> PackedBuffer:
+        """The output by definition."""
+        return self.bound.call.expected(self.bound.inputs)
+
+    @cached_property
+    def recorded(self) -> np.ndarray | None:
+        """The bytes that upstream's kernel wrote on lavapipe, uint8; None for a case of the corpus."""
+        return None if self.recording is None else self.recording.raw[: self.bound.call.out.nbytes]
+
+    @cached_property
+    def hidden(self) -> bool:
+        """Whether upstream's kernel has a known defect here, which hides what else is wrong."""
+        return bool(self.bound.call.defects)
+
+    @property
+    def elements(self) -> int:
+        """Elements of all inputs together."""
+        if self.case is not None:
+            return sum(prod(shape) for shape, _ in self.case.inputs.values())
+        return sum(prod(desc.shape) for desc in self.bound.call.descs.values())
+
+
+def ordered(op: str, count: int, upstream: Path | None = None) -> Iterator[Candidate]:
+    """About ``count`` cases of the corpus, and all recordings of the operator in the folder ``upstream`` that bind.
+
+    The first ones come at once, the others are chosen only when they are asked for.
+    """
+    told = sorted((_candidate(op, number) for number in RULES[op].telling), key=lambda one: one.elements)
+    yield from (one for one in told if not one.hidden)
+    corpus, hidden = _corpus(op, count)
+    recorded = sorted(recorded_cases(op, upstream), key=lambda one: one.elements)
+    half = len(corpus) // 2
+    yield from corpus[:half]
+    rest = [one for pair in zip_longest(recorded, corpus[half:]) for one in pair if one is not None]
+    yield from sorted((*rest, *(one for one in told if one.hidden), *hidden), key=lambda one: one.hidden)
+
+
+def matching(op: str, pattern: str, upstream: Path | None = None) -> list[Candidate]:
+    """Every case of the operator, corpus and recordings, whose name matches a shell pattern; small ones first."""
+    found: Iterable[Candidate] = ()
+    if not pattern.startswith(UPSTREAM):
+        names = {number: f"{op}/{number:04d}" for number in range(RULES[op].count)}
+        found = [_candidate(op, number) for number, name in names.items() if fnmatchcase(name, pattern)]
+    recorded = [one for one in recorded_cases(op, upstream) if fnmatchcase(one.name, pattern)]
+    return sorted((*found, *recorded), key=lambda one: (one.hidden, one.elements))
+
+
+def recorded_cases(op: str, upstream: Path | None) -> Iterator[Candidate]:
+    """The recordings of an operator, without those that refsim refuses."""
+    path = None if upstream is None else upstream / f"{op}.zip"
+    if path is None or not path.is_file():
+        return
+    for recording in recordings.read(path):
+        one = Candidate(f"{UPSTREAM}/{recording.id}", op, recording=recording)
+        try:
+            one.bound  # noqa: B018  (whether it binds)
+        except RefsimError:
+            continue
+        yield one
+
+
+def _candidate(op: str, number: int) -> Candidate:
+    return Candidate(f"{op}/{number:04d}", op, case(op, number))
+
+
+def _corpus(op: str, count: int) -> tuple[list[Candidate], list[Candidate]]:
+    """(A spread of small cases and a few large ones, a few with a known defect), without the telling ones."""
+    told = RULES[op].telling
+    pool = [_candidate(op, number) for number in _numbers(op, max(POOL, 3 * count)) if number not in told]
+    small = [one for one in pool if one.elements <= SMALL]
+    large = [one for one in pool if SMALL < one.elements <= LARGE and not one.hidden][:LARGE_CASES]
+    clean, hidden = ([one for one in small if one.hidden is wanted] for wanted in (False, True))
+    return [*_spread(op, clean, max(0, count - len(told))), *large], _spread(
+        op, hidden, min(count, HIDDEN_CASES)
+    )
+
+
+def _numbers(op: str, most: int) -> list[int]:
+    """Case numbers of an operator, spread over its combinations of layouts and over their slots."""
+    combinations, total = len(OPS[op].layouts), RULES[op].count
+    slots = total // combinations
+    step = next(number for number in _STEPS if gcd(number, slots) == 1)
+    turn = next(number for number in _TURNS if gcd(number, combinations) == 1)
+    places = (((5 + step * k) % slots, turn * k % combinations) for k in range(most))
+    return list(dict.fromkeys(slot * combinations + combination for slot, combination in places))
+
+
+def _spread(op: str, pool: Sequence[Candidate], count: int) -> list[Candidate]:
+    """Candidates of the corpus, each adding as much as possible to what those before show; at most ``count``."""
+    features = [row for row in coverage.FEATURES if row.applies(OPS[op])]
+    left = {one: _shown(one, features) for one in pool}
+    found: list[Candidate] = []
+    while left and len(found) < count:
+        if not any(left.values()):  # everything was shown: once more, with those that are left
+            left = {one: _shown(one, features) for one in left}
+        best = max(left, key=lambda one: (_worth(left[one]), _room(one), -one.elements))
+        fresh = left.pop(best)
+        left = {one: shown - fresh for one, shown in left.items()}
+        found.append(best)
+    return found
+
+
+def _shown(one: Candidate, features: Sequence[coverage.Feature]) -> frozenset[str]:
+    assert one.case is not None
+    names = {row.name for row in features if row.has(one.case)}
+    return frozenset({*names, f"{_COMBINATION} {' '.join(coverage.layouts(one.case))}"})
+
+
+def _worth(shown: frozenset[str]) -> int:
+    return len(shown) + LAYOUTS * any(name.startswith(_COMBINATION) for name in shown)
+
+
+def _room(one: Candidate) -> int:
+    """Batches, rows, columns and channels of a case, each up to what adds nothing more."""
+    assert one.case is not None
+    return sum(min(size, most) for size, most in zip(coverage.shape4(one.case), (2, 9, 4, 9), strict=True))

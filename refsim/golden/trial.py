@@ -1,0 +1,158 @@
+"""Kernels that nobody has looked at yet, case by case: the most telling ones first, all operators in turn.
+
+So a wrong kernel is met in the first few cases, whichever operator it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from refsim.bytediff import Report, diff
+from refsim.bytediff.consensus import Agreed, agreed, decided, reordered
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
+from refsim.core.qmath import CANONICAL, Profile
+from refsim.exec.executor import Executor
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
+from refsim.golden.telling import Candidate
+
+FAILED = "failed"
+VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, FAILED)
+#: What a case that is wrong is worth in further cases: how many are compared, and how many are run to find them.
+MOST_WRONG, MOST_TRIED, SECONDS = 6, 24, 0.8
+#: How often a wrong case runs again, to see whether it is wrong in the same way.
+REPEATS = 2
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One case on one executor. ``message`` says why a case ``failed``; then there is no ``actual``."""
+
+    candidate: Candidate
+    judged: Judged
+    actual: PackedBuffer | None = None
+    message: str = ""
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        return self.judged.verdict
+
+    @property
+    def bad(self) -> bool:
+        return self.verdict in (WRONG, FAILED)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What is wrong with a kernel: the diff of one case, its causes in the order in which they hold in several.
+
+    ``distinct`` results came of ``runs`` runs of the case.
+    """
+
+    tried: Tried
+    report: Report
+    causes: tuple[Agreed, ...]
+    cases: tuple[str, ...]
+    distinct: int
+    runs: int
+
+
+@dataclass
+class Trial:
+    """An executor under trial. ``profiles`` are the numerics that it may have, ``fill`` is in its fresh outputs.
+
+    ``geometry`` says who writes a word where that is not refsim's own launch (`refsim.bytediff.diff`).
+    """
+
+    executor: Executor
+    profiles: Sequence[Profile] = (CANONICAL,)
+    fill: int = 0
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def run(self, candidate: Candidate) -> Tried:
+        """Run one case and judge it. Raises what opening a device raises; a case that fails is a verdict."""
+        begin = time.perf_counter()
+        bound = candidate.bound
+        try:
+            actual = self.executor.run_call(bound.call, bound.inputs)
+        except MissingDependencyError:
+            raise
+        except RefsimError as error:
+            tried = Tried(candidate, Judged(FAILED), None, str(error))
+        else:
+            tried = Tried(candidate, self._judged(candidate, actual), actual)
+        self.counts.setdefault(candidate.op, Counter())[tried.verdict] += 1
+        return replace(tried, seconds=time.perf_counter() - begin)
+
+    def _judged(self, candidate: Candidate, actual: PackedBuffer) -> Judged:
+        recorded = candidate.recorded
+        if recorded is not None:
+            defined = candidate.bound.call.device_defined()
+            if np.array_equal(recorded[defined], actual.raw[defined]):
+                return Judged(SAME)
+        return judged(candidate.bound, actual, self.fill, self.profiles)
+
+    def explain(
+        self, tried: Tried, others: Iterable[Candidate], limit: int = 10, title: str = ""
+    ) -> Explained:
+        """Why a case is wrong. Where its bytes fit several causes, further cases of the operator decide.
+
+        ``others`` are these cases; only so many are run as `SECONDS` allow.
+        """
+        end = time.perf_counter() + SECONDS
+        reports = [self._report(tried, limit, title)]
+        names = [tried.candidate.name]
+        results = self._repeated(tried)
+        if not decided(reports[0]) and len(results) == 1:
+            for number, other in enumerate(others):
+                if number == MOST_TRIED or len(reports) == MOST_WRONG or time.perf_counter() > end:
+                    break
+                further = self.run(other)
+                if further.verdict == WRONG:
+                    reports.append(self._report(further, 1, ""))
+                    names.append(other.name)
+        causes = agreed(reports)
+        report = reordered(reports[0], causes)
+        return Explained(tried, report, tuple(causes), tuple(names), len(results), 1 + REPEATS)
+
+    def _report(self, tried: Tried, limit: int, title: str) -> Report:
+        candidate = tried.candidate
+        assert tried.actual is not None
+        profile = next((p.name for p in self.profiles if p is not CANONICAL), None)
+        return diff(
+            candidate.expected, tried.actual, call=candidate.bound, profile=profile, device=True, limit=limit,
+            title=title or candidate.name,
+        )  # fmt: skip
+
+    def _repeated(self, tried: Tried) -> set[bytes]:
+        """The distinct results of the case when it runs again."""
+        assert tried.actual is not None
+        bound = tried.candidate.bound
+        found = {tried.actual.raw.tobytes()}
+        for _ in range(REPEATS):
+            try:
+                found.add(self.executor.run_call(bound.call, bound.inputs).raw.tobytes())
+            except DeviceError:
+                break
+        return found
+
+
+def in_turn(supply: Mapping[str, Iterator[Candidate]]) -> Iterator[Candidate]:
+    """One case of each operator, then a second of each, and so on."""
+    left = dict(supply)
+    while left:
+        for op in list(left):
+            one = next(left[op], None)
+            if one is None:
+                del left[op]
+            else:
+                yield one
+
+
+Told = Callable[[Tried], None]

@@ -1,0 +1,209 @@
+"""Cases in telling order, and what is said of a kernel that gets them wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.errors import DeviceError
+from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.golden import coverage, judge
+from refsim.golden.rules import RULES
+from refsim.golden.telling import SMALL, Candidate, matching, ordered
+from refsim.golden.trial import FAILED, Trial, in_turn
+from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.registry import OPS
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "upstream"
+COUNT = 32
+WITH_RECORDINGS = sorted(path.stem for path in GOLDEN.glob("*.zip"))
+
+
+class Wrong(EmulatedExecutor):
+    """An executor that changes what comes out."""
+
+    def __init__(self, change: Callable[[BoundCase, PackedBuffer], object]) -> None:
+        super().__init__()
+        self.change, self.runs = change, 0
+
+    def run_call(self, call, inputs):
+        out = super().run_call(call, inputs)
+        self.runs += 1
+        self.change(BoundCase(None, call, inputs), out)  # type: ignore[arg-type]
+        return out
+
+
+def first_wrong(trial: Trial, op: str) -> tuple[int, Candidate, object, object]:
+    supply = ordered(op, COUNT, GOLDEN)
+    for number, candidate in enumerate(supply, 1):
+        tried = trial.run(candidate)
+        if tried.bad:
+            return number, candidate, tried, supply
+    raise AssertionError("nothing was wrong")
+
+
+# --- the order -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", sorted(RULES))
+def test_order(op: str) -> None:
+    """Telling cases first, no case twice, known defects last, every combination of layouts soon."""
+    found = list(ordered(op, COUNT, GOLDEN))
+    names = [one.name for one in found]
+    assert len(set(names)) == len(names)
+    told = {f"{op}/{number:04d}" for number in RULES[op].telling}
+    clean = [one for one in found if not one.hidden]
+    early = {one.name for one in clean[: len(told)]}
+    assert told - early <= {one.name for one in found if one.hidden}
+    assert clean == found[: len(clean)]
+    assert all(one.elements <= SMALL for one in found[len(told) : COUNT // 2])
+    rows = {coverage.layouts(one.case) for one in found[:COUNT] if one.case is not None}
+    assert len(rows) >= min(len(OPS[op].layouts), COUNT // 2)
+
+
+def test_the_first_cases_show_tails_and_zero_points() -> None:
+    first = list(islice(ordered("q8ta_relu", COUNT), 12))
+    widths = {coverage.shape4(one.case)[3] % 4 for one in first if one.case is not None}
+    assert widths == {0, 1, 2, 3}
+    assert len({one.case.params["in_zp"] for one in first if one.case is not None}) >= 4
+
+
+def test_the_first_cases_come_at_once() -> None:
+    begin = time.perf_counter()
+    supply = {op: ordered(op, COUNT, GOLDEN) for op in RULES}
+    first = list(islice(in_turn(supply), len(RULES) // 2))
+    assert len({one.op for one in first}) == len(first)
+    assert time.perf_counter() - begin < 5
+
+
+def test_recordings_are_among_them() -> None:
+    found = [one for op in WITH_RECORDINGS for one in ordered(op, 0, GOLDEN) if one.recording is not None]
+    assert len(found) == 481 - 11  # the others are refused
+    assert not [one for one in ordered("q8ta_add", 4) if one.recording is not None]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "least", "beginning"),
+    [
+        ("q8ta_relu/0656", 1, "q8ta_relu/0656"),
+        ("q8ta_relu/00?1", 10, "q8ta_relu/00"),
+        ("upstream/*relu*", 20, "upstream/"),
+    ],
+)
+def test_cases_by_pattern(pattern: str, least: int, beginning: str) -> None:
+    found = matching("q8ta_relu", pattern, GOLDEN)
+    assert len(found) >= least and all(one.name.startswith(beginning) for one in found)
+    assert not matching("q8ta_relu", "q8ta_add/*", GOLDEN)
+
+
+# --- verdicts --------------------------------------------------------------------------------------------
+
+
+def test_right_kernels_are_right() -> None:
+    trial = Trial(EmulatedExecutor())
+    tried = [trial.run(one) for op in ("q8ta_relu", "q8ta_add") for one in ordered(op, 8, GOLDEN)]
+    assert {row.verdict for row in tried if not row.candidate.hidden} == {judge.SAME}
+    assert sum(trial.counts["q8ta_relu"].values()) >= 8 + 26  # the recordings
+
+
+def batch_0_only(bound: BoundCase, out: PackedBuffer) -> None:
+    """As upstream's convolutions: the other batches keep what was in the buffer."""
+    if len(out.desc.shape) == 4 and out.desc.shape[0] > 1:
+        values = out.unpack()
+        values[1:] = 0
+        elements = out.kinds() == ByteKind.VALUE
+        out.raw[elements] = PackedBuffer.pack(values, out.desc.layout).raw[elements]
+
+
+def test_a_known_defect_is_no_failure() -> None:
+    trial = Trial(Wrong(batch_0_only))
+    found = [trial.run(one) for one in ordered("q8ta_conv2d_pw", COUNT, GOLDEN)]
+    assert not [row for row in found if row.bad]
+    known = [row for row in found if row.verdict == judge.KNOWN_DEFECT]
+    assert len(known) >= 5 and all(
+        row.judged.defect and row.judged.defect.name == "first-batch" for row in known
+    )
+    assert not any(row.candidate.hidden for row in found if row.verdict == judge.SAME and row.candidate.case)
+
+
+def test_a_known_defect_excuses_nothing_else() -> None:
+    def change(bound: BoundCase, out: PackedBuffer) -> None:
+        batch_0_only(bound, out)
+        out.raw[0] ^= 1
+
+    trial = Trial(Wrong(change))
+    hidden = [one for one in ordered("q8ta_conv2d_pw", COUNT) if one.hidden]
+    assert hidden and all(trial.run(one).verdict == judge.WRONG for one in hidden)
+
+
+def test_exempt_padding_is_not_compared() -> None:
+    def change(bound: BoundCase, out: PackedBuffer) -> None:
+        out.raw[~bound.call.device_defined()] ^= 0x55
+
+    trial = Trial(Wrong(change))
+    found = [trial.run(one) for one in islice(ordered("q8ta_quantize", COUNT), 20)]
+    assert any(not one.candidate.bound.call.device_defined().all() for one in found)
+    assert {row.verdict for row in found} == {judge.SAME}
+
+
+def test_profiles() -> None:
+    """Fused arithmetic is legal where the device may fuse, and wrong elsewhere."""
+
+    def fused(bound: BoundCase, out: PackedBuffer) -> None:
+        out.raw[:] = judge.under(bound, NVIDIA).call.expected(bound.inputs).raw
+
+    def verdicts(profiles) -> set[str]:
+        trial = Trial(Wrong(fused), profiles)
+        return {trial.run(one).verdict for one in ordered("q8ta_add", COUNT) if not one.hidden}
+
+    assert verdicts((CANONICAL, NVIDIA)) == {judge.SAME, judge.LEGAL}
+    assert verdicts((CANONICAL, LAVAPIPE)) == {judge.SAME, judge.WRONG}
+
+
+def test_a_case_that_cannot_run() -> None:
+    def change(bound: BoundCase, out: PackedBuffer) -> None:
+        raise DeviceError("gpu:0", "the driver ended the worker process during run", got="signal 11")
+
+    trial = Trial(Wrong(change))
+    tried = trial.run(next(ordered("q8ta_relu", 4)))
+    assert tried.verdict == FAILED and "signal 11" in tried.message and tried.actual is None
+
+
+# --- causes ----------------------------------------------------------------------------------------------
+
+
+def zero_point_missing(bound: BoundCase, out: PackedBuffer) -> None:
+    values = out.unpack().astype(np.int32)
+    fresh = np.clip(values - bound.call.params.out_zp, -128, 127).astype(np.int8)
+    elements = out.kinds() == ByteKind.VALUE
+    out.raw[elements] = PackedBuffer.pack(fresh, out.desc.layout).raw[elements]
+
+
+def test_the_cause_that_holds_in_all_wrong_cases() -> None:
+    trial = Trial(Wrong(zero_point_missing))
+    number, _, tried, rest = first_wrong(trial, "q8ta_conv2d_general")
+    begin = time.perf_counter()
+    found = trial.explain(tried, rest)  # type: ignore[arg-type]
+    assert number <= 3 and time.perf_counter() - begin < 3
+    assert found.causes[0].name == "zero point not folded"
+    assert found.causes[0].name == found.report.causes[0].name
+    assert found.causes[0].of == len(found.cases) and (found.distinct, found.runs) == (1, 3)
+
+
+def test_results_that_flip() -> None:
+    flips = iter(range(1000))
+
+    def change(bound: BoundCase, out: PackedBuffer) -> None:
+        out.raw[0] ^= 1 + next(flips) % 7
+
+    trial = Trial(Wrong(change))
+    _, _, tried, rest = first_wrong(trial, "q8ta_relu")
+    found = trial.explain(tried, rest)  # type: ignore[arg-type]
+    assert found.distinct == 3 and found.cases == (found.tried.candidate.name,)
