@@ -57,6 +57,10 @@ class FormatError(RefsimError):
     """A file (.pte, delegate blob, case directory, sidecar) is not what it claims to be."""
 
 
+class UnsupportedError(RefsimError):
+    """A file is sound, but it does something that refsim has no way to do."""
+
+
 class GraphError(RefsimError):
     """A graph is not executable: unknown value, missing constant, unsound memory sharing."""
 

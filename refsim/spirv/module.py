@@ -1,0 +1,418 @@
+"""A SPIR-V module as lists of instructions that can be read, changed and written back.
+
+`Module.parse` checks the header, the length and the least operands of each instruction, the order of the sections and
+that every id is made once. It does not validate: spirv-val does. What no one changes is written back byte for byte.
+
+Changing a module::
+
+    module = Module.parse(code, "mine.spv").copy()
+    uint = module.type(Op.TYPE_INT, 32, 0)  # the id of a type, made if the module lacks it
+    four = module.constant(uint, 4)
+    total = module.new_id()
+    body = module.functions[0]  # a list, from OpFunction to OpFunctionEnd
+    body.insert(at, Instruction(Op.IADD, (uint, total, one, four)))
+    module.to_bytes()
+
+Instructions never change, only the lists do: replace one by another (`Instruction.with_args`). New types, constants
+and variables go through `Module.add`, which puts them behind all others; functions through `Module.functions`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from refsim.core.errors import FormatError, LimitError, UnsupportedError
+from refsim.spirv.opcodes import GRAMMAR, Op, Storage, name_of
+
+MAGIC = 0x07230203
+HEADER_WORDS = 5
+MAX_BYTES = 4 << 20  # kernels have some 30 KB; an instruction takes up to 40 times its bytes in memory
+MAX_BOUND = 0x3FFFFF  # SPIR-V's universal limit on ids
+MAX_DEPTH = 48  # types in types; kernels have five or so, and each level takes some calls of Python
+
+
+class Section(IntEnum):
+    """The parts of a module before its functions, in the order that SPIR-V demands."""
+
+    CAPABILITY = 0
+    EXTENSION = 1
+    IMPORT = 2
+    MEMORY_MODEL = 3
+    ENTRY_POINT = 4
+    EXECUTION_MODE = 5
+    STRING = 6
+    NAME = 7
+    PROCESSED = 8
+    ANNOTATION = 9
+    GLOBAL = 10
+
+
+#: Opcode -> the only section that it may stand in; all others stand among the globals or in functions.
+SECTION_OF = {
+    Op.CAPABILITY: Section.CAPABILITY,
+    Op.EXTENSION: Section.EXTENSION,
+    Op.EXT_INST_IMPORT: Section.IMPORT,
+    Op.MEMORY_MODEL: Section.MEMORY_MODEL,
+    Op.ENTRY_POINT: Section.ENTRY_POINT,
+    Op.EXECUTION_MODE: Section.EXECUTION_MODE,
+    Op.EXECUTION_MODE_ID: Section.EXECUTION_MODE,
+    **dict.fromkeys((Op.SOURCE_CONTINUED, Op.SOURCE, 4, Op.STRING), Section.STRING),
+    **dict.fromkeys((Op.NAME, Op.MEMBER_NAME), Section.NAME),
+    330: Section.PROCESSED,
+    **dict.fromkeys((*range(Op.DECORATE, 76), Op.DECORATE_ID, 5632, 5633), Section.ANNOTATION),
+}
+ANYWHERE = frozenset((0, Op.LINE, Op.NO_LINE))
+
+
+class Instruction(NamedTuple):
+    """One instruction: its opcode, and its operand words without the word that holds opcode and length."""
+
+    op: int
+    args: tuple[int, ...]
+
+    @property
+    def result(self) -> int:
+        """The id that it makes, 0 if none."""
+        row = GRAMMAR.get(self.op)
+        return self.args[row.result_at] if row is not None and row.result_at >= 0 else 0
+
+    @property
+    def type(self) -> int:
+        """The id of its result's type, 0 if it has none."""
+        row = GRAMMAR.get(self.op)
+        return self.args[row.type_at] if row is not None and row.type_at >= 0 else 0
+
+    @property
+    def name(self) -> str:
+        return name_of(self.op)
+
+    def with_args(self, *args: int) -> Instruction:
+        return Instruction(self.op, args)
+
+    def text(self, at: int) -> str:
+        """The string operand that starts at word ``at``; bytes that are not UTF-8 become replacement characters."""
+        return string_at(self.args, at)[0]
+
+    def id_places(self, wide: bool = False) -> list[int]:
+        """Where ids stand among ``args``, the result's included. ``wide``: an OpSwitch over 64-bit literals.
+
+        Raises UnsupportedError for an instruction that the table lacks.
+        """
+        row = GRAMMAR.get(self.op)
+        if row is None:
+            raise UnsupportedError(
+                self.name, "its operands are not known", need="an instruction of opcodes.py"
+            )
+        return _places(row.pattern, self.args, 0, wide)
+
+    def renamed(self, ids: dict[int, int], wide: bool = False) -> Instruction:
+        """The same with other ids; those that ``ids`` lacks stay."""
+        args = list(self.args)
+        for place in self.id_places(wide):
+            args[place] = ids.get(args[place], args[place])
+        return Instruction(self.op, tuple(args))
+
+
+def string_at(args: tuple[int, ...], at: int) -> tuple[str, int]:
+    """The string that starts at word ``at``, and the place behind its last word."""
+    raw = struct.pack(f"<{len(args[at:])}I", *args[at:])
+    end = raw.find(b"\0")
+    if end < 0:
+        end = len(raw)
+    return raw[:end].decode("utf-8", "replace"), at + end // 4 + 1
+
+
+def string_words(text: str) -> tuple[int, ...]:
+    """A string as operand words: UTF-8, a zero byte, zeros up to whole words."""
+    raw = text.encode() + b"\0"
+    raw += b"\0" * (-len(raw) % 4)
+    return struct.unpack(f"<{len(raw) // 4}I", raw)
+
+
+def _places(pattern: str, args: tuple[int, ...], at: int, wide: bool) -> list[int]:
+    """The walk of `Instruction.id_places` over one pattern, from operand ``at`` on."""
+    found: list[int] = []
+    for number, letter in enumerate(pattern):
+        if letter in "?*":
+            continue
+        rest = pattern[number + 1 : number + 2] == "*"
+        if at >= len(args):
+            break
+        if letter in "tri":
+            stop = len(args) if rest else at + 1
+            found += range(at, stop)
+            at = stop
+        elif letter == "n":
+            at = len(args) if rest else at + 1
+        elif letter == "s":
+            at = string_at(args, at)[1]
+        elif letter == "m":
+            mask, at = args[at], at + 1
+            at += bool(mask & 2)  # Aligned has a literal
+            scopes = bool(mask & 8) + bool(
+                mask & 16
+            )  # MakePointerAvailable and MakePointerVisible have a scope
+            found += range(at, min(at + scopes, len(args)))
+            at += scopes
+        elif letter == "o":
+            inner = GRAMMAR.get(args[at])
+            if inner is None:
+                raise UnsupportedError(
+                    "OpSpecConstantOp", "its operation is not known", got=name_of(args[at])
+                )
+            found += _places(inner.pattern.lstrip("tr"), args, at + 1, wide)
+            at = len(args)
+        elif letter == "w":
+            found += range(at + 1 + wide, len(args), 2 + wide)
+            at = len(args)
+        else:
+            found += range(at, len(args), 2)
+            at = len(args)
+    return found
+
+
+class Module:
+    """A parsed module: ``sections`` up to the globals, then ``functions``, each a list of instructions.
+
+    ``where`` is the file's name for messages. ``version`` is (major, minor). ``bound`` is greater than every id.
+    """
+
+    def __init__(self, where: str, version: tuple[int, int], generator: int, bound: int, schema: int) -> None:
+        self.where = where
+        self.version = version
+        self.generator, self.bound, self.schema = generator, bound, schema
+        self.sections: dict[Section, list[Instruction]] = {section: [] for section in Section}
+        self.functions: list[list[Instruction]] = []
+        self._version_word = (version[0] << 16) | version[1] << 8
+        self._known: dict[Instruction, int] | None = None
+
+    # --- bytes ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def parse(cls, code: bytes, where: str) -> Module:
+        """The module in ``code``.
+
+        Raises FormatError naming the word where something is damaged, LimitError for more than `MAX_BYTES`.
+        """
+        words = check(code, where).tolist()
+        version = words[1]
+        module = cls(where, (version >> 16 & 0xFF, version >> 8 & 0xFF), words[2], words[3], words[4])
+        module._version_word = version
+        if not 1 <= module.bound <= MAX_BOUND:
+            raise FormatError(where, "bound of ids", got=module.bound, need=f"1 to {MAX_BOUND}")
+        _Reader(module, words).run()
+        return module
+
+    def to_bytes(self) -> bytes:
+        """The module as little-endian words."""
+        words = [MAGIC, self._version_word, self.generator, self.bound, self.schema]
+        for op, args in self.instructions():
+            words.append((len(args) + 1) << 16 | op)
+            words += args
+        return np.array(words, "<u4").tobytes()
+
+    def copy(self) -> Module:
+        """A module that can be changed without changing this one."""
+        other = Module(self.where, self.version, self.generator, self.bound, self.schema)
+        other._version_word = self._version_word
+        other.sections = {section: list(rows) for section, rows in self.sections.items()}
+        other.functions = [list(rows) for rows in self.functions]
+        return other
+
+    # --- looking ----------------------------------------------------------------------------------------------
+
+    @property
+    def globals(self) -> list[Instruction]:
+        """Types, constants, variables, and the debug information between them."""
+        return self.sections[Section.GLOBAL]
+
+    def instructions(self) -> Iterator[Instruction]:
+        """All of them, in order."""
+        for rows in self.sections.values():
+            yield from rows
+        for rows in self.functions:
+            yield from rows
+
+    def definitions(self) -> dict[int, Instruction]:
+        """Every id that an instruction makes -> the instruction. Made anew by each call."""
+        return {made: row for row in self.instructions() if (made := row.result)}
+
+    def error(self, what: str, *, got: object = None, need: object = None) -> FormatError:
+        return FormatError(self.where, what, got=got, need=need)
+
+    def refusal(self, what: str, *, got: object = None, need: object = None) -> UnsupportedError:
+        return UnsupportedError(self.where, what, got=got, need=need)
+
+    # --- changing ---------------------------------------------------------------------------------------------
+
+    def new_id(self) -> int:
+        """An id that nothing uses yet."""
+        if self.bound >= MAX_BOUND:
+            raise LimitError(self.where, "no id is left", got=self.bound, need=f"< {MAX_BOUND}")
+        self.bound += 1
+        return self.bound - 1
+
+    def add(self, op: int, *args: int) -> int:
+        """Append an instruction with a result to the globals; returns its new id.
+
+        ``args`` leaves the result out: ``add(Op.TYPE_STRUCT, member)``, ``add(Op.VARIABLE, pointer, storage)``.
+        """
+        number = self.new_id()
+        place = GRAMMAR[op].result_at
+        row = Instruction(op, (*args[:place], number, *args[place:]))
+        self.globals.append(row)
+        if self._known is not None:
+            self._known[Instruction(op, args)] = number
+        return number
+
+    def type(self, op: int, *args: int) -> int:
+        """The id of the type, constant or other global with these operands (without its result), made if missing.
+
+        Not for structs, arrays and specialization constants: two of them with the same operands may be different
+        things. Use `add` for those.
+        """
+        if self._known is None:
+            self._known = {}
+            for row in self.globals:
+                if made := row.result:
+                    place = GRAMMAR[row.op].result_at
+                    self._known.setdefault(row.with_args(*row.args[:place], *row.args[place + 1 :]), made)
+        return self._known.get(Instruction(op, args)) or self.add(op, *args)
+
+    def constant(self, type_id: int, value: int) -> int:
+        """The id of a 32-bit constant with these bits."""
+        return self.type(Op.CONSTANT, type_id, value & 0xFFFFFFFF)
+
+    def pointer(self, storage: int, type_id: int) -> int:
+        """The id of a pointer type."""
+        return self.type(Op.TYPE_POINTER, storage, type_id)
+
+    def decorate(self, target: int, decoration: int, *literals: int) -> None:
+        """Add a decoration, unless the module has it already."""
+        row = Instruction(Op.DECORATE, (target, decoration, *literals))
+        if row not in self.sections[Section.ANNOTATION]:
+            self.sections[Section.ANNOTATION].append(row)
+
+    def decorate_member(self, target: int, member: int, decoration: int, *literals: int) -> None:
+        """Add a decoration to a member of a struct, unless the module has it already."""
+        row = Instruction(Op.MEMBER_DECORATE, (target, member, decoration, *literals))
+        if row not in self.sections[Section.ANNOTATION]:
+            self.sections[Section.ANNOTATION].append(row)
+
+    def name(self, target: int, text: str) -> None:
+        """Give an id a name for people and disassemblers."""
+        self.sections[Section.NAME].append(Instruction(Op.NAME, (target, *string_words(text))))
+
+    def require(self, capability: int) -> None:
+        """Declare a capability, unless it is declared."""
+        row = Instruction(Op.CAPABILITY, (capability,))
+        if row not in self.sections[Section.CAPABILITY]:
+            self.sections[Section.CAPABILITY].append(row)
+
+    def extension(self, name: str) -> None:
+        """Declare an extension, unless it is declared."""
+        row = Instruction(Op.EXTENSION, string_words(name))
+        if row not in self.sections[Section.EXTENSION]:
+            self.sections[Section.EXTENSION].append(row)
+
+    def add_variable(self, storage: int, type_id: int) -> int:
+        """Append a global variable of a type; returns its id. The entry point lists it if its version asks for that."""
+        number = self.add(Op.VARIABLE, self.pointer(storage, type_id), storage)
+        if self.version >= (1, 4) or storage == Storage.INPUT:
+            rows = self.sections[Section.ENTRY_POINT]
+            rows[:] = [row.with_args(*row.args, number) for row in rows]
+        return number
+
+
+def check(code: bytes, where: str) -> np.ndarray:
+    """The words of ``code`` (uint32); raises FormatError if it has no SPIR-V header, LimitError if it is too long."""
+    if len(code) > MAX_BYTES:
+        raise LimitError(where, "too long for a kernel", got=f"{len(code)} bytes", need=f"<= {MAX_BYTES}")
+    if len(code) < 4 * HEADER_WORDS or len(code) % 4:
+        raise FormatError(
+            where,
+            "not SPIR-V",
+            got=f"{len(code)} bytes",
+            need=f"whole words, a header of {HEADER_WORDS} or more",
+        )
+    words = np.frombuffer(code, "<u4")
+    if words[0] != MAGIC:
+        raise FormatError(where, "not SPIR-V", got=f"magic {int(words[0]):#010x}", need=f"{MAGIC:#010x}")
+    return words
+
+
+class _Reader:
+    """The walk of `Module.parse` over the words behind the header."""
+
+    def __init__(self, module: Module, words: list[int]) -> None:
+        self.module, self.words = module, words
+        self.at = HEADER_WORDS
+        self.section = Section.CAPABILITY
+        self.body: list[Instruction] | None = None  # the function that is open
+        self.made: set[int] = set()
+
+    def wrong(self, what: str, *, got: object = None, need: object = None) -> FormatError:
+        return self.module.error(f"word {self.at}: {what}", got=got, need=need)
+
+    def run(self) -> None:
+        words, size = self.words, len(self.words)
+        while self.at < size:
+            head = words[self.at]
+            op, length = head & 0xFFFF, head >> 16
+            if not 1 <= length <= size - self.at:
+                raise self.wrong(f"length of {name_of(op)}", got=length, need=f"1 to {size - self.at} words")
+            row = Instruction(op, tuple(words[self.at + 1 : self.at + length]))
+            self.check(row)
+            self.place(row)
+            self.at += length
+        if self.body is not None:
+            raise self.wrong("a function has no end", need="OpFunctionEnd")
+
+    def check(self, row: Instruction) -> None:
+        """Enough operands, and a result that is new and below the bound."""
+        grammar = GRAMMAR.get(row.op)
+        if grammar is None:
+            return
+        if len(row.args) < grammar.least:
+            raise self.wrong(
+                f"{grammar.name} is cut short", got=f"{len(row.args)} operands", need=f">= {grammar.least}"
+            )
+        if grammar.result_at >= 0:
+            made = row.args[grammar.result_at]
+            if not 0 < made < self.module.bound:
+                raise self.wrong(f"result of {grammar.name}", got=made, need=f"1 to {self.module.bound - 1}")
+            if made in self.made:
+                raise self.wrong(f"{grammar.name} makes an id again", got=f"%{made}", need="a new id")
+            self.made.add(made)
+
+    def place(self, row: Instruction) -> None:
+        """Put the instruction where it belongs; refuse it where it may not stand."""
+        section, op = SECTION_OF.get(row.op), row.op
+        if section is not None:
+            if self.module.functions or section < self.section:
+                raise self.wrong(
+                    f"{row.name} stands too late", need=f"it among the {section.name.lower()} rows"
+                )
+            self.section = section
+            self.module.sections[section].append(row)
+        elif op == Op.FUNCTION:
+            if self.body is not None:
+                raise self.wrong("a function inside a function", need="OpFunctionEnd before it")
+            self.body = [row]
+            self.module.functions.append(self.body)
+        elif self.body is not None:
+            self.body.append(row)
+            if op == Op.FUNCTION_END:
+                self.body = None
+        elif self.module.functions:
+            # lines and debug information between two functions stay behind the first of them
+            self.module.functions[-1].append(row)
+        else:
+            if op not in ANYWHERE:
+                self.section = Section.GLOBAL
+            self.module.sections[self.section].append(row)
