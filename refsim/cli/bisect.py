@@ -16,7 +16,7 @@ from refsim.cli._buffers import (
     profile_option,
     write_html,
 )
-from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._complete import Completeness, check_run, partial_option
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
 from refsim.core.errors import FormatError
@@ -43,6 +43,7 @@ def _text(report: Report) -> str:
 @click.argument("file")
 @click.option("--actual", required=True, metavar="DIR", help="Folder or zip file of dumped buffers.")
 @inputs_options
+@partial_option
 @profile_option
 @all_bytes_option
 @limit_option
@@ -53,6 +54,7 @@ def command(
     actual: str,
     inputs: str | None,
     seed: int | None,
+    partial: bool,
     profile: str | None,
     all_bytes: bool,
     limit: int,
@@ -67,6 +69,7 @@ def command(
     model = load(file)
     recorded = Recorded(actual)
     given = model_inputs(model, inputs, seed)
+    notes = check_run(recorded, model, given, partial)
     rows = bisect(model, recorded, given, profile=profile, device=not all_bytes, limit=limit)
     compared = [row for row in rows if row.run is not None]
     if not compared:
@@ -76,12 +79,14 @@ def command(
         )  # fmt: skip
     guilty = next((row for row in rows if row.wrong), None)
     first = next((row for row in compared if row.run is not None and not row.run.same), None)
-    return _show(file, actual, rows, first, guilty, html, as_json)
+    held = frozenset(row.output for row in compared)
+    whole = Completeness(actual, [row.output for row in rows if row.is_int8], held, partial, notes)
+    return _show(file, whole, rows, first, guilty, html, as_json)
 
 
 def _show(
     file: str,
-    actual: str,
+    whole: Completeness,
     rows: list[Row],
     first: Row | None,
     guilty: Row | None,
@@ -96,17 +101,19 @@ def _show(
     write_html(html, report)
     if as_json:
         content = {
-            "file": file, "actual": actual, "same": same,
+            "file": file, "actual": whole.where, "same": same and whole.enough,
             "nodes": [dict(zip(COLUMNS, cells(row), strict=True)) for row in rows],
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
-            "report": None if report is None else report.as_json(),
+            "report": None if report is None else report.as_json(), **whole.as_json(),
         }  # fmt: skip
         print_json("bisect", content)
-        return SAME if same else DIFFERENT
+        return whole.status(same)
     print_table(COLUMNS, [cells(row) for row in rows])
     compared = sum(row.run is not None for row in rows)
     click.echo(f"{compared} of {len(rows)} int8 nodes dumped")
+    for line in whole.lines():
+        click.echo(line)
     if first is not None:
         click.echo(f"first that diverges: node {first.node} {first.operator}, {first.output}")
     for row in rows:
@@ -117,4 +124,4 @@ def _show(
                 click.echo(f"cause: {row.cause}")
     if report is not None:
         print_lines(styled(report))
-    return SAME if same else DIFFERENT
+    return whole.status(same)

@@ -18,8 +18,8 @@ from refsim.cli._buffers import (
     print_lines,
     write_html,
 )
+from refsim.cli._complete import Completeness
 from refsim.cli._execute import operator_name
-from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
 from refsim.core.buffer import PackedBuffer
@@ -88,23 +88,27 @@ def command(
         runs.append(kept)
     rows = [_row(name, traced, held, runs[1][name][1]) for name, (traced, held) in runs[0].items()]
     wrong = next((row for row in rows if row.different), None)
+    held = [row.output for row in rows if row.bytes]
+    whole = Completeness(file, held, frozenset(held))
     report = None if wrong is None else explain(wrong, names, limit)
     write_html(html, report)
     if as_json:
         content = {
-            "file": file, "executors": names, "buffers": [row.as_json() for row in rows], "same": wrong is None,
+            "file": file, "executors": names, "buffers": [row.as_json() for row in rows],
+            "same": wrong is None and whole.enough,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
         }  # fmt: skip
         print_json("compare", content)
-        return SAME if wrong is None else DIFFERENT
+        return whole.status(wrong is None)
     print_table(COLUMNS, [[getattr(row, name) for name in COLUMNS] for row in rows])
     differing = sum(row.different > 0 for row in rows)
-    click.echo(f"{len(rows)} buffers on {names[0]} and {names[1]}: {differing} differ")
+    if rows:
+        click.echo(f"{len(rows)} buffers on {names[0]} and {names[1]}: {differing} differ")
     if wrong is not None:
         click.echo(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
         if report is not None:
             print_lines(styled(report))
-    return SAME if wrong is None else DIFFERENT
+    return whole.status(wrong is None)
 
 
 def _row(name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffer | np.ndarray) -> Row:

@@ -8,6 +8,7 @@ import click
 import numpy as np
 
 import refsim
+from refsim.cli._complete import Completeness
 from refsim.cli._execute import execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
@@ -53,6 +54,7 @@ def command(name: str, executors: str, as_json: bool) -> int:
         outputs = next(iter(result.outputs.values()))
         wanted = npz.read_arrays(io_path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
         verdicts = output_verdicts(result, wanted)
+        whole = Completeness(recorded.path, result.needed, result.compared)
         checks = [check for row in result.rows for check in row.checks.values()]
         summaries.append(
             {
@@ -61,6 +63,7 @@ def command(name: str, executors: str, as_json: bool) -> int:
                 "buffers": len(checks),
                 "bytes": sum(check.compared for check in checks),
                 "different_bytes": sum(check.different for check in checks),
+                "not_compared": whole.missing,
                 "outputs_same": all(verdict["same"] for verdict in verdicts),
                 "ms": {e: float(np.sum([row.ms[e] for row in result.rows])) for e in result.outputs},
             }
@@ -73,7 +76,10 @@ def command(name: str, executors: str, as_json: bool) -> int:
             for verdict in verdicts:
                 click.echo(verdict_text(verdict, io_path.name))
             click.echo()
-    same = all(s["outputs_same"] and not s["different_bytes"] for s in summaries)
+    same = all(
+        s["outputs_same"] and s["bytes"] and not s["different_bytes"] and not s["not_compared"]
+        for s in summaries
+    )
     if as_json:
         print_json("demo", {"models": summaries, "same": same})
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from refsim.cli._golden_device import check, export
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, progress
-from refsim.core.errors import ParameterError
+from refsim.core.errors import IncompleteError, ParameterError
 from refsim.golden import verify as checks
 from refsim.golden.check import SAME as SAME_BYTES
 from refsim.golden.check import Result
@@ -146,10 +146,13 @@ def _verified(
         return not cases or name in picked or name.partition("/")[0] in whole
 
     work = checks.tasks(corpus, operators, only)
-    if cases and not work and not before:
+    unknown = _unknown(cases, [task.key(case) for task in work for case in task.cases], before)
+    if unknown:
         raise ParameterError(
-            "golden verify", "no such case", got=", ".join(cases), need="OPERATOR or OPERATOR/NUMBER"
+            "golden verify", "no such case", got=", ".join(unknown), need="OPERATOR or OPERATOR/NUMBER"
         )
+    if not work and not before:
+        raise IncompleteError(str(corpus.root), "no case to check", got="an empty corpus", need="at least 1")
     found = [result for rows in before.values() for result in rows]
     with (
         _log(results, state, before) as log,
@@ -160,6 +163,13 @@ def _verified(
             log(rows)
             advance()
     return len(before), found
+
+
+def _unknown(cases: Sequence[str], work: Sequence[str], before: Collection[str]) -> list[str]:
+    """The cases that were asked for and name nothing."""
+    known = {name.removesuffix(".bytes") for name in (*work, *before)}
+    known |= {name.partition("/")[0] for name in known}
+    return [case for case in cases if case not in known]
 
 
 def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
@@ -198,6 +208,8 @@ def coverage(root: str | None, as_json: bool) -> int:
     from refsim.golden import coverage as counting
 
     corpus = Corpus(_root(root))
+    if not corpus.operators():
+        raise IncompleteError(str(corpus.root), "no case to count", got="an empty corpus", need="at least 1")
     table = counting.count(entry.case for op in corpus.operators() for entry in corpus.entries(op))
     whole = {op: len(corpus.stored_names(op)) for op in corpus.operators()}
     holes, facts = table.holes(), table.as_json()

@@ -12,6 +12,7 @@ from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
 from refsim.cli.check import pointer
 from refsim.core import atomic_write
+from refsim.core.errors import IncompleteError
 from refsim.exec.model import LOWERED
 from refsim.partition.load import load
 
@@ -61,6 +62,10 @@ def command(
         from refsim.partition.check import check
 
         content["check"] = [report.difference(item) for item in check(lowered, seed)]
+        if not content["check"]:
+            raise IncompleteError(
+                "lower --check", "no operator to compare", got=file, need="a quantized program"
+            )
     wrong = [item for item in content.get("check", ()) if item["worst"] > item["allowed"]]
     files: dict[str, bytes] = {}
     if output is not None and not wrong:

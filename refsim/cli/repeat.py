@@ -18,7 +18,7 @@ from refsim.cli._buffers import (
     print_lines,
     write_html,
 )
-from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._complete import Completeness
 from refsim.cli._options import json_option, threads_option
 from refsim.cli._output import print_json, print_table, progress
 from refsim.core.buffer import PackedBuffer
@@ -77,9 +77,11 @@ def command(
     judged = _judged(found, limit)
     report = None if judged is None else judged.report
     write_html(html, report)
+    held = [buffer.name for buffer in (*found.buffers, *found.outputs) if buffer.nbytes]
+    whole = Completeness(file, held, frozenset(held))
     if as_json:
         content = {
-            "file": file, "executor": name, "runs": found.runs, "same": found.same,
+            "file": file, "executor": name, "runs": found.runs, "same": found.same and whole.enough,
             "results": list(map(len, found.results)), "by_outputs": list(map(len, found.by_outputs)),
             "outputs": [{"name": b.name, "distinct": len(b.results)} for b in found.outputs],
             "buffers": [dict(zip(COLUMNS, _cells(b), strict=True)) for b in found.buffers],
@@ -87,13 +89,13 @@ def command(
             "report": None if report is None else report.as_json(),
         }  # fmt: skip
         print_json("repeat", content)
-        return SAME if found.same else DIFFERENT
+        return whole.status(found.same)
     print_table(COLUMNS, [_cells(buffer) for buffer in found.buffers])
     for line in _lines(name, found, judged):
         click.echo(line)
     if report is not None:
         print_lines(styled(report))
-    return SAME if found.same else DIFFERENT
+    return whole.status(found.same)
 
 
 def _cells(buffer: Buffer) -> list[object]:

@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from refsim.cli._buffers import inputs_options, model_inputs
+from refsim.cli._complete import Completeness, check_run, named, partial_option
 from refsim.cli._execute import COLUMNS, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option, output_option, threads_option
@@ -46,6 +47,7 @@ EXPECTED_NAMES = ("out", "upstream_out")
 @click.option(
     "--golden", metavar="PATH", help="Compare every buffer with the recorded one in this folder or zip file."
 )
+@partial_option
 @click.option(
     "--expect",
     metavar="FILE",
@@ -65,6 +67,7 @@ def command(
     repeat: int,
     dump: tuple[str, str] | None,
     golden: str | None,
+    partial: bool,
     expect: str | None,
     memory: bool,
     as_json: bool,
@@ -73,6 +76,7 @@ def command(
     model = load(file)
     given = model_inputs(model, inputs, seed)
     recorded = Recorded(golden) if golden else None
+    notes = check_run(recorded, model, given, partial) if recorded is not None else []
     if dump:
         atomic_write.make_folder(dump[1])
     result = execute(
@@ -92,6 +96,7 @@ def command(
         npz.write_npz(output, {f"out{i}": array for i, array in enumerate(outputs)})
     held = memory_of(model, result, threads) if memory else {}
     same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
+    whole = Completeness(golden, result.needed, result.compared, partial, notes) if golden else None
     if as_json:
         print_json(
             "run",
@@ -103,12 +108,15 @@ def command(
                 "dumped": result.dumped,
                 "golden": golden,
                 "golden_without_buffer": result.unmatched,
-                "same": same,
+                "same": same and (whole is None or whole.enough),
+                **({} if whole is None else whole.as_json()),
                 **({"memory": {n: m.as_dict() for n, m in held.items()}} if memory else {}),
             },
         )
     else:
         print_result(result, golden)
+        for line in whole.lines() if whole is not None else ():
+            click.echo(line)
         for name in result.outputs:
             click.echo(steps_text(result, name))
         for verdict in verdicts:
@@ -117,6 +125,8 @@ def command(
             click.echo(f"memory of delegate {number} as a whole: {found}")
         if dump:
             click.echo(f"{len(result.dumped)} buffers written to {dump[1]}")
+    if whole is not None:
+        return whole.status(same)
     return SAME if same else DIFFERENT
 
 
@@ -164,8 +174,10 @@ def golden_text(result: Result, golden: str) -> str:
     on = "" if len(result.outputs) == 1 else f" on each of {', '.join(result.outputs)}"
     compared //= len(result.outputs)
     text = f"{count} buffers, {compared} bytes compared{on} with {golden}: {different} bytes differ"
+    if not compared:
+        text = f"nothing was compared{on} with {golden}"
     if result.unmatched:
-        text += f"; not in this run: {', '.join(result.unmatched)}"
+        text += f"; not in this run: {named(result.unmatched)}"
     return text
 
 

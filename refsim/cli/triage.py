@@ -9,7 +9,7 @@ import click
 
 from refsim.bytediff.text import styled
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_lines
-from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._complete import Completeness, partial_option
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
 from refsim.core import atomic_write
@@ -44,6 +44,7 @@ from refsim.formats.cases import write_folder
     metavar="DIR",
     help="A new folder: the dump, the page, and each operator that differs as a case with the device's bytes.",
 )
+@partial_option
 @limit_option
 @html_option
 @json_option
@@ -54,6 +55,7 @@ def command(
     outputs: tuple[str, ...],
     more: tuple[tuple[str, str], ...],
     output: str | None,
+    partial: bool,
     limit: int,
     html: str | None,
     as_json: bool,
@@ -71,7 +73,10 @@ def command(
     found = _worst(runs)
     commands = _commands(found, output)
     page = render(file, found, several, commands)
-    content = data(file, found, several, commands)
+    held = frozenset.intersection(*(run.judged for run in runs))
+    whole = Completeness(file, found.needed, held, partial)
+    content = data(file, found, several, commands) | whole.as_json()
+    content["same"] = content["same"] and whole.enough
     if output is not None:
         write_folder(output, _files(found, page, content))
     if html is not None:
@@ -80,7 +85,9 @@ def command(
         print_json("triage", {**content, "folder": output})
     else:
         _print(found, several, commands, output)
-    return DIFFERENT if any(run.wrong for run in runs) or (several and len(several.groups) > 1) else SAME
+        for line in whole.lines():
+            click.echo(line)
+    return whole.status(not any(run.wrong for run in runs) and (several is None or len(several.groups) == 1))
 
 
 def _worst(runs: list[Triage]) -> Triage:

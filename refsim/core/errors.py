@@ -73,6 +73,10 @@ class LimitError(RefsimError):
     """A declared size exceeds a limit that protects memory or time."""
 
 
+class IncompleteError(RefsimError):
+    """A comparison found no difference, but did not compare everything, or compared another run."""
+
+
 class MissingDependencyError(RefsimError):
     """An optional package is needed for this and is not installed."""
 

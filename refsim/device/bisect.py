@@ -34,7 +34,7 @@ class Row:
     ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
     ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
     has exactly the bytes of that defect. ``own`` is the
-    call with its dumped inputs.
+    call with its dumped inputs. ``is_int8``: the output is an int8 buffer, which a whole dump has.
     """
 
     delegate: int
@@ -46,6 +46,7 @@ class Row:
     wrong: bool
     cause: str = ""
     own: BoundCase | None = None
+    is_int8: bool = True
 
     @property
     def judged(self) -> Report | None:
@@ -100,7 +101,9 @@ def _row(
             alone = diff(again, dumped, call=own, previous=before, title=title, **options)
     wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
     cause = _known_defect(alone or run) if wrong else ""
-    return Row(traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own)
+    return Row(
+        traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own, bound.call.out.is_int8
+    )  # fmt: skip
 
 
 def _known_defect(report: Report | None) -> str:
@@ -122,7 +125,11 @@ def _meant(traced: Traced, recorded: Buffers, diverged: bool, options: dict[str,
         title = f"{name} {buffer.desc}, node {node.number} {node.operator}"
         run = diff(buffer, dumped, title=title, limit=options["limit"])
     wrong = run is not None and not run.same and not diverged
-    return Row(traced.delegate, node.number, node.operator, name, run, None, wrong, node.upstream or "")
+    cause = node.upstream or ""
+    is_int8 = buffer.desc.is_int8
+    return Row(
+        traced.delegate, node.number, node.operator, name, run, None, wrong, cause, is_int8=is_int8
+    )  # fmt: skip
 
 
 def _dumped_inputs(traced: Traced, recorded: Buffers, diverged: bool) -> dict[str, PackedBuffer] | None:

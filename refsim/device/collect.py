@@ -21,6 +21,7 @@ from refsim.exec.model import Model
 from refsim.formats.cases import write_folder
 from refsim.formats.dumps import sidecar
 from refsim.formats.pte.read import Pte
+from refsim.formats.run_identity import RunIdentity
 from refsim.ops.base.spec import Target
 
 
@@ -105,6 +106,7 @@ def collect(parts: Sequence[Part], target: Target | None = None) -> Collected:
     held: dict[str, PackedBuffer | np.ndarray] = {}
     known = {c.name: c for c in candidates(model)}
     given = {c.given: c for c in known.values() if c.given is not None and not c.reason}
+    run = RunIdentity(first.manifest.source_digest or None)  # on which inputs the device ran, nobody knows
     for part in parts:
         for number, (row, array) in enumerate(zip(part.manifest.outputs, part.arrays, strict=True)):
             place = f"{part.where}: {row.output}"
@@ -117,7 +119,7 @@ def collect(parts: Sequence[Part], target: Target | None = None) -> Collected:
                 )
             if c.name not in held:
                 held[c.name] = _held(c, row.way or m.PLAIN, array, place)
-                infos[c.name] = _info(c, row, held[c.name])
+                infos[c.name] = _info(c, row, held[c.name], run)
     ordered = [name for name in known if name in held]
     return Collected(
         model,
@@ -151,9 +153,9 @@ def write(folder: str | os.PathLike[str], collected: Collected) -> None:
     write_folder(folder, files_of(collected))
 
 
-def _info(c: Candidate, row: m.Output, held: PackedBuffer | np.ndarray) -> dict[str, Any]:
+def _info(c: Candidate, row: m.Output, held: PackedBuffer | np.ndarray, run: RunIdentity) -> dict[str, Any]:
     about = held_of(c)
-    info = sidecar(c.name, held) | {"output": row.output}
+    info = sidecar(c.name, held, run=run) | {"output": row.output}
     if about.node is not None:
         info |= {"operator": about.operator, "node": about.node, **about.facts}
     if row.way == m.VALUES:

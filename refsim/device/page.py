@@ -27,6 +27,8 @@ def cells(v: Verdict) -> tuple[object, ...]:
 def summary(found: Triage) -> str:
     """One sentence about the whole run."""
     judged = [v for v in found.verdicts if v.kind not in (UNKNOWN, FOLLOWS)]
+    if not judged:
+        return "no operator was judged"
     if not found.suspects:
         return f"all {len(judged)} operators are right, each on its own inputs"
     legal = [v for v in found.suspects if v.kind == LEGAL]

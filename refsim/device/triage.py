@@ -48,12 +48,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Triage:
-    """All operators of one run. ``profile`` explains most of what differs; ``target`` is how layouts were chosen."""
+    """All operators of one run. ``profile`` explains most of what differs; ``target`` is how layouts were chosen.
+
+    ``refused``: the values that no exposed file can hand out.
+    """
 
     verdicts: tuple[Verdict, ...]
     profile: str
     target: str
     collected: Collected
+    refused: frozenset[str] = frozenset()
 
     @property
     def wrong(self) -> list[Verdict]:
@@ -63,6 +67,16 @@ class Triage:
     def suspects(self) -> list[Verdict]:
         """The operators that differ by themselves, legally or not."""
         return [v for v in self.verdicts if v.kind in (LEGAL, WRONG)]
+
+    @property
+    def needed(self) -> list[str]:
+        """The int8 buffers of the run that an exposed file can hand out: a comparison must not leave them out."""
+        return [v.row.output for v in self.verdicts if v.row.is_int8 and v.row.output not in self.refused]
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """The buffers whose operators were judged."""
+        return frozenset(v.row.output for v in self.verdicts if v.kind not in (UNKNOWN, FOLLOWS))
 
     def cases(self) -> dict[str, dict[str, bytes]]:
         """A case for each suspect whose inputs are known, by the name of its output, with the device's bytes."""
@@ -113,7 +127,8 @@ def triage(given: Sequence[Given], inputs: Sequence[np.ndarray], limit: int = 10
             continue  # the file leaves nothing open
         rows = bisect(collected.model, collected, inputs, profile=None, device=True, limit=limit)
         verdicts = tuple(_verdicts(rows))
-        found.append(Triage(verdicts, _profile(verdicts), name, collected))
+        refused = frozenset(value for part in parts for value in part.manifest.left_out)
+        found.append(Triage(verdicts, _profile(verdicts), name, collected, refused))
         if not found[-1].wrong:
             break
     best = min(found, key=_differing)

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from refsim.core.errors import FormatError, LayoutError, RawBufferError
 from refsim.core.layout import Layout, layout
 from refsim.core.tensor import TensorDesc
 from refsim.formats.file import read_file
+from refsim.formats.run_identity import KEY, RunIdentity, from_sidecar
 
 MAX_JSON_BYTES = 1 << 24
 _QUANTIZATION = (("out_scale", "out_zp"), ("scale", "zp"))
@@ -40,11 +41,12 @@ def sidecar(
     operator: str = "",
     node: int | None = None,
     params: Any = None,
+    run: RunIdentity | None = None,
 ) -> dict[str, Any]:
     """What the raw bytes mean: name, shape, layout (None: contiguous) and dtype.
 
     With ``node`` also the operator that wrote them and the number of its node; for int8, the scale and zero point from
-    the operator's ``params``.
+    the operator's ``params``. With ``run`` also which run they are of.
     """
     packed = isinstance(held, PackedBuffer)
     info: dict[str, Any] = {
@@ -57,6 +59,8 @@ def sidecar(
         info |= {"operator": operator, "node": node}
         if packed and info["dtype"] == "int8":
             info |= quantization(params)
+    if run is not None:
+        info[KEY] = run.as_json()
     return info
 
 
@@ -81,13 +85,14 @@ def write(folder: str | os.PathLike[str], info: dict[str, Any], held: PackedBuff
 class RecordedBuffer:
     """One recorded buffer: its file and what it holds. ``layout`` None: contiguous in its shape.
 
-    ``elements_only``: the elements are the device's, and the padding is unknown.
+    ``elements_only``: the elements are the device's, and the padding is unknown. ``run``: which run it is of.
     """
 
     file: str
     shape: tuple[int, ...]
     layout: Layout | None
     elements_only: bool = False
+    run: RunIdentity = field(default_factory=RunIdentity)
 
 
 def read_sidecar(path: str | os.PathLike[str]) -> RecordedBuffer:
@@ -102,7 +107,7 @@ def _entry(name: str, content: dict[str, Any]) -> RecordedBuffer:
     shape = tuple(int(size) for size in content["shape"])
     named = None if content["layout"] is None else layout(content["layout"])
     spare = content.get("padding") == "unknown"
-    return RecordedBuffer(name.removesuffix(".json") + ".bin", shape, named, spare)
+    return RecordedBuffer(name.removesuffix(".json") + ".bin", shape, named, spare, from_sidecar(content))
 
 
 @contextmanager
@@ -137,6 +142,19 @@ class Recorded:
 
     def __contains__(self, name: object) -> bool:
         return name in self.entries
+
+    def other_run(self, run: RunIdentity) -> str | None:
+        """How a buffer shows that it is of another run: ``delegate0_v3 is of another file``; None if none does."""
+        for name, entry in self.entries.items():
+            what = entry.run.differs(run)
+            if what is not None:
+                return f"{name} is of {'another file' if what == 'file' else 'other inputs'}"
+        return None
+
+    def unsaid(self) -> list[str]:
+        """What some buffer does not say about its run: ``file``, ``inputs``, both or nothing."""
+        known = [entry.run.as_json().keys() for entry in self.entries.values()]
+        return [what for what in ("file", "inputs") if any(what not in keys for keys in known)]
 
     def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
         """The recorded bytes, to compare with a buffer: padding that is unknown is taken from there."""

@@ -82,7 +82,8 @@ class Certificate:
     @property
     def right(self) -> bool:
         """Whether every case ran and nothing is wrong but what is wrong on every device."""
-        return all(row.verdict in (SAME, LEGAL, KNOWN_DEFECT) for row in self.verdicts)
+        ran = all(row.verdict in (SAME, LEGAL, KNOWN_DEFECT) for row in self.verdicts)
+        return ran and bool(self.verdicts)
 
     def counts(self) -> dict[str, Counter[str]]:
         """Operator -> verdict -> how many cases."""

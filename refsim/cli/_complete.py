@@ -1,0 +1,103 @@
+"""What a comparison left out: said by every verb that compares, and an error unless --partial allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.core.errors import IncompleteError
+from refsim.exec.model import Model
+from refsim.formats.dumps import Recorded
+from refsim.formats.run_identity import identity
+
+F = TypeVar("F", bound=Callable[..., Any])
+MOST_NAMED = 5
+
+
+def partial_option(function: F) -> F:
+    return click.option(
+        "--partial",
+        is_flag=True,
+        help="Also accept buffers of a part of the run, or of another run; without it the status is 2.",
+    )(function)
+
+
+def named(names: Sequence[str]) -> str:
+    """The first few names."""
+    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+
+
+@dataclass
+class Completeness:
+    """Which of the buffers that a comparison needs it did compare.
+
+    ``where`` is what they were compared with, ``needed`` the names of the run's int8 buffers. ``notes`` are sentences
+    for people.
+    """
+
+    where: str
+    needed: Sequence[str]
+    compared: frozenset[str]
+    partial: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[str]:
+        """The needed buffers that were not compared, in execution order."""
+        return [name for name in self.needed if name not in self.compared]
+
+    @property
+    def enough(self) -> bool:
+        """Whether equal bytes say that the run is the same."""
+        return bool(self.compared) and (self.partial or not self.missing)
+
+    def lines(self) -> list[str]:
+        """What people should know beside the result."""
+        if not self.missing:
+            return self.notes
+        text = (
+            f"{len(self.missing)} of {len(self.needed)} int8 buffers were not compared: {named(self.missing)}"
+        )
+        return [*self.notes, text]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"not_compared": self.missing, "partial": self.partial, "notes": self.notes}
+
+    def status(self, same: bool) -> int:
+        """The exit status. IncompleteError if nothing differs, but too little was compared to say so."""
+        if not same:
+            return DIFFERENT
+        if not self.compared:
+            raise IncompleteError(
+                self.where, "no buffer was compared", got="none of the run's buffers", need=named(self.needed)
+            )
+        if not self.enough:
+            raise IncompleteError(
+                self.where, "does not hold all int8 buffers of the run", need="all, or --partial",
+                got=f"{len(self.needed) - len(self.missing)} of {len(self.needed)}; {named(self.missing)} not compared",
+            )  # fmt: skip
+        return SAME
+
+
+def check_run(recorded: Recorded, model: Model, inputs: Sequence[np.ndarray], partial: bool) -> list[str]:
+    """What people should know about the run that buffers are of.
+
+    IncompleteError if they say that they are of another file or other inputs, unless ``partial``.
+    """
+    other = recorded.other_run(identity(model.path, inputs))
+    if other is not None and not partial:
+        raise IncompleteError(
+            recorded.path, "holds buffers of another run", got=other,
+            need=f"buffers of {model.path} and these inputs, or --partial",
+        )  # fmt: skip
+    notes = [] if other is None else [f"{recorded.path} holds buffers of another run: {other}"]
+    unsaid = recorded.unsaid()
+    if unsaid:
+        what = " and of which ".join(unsaid)
+        notes.append(f"not checked: {recorded.path} does not say of which {what} it is")
+    return notes

@@ -1,0 +1,59 @@
+"""Which run buffers are of: digests of the file and of its inputs, which dumps carry in their sidecars."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim.formats.file import read_file
+
+#: Where a sidecar says it: ``"run": {"file": SHA-256, "inputs": SHA-256}``.
+KEY = "run"
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """SHA-256 of the file and of the inputs, in hexadecimal; None where that is not known."""
+
+    file: str | None = None
+    inputs: str | None = None
+
+    def as_json(self) -> dict[str, str]:
+        return {name: digest for name, digest in vars(self).items() if digest is not None}
+
+    def differs(self, other: RunIdentity) -> str | None:
+        """``file`` or ``inputs``: what both know and know differently; None if there is no such thing."""
+        for name, mine in vars(self).items():
+            theirs = getattr(other, name)
+            if mine is not None and theirs is not None and mine != theirs:
+                return name
+        return None
+
+
+def identity(path: str | os.PathLike[str], inputs: Sequence[np.ndarray]) -> RunIdentity:
+    """The identity of a run of this file on these inputs; FormatError if the file cannot be read."""
+    return RunIdentity(hashlib.sha256(read_file(path)).hexdigest(), inputs_digest(inputs))
+
+
+def inputs_digest(inputs: Sequence[np.ndarray]) -> str:
+    """SHA-256 over dtype, shape and bytes of each array, in order."""
+    digest = hashlib.sha256()
+    for array in inputs:
+        digest.update(f"{array.dtype.str} {list(array.shape)};".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def from_sidecar(content: Mapping[str, Any]) -> RunIdentity:
+    """What a sidecar says of its run; TypeError or ValueError if that is no identity."""
+    said = content.get(KEY, {})
+    found = {name: said.get(name) for name in ("file", "inputs")}
+    for name, digest in found.items():
+        if digest is not None and (not isinstance(digest, str) or len(digest) != 64):
+            raise ValueError(f"{KEY}.{name} is no SHA-256: {digest!r:.80}")
+    return RunIdentity(**found)
