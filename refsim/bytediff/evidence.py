@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from refsim.bytediff.invocations import Geometry, Writer, named, work_items, writer
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
@@ -21,7 +22,8 @@ class Evidence:
 
     A *cell* is room for one element, be it a value or padding: a byte of an int8 tensor, a word of a float one.
     ``compared`` masks the cells that count. ``bound`` is the call that should have written the buffer, ``previous`` a
-    call that ran before it on the same device. ``others`` are raw bytes of other buffers by name.
+    call that ran before it on the same device. ``others`` are raw bytes of other buffers by name. ``geometry`` is how
+    the buffer's kernel was launched, where that is not refsim's own launch.
     """
 
     expected: PackedBuffer
@@ -30,6 +32,7 @@ class Evidence:
     bound: BoundCase | None = None
     previous: BoundCase | None = None
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
+    geometry: Geometry | None = None
 
     @property
     def desc(self) -> TensorDesc:
@@ -92,7 +95,25 @@ class Evidence:
     @cached_property
     def launch(self) -> Launch | None:
         """The dispatch that writes the buffer, if the call is known."""
+        if self.geometry is not None:
+            return self.geometry.launch
         return None if self.bound is None else self.call.dispatches()[-1].launch
+
+    @cached_property
+    def items(self) -> np.ndarray:
+        """The work item (x, y, z) that writes each word: int64 (3, words); there must be a ``launch``."""
+        assert self.launch is not None
+        return work_items(self.launch) if self.geometry is None else self.geometry.items
+
+    def writer(self, word: int) -> Writer | None:
+        """Who writes a word, if the launch is known."""
+        if self.launch is None:
+            return None
+        return (
+            writer(self.launch, word)
+            if self.geometry is None
+            else named(self.launch, list(self.items[:, word]))
+        )
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:

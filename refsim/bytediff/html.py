@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.findings import Findings
-from refsim.bytediff.invocations import coordinates, work_items
+from refsim.bytediff.invocations import coordinates
 from refsim.bytediff.text import COLUMNS, verdict
 from refsim.bytediff.text import cells as table_cells
 from refsim.core.buffer import ByteKind
@@ -142,7 +142,7 @@ def _data(findings: Findings, drawn: np.ndarray) -> dict[str, Any]:
     }  # fmt: skip
     if ev.launch is not None:
         words = drawn // (4 if findings.desc.is_int8 else 1)
-        items = [axis[words] for axis in work_items(ev.launch)]
+        items = [axis[words] for axis in ev.items]
         groups, invocations = ev.launch.invocation(items)
         found["workgroup"] = np.stack(groups, 1).tolist()
         found["invocation"] = np.stack(invocations, 1).tolist()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,17 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.registry import OPS
 
 Coordinates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a dispatch was launched, and the work item that writes each word of its output: int64 (3, words).
+
+    For kernels that others launch: ``launch`` says their grid and workgroup.
+    """
+
+    launch: Launch
+    items: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,12 @@ def work_items(launch: Launch) -> np.ndarray:
 
 def writer(launch: Launch, word: int) -> Writer:
     """Who writes one word of the launch's output."""
-    item = _triple(_work_item(launch, np.int64(word)))
+    return named(launch, _work_item(launch, np.int64(word)))
+
+
+def named(launch: Launch, work_item: Sequence[Any]) -> Writer:
+    """The workgroup and the invocation of a work item."""
+    item = _triple(work_item)
     group, invocation = launch.invocation(item)
     return Writer(item, _triple(group), _triple(invocation))
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence
-from refsim.bytediff.invocations import coordinates, work_items
+from refsim.bytediff.invocations import coordinates
 from refsim.core.buffer import ByteKind
 
 DIMS = "nchw"
@@ -130,7 +130,7 @@ def _workgroups(d: Differences) -> Iterator[str]:
     if launch is None:
         return
     per_word = 4 if d.ev.desc.is_int8 else 1
-    items = work_items(launch)[:, np.unique(d.at // per_word)]
+    items = d.ev.items[:, np.unique(d.at // per_word)]
     groups, _ = launch.invocation(list(items))
     for axis, group in zip("xyz", groups, strict=True):
         number = launch.grid["xyz".index(axis)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence
-from refsim.bytediff.invocations import coordinates, work_items
+from refsim.bytediff.invocations import coordinates
 from refsim.core.buffer import ByteKind
 
 #: Of the elements in the regions that hold an error, at least this part is wrong, or the regions mean nothing.
@@ -96,8 +96,7 @@ def _launched(groups: bool) -> Divide:
     def divide(ev: Evidence) -> np.ndarray | None:
         if ev.launch is None:
             return None
-        items = work_items(ev.launch)
-        group, invocation = ev.launch.invocation(list(items))
+        group, invocation = ev.launch.invocation(list(ev.items))
         parts = np.stack(group if groups else [*group, *invocation])
         _, numbers = np.unique(parts, axis=1, return_inverse=True)
         return np.repeat(numbers.reshape(-1), 4 if ev.desc.is_int8 else 1)

@@ -11,7 +11,7 @@ import numpy as np
 from refsim.bytediff import json, text
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.findings import Count, Difference, Findings
-from refsim.bytediff.invocations import writer
+from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
 from refsim.bytediff.rank import causes
 from refsim.core.buffer import ByteKind, PackedBuffer
@@ -53,6 +53,7 @@ def diff(
     limit: int = 20,
     title: str = "",
     explain: bool = True,
+    geometry: Geometry | None = None,
 ) -> Report:
     """Compare two raw buffers of one tensor and say what differs, where, and why.
 
@@ -61,6 +62,7 @@ def diff(
     and ``others`` are raw bytes of buffers that might have been mixed up. ``device`` leaves out the padding that
     upstream's kernels leave to chance; ``profile`` names the numerics that the device is allowed. ``limit`` bounds
     the differences listed. ``explain`` False: only what differs, without pattern and causes, which take their time.
+    ``geometry`` is how the kernel was launched, if not as refsim launches its own.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
     """
     desc = _described(expected, actual, layout, shape, call)
@@ -72,7 +74,7 @@ def diff(
     if device and call is not None and desc.is_int8:
         compared = call.call.device_defined()
     known = {f"input {name}": b.raw for name, b in call.inputs.items()} if call is not None else {}
-    ev = Evidence(want, got, compared, call, previous, known | dict(others or {}))
+    ev = Evidence(want, got, compared, call, previous, known | dict(others or {}), geometry)
     chosen = profile.name if isinstance(profile, Profile) else profile
     extra = {} if not isinstance(profile, Profile) else {profile.name: profile}
     legal = _legal(ev, extra) if explain or chosen is not None else {}
@@ -185,6 +187,6 @@ def _difference(
         want.item(),
         got.item(),
         KIND_NAMES[ByteKind(int(ev.kinds[cell]))],
-        None if ev.launch is None else writer(ev.launch, byte // 4),
+        ev.writer(byte // 4),
         tuple(name for name, (right, _) in legal.items() if right[cell]),
     )

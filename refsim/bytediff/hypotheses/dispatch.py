@@ -38,7 +38,7 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
         for fill in ev.fills:
             yield from _tail(ev, fill)
         return
-    items = work_items(ev.launch)
+    items = ev.items
     for axis, name in enumerate("xyz"):
         for limit, what in _limits(ev, ev.launch, items, axis):
             missing = items[axis] >= limit
@@ -50,7 +50,7 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
                         fitted=what == _FITTED or fill != 0,
                     )
     for fill in ev.fills:
-        rounded = _without_words(ev, _beyond_whole_groups(ev.launch), fill)
+        rounded = _without_words(ev, _beyond_whole_groups(ev.launch, ev.items), fill)
         yield Prediction("the grid rounded down along every axis", rounded, fitted=fill != 0)
     if ev.bound is not None and ev.call.op.expand is not None:
         yield from _parts_rounded_down(ev)
@@ -69,10 +69,10 @@ def _ends_of_images(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction(f"{name} >= {along[0]} of every image not computed", fresh, fitted=True)
 
 
-def _beyond_whole_groups(launch: Launch) -> np.ndarray:
+def _beyond_whole_groups(launch: Launch, items: np.ndarray) -> np.ndarray:
     """Words of the output that are left out if every axis of the grid is rounded down, but not to zero."""
     missing = np.zeros(launch.out.words, bool)
-    for axis, along in enumerate(work_items(launch)):
+    for axis, along in enumerate(items):
         group = launch.local[axis] * launch.tile[axis]
         missing |= along >= max(1, launch.global_size[axis] // group) * group
     return missing
@@ -85,14 +85,16 @@ def _parts_rounded_down(ev: Evidence) -> Iterator[Prediction]:
 
     def rounded(number: int, buffer: PackedBuffer) -> PackedBuffer:
         fresh = PackedBuffer(buffer.desc)
-        fresh.words[:] = np.where(_beyond_whole_groups(launches[number]), 0, buffer.words)
+        fresh.words[:] = np.where(
+            _beyond_whole_groups(launches[number], work_items(launches[number])), 0, buffer.words
+        )
         return fresh
 
     found = chained(ev, rounded)
     if found is not None:
         yield Prediction("the grids of the first dispatches rounded down", found)
         both = found.reshape(ev.launch.out.words, -1).copy()
-        both[_beyond_whole_groups(ev.launch)] = 0
+        both[_beyond_whole_groups(ev.launch, ev.items)] = 0
         yield Prediction("the grids of all dispatches rounded down", both.reshape(-1))
 
 
