@@ -32,6 +32,15 @@ _OUTPUT_KINDS = ("int8_out", "float_out")
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """One dispatch of a recorded run: the name of its shader, the global size and the workgroup."""
+
+    shader: str
+    global_size: tuple[int, int, int]
+    local: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
 class Recording:
     """One recorded run: the call, its inputs, and what the device wrote."""
 
@@ -47,6 +56,8 @@ class Recording:
     h200: np.ndarray | None  # uint8, where an H200 wrote something else
     scratch: np.ndarray | None  # uint8, the im2col scratch
     layouts: dict[str, dict[str, Any]]  # tensor name -> the metadata that the device had of it
+    scratch_layout: dict[str, Any] | None  # that of the im2col scratch
+    kernels: tuple[Kernel, ...]  # all dispatches of the run, those that fetch its output too
     exporter_legal: bool
     note: str
 
@@ -176,9 +187,16 @@ def _recording(archive: zipfile.ZipFile, folder: str, case: dict[str, Any]) -> R
             for entry in (*case["result"].get("inputs", ()), result)
             if "layout_meta" in entry
         },
+        scratch_layout=next((t["layout_meta"] for t in case["result"]["temps"]), None),
+        kernels=tuple(_kernel(entry) for entry in case["result"]["kernels"]),
         exporter_legal=case.get("exporter_legal") is not False,
         note=case.get("note", ""),
     )
+
+
+def _kernel(entry: dict[str, Any]) -> Kernel:
+    (gx, gy, gz), (lx, ly, lz) = entry["gwg"], entry["lwg"]
+    return Kernel(entry["kernel"], (gx, gy, gz), (lx, ly, lz))
 
 
 def staged_inputs(path: Path) -> Iterator[tuple[str, np.ndarray, TensorDesc, np.ndarray]]:

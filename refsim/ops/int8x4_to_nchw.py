@@ -22,6 +22,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, ranked_input
+from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -83,6 +84,14 @@ CASES = (
 
 BENCH = Case("int8x4_to_nchw", {}, {"x": ((1, 64, 112, 112), "4W4C")}, "4W")
 
+MODULE = ModuleCall(
+    shaders=plain("int8x4_buffer_to_nchw"),
+    bindings=("out", "x", "meta:x"),
+    spec=("layout:x",),
+    global_size="fours:x",
+    local_size="default",
+)
+
 OP = OpSpec(
     name="int8x4_to_nchw",
     serialized="",
@@ -104,4 +113,5 @@ OP = OpSpec(
     golden=CaseRule(640, ranked_input),
     bench=BENCH,
     cases=CASES,
+    module=MODULE,
 )

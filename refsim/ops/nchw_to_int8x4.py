@@ -22,6 +22,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, ranked_shape
+from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -98,6 +99,14 @@ def golden(slot: CaseSlot) -> Made:
 
 BENCH = Case("nchw_to_int8x4", {"shape": (1, 64, 112, 112)}, {"x": ((64 * 112 * 112,), "4W")}, "4W4C")
 
+MODULE = ModuleCall(
+    shaders=plain("nchw_to_int8x4_buffer"),
+    bindings=("out", "x", "meta:out"),
+    spec=("layout:out",),
+    global_size="words:out",
+    local_size="default",
+)
+
 OP = OpSpec(
     name="nchw_to_int8x4",
     serialized="",
@@ -120,4 +129,5 @@ OP = OpSpec(
     golden=CaseRule(640, golden),
     bench=BENCH,
     cases=CASES,
+    module=MODULE,
 )

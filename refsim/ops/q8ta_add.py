@@ -26,6 +26,7 @@ from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
 from refsim.ops.base.defect import Defect
+from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -209,6 +210,22 @@ BENCH = Case(
     "4W4C",
 )
 
+MODULE = ModuleCall(
+    shaders=plain("q8ta_add_buffer"),
+    bindings=("out", "a", "b", "meta:out", "meta:a", "meta:b"),
+    push=(
+        "a_scale",
+        "a_zp",
+        "b_scale",
+        "b_zp",
+        "inv_out_scale",
+        "out_zp",
+    ),  # a 7th, alpha, is pushed and not declared
+    spec=("layout:out", "layout:a", "layout:b", "config:out"),
+    global_size="blocks:out",
+    local_size="blocked:out",
+)
+
 OP = OpSpec(
     name="q8ta_add",
     serialized="et_vk.q8ta_add.default",
@@ -237,4 +254,5 @@ OP = OpSpec(
     cases=CASES,
     sync=("a", "b", "out"),
     affine=affine,
+    module=MODULE,
 )

@@ -20,6 +20,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, ranked_input
+from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -80,6 +81,14 @@ CASES = (
 
 BENCH = Case("q8ta_clone", {}, {"x": ((1, 64, 112, 112), "4W4C")}, "4C1W")
 
+MODULE = ModuleCall(
+    shaders=plain("q8ta_clone"),
+    bindings=("out", "x", "meta:out", "meta:x"),
+    spec=("layout:x", "layout:out", "config:x/out", "config:out/x"),
+    global_size="blocks:x/out",
+    local_size="blocked:x/out",
+)
+
 OP = OpSpec(
     name="q8ta_clone",
     serialized="aten.clone.default",
@@ -98,4 +107,5 @@ OP = OpSpec(
     golden=CaseRule(1600, ranked_input, telling=(537, 1057, 1395)),
     bench=BENCH,
     cases=CASES,
+    module=MODULE,
 )

@@ -38,6 +38,8 @@ from refsim.ops.base.conv import (
     X,
 )
 from refsim.ops.base.defect import FIRST_BATCH
+from refsim.ops.base.host.row import Shader
+from refsim.ops.base.host.weights import DEPTHWISE
 from refsim.ops.base.spec import Call, OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -212,6 +214,11 @@ BENCH = Case(
     features={"bias": True},
 )
 
+#: Later releases compute all batches, as q8ta_conv2d_general.
+MODULE = conv.module((Shader("q8ta_conv2d_dw_float", textures=("weight",)),), "depthwise", DEPTHWISE).since(
+    global_size="w4,h*n,c4", local_size="depthwise_narrow", told_by="q8ta_conv2d_pw"
+)
+
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_dw.default",
@@ -239,4 +246,5 @@ OP = OpSpec(
     epilogue=EPILOGUE,
     any_channels=False,
     variants=WINDOWS,
+    module=MODULE,
 )

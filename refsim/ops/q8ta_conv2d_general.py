@@ -39,6 +39,7 @@ from refsim.ops.base.conv import (
 )
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.gemm import TILE_CONFIGS
+from refsim.ops.base.host.row import with_dot_product
 from refsim.ops.base.spec import OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -108,6 +109,11 @@ BENCH = Case(
     features={"out_channels": 64, "bias": True},
 )
 
+#: Later releases compute all batches. What a module declares is the same, so those of another operator tell.
+MODULE = conv.module(with_dot_product("q8ta_conv2d"), "conv").since(
+    global_size="w4,h*n,c4", local_size="conv_narrow", told_by="q8ta_conv2d_pw"
+)
+
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_general.default",
@@ -134,4 +140,5 @@ OP = OpSpec(
     min_rank=3,
     epilogue=EPILOGUE,
     variants=TILE_CONFIGS,
+    module=MODULE,
 )

@@ -16,6 +16,8 @@ from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_BATCH
+from refsim.ops.base.host.row import ModuleCall
+from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec, Part, Target
 from refsim.ops.base.traits import Epilogue, Family
@@ -91,6 +93,8 @@ BENCH = Case(
     features={"out_channels": 64, "bias": True},
 )
 
+MODULE = ModuleCall(packing={"weight": MATRIX})
+
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_im2col.default",
@@ -113,4 +117,5 @@ OP = OpSpec(
     min_rank=3,
     epilogue=EPILOGUE,
     any_channels=False,
+    module=MODULE,
 )

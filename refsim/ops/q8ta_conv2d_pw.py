@@ -24,6 +24,8 @@ from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.gemm import TILE_CONFIGS
+from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
+from refsim.ops.base.host.weights import WINDOW
 from refsim.ops.base.spec import OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -136,6 +138,25 @@ BENCH = Case(
     features={"out_channels": 256, "bias": True},
 )
 
+#: Later releases compute all batches, and take the first row of a tile from the push words.
+MODULE = ModuleCall(
+    shaders=(
+        *with_dot_product(Params.where),
+        Shader(f"{Params.where}_unsigned_float", dot_product=True, unsigned=True, textures=("weight",)),
+        Shader(f"{Params.where}_unsigned_buffer_float", dot_product=True, unsigned=True),
+    ),
+    bindings=("out", "x", *epilogue.CONSTS, "meta:out", "meta:x"),
+    push=("in_scale", "in_zp", "inv_out_scale", "out_zp", "k4", "oc4"),
+    spec=("apply_bias", "activation", "layout:out", "layout:x"),
+    global_size="c4,w4,h",
+    local_size="square",
+    packing={"weight": WINDOW},
+).since(
+    push=("in_scale", "in_zp", "inv_out_scale", "out_zp", "k4", "oc4", "0"),
+    spec=("apply_bias", "activation", "layout:out", "layout:x", "fed:x"),
+    global_size="c4,w4,h*n",
+)
+
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_pw.default",
@@ -162,4 +183,5 @@ OP = OpSpec(
     epilogue=EPILOGUE,
     one_tap=True,
     variants=TILE_CONFIGS,
+    module=MODULE,
 )

@@ -38,6 +38,7 @@ from refsim.ops.base.conv import (
 )
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.gemm import TILE_CONFIGS
+from refsim.ops.base.host.row import with_dot_product
 from refsim.ops.base.spec import Call, OpSpec, Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -243,6 +244,8 @@ BENCH = Case(
     features={"out_channels": 32, "bias": True},
 )
 
+MODULE = conv.module(with_dot_product("q8ta_conv2d_transposed"), "transposed")
+
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_transposed.default",
@@ -269,4 +272,5 @@ OP = OpSpec(
     epilogue=EPILOGUE,
     transposed=True,
     variants=TILE_CONFIGS,
+    module=MODULE,
 )

@@ -23,6 +23,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
+from refsim.ops.base.host.row import ModuleCall, float_tensor
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target, no_padding
 from refsim.ops.base.traits import Family
 
@@ -86,6 +87,15 @@ CASES = (
 
 BENCH = Case("q8ta_dequantize", dict(scale=0.02, zp=3), {"x": ((1, 64, 112, 112), "4W4C")}, "CHANNELS_PACKED")
 
+MODULE = ModuleCall(
+    shaders=float_tensor("q8ta_dequantize", "out"),
+    bindings=("out", "x", "meta:out", "meta:x"),
+    push=("scale", "zp"),
+    spec=("layout:out", "layout:x", "config:out/x", "config:x/out"),
+    global_size="blocks:x/out",
+    local_size="blocked:x/out",
+)
+
 OP = OpSpec(
     name="q8ta_dequantize",
     serialized="quantized_decomposed.dequantize_per_tensor.default",
@@ -109,4 +119,5 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     max_rank=8,
+    module=MODULE,
 )

@@ -40,6 +40,7 @@ from refsim.ops.base.conv import (
     X_HASH,
     X,
 )
+from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -154,6 +155,17 @@ BENCH = Case(
     "4W4C",
 )
 
+#: Later releases write the rows of all batches, and take the first row of a tile from the push words.
+MODULE = ModuleCall(
+    shaders=plain("q8ta_im2col"),
+    bindings=("out", "x", "meta:out", "meta:x", "conv_params"),
+    push=("in_zp",),
+    spec=("1", "layout:out", "layout:x"),
+    global_size="c4*w4*h,1,1",
+    local_size="64,1,1",
+    view="plane",
+).since(push=("in_zp", "0"), view="rows")
+
 OP = OpSpec(
     name="q8ta_im2col",
     serialized="",
@@ -179,4 +191,5 @@ OP = OpSpec(
     cases=CASES,
     min_rank=3,
     any_channels=False,
+    module=MODULE,
 )

@@ -144,6 +144,8 @@ BENCH = Case(
     features={"out_channels": 512, "bias": True},
 )
 
+MODULE = linear.module("q8ta_linear", "w8,h4,1", "square")
+
 OP = OpSpec(
     name="q8ta_linear",
     serialized="et_vk.q8ta_linear.default",
@@ -169,4 +171,5 @@ OP = OpSpec(
     channel_dim=-1,
     epilogue=EPILOGUE,
     variants=TILE_CONFIGS,
+    module=MODULE,
 )

@@ -130,6 +130,8 @@ BENCH = Case(
     features={"out_channels": 1000, "bias": True},
 )
 
+MODULE = linear.module("q8ta_linear_gemv", "w8,1,1", "1,1,64")
+
 OP = OpSpec(
     name="q8ta_linear_gemv",
     serialized="et_vk.q8ta_linear_gemv.default",
@@ -155,4 +157,5 @@ OP = OpSpec(
     channel_dim=-1,
     epilogue=EPILOGUE,
     one_row=True,
+    module=MODULE,
 )

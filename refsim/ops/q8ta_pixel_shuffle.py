@@ -26,6 +26,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
+from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -217,6 +218,15 @@ BENCH = Case(
     "4C1W",
 )
 
+MODULE = ModuleCall(
+    shaders=plain("q8ta_pixel_shuffle"),
+    bindings=("out", "x", "meta:out", "meta:x"),
+    push=("in_scale", "out_inv_scale", "in_zp", "out_zp", "upscale", "moves_bytes"),
+    spec=("layout:x", "layout:out"),
+    global_size="n*c4*h*w,1,1",
+    local_size="64,1,1",
+)
+
 OP = OpSpec(
     name="q8ta_pixel_shuffle",
     serialized="et_vk.q8ta_pixel_shuffle.default",
@@ -243,4 +253,5 @@ OP = OpSpec(
     min_rank=3,
     any_channels=False,
     resizes=True,
+    module=MODULE,
 )

@@ -25,6 +25,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
+from refsim.ops.base.host.row import ModuleCall, float_tensor
 from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
 
@@ -103,6 +104,15 @@ CASES = (
 
 BENCH = Case("q8ta_quantize", dict(scale=0.02, zp=3), {"x": ((1, 64, 112, 112), "CHANNELS_PACKED")}, "4W4C")
 
+MODULE = ModuleCall(
+    shaders=float_tensor("q8ta_quantize", "x"),
+    bindings=("out", "x", "meta:out", "meta:x"),
+    push=("inv_scale", "zp"),
+    spec=("layout:x", "layout:out", "config:x/out", "config:out/x"),
+    global_size="blocks:x/out",
+    local_size="blocked:x/out",
+)
+
 OP = OpSpec(
     name="q8ta_quantize",
     serialized="quantized_decomposed.quantize_per_tensor.default",
@@ -126,4 +136,5 @@ OP = OpSpec(
     bench=BENCH,
     cases=CASES,
     max_rank=8,
+    module=MODULE,
 )

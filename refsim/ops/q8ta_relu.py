@@ -23,6 +23,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
+from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -137,6 +138,15 @@ BENCH = Case(
     "4W4C",
 )
 
+MODULE = ModuleCall(
+    shaders=plain("q8ta_relu_buffer"),
+    bindings=("out", "x", "meta:out", "meta:x"),
+    push=("in_scale", "in_zp", "inv_out_scale", "out_zp"),
+    spec=("layout:out", "layout:x", "config:out"),
+    global_size="blocks:out",
+    local_size="blocked:out",
+)
+
 OP = OpSpec(
     name="q8ta_relu",
     serialized="et_vk.q8ta_relu.default",
@@ -162,4 +172,5 @@ OP = OpSpec(
     sync=("x", "out"),
     affine=affine,
     resizes=True,
+    module=MODULE,
 )

@@ -12,6 +12,7 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
+from refsim.ops.base import epilogue
 from refsim.ops.base.epilogue import (
     QUANTIZATION,
     align4,
@@ -24,6 +25,9 @@ from refsim.ops.base.epilogue import (
     requantized,
 )
 from refsim.ops.base.gemm import tile_config
+from refsim.ops.base.host.row import ModuleCall, Shader
+from refsim.ops.base.host.weights import WINDOW as WINDOW_TEXELS
+from refsim.ops.base.host.weights import Packing
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
 from refsim.ops.base.traits import Epilogue
 
@@ -325,3 +329,16 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
         return pad_rows(value, align4(len(value))).view(np.int32)
     per_group = call.descs["x"].shape[-3] // call.params.groups
     return pack_weight(logical_weight(call.params, value, per_group).reshape(len(value), -1, per_group))
+
+
+def module(shaders: tuple[Shader, ...], local_size: str, packing: Packing = WINDOW_TEXELS) -> ModuleCall:
+    """How upstream's host calls a convolution that walks over its window: 4 columns x 4 channels at a time."""
+    return ModuleCall(
+        shaders=shaders,
+        bindings=("out", "x", *epilogue.CONSTS, "meta:out", "meta:x", "conv_params"),
+        push=("in_scale", "in_zp", "inv_out_scale", "out_zp"),
+        spec=("apply_bias", "activation", "layout:x", "layout:out"),
+        global_size="w4,h,c4",
+        local_size=local_size,
+        packing={"weight": packing},
+    )

@@ -18,6 +18,8 @@ from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue
 from refsim.ops.base.case_rule import CaseSlot, quantization
+from refsim.ops.base.host.row import ModuleCall, with_dot_product
+from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
 from refsim.ops.base.traits import Epilogue
 
@@ -138,3 +140,16 @@ def golden_k(slot: CaseSlot) -> tuple[int, int]:
         k = _LARGE_K[slot.number // 11 % len(_LARGE_K)]
         return k, 6 if k <= 4096 else 2
     return 4 * slot.rng.integer(1, 24), 44
+
+
+def module(name: str, global_size: str, local_size: str) -> ModuleCall:
+    """How upstream's host calls a linear kernel: 8 outputs at a time."""
+    return ModuleCall(
+        shaders=with_dot_product(name),
+        bindings=("out", "x", *epilogue.CONSTS, "sizes:out", "sizes:x"),
+        push=("in_scale", "in_zp", "inv_out_scale", "out_zp"),
+        spec=("apply_bias", "activation"),
+        global_size=global_size,
+        local_size=local_size,
+        packing={"weight": MATRIX},
+    )

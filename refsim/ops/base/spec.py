@@ -22,6 +22,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import Defect
+from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.int4 import GroupedWeight
 from refsim.ops.base.param_types import make_params
 from refsim.ops.base.traits import Affine, Epilogue, Family, Variant
@@ -262,6 +263,7 @@ class OpSpec:
     - ``aliases``: other names under which graphs hold the operator.
     - ``int4``: how the operator uses 4-bit weights, if it does.
     - ``defects``: what upstream's kernel is known to do wrong for calls that kernels here take.
+    - ``module``: how upstream's host calls its own kernel, for executors that run modules of another build.
     """
 
     name: str
@@ -309,6 +311,7 @@ class OpSpec:
     aliases: tuple[str, ...] = ()
     int4: GroupedWeight | None = None
     defects: Sequence[Defect] = ()
+    module: ModuleCall | None = None
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.kind is kind)

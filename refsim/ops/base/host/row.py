@@ -1,0 +1,86 @@
+"""One row per operator: how the kernel of another build is called. The words are explained in docs/modules.md.
+
+A row says nothing of a call's sizes. `refsim.ops.base.module_call` turns row and call into bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from refsim.ops.base.host.weights import Packing
+
+
+@dataclass(frozen=True)
+class Shader:
+    """One module that computes an operator.
+
+    ``name`` is the file's name without its ending. ``dot_product``: it needs the device's integer dot product;
+    ``fallback``: it is for devices without that. ``unsigned``: it adds up unsigned products, so its weights are packed
+    with 128 added. ``textures`` are the arguments that it takes as images.
+    """
+
+    name: str
+    dot_product: bool = False
+    fallback: bool = False
+    unsigned: bool = False
+    textures: tuple[str, ...] = ()
+
+    @property
+    def variant(self) -> str:
+        """``base``, ``fallback`` or ``unsigned``."""
+        return "unsigned" if self.unsigned else "fallback" if self.fallback else "base"
+
+
+@dataclass(frozen=True)
+class ModuleCall:
+    """How a host calls a kernel.
+
+    - ``shaders``: the modules that can do it; the rules of `module_call.choose` pick one.
+    - ``bindings``: what stands at binding 0, 1, ...: tensors, constants, then parameter blocks.
+    - ``push``: the push words, ``spec`` the specialization words from id 3 on.
+    - ``global_size``: how many invocations are needed along x, y and z; ``local_size``: the rule for the workgroup.
+    - ``packing``: how constants are laid out, by their argument's name. An operator that expands to others may say it
+      for them, and has no shaders itself.
+    - ``view``: as which shape the host sees the output, if not as the call's own.
+    - ``later``: how later releases call it, oldest first. A module tells by its push words which one it belongs to;
+      where they are the same, ``told_by`` names the operator whose module tells.
+    """
+
+    shaders: tuple[Shader, ...] = ()
+    bindings: tuple[str, ...] = ()
+    push: tuple[str, ...] = ()
+    spec: tuple[str, ...] = ()
+    global_size: str = ""
+    local_size: str = ""
+    packing: Mapping[str, Packing] = field(default_factory=dict)
+    view: str = ""
+    later: tuple[ModuleCall, ...] = ()
+    told_by: str = ""
+
+    @property
+    def push_bytes(self) -> int:
+        return 4 * len(self.push)
+
+    def since(self, **changes: Any) -> ModuleCall:
+        """This row, and how a later release differs from it."""
+        return replace(self, later=(*self.later, replace(self, later=(), **changes)))
+
+
+def plain(*names: str) -> tuple[Shader, ...]:
+    """Modules that any device can run."""
+    return tuple(Shader(name) for name in names)
+
+
+def with_dot_product(name: str) -> tuple[Shader, ...]:
+    """A module with the integer dot product and one without, weights as an image."""
+    return (
+        Shader(f"{name}_float", dot_product=True, textures=("weight",)),
+        Shader(f"{name}_fallback_float", fallback=True, textures=("weight",)),
+    )
+
+
+def float_tensor(name: str, argument: str) -> tuple[Shader, ...]:
+    """Modules whose float tensor is a buffer, and whose float tensor is an image."""
+    return (Shader(f"{name}_buffer_float"), Shader(f"{name}_texture3d_float", textures=(argument,)))

@@ -1,0 +1,311 @@
+"""The vocabulary of `ModuleCall`: what each word stands for in a call. docs/modules.md lists it.
+
+A word is a name, or a name and a tensor (``layout:x``). Tensors have the names of the operator's arguments; ``out`` is
+the output. Everything that a word becomes is in 32-bit words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from refsim.core.errors import ParameterError
+from refsim.core.launch import Triple
+from refsim.core.layout import DIM_NAMES
+from refsim.core.qmath import inv_scale
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.host import tensor
+from refsim.ops.base.host.row import Shader
+from refsim.ops.base.host.weights import up4
+from refsim.ops.base.spec import Call
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call at the place where its words are looked up.
+
+    ``tensors`` are inputs and output by argument, as the host sees them. ``whole`` is the call that the graph holds:
+    another one where an operator expands to several. ``fed`` are the inputs that another of its parts computes.
+    """
+
+    call: Call
+    whole: Call
+    tensors: Mapping[str, TensorDesc]
+    fed: frozenset[str]
+    shader: Shader
+
+    def tensor(self, name: str) -> TensorDesc:
+        """The tensor of that name; ParameterError if the operator has none."""
+        if name not in self.tensors:
+            raise self.unknown("tensor", name, self.tensors)
+        return self.tensors[name]
+
+    def unknown(self, what: str, word: str, allowed: Any) -> ParameterError:
+        """An error that names a word of a row and the words that would do."""
+        return ParameterError(
+            f"{self.call.op.name}: module", f"unknown {what}", got=word, need=", ".join(allowed)
+        )
+
+    def is_image(self, name: str) -> bool:
+        return name in self.shader.textures
+
+
+def split(word: str) -> tuple[str, str]:
+    """``layout:x`` as ("layout", "x"); a word without a tensor has an empty one."""
+    name, _, of = word.partition(":")
+    return name, of
+
+
+# --- parameter blocks ------------------------------------------------------------------------------------
+
+
+def _meta(site: Site, of: str) -> np.ndarray:
+    desc = site.tensor(of)
+    return tensor.texture_metadata(desc) if site.is_image(of) else tensor.buffer_metadata(desc)
+
+
+def _conv_params(site: Site, of: str) -> np.ndarray:
+    """Conv2DParams: the window, width first, then channels of a group and lengths of K; 17 words of 20."""
+    p, whole = site.call.params, site.whole
+    per_group = site.tensor("x").shape[-3] // p.groups
+    logical = p.taps * per_group
+    pairs = (p.kernel_size, p.stride, p.padding, p.dilation)
+    k = 4 * up4(logical)
+    out_per_group = whole.out.shape[-3] // p.groups
+    counts = (p.groups, out_per_group, per_group, logical, k, k // 4)
+    whole_k = (logical * p.groups, k * p.groups, k * p.groups // 4)
+    return np.array(
+        [*(size for h, w in pairs for size in (w, h)), *counts, *whole_k, 0, 0, 0], np.int32
+    ).view("<u4")
+
+
+#: A word of `ModuleCall.bindings` that is a parameter block -> its content, uint32.
+BLOCKS: Mapping[str, Callable[[Site, str], np.ndarray]] = {
+    "meta": _meta,
+    "sizes": lambda site, of: tensor.sizes_block(site.tensor(of)),
+    "conv_params": _conv_params,
+}
+
+
+# --- push words ------------------------------------------------------------------------------------------
+
+
+def _k4(site: Site) -> int:
+    return up4(site.tensor("x").shape[-3] // site.call.params.groups)
+
+
+def _oc4(site: Site) -> int:
+    return up4(site.call.out.shape[-3] // site.call.params.groups)
+
+
+#: Push words that are no parameter of the operator.
+COUNTS: Mapping[str, Callable[[Site], int]] = {"k4": _k4, "oc4": _oc4}
+
+
+def is_number(word: str) -> bool:
+    return re.fullmatch(r"-?\d+", word) is not None
+
+
+def push(site: Site, word: str) -> int:
+    """An unsigned word: a number, a count, a parameter, or ``inv_`` and the name of a scale.
+
+    A float is rounded to binary32 once. An inverse is that of the rounded scale, rounded once more: hosts compute it.
+    """
+    if is_number(word):
+        return int(word) & 0xFFFFFFFF
+    if word in COUNTS:
+        return COUNTS[word](site)
+    params = site.call.params
+    inverse = not hasattr(params, word) and word.startswith("inv_")
+    name = word.removeprefix("inv_") if inverse else word
+    value = getattr(params, name, None)
+    if isinstance(value, float | np.floating):
+        return int((inv_scale(float(value)) if inverse else np.float32(value)).view(np.uint32))
+    if isinstance(value, int | np.integer) and not inverse:
+        return int(value) & 0xFFFFFFFF
+    numbers = [key for key, given in vars(params).items() if isinstance(given, int | float)]
+    raise site.unknown("push word", word, [*numbers, "inv_ and a scale", *COUNTS, "a number"])
+
+
+# --- specialization words --------------------------------------------------------------------------------
+
+ACTIVATIONS = {"none": 0, "relu": 1}
+
+
+def _config(site: Site, of: str) -> int:
+    """``config:out`` is the configuration of a tensor alone, ``config:x/out`` that of x beside the output's."""
+    name, _, _ = of.partition("/")
+    return tensor.block_config(site.tensor(name), site.tensor("out"), site.tensor(other(of)))
+
+
+def other(pair: str) -> str:
+    """The tensor beside the output in ``x/out`` and ``out/x``; the output itself in ``out``."""
+    return next((name for name in pair.split("/") if name != "out"), "out")
+
+
+#: A word of `ModuleCall.spec` -> its value.
+SPEC: Mapping[str, Callable[[Site, str], int]] = {
+    "layout": lambda site, of: tensor.hashed(site.tensor(of), site.is_image(of)),
+    "config": _config,
+    "apply_bias": lambda site, of: int(site.call.consts["bias"] is not None),
+    "activation": lambda site, of: ACTIVATIONS[site.call.params.activation],
+    "fed": lambda site, of: int(of in site.fed),
+}
+
+
+def spec(site: Site, word: str) -> int:
+    """An unsigned word."""
+    if is_number(word):
+        return int(word) & 0xFFFFFFFF
+    name, of = split(word)
+    if name not in SPEC:
+        raise site.unknown("specialization word", word, [*SPEC, "a number"])
+    return SPEC[name](site, of)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------
+
+
+def _walked(site: Site, pair: str) -> tuple[TensorDesc, tuple[int, int]]:
+    out, name = site.tensor("out"), pair.partition("/")[0]
+    return out, tensor.block_dims(site.tensor(name), out, site.tensor(other(pair)))
+
+
+def _blocks(site: Site, pair: str) -> Triple:
+    """Blocks in a row; along the axes if the kernel takes an image."""
+    along = tensor.extents(*_walked(site, pair))
+    return along if site.shader.textures else (prod(along), 1, 1)
+
+
+#: Global sizes by name and tensors.
+GLOBALS: Mapping[str, Callable[[Site, str], Triple]] = {
+    "blocks": _blocks,
+    "extents": lambda site, pair: tensor.extents(*_walked(site, pair)),
+    "words": lambda site, of: (up4(site.tensor(of).buffer_numel), 1, 1),
+    "fours": lambda site, of: (up4(site.tensor(of).numel), 1, 1),
+}
+_FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)|(\d+)")
+
+
+def _factor(site: Site, word: str) -> int:
+    found = _FACTOR.fullmatch(word)
+    if found is None:
+        raise site.unknown("global size", word, [*GLOBALS, "w, h, c and n, with 4 or 8", "a number"])
+    dim, by, number = found.groups()
+    if number:
+        return int(number)
+    return -(-site.tensor("out").sizes_whcn[DIM_NAMES.lower().index(dim)] // int(by or 1))
+
+
+def global_size(site: Site, word: str) -> Triple:
+    """``c4,w4,h``: three products of the output's sizes, in groups of 4 or 8 where the size says so; or a rule."""
+    name, of = split(word)
+    if name in GLOBALS:
+        return GLOBALS[name](site, of)
+    along = [prod(_factor(site, factor) for factor in part.split("*")) for part in word.split(",")]
+    if len(along) != 3:
+        raise site.unknown("global size", word, [*GLOBALS, "three products"])
+    return (along[0], along[1], along[2])
+
+
+def default_local(size: Triple) -> Triple:
+    """64 invocations: along one axis; 16 x 4 or 32 x 2 along two; 8 x 4 x 2 or fewer along three.
+
+    The axes are ranked by their size. With three different ranks a host gives the axes each other's shares where the
+    ranking is a turn of all three; so does this.
+    """
+    ranked = sorted(range(3), key=lambda axis: -size[axis])
+    first, second, third = 8, max(1, min(4, size[ranked[1]])), max(1, min(2, size[ranked[2]]))
+    if size[ranked[2]] == 1:
+        if size[ranked[1]] == 1:
+            first, second = 64, 1
+        else:
+            first, second = (16, 4) if size[ranked[1]] % 4 == 0 else (32, 2)
+    shares = (first, second, third)
+    return (shares[ranked[0]], shares[ranked[1]], shares[ranked[2]])
+
+
+def _square(site: Site, size: Triple, of: str) -> Triple:
+    if size[0] >= 6 and size[1] >= 6:
+        return (8, 8, 1)
+    return (4, 16, 1) if size[0] < 6 else (16, 4, 1)
+
+
+def _wide_or_deep(size: Triple, thin: bool) -> Triple:
+    if size[0] >= 6 and size[2] >= 6:
+        return (8, 1, 8)
+    if thin and size[0] < 2:
+        return (1, 1, 64)
+    return (64, 1, 1) if size[2] < 2 else (16, 1, 4)
+
+
+def _narrow(size: Triple, most: int) -> Triple | None:
+    """For outputs of a few groups of columns and many channels."""
+    if size[0] == 2 and size[2] >= 32:
+        return (2, 1, 32)
+    return (4, 1, 16) if 3 <= size[0] <= most and size[2] >= 16 else None
+
+
+def _conv(site: Site, size: Triple, narrow: bool) -> Triple:
+    if site.tensor("out").shape[-2] >= 100 and size[0] >= 24 and size[2] >= 24:
+        return (8, 1, 8)
+    if size[0] >= 4 and size[1] >= 2 and size[2] >= 8:
+        return (4, 2, 8)
+    return (_narrow(size, 3) if narrow else None) or _wide_or_deep(size, thin=True)
+
+
+def _blocked(site: Site, size: Triple, pair: str) -> Triple:
+    if size[1] == size[2] == 1:
+        return (64, 1, 1)
+    _, dims = _walked(site, pair)
+    x, y, z = (8 if axis in dims else 1 for axis in range(3))
+    return (x, y, z)
+
+
+#: Workgroups by name, from the global size and tensors.
+LOCALS: Mapping[str, Callable[[Site, Triple, str], Triple]] = {
+    "default": lambda site, size, of: default_local(size),
+    "blocked": _blocked,
+    "square": _square,
+    "conv": lambda site, size, of: _conv(site, size, narrow=False),
+    "conv_narrow": lambda site, size, of: _conv(site, size, narrow=True),
+    "depthwise": lambda site, size, of: _wide_or_deep(size, thin=False),
+    "depthwise_narrow": lambda site, size, of: _narrow(size, 4) or _wide_or_deep(size, thin=False),
+    "transposed": lambda site, size, of: _wide_or_deep(size, thin=True),
+}
+
+
+def local_size(site: Site, size: Triple, word: str) -> Triple:
+    """The workgroup: three numbers, or a rule."""
+    name, of = split(word)
+    if name in LOCALS:
+        return LOCALS[name](site, size, of)
+    numbers = word.split(",")
+    if len(numbers) != 3 or not all(number.isdigit() and int(number) for number in numbers):
+        raise site.unknown("local size", word, [*LOCALS, "three numbers"])
+    return (int(numbers[0]), int(numbers[1]), int(numbers[2]))
+
+
+# --- the output as the host sees it ----------------------------------------------------------------------
+
+
+def _plane(desc: TensorDesc) -> TensorDesc:
+    return TensorDesc(desc.shape[-3:], desc.layout, desc.dtype)
+
+
+def _rows(desc: TensorDesc) -> TensorDesc:
+    *outer, channels, height, width = desc.shape
+    return TensorDesc((1, channels, prod(outer) * height, width), desc.layout, desc.dtype)
+
+
+#: `ModuleCall.view`: one image without its batch; all rows of all images as one image.
+VIEWS: Mapping[str, Callable[[TensorDesc], TensorDesc]] = {
+    "": lambda desc: desc,
+    "plane": _plane,
+    "rows": _rows,
+}
