@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 def open_executor(index: int = 0) -> IsolatedExecutor:
     """The executor of Vulkan device ``index``, in a process of its own; DeviceError or MissingDependencyError."""
+    from refsim_gpu.executor import open_executor as opened
     from refsim_gpu.worker import IsolatedExecutor
 
-    executor = IsolatedExecutor(index)
+    executor = IsolatedExecutor(f"gpu:{index}", opened, index)
     executor.open()
     return executor
 

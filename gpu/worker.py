@@ -1,12 +1,12 @@
 """GPU work in a process of its own: if a driver crashes, one piece of work is lost, but not the program.
 
-`IsolatedExecutor` stands for a `KomputeExecutor` in a child process. A child that ends, or is silent for too long, is a
+`IsolatedExecutor` stands for an executor in a child process. A child that ends, or is silent for too long, is a
 DeviceError; the next piece of work gets a new child.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,21 +15,23 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
-from refsim.exec.executor import Executor
+from refsim.exec.executor import Executor, Source, run_graph
 from refsim.exec.process import Ended, Raised, Silent, Worker
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event, Observer
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.spec import Call, Prepared
 
 TIMEOUT_S = 300.0
 
 
 class IsolatedExecutor(Executor):
-    """A device in a child process, started with the first piece of work."""
+    """What ``make(*arguments)`` opens, in a child process that is started with the first piece of work."""
 
-    def __init__(self, index: int = 0, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.name = f"gpu:{index}"
-        self.index = index
+    def __init__(
+        self, name: str, make: Callable[..., Executor], *arguments: object, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.name = name
+        self.make, self.arguments = make, arguments
         self.timeout_s = timeout_s
         self._worker: Worker | None = None
         #: Graphs that the child knows, by id; held so that ids stay theirs.
@@ -40,7 +42,9 @@ class IsolatedExecutor(Executor):
         if self._worker is None or not self._worker.alive:
             self.close()
             with _as_device_errors(self.name, "opening"):
-                self._worker = Worker(_Device, self.index, where=self.name, seconds=self.timeout_s)
+                self._worker = Worker(
+                    _Child, self.make, *self.arguments, where=self.name, seconds=self.timeout_s
+                )
 
     def close(self) -> None:
         """End the child."""
@@ -60,6 +64,12 @@ class IsolatedExecutor(Executor):
 
     def supports(self, launch: Launch) -> str | None:
         return self._work("supports", launch)
+
+    def source(self, call: Call) -> Source:
+        return self._work("source", call)
+
+    def refusal(self, call: Call) -> str | None:
+        return self._work("refusal", call)
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         return self._work("run", launch, [np.asarray(words) for words in inputs])
@@ -123,17 +133,21 @@ class IsolatedSession:
         return outputs
 
 
-class _Device:
-    """The child's side: one device, the graphs that it was given, a method for each verb."""
+class _Child:
+    """The child's side: an executor, the graphs that it was given, a method for each verb."""
 
-    def __init__(self, index: int) -> None:
-        from refsim_gpu.executor import open_executor
-
-        self.executor = open_executor(index)
+    def __init__(self, make: Callable[..., Executor], *arguments: object) -> None:
+        self.executor = make(*arguments)
         self.graphs: dict[int, Graph] = {}
 
     def supports(self, launch: Launch) -> str | None:
         return self.executor.supports(launch)
+
+    def source(self, call: Call) -> Source:
+        return self.executor.source(call)
+
+    def refusal(self, call: Call) -> str | None:
+        return self.executor.refusal(call)
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         return self.executor.run(launch, inputs)
@@ -154,6 +168,6 @@ class _Device:
 
         graph = self.graphs[key]
         if watched is None:
-            return self.executor.session(graph).run(inputs), events
+            return run_graph(graph, inputs, self.executor), events
         observe = Observer(tell, lambda delegate, value: value in watched)
-        return self.executor.session(graph, watched).run(inputs, 0, observe), events
+        return run_graph(graph, inputs, self.executor, 0, observe), events

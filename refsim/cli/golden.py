@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, progress
 from refsim.core.errors import IncompleteError, ParameterError
+from refsim.core.qmath import Profile
+from refsim.formats import profiles
 from refsim.golden import verify as checks
-from refsim.golden.check import SAME as SAME_BYTES
 from refsim.golden.check import Result
+from refsim.golden.judge import KNOWN_DEFECT
+from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, default_root
 
 MOST_SHOWN = 20
@@ -59,6 +63,12 @@ def _root(given: str | None) -> Path:
     "--results", metavar="FILE", help="Append each case's results to this file as they come, as JSON lines."
 )
 @click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
+@click.option(
+    "--profile",
+    "profile_name",
+    metavar="NAME",
+    help="The numerics that the executors must have: canonical, lavapipe, nvidia or a file.",
+)
 @json_option
 def verify(
     cases: tuple[str, ...],
@@ -68,14 +78,19 @@ def verify(
     seconds: float,
     results: str | None,
     resume: bool,
+    profile_name: str | None,
     as_json: bool,
 ) -> int:
-    """Check files, definitions and executors on the whole corpus, or on CASES: operators or OPERATOR/NUMBER."""
+    """Check files, definitions and executors on the whole corpus, or on CASES: operators or OPERATOR/NUMBER.
+
+    Modules of another build (spv:DIR) may write what one other profile allows, and show the known defects of upstream.
+    """
     corpus = Corpus(_root(root))
     names = executors.split(",")
     begin = time.monotonic()
     damaged = corpus.damaged()
-    done, found = _verified(corpus, cases, names, workers, seconds, results, resume)
+    profile = None if profile_name is None else profiles.profile(profile_name)
+    done, found = _verified(corpus, cases, names, workers, seconds, results, resume, profile)
     failed = checks.failures(found)
     same = not damaged and not failed
     table = checks.tally(found)
@@ -84,6 +99,7 @@ def verify(
             "root": str(corpus.root), "cases": len({r.case for r in found}), "resumed": done,
             "seconds": round(time.monotonic() - begin, 3), "damaged_files": damaged,
             "executors": {name: dict(counts) for name, counts in table.items()},
+            "profiles": checks.profiles(found), "known": _defects(found),
             "failures": [r.as_json() for r in failed], "same": same,
         }  # fmt: skip
         print_json("golden verify", facts)
@@ -94,6 +110,10 @@ def verify(
         {status for counts in table.values() for status in counts}, key=lambda s: s != SAME_BYTES
     )
     print_table(("executor", *statuses), [(n, *(counts[s] for s in statuses)) for n, counts in table.items()])
+    for name, text in checks.profiles(found).items():
+        click.echo(f"{name}: what is legal has the bytes of the profile {text}")
+    for text, count in _defects(found).items():
+        click.echo(f"{count} cases: {text}")
     for result in failed[:MOST_SHOWN]:
         _print_failure(result, names)
     if len(failed) > MOST_SHOWN:
@@ -102,6 +122,11 @@ def verify(
         f"{len({r.case for r in found})} cases, {len(failed)} failures, {time.monotonic() - begin:.0f} s"
     )
     return SAME if same else DIFFERENT
+
+
+def _defects(results: Sequence[Result]) -> dict[str, int]:
+    """How many cases show each known defect."""
+    return dict(Counter(str(r.detail["message"]) for r in results if r.status == KNOWN_DEFECT))
 
 
 def _print_failure(result: Result, executors: Sequence[str]) -> None:
@@ -127,12 +152,13 @@ def _verified(
     seconds: float,
     results: str | None,
     resume: bool,
+    profile: Profile | None,
 ) -> tuple[int, list[Result]]:
     """(cases taken from earlier results, all results)."""
     if resume and results is None:
         raise click.UsageError("--resume needs --results FILE")
     before: dict[str, list[Result]] = {}
-    state = checks.state(corpus, executors)
+    state = checks.state(corpus, executors, profile)
     if results and resume and Path(results).exists():
         before = checks.read_results(Path(results), state)
     operators = _operators(corpus, cases)
@@ -158,7 +184,7 @@ def _verified(
         _log(results, state, before) as log,
         progress("cases", sum(len(task.cases) for task in work)) as advance,
     ):
-        for rows in checks.run(corpus, work, executors, workers, seconds):
+        for rows in checks.run(corpus, work, executors, workers, seconds, profile):
             found.extend(rows)
             log(rows)
             advance()

@@ -16,6 +16,8 @@ from refsim.core.tensor import TensorDesc
 GUARD_WORDS = 16
 ALIGN = 64  # a line of memory, and as many bytes as the guard words
 GUARD = np.int32(0x5A3C_C3A5)
+#: What every byte of an output is before a device writes it, where that can be chosen.
+FILL = 0x5A
 
 
 class ByteKind(IntEnum):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refsim.core.atomic_write import replacing
+from refsim.core.buffer import FILL
 from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import BY_SCHEMA_VALUE, WIDTH_PACKED
 from refsim.device import manifest as m
@@ -23,7 +24,6 @@ from refsim.formats.dumps import quantization
 from refsim.formats.file import read_file
 from refsim.formats.vkgraph.edit import GraphEditor
 
-FILL = 0x5A
 DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
 
 

@@ -35,14 +35,43 @@ class ExecutorInfo:
     detail: str
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where the kernels of a call come from.
+
+    ``whose`` is `OURS`, or `YOURS` for kernels of another build, which have the defects of upstream's. ``kernels`` are
+    their names in the order of the dispatches; ``why`` says what kept an executor of yours from taking yours.
+    """
+
+    whose: str
+    kernels: tuple[str, ...]
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.whose}: {', '.join(self.kernels)}"
+
+
+OURS, YOURS = "ours", "yours"
+
+
 class Executor(ABC):
     """Runs launches. Two executors given the same launch and the same input words write the same words."""
 
     name: str
+    #: Whether it runs kernels of another build where it has them; `source` says where.
+    foreign = False
 
     def supports(self, launch: Launch) -> str | None:
         """None if this executor can run the launch, else the reason why not."""
         return None
+
+    def source(self, call: Call) -> Source:
+        """Where the kernels of a call come from."""
+        return Source(OURS, tuple(step.launch.shader for step in call.dispatches()))
+
+    def refusal(self, call: Call) -> str | None:
+        """None if this executor can run the call, else the reason why not."""
+        return next(filter(None, (self.supports(step.launch) for step in call.dispatches())), None)
 
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> Session | None:
         """The graph made ready; or None, and then its nodes run one by one.

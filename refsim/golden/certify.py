@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff import diff
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
 from refsim.formats.file import quote, read_file
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
-from refsim.golden.programs import FILL, KIND, MANIFEST, SCHEMA, described
+from refsim.golden.programs import KIND, MANIFEST, SCHEMA, described
 from refsim.golden.store import Entry, digest, parse
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import Defect
@@ -227,7 +227,7 @@ def _outputs(
 def _judged(entry: Entry, bound: BoundCase, array: np.ndarray) -> Verdict:
     """Same, legal under some profiles, a known defect, or wrong."""
     actual = _buffer(bound, array)
-    found = judged(bound, actual, FILL)
+    found = judged(bound, actual)
     detail = _detail(bound, actual) if found.verdict == WRONG else {}
     return Verdict(entry.name, bound, found.verdict, found.profiles, found.defect, detail)
 

@@ -11,20 +11,27 @@ import numpy as np
 from refsim.bytediff import diff
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
-from refsim.exec.executor import Executor
+from refsim.core.qmath import PROFILES, Profile
+from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
 from refsim.golden.store import Entry, digest
 from refsim.ops.base.binding import BoundCase, bind
 
-SAME, DIFFERENT, ERROR = "same", "different", "error"
+DIFFERENT, ERROR = "different", "error"
 CRASHED, TIMEOUT = "crashed", "timeout"
+#: What is no failure. Only kernels of another build may be ``legal`` or ``known``.
+ACCEPTED = (SAME, LEGAL, KNOWN_DEFECT)
 DEFINE = "define"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One case on one executor. If the executor is ``define``, the definition was compared with the corpus."""
+    """One case on one executor. If the executor is ``define``, the definition was compared with the corpus.
+
+    A kernel of another build may be ``legal`` under other profiles, or show the ``known`` defect of upstream's.
+    """
 
     case: str
     executor: str
@@ -40,8 +47,13 @@ def open_executors(names: list[str]) -> dict[str, Executor]:
     return {name: executor_named(name) for name in names}
 
 
-def check_entry(entry: Entry, executors: Mapping[str, Executor]) -> Iterator[Result]:
-    """Check a case of the digests: compare the definition with the digest, then each executor with the definition."""
+def check_entry(
+    entry: Entry, executors: Mapping[str, Executor], profile: Profile | None = None
+) -> Iterator[Result]:
+    """Check a case of the digests: compare the definition with the digest, then each executor with the definition.
+
+    ``profile``: the executors have to follow this one.
+    """
     try:
         bound = bind(entry.case)
         expected = bound.call.expected(bound.inputs)
@@ -52,10 +64,15 @@ def check_entry(entry: Entry, executors: Mapping[str, Executor]) -> Iterator[Res
     detail = {} if found == entry.sha256 else {"digest": found, "recorded": entry.sha256}
     yield Result(entry.name, DEFINE, SAME if not detail else DIFFERENT, detail)
     for name, executor in executors.items():
-        yield run(entry.name, name, executor, bound, expected)
+        yield run(entry.name, name, executor, bound, expected, profile)
 
 
-def check_stored(stored: Stored, entry: Entry | None, executors: Mapping[str, Executor]) -> Iterator[Result]:
+def check_stored(
+    stored: Stored,
+    entry: Entry | None,
+    executors: Mapping[str, Executor],
+    profile: Profile | None = None,
+) -> Iterator[Result]:
     """Check a stored case: compare its files with the data of its seed, and definition and executors with out.bin."""
     bound = stored.bound
     name = f"{stored.name}.bytes"
@@ -65,22 +82,39 @@ def check_stored(stored: Stored, entry: Entry | None, executors: Mapping[str, Ex
         detail = _drawn_alike(bound, bind(entry.case))
     yield Result(name, DEFINE, DIFFERENT if detail else SAME, detail)
     for executor_name, executor in executors.items():
-        yield run(name, executor_name, executor, bound, stored.expected)
+        yield run(name, executor_name, executor, bound, stored.expected, profile)
 
 
-def run(case: str, name: str, executor: Executor, bound: BoundCase, expected: PackedBuffer) -> Result:
-    """Run one case on one executor and compare every byte."""
+def run(
+    case: str,
+    name: str,
+    executor: Executor,
+    bound: BoundCase,
+    expected: PackedBuffer,
+    profile: Profile | None = None,
+) -> Result:
+    """Run one case on one executor and compare every byte; under ``profile``, if there is one, not the case's own."""
+    if profile is not None and profile != bound.call.target.profile:
+        bound = under(bound, profile)
+        expected = bound.call.expected(bound.inputs)
     try:
-        refused = next(
-            filter(None, (executor.supports(step.launch) for step in bound.call.dispatches())), None
-        )
+        refused = executor.refusal(bound.call)
         if refused is not None:
             return Result(case, name, ERROR, {"message": f"refused: {refused}"})
         actual = executor.run_call(bound.call, bound.inputs)
+        same = np.array_equal(expected.raw, actual.raw)
+        foreign = not same and executor.foreign and executor.source(bound.call).whose == YOURS
     except RefsimError as error:
         return Result(case, name, ERROR, {"message": str(error)})
-    detail = compared(bound, expected, actual)
-    return Result(case, name, DIFFERENT if detail else SAME, detail)
+    if same:
+        return Result(case, name, SAME)
+    if foreign:
+        found = judged(bound, actual, profiles=PROFILES.values() if profile is None else ())
+        if found.verdict in ACCEPTED:
+            return Result(
+                case, name, found.verdict, {"message": str(found), "profiles": list(found.profiles)}
+            )
+    return Result(case, name, DIFFERENT, compared(bound, expected, actual))
 
 
 def compared(bound: BoundCase, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:

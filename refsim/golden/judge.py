@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
-from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.core.buffer import FILL, PackedBuffer
+from refsim.core.qmath import PROFILES, Profile
 from refsim.golden import known
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.defect import Defect
@@ -25,18 +25,27 @@ class Judged:
     profiles: tuple[str, ...] = ()
     defect: Defect | None = None
 
+    def __str__(self) -> str:
+        if self.defect is not None:
+            return f"known defect of upstream: {self.defect.name}"
+        return f"legal under {', '.join(self.profiles)}" if self.verdict == LEGAL else self.verdict
+
 
 def judged(
-    bound: BoundCase, actual: PackedBuffer, fill: int, profiles: Iterable[Profile] = tuple(PROFILES.values())
+    bound: BoundCase,
+    actual: PackedBuffer,
+    fill: int = FILL,
+    profiles: Iterable[Profile] = tuple(PROFILES.values()),
 ) -> Judged:
     """Judge what a device wrote, in all bytes that upstream's kernel defines.
 
     Where a kernel with a known defect writes nothing, the buffer must still hold ``fill``. ``profiles`` are the
-    numerics that the device may have; the canonical ones are always allowed.
+    numerics that the device may have; those that the call is bound with are always allowed.
     """
-    if same(bound, actual, CANONICAL):
+    own = bound.call.target.profile
+    if same(bound, actual, own):
         return Judged(SAME)
-    allowed = {CANONICAL.name: CANONICAL, **{profile.name: profile for profile in profiles}}
+    allowed = {own.name: own, **{profile.name: profile for profile in profiles}}
     legal = tuple(name for name, profile in allowed.items() if same(bound, actual, profile))
     if legal:
         return Judged(LEGAL, legal)

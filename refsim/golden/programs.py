@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import LimitError
 from refsim.core.tensor import TensorDesc
 from refsim.formats.pte.edit import Described, single_delegate
@@ -29,7 +29,6 @@ SCHEMA = 1
 KIND = "corpus for a device"
 MANIFEST = "corpus.json"
 MAX_BYTES = 1_000_000
-FILL = 0x5A
 _MOST_DIMS = 4  # tensors of more dims cannot be constants in a packed layout
 
 

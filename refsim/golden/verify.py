@@ -8,14 +8,16 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import refsim
 from refsim.core.errors import DeviceError, FormatError, RefsimError
+from refsim.core.qmath import Profile
 from refsim.exec.process import ProcessError, Silent, Worker
-from refsim.golden.check import CRASHED, SAME, TIMEOUT, Result
+from refsim.golden.check import ACCEPTED, CRASHED, TIMEOUT, Result
+from refsim.golden.judge import LEGAL
 from refsim.golden.store import SUMS, Corpus, file_sha256
 from refsim.golden.worker import Checker
 
@@ -62,8 +64,9 @@ def run(
     executors: Sequence[str],
     workers: int = 1,
     seconds: float = CASE_SECONDS,
+    profile: Profile | None = None,
 ) -> Iterator[list[Result]]:
-    """The results of every case, as they come.
+    """The results of every case, as they come. ``profile`` is the one that the executors have to follow.
 
     Raises DeviceError or another RefsimError if an executor cannot be opened. A worker that dies or takes longer
     than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and goes on with a new process.
@@ -75,7 +78,9 @@ def run(
     stop = threading.Event()
     threads = [
         threading.Thread(
-            target=_serve, args=(corpus.root, waiting, results, executors, seconds, stop), daemon=True
+            target=_serve,
+            args=(corpus.root, waiting, results, executors, seconds, stop, profile),
+            daemon=True,
         )
         for _ in range(max(1, min(workers, len(work))))
     ]
@@ -102,6 +107,7 @@ def _serve(
     executors: Sequence[str],
     seconds: float,
     stop: threading.Event,
+    profile: Profile | None,
 ) -> None:
     """One thread: gives cases to a process of its own until none wait."""
     worker: Worker | None = None
@@ -115,7 +121,7 @@ def _serve(
                 if stop.is_set():
                     break
                 if worker is None or not worker.alive:
-                    worker = _started(root, executors, seconds)
+                    worker = _started(root, executors, seconds, profile)
                 results.put(_checked(worker, task, case, executors, seconds))
     except RefsimError as error:
         results.put(error)
@@ -127,10 +133,11 @@ def _serve(
         results.put(None)
 
 
-def _started(root: Path, executors: Sequence[str], seconds: float) -> Worker:
+def _started(root: Path, executors: Sequence[str], seconds: float, profile: Profile | None) -> Worker:
+    where = "golden verify"
     try:
         return Worker(
-            Checker, str(root), list(executors), where="golden verify", seconds=seconds, keep_stderr=True
+            Checker, str(root), list(executors), profile, where=where, seconds=seconds, keep_stderr=True
         )
     except RefsimError as error:
         raise DeviceError("golden verify", "no worker could be started", got=_words(error)) from error
@@ -161,8 +168,8 @@ def _result(row: dict[str, Any]) -> Result:
 # --- results on disk -------------------------------------------------------------------------------------
 
 
-def state(corpus: Corpus, executors: Sequence[str]) -> dict[str, Any]:
-    """What results depend on: digests of the corpus and of all sources and shaders, and the executors."""
+def state(corpus: Corpus, executors: Sequence[str], profile: Profile | None = None) -> dict[str, Any]:
+    """What results depend on: digests of the corpus and of all sources and shaders, the executors, their profile."""
     found = hashlib.sha256()
     package = Path(refsim.__file__).parent
     shaders = package.parent / "shaders"
@@ -174,6 +181,7 @@ def state(corpus: Corpus, executors: Sequence[str]) -> dict[str, Any]:
         "corpus": file_sha256(corpus.root / SUMS),
         "sources": found.hexdigest(),
         "executors": list(executors),
+        **({} if profile is None else {"profile": asdict(profile)}),
     }
 
 
@@ -209,5 +217,21 @@ def tally(results: Sequence[Result]) -> dict[str, Counter[str]]:
     return found
 
 
+def profiles(results: Sequence[Result]) -> dict[str, str]:
+    """Executor -> the profile that explains most of its bytes that are legal under another than they should be."""
+    found: dict[str, Counter[str]] = {}
+    for result in results:
+        if result.status == LEGAL:
+            found.setdefault(result.executor, Counter()).update(result.detail["profiles"])
+    return {name: counts.most_common(1)[0][0] for name, counts in found.items()}
+
+
 def failures(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if result.status != SAME]
+    """What is not as it must be. A device has one profile: what is legal under others only is wrong there."""
+    one = profiles(results)
+    return [
+        result
+        for result in results
+        if result.status not in ACCEPTED
+        or (result.status == LEGAL and one[result.executor] not in result.detail["profiles"])
+    ]

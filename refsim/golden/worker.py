@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from refsim.core.qmath import Profile
 from refsim.golden.check import Result, check_entry, check_stored, open_executors
 from refsim.golden.store import Corpus, Entry
 
@@ -9,8 +10,9 @@ from refsim.golden.store import Corpus, Entry
 class Checker:
     """Checks one case after another. Raises what opening an executor raises."""
 
-    def __init__(self, root: str, executors: list[str]) -> None:
+    def __init__(self, root: str, executors: list[str], profile: Profile | None = None) -> None:
         self.corpus = Corpus(root)
+        self.profile = profile
         self.executors = open_executors(executors)
         self._op = ""
         self._entries: dict[int, Entry] = {}
@@ -22,7 +24,6 @@ class Checker:
             self._entries = {entry.number: entry for entry in self.corpus.entries(op)}
             self._op = op
         if kind == "bytes":
-            return list(
-                check_stored(self.corpus.stored_case(case), self._entries.get(int(number)), self.executors)
-            )
-        return list(check_entry(self._entries[int(number)], self.executors))
+            stored, entry = self.corpus.stored_case(case), self._entries.get(int(number))
+            return list(check_stored(stored, entry, self.executors, self.profile))
+        return list(check_entry(self._entries[int(number)], self.executors, self.profile))

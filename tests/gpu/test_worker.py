@@ -15,6 +15,7 @@ from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.model import load
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
+from refsim_gpu.executor import open_executor
 from refsim_gpu.kompute import Device
 from refsim_gpu.worker import IsolatedExecutor
 
@@ -22,11 +23,15 @@ MODELS = Path(__file__).parents[1] / "data" / "models"
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 
 
+def isolated(**options: float) -> IsolatedExecutor:
+    return IsolatedExecutor(f"gpu:{INDEX}", open_executor, INDEX, **options)
+
+
 def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> None:
     model = load(MODELS / "mixed_ops.pte")
     inputs = [np.load(MODELS / "mixed_ops.io.npz")["in0"]]
     bound = bind(OPS["q8ta_conv2d"].cases[0])
-    with IsolatedExecutor(INDEX) as executor:
+    with isolated() as executor:
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
         seen: list[str] = []
         first = model.run(inputs, executor, lambda event: seen.append(event.node.name))
@@ -39,7 +44,7 @@ def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> Non
 
 def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -> None:
     bound = bind(UNARY.cases[0])
-    with IsolatedExecutor(INDEX) as executor:
+    with isolated() as executor:
         executor.open()
         assert executor._worker is not None
         # stopped first, so that the request is under way when the child is killed
@@ -54,7 +59,7 @@ def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -
 def test_a_graph_is_sent_again_to_a_new_child(device: Device) -> None:
     model = load(MODELS / "linear_head.pte")
     inputs = [np.load(MODELS / "linear_head.io.npz")["in0"]]
-    with IsolatedExecutor(INDEX) as executor:
+    with isolated() as executor:
         (first,) = model.run(inputs, executor)
         assert executor._worker is not None
         executor._worker.kill()
@@ -64,7 +69,7 @@ def test_a_graph_is_sent_again_to_a_new_child(device: Device) -> None:
 
 def test_a_silent_child_is_given_up(device: Device) -> None:
     bound = bind(UNARY.cases[0])
-    with IsolatedExecutor(INDEX, timeout_s=0.2) as executor:
+    with isolated(timeout_s=0.2) as executor:
         executor.timeout_s = 60.0
         executor.open()
         executor.timeout_s = 0.2
@@ -77,5 +82,5 @@ def test_a_silent_child_is_given_up(device: Device) -> None:
 def test_errors_keep_their_type(device: Device) -> None:
     model = load(MODELS / "linear_head.pte")
     (graph,) = model.graphs.values()
-    with IsolatedExecutor(INDEX) as executor, pytest.raises(ShapeError, match="wrong number of inputs"):
+    with isolated() as executor, pytest.raises(ShapeError, match="wrong number of inputs"):
         executor.session(graph).run([])
