@@ -97,6 +97,18 @@ def convolve(
     return finished(ev, acc, finish)
 
 
+def integer_sums(ev: Evidence) -> np.ndarray:
+    """The sums of a call with weights, int64: (N, OC, OH, OW) of a convolution, else (..., outputs)."""
+    call = ev.call
+    if is_convolution(ev):
+        size = (call.out.shape[-2], call.out.shape[-1])
+        return conv.accumulate(call.params, conv.nchw4(ev.arrays["x"]), logical_weight(ev), size)
+    weight = call.consts["weight"]
+    assert weight is not None
+    sums: np.ndarray = ev.arrays["x"].astype(np.int64) @ weight.T.astype(np.int64)
+    return sums
+
+
 def finished(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = None) -> np.ndarray:
     """Cells of a buffer whose integer sums are ``acc``; the epilogue is the call's own."""
     return ev.with_values(quantized(ev, acc, consts))

@@ -12,6 +12,7 @@ from refsim.bytediff.hypotheses import (
     int4,
     numerics,
     quantization,
+    sums,
     window,
 )
 
@@ -52,6 +53,9 @@ ALL: tuple[Hypothesis, ...] = (
     window.stride_dilation,
     window.padding_offset,
     window.reduction_short,
+    sums.group_ignored,
+    sums.sixteen_bits,
+    sums.not_reset,
     int4.short,
     quantization.alpha_ignored,
     quantization.operands_exchanged,

@@ -77,6 +77,8 @@ def other_layout(ev: Evidence) -> Iterator[Prediction]:
         if row is not ev.desc.layout:
             as_row = written(ev, offsets(TensorDesc(ev.desc.shape, row)))
             yield Prediction(f"output written as {row}", as_row)
+    if ev.bound is not None:
+        yield from _layouts_exchanged(ev)
     for row in INT8_LAYOUTS if ev.bound is not None else ():
         for name, _, buffer in each_input(ev):
             if row is not buffer.desc.layout:
@@ -88,6 +90,30 @@ def other_layout(ev: Evidence) -> Iterator[Prediction]:
                 cells = rerun(ev, inputs={name: gathered(buffer, at)})
                 if cells is not None:
                     yield Prediction(f"{name} read with the blocks of {row} and its own strides", cells)
+
+
+def _layouts_exchanged(ev: Evidence) -> Iterator[Prediction]:
+    """Input and output addressed with the blocks of the other's layout, each with its own strides."""
+    for name, _, buffer in each_input(ev):
+        if not ev.desc.is_int8 or buffer.desc.layout is ev.desc.layout:
+            continue
+        read = gathered(buffer, _by_meta(buffer.desc, buffer.desc.meta, ev.desc.hashed))
+        values = rerun(ev, inputs={name: read})
+        if values is not None:
+            at = _words_by(ev.desc, buffer.desc.hashed)
+            inside = (at >= 0) & (at < len(values))
+            fresh = np.zeros_like(values)
+            fresh[at[inside]] = values[ev.places][inside]
+            yield Prediction(f"the layout words of {name} and of the output exchanged", fresh)
+
+
+def _words_by(desc: TensorDesc, hashed: int) -> np.ndarray:
+    """Where elements go if words of a layout are addressed with the blocks of another."""
+    coords = list(np.indices(desc.sizes_whcn[::-1], np.int64)[::-1])
+    lane = coords[desc.layout.inner] % 4
+    coords[desc.layout.inner] = coords[desc.layout.inner] - lane
+    at: np.ndarray = index.buf_idx(desc.meta, 0, hashed, *coords) // 4 * 4 + lane
+    return at
 
 
 @hypothesis("rows apart")
@@ -292,3 +318,9 @@ def channels_exchanged(ev: Evidence) -> Iterator[Prediction]:
             f"with the strides of C and {name} exchanged",
             lambda desc, dim=dim: _exchanged(desc, C, dim),  # type: ignore[misc]
         )
+    if ev.bound is not None and hasattr(ev.call.params, "upscale"):
+        r, x = ev.call.params.upscale, ev.arrays["x"]
+        outside = x.reshape(*x.shape[:-3], r * r, -1, *x.shape[-2:])
+        cells = rerun(ev, inputs={"x": outside.swapaxes(-3, -4).reshape(x.shape)})
+        if cells is not None:
+            yield Prediction("the pixels of an upscaled pixel are the slowest part of the channels", cells)

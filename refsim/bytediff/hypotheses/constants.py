@@ -91,6 +91,7 @@ def weights_order(ev: Evidence) -> Iterator[Prediction]:
     if not has_weights(ev):
         return
     yield from _words_in_order(ev)
+    yield from _texels(ev)
     if not is_convolution(ev):
         weight = ev.call.consts["weight"]
         assert weight is not None
@@ -100,6 +101,7 @@ def weights_order(ev: Evidence) -> Iterator[Prediction]:
     out, kh, kw, channels = weight.shape
     variants = {
         "with rows and columns of taps exchanged": weight.swapaxes(1, 2).reshape(weight.shape),
+        "with taps counted down the columns": weight.reshape(out, kw, kh, channels).swapaxes(1, 2),
         "with channels slowest instead of fastest": weight.reshape(out, channels, kh, kw).transpose(
             0, 2, 3, 1
         ),
@@ -138,3 +140,35 @@ def _words_in_order(ev: Evidence) -> Iterator[Prediction]:
         cells = convolve(ev, weight=changed) if convolution else rerun(ev, consts={"weight": changed})
         if cells is not None:
             yield Prediction(f"weight words stored {' by '.join(_AXES[axis] for axis in order)}", cells)
+
+
+def _texels(ev: Evidence) -> Iterator[Prediction]:
+    """Weights as ET-VK's kernels fetch them, from a texture, with wrong coordinates; beyond it they read 0.
+
+    A texel has four words of as many output channels. x: four output channels, kernel column. y: kernel row, input
+    word.
+    """
+    if is_depthwise(ev):
+        return
+    weight = logical_weight(ev) if is_convolution(ev) else ev.call.consts["weight"]
+    assert weight is not None
+    flat = ev.writing.one_tap or not is_convolution(ev)  # a row of products has no window
+    taps = weight.reshape(len(weight), 1, 1, -1) if flat else weight
+    out, kh, kw, channels = taps.shape
+    padded = np.zeros((-(-out // 4) * 4, kh, kw, -(-channels // 4) * 4), np.int8)
+    padded[:out, ..., :channels] = taps
+    split = padded.reshape(-1, 4, kh, kw, padded.shape[-1] // 4, 4)  # OC / 4, 4, KH, KW, IC / 4, 4
+    height, width = kh * split.shape[4], len(split) * kw
+    texels = split.transpose(2, 4, 0, 3, 1, 5).reshape(height * width, 4, 4)
+    y, x = np.indices((height, width))
+    for what, at in {
+        "fetched with x and y exchanged": x * width + y,
+        "fetched in rows as long as the texture is high": y * height + x,
+    }.items():
+        inside = at < len(texels)
+        fetched = np.where(inside[..., None, None], texels[np.where(inside, at, 0)], 0)
+        blocks = fetched.reshape(kh, split.shape[4], len(split), kw, 4, 4).transpose(2, 4, 0, 3, 1, 5)
+        changed = blocks.reshape(padded.shape)[:out, ..., :channels].reshape(weight.shape)
+        cells = convolve(ev, weight=changed) if is_convolution(ev) else rerun(ev, consts={"weight": changed})
+        if cells is not None:
+            yield Prediction(f"weight texels {what}", cells)

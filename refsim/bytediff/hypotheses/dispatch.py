@@ -131,6 +131,14 @@ def batch_ignored(ev: Evidence) -> Iterator[Prediction]:
             fresh = ev.want.copy()
             fresh[np.setdiff1d(ev.places, ev.places[0, 0])] = fill
             yield Prediction("rows of the first plane alone are written", fresh)
+    if ev.bound is not None:
+        for name, x, buffer in each_input(ev):
+            # where input and output have the batches alike, the prediction below is the same
+            alike = len(ev.inputs) == 1 and buffer.desc.sizes_whcn[3] == ev.desc.sizes_whcn[3]
+            if buffer.desc.sizes_whcn[3] > 1 and not alike:
+                cells_ = rerun(ev, inputs={name: np.broadcast_to(x[:1], x.shape)})
+                if cells_ is not None:
+                    yield Prediction(f"{name} read from batch 0 alone", cells_)
     if ev.desc.sizes_whcn[3] < 2:
         return
     values = ev.logical
@@ -145,12 +153,6 @@ def batch_ignored(ev: Evidence) -> Iterator[Prediction]:
         last = np.full_like(ev.want, fill)
         last[ev.places[0]] = values[-1]
         yield Prediction("every batch written to the place of batch 0", last)
-    if ev.bound is not None:
-        for name, x, buffer in each_input(ev):
-            if len(ev.inputs) > 1 and buffer.desc.sizes_whcn[3] > 1:
-                cells_ = rerun(ev, inputs={name: np.broadcast_to(x[:1], x.shape)})
-                if cells_ is not None:
-                    yield Prediction(f"{name} read from batch 0 alone", cells_)
 
 
 @hypothesis("stale or foreign buffer")

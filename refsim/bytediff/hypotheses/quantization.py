@@ -136,6 +136,11 @@ def other_quantization(ev: Evidence) -> Iterator[Prediction]:
             if cells is not None:
                 names = " and ".join(a for a, _ in chosen)
                 yield Prediction(f"{names} taken from {source}", cells)
+    for to, source in permutations([name[: -len("_zp")] for name in _zero_points(ev)], 2):
+        if to not in tensors or source not in tensors:  # the scale of one has another name
+            cells = rerun(ev, params={f"{to}_zp": getattr(params, f"{source}_zp")})
+            if cells is not None:
+                yield Prediction(f"{to}_zp taken from {source}", cells)
     yield from _of_the_producer(ev, tensors)
     for to, source in permutations(tensors, 2):
         if to < source:

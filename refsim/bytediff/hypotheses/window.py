@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +39,18 @@ def stride_dilation(ev: Evidence) -> Iterator[Prediction]:
         "the horizontal dilation used for both": {"dilation": (d[1], d[1])},
     }
     yield from _windows(ev, variants)
+    if ev.call.op.transposed:
+        every = type("EveryPhase", (type(params),), {"source": _every_phase})(**vars(params))
+        cells = window_cells(ev, every)
+        if cells is not None:
+            yield Prediction("taps counted that fall between the strides", cells)
+
+
+def _every_phase(params: Any, axis: int, out_count: int, tap: int, in_count: int) -> np.ndarray:
+    """`ConvParams.source` of a transposed convolution, also where the stride does not divide."""
+    shifted = np.arange(out_count) + params.padding[axis] - tap
+    at = shifted // params.stride[axis]
+    return np.where((shifted >= 0) & (at < in_count), at, in_count)
 
 
 @hypothesis("padding offset", needs_call=True)
@@ -55,6 +69,11 @@ def padding_offset(ev: Evidence) -> Iterator[Prediction]:
         "the horizontal padding used for both": {"padding": (p[1], p[1])},
     }
     yield from _windows(ev, variants)
+    negated = copy(params)  # what no call may have
+    object.__setattr__(negated, "padding", (-p[0], -p[1]))
+    cells = window_cells(ev, negated)
+    if cells is not None and any(p):
+        yield Prediction("padding taken with the other sign", cells)
 
 
 def _windows(ev: Evidence, variants: dict[str, dict[str, tuple[int, int]]]) -> Iterator[Prediction]:
