@@ -10,20 +10,18 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import struct
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, RefsimError
+from refsim.spirv.module import MAX_BYTES, Module
 
 SUFFIX = ".spv"
 POLL_S = 0.05
 #: How long a file may be broken, or be away, while it is being written.
 PATIENCE_S = 1.0
-MOST_BYTES = 1 << 24
-_MAGIC, _HEADER_WORDS, _FUNCTION_END = 0x07230203, 5, 56
 
 _Stamp = tuple[int, int, int, int]
 
@@ -92,7 +90,7 @@ class Folder:
     def _look(self, name: str) -> Seen:
         try:
             with open(self.path / f"{name}{SUFFIX}", "rb") as file:
-                data = file.read(MOST_BYTES + 1)
+                data = file.read(MAX_BYTES + 1)
         except OSError:
             return Seen("", False)
         return Seen(hashlib.sha256(data).hexdigest(), whole(data))
@@ -120,17 +118,8 @@ def _stamps(folder: Path) -> Iterator[tuple[str, _Stamp]]:
 
 
 def whole(data: bytes) -> bool:
-    """Whether bytes are a SPIR-V module to its end: instructions that fill it, the last of which ends a function."""
-    if len(data) < 4 * _HEADER_WORDS or len(data) % 4:
+    """Whether bytes are a SPIR-V module to its end: what is cut off has no function, or one without an end."""
+    try:
+        return bool(Module.parse(data, "").functions)
+    except RefsimError:
         return False
-    for order in "<>":
-        words = struct.unpack(f"{order}{len(data) // 4}I", data)
-        if words[0] == _MAGIC:
-            at, last = _HEADER_WORDS, 0
-            while at < len(words):
-                last, count = words[at] & 0xFFFF, words[at] >> 16
-                if not count:
-                    return False
-                at += count
-            return at == len(words) and last == _FUNCTION_END
-    return False

@@ -14,7 +14,7 @@ import numpy as np
 
 from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import Agreed, agreed, decided, reordered
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
@@ -72,7 +72,7 @@ class Trial:
 
     executor: Executor
     profiles: Sequence[Profile] = (CANONICAL,)
-    fill: int = 0
+    fill: int = FILL
     counts: dict[str, Counter[str]] = field(default_factory=dict)
 
     def run(self, candidate: Candidate) -> Tried:

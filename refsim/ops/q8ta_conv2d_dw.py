@@ -216,7 +216,7 @@ BENCH = Case(
 
 #: Later releases compute all batches, as q8ta_conv2d_general.
 MODULE = conv.module((Shader("q8ta_conv2d_dw_float", textures=("weight",)),), "depthwise", DEPTHWISE).since(
-    global_size="w4,h*n,c4", local_size="depthwise_narrow", told_by="q8ta_conv2d_pw"
+    global_size="w4,n*h,c4", local_size="depthwise_narrow", told_by="q8ta_conv2d_pw"
 )
 
 OP = OpSpec(

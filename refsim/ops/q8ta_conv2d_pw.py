@@ -154,7 +154,7 @@ MODULE = ModuleCall(
 ).since(
     push=("in_scale", "in_zp", "inv_out_scale", "out_zp", "k4", "oc4", "0"),
     spec=("apply_bias", "activation", "layout:out", "layout:x", "fed:x"),
-    global_size="c4,w4,h*n",
+    global_size="c4,w4,n*h",
 )
 
 OP = OpSpec(

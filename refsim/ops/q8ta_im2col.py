@@ -161,7 +161,7 @@ MODULE = ModuleCall(
     bindings=("out", "x", "meta:out", "meta:x", "conv_params"),
     push=("in_zp",),
     spec=("1", "layout:out", "layout:x"),
-    global_size="c4*w4*h,1,1",
+    global_size="h*w4*c4,1,1",
     local_size="64,1,1",
     view="plane",
 ).since(push=("in_zp", "0"), view="rows")

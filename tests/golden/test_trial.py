@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.buffer import FILL, ByteKind, PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA
 from refsim.exec.emulated import EmulatedExecutor
@@ -117,7 +117,7 @@ def batch_0_only(bound: BoundCase, out: PackedBuffer) -> None:
     """As upstream's convolutions: the other batches keep what was in the buffer."""
     if len(out.desc.shape) == 4 and out.desc.shape[0] > 1:
         values = out.unpack()
-        values[1:] = 0
+        values[1:] = FILL
         elements = out.kinds() == ByteKind.VALUE
         out.raw[elements] = PackedBuffer.pack(values, out.desc.layout).raw[elements]
 

@@ -15,7 +15,7 @@ import numpy as np
 from refsim.core.errors import ParameterError, UnknownOperatorError
 from refsim.core.launch import Triple
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.host import tensor, weights, words
+from refsim.ops.base.host import tensor, weights, words, writers
 from refsim.ops.base.host.row import ModuleCall, Shader
 from refsim.ops.base.host.weights import Packing
 from refsim.ops.base.host.words import Site
@@ -28,9 +28,11 @@ __all__ = [
     "ModuleCall",
     "ModuleDispatch",
     "Shader",
+    "Written",
     "dispatches",
     "packing_dispatch",
     "why_not",
+    "written",
 ]
 
 
@@ -247,27 +249,56 @@ def _steps(call: Call, names: Mapping[str, str] | None = None, whole: Call | Non
         yield from _steps(part.call, {**inner, "out": output}, call if call.op.module is not None else None)
 
 
-def _dispatch(
+def _site(
     step: _Step, features: Features, available: Available, made: dict[str, TensorDesc]
-) -> ModuleDispatch | None:
+) -> tuple[Site, ModuleCall, dict[str, str]]:
+    """(where the words of a step are looked up, its row, its buffers by argument)."""
     call, names = step.call, {name: step.names.get(name, name) for name in step.call.tensors}
     shader = choose(call, features, available, step.whole)
     row = release(call.op, features, available)
     inputs = {name: made.get(names[name], desc) for name, desc in call.descs.items()}
     fed = frozenset(name for name in inputs if names[name] in made)
     out = made[names["out"]] = words.VIEWS[row.view](call.out)
-    site = Site(call, step.whole, {**inputs, "out": out}, fed, shader)
+    return Site(call, step.whole, {**inputs, "out": out}, fed, shader), row, names
+
+
+def _dispatch(
+    step: _Step, features: Features, available: Available, made: dict[str, TensorDesc]
+) -> ModuleDispatch | None:
+    site, row, names = _site(step, features, available, made)
     size = words.global_size(site, row.global_size)
     if 0 in size:
         return None
     return ModuleDispatch(
-        shader.name,
+        site.shader.name,
         tuple(_bind(site, word, names) for word in row.bindings),
         np.array([words.push(site, word) for word in row.push], "<u4").tobytes(),
         tuple(words.spec(site, word) for word in row.spec),
         size,
         words.local_size(site, size, row.local_size),
     )
+
+
+@dataclass(frozen=True)
+class Written:
+    """The last dispatch of a call: the module, its sizes, and who writes each word of the output: int64 (3, words)."""
+
+    shader: str
+    global_size: Triple
+    local: Triple
+    items: np.ndarray
+
+
+def written(call: Call, features: Features | None = None, available: Available = None) -> Written:
+    """Who writes the output of a call. Raises what `dispatches` raises."""
+    made: dict[str, TensorDesc] = {}
+    *before, last = _steps(call)
+    for step in before:
+        _site(step, features or Features(), available, made)
+    site, row, _ = _site(last, features or Features(), available, made)
+    size = words.global_size(site, row.global_size)
+    items = writers.work_items(site, row.global_size)
+    return Written(site.shader.name, size, words.local_size(site, size, row.local_size), items)
 
 
 def _bind(site: Site, word: str, names: Mapping[str, str]) -> Bind:

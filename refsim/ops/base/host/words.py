@@ -171,21 +171,22 @@ def spec(site: Site, word: str) -> int:
 # --- sizes -----------------------------------------------------------------------------------------------
 
 
-def _walked(site: Site, pair: str) -> tuple[TensorDesc, tuple[int, int]]:
+def walked(site: Site, pair: str) -> tuple[TensorDesc, tuple[int, int]]:
+    """The output, and the inner and outer dim of the blocks in which a kernel walks a pair of tensors."""
     out, name = site.tensor("out"), pair.partition("/")[0]
     return out, tensor.block_dims(site.tensor(name), out, site.tensor(other(pair)))
 
 
 def _blocks(site: Site, pair: str) -> Triple:
     """Blocks in a row; along the axes if the kernel takes an image."""
-    along = tensor.extents(*_walked(site, pair))
+    along = tensor.extents(*walked(site, pair))
     return along if site.shader.textures else (prod(along), 1, 1)
 
 
 #: Global sizes by name and tensors.
 GLOBALS: Mapping[str, Callable[[Site, str], Triple]] = {
     "blocks": _blocks,
-    "extents": lambda site, pair: tensor.extents(*_walked(site, pair)),
+    "extents": lambda site, pair: tensor.extents(*walked(site, pair)),
     "words": lambda site, of: (up4(site.tensor(of).buffer_numel), 1, 1),
     "fours": lambda site, of: (up4(site.tensor(of).numel), 1, 1),
 }
@@ -203,7 +204,10 @@ def _factor(site: Site, word: str) -> int:
 
 
 def global_size(site: Site, word: str) -> Triple:
-    """``c4,w4,h``: three products of the output's sizes, in groups of 4 or 8 where the size says so; or a rule."""
+    """``c4,w4,h``: three products of the output's sizes, in groups of 4 or 8 where the size says so; or a rule.
+
+    In a product the last factor runs fastest (`writers.work_items`).
+    """
     name, of = split(word)
     if name in GLOBALS:
         return GLOBALS[name](site, of)
@@ -262,7 +266,7 @@ def _conv(site: Site, size: Triple, narrow: bool) -> Triple:
 def _blocked(site: Site, size: Triple, pair: str) -> Triple:
     if size[1] == size[2] == 1:
         return (64, 1, 1)
-    _, dims = _walked(site, pair)
+    _, dims = walked(site, pair)
     x, y, z = (8 if axis in dims else 1 for axis in range(3))
     return (x, y, z)
 

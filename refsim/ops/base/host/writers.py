@@ -1,0 +1,94 @@
+"""Which invocation of a kernel of another build writes a word: the way back from `words.global_size`.
+
+A kernel finds its place from its number along each axis. In a product of sizes the last factor runs fastest: in
+``n*c4*h*w`` neighbouring invocations write neighbouring columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from refsim.core import index
+from refsim.core.layout import DIM_NAMES
+from refsim.ops.base.host import tensor, words
+from refsim.ops.base.host.words import Site
+
+_FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)")
+
+#: The coordinates (w, h, c, n) of the first element of each word of the output.
+Places = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def work_items(site: Site, word: str) -> np.ndarray:
+    """The number along x, y and z of the invocation that writes each word of the output: int64 (3, words).
+
+    A word that is padding belongs to whoever writes the nearest element; one of a batch that the kernel does not
+    compute, to whoever writes that element of the first one.
+    """
+    places = _places(site)
+    name, of = words.split(word)
+    if name in _RULES:
+        return np.stack(_RULES[name](site, of, places))
+    return np.stack([_product(site, part, places) for part in word.split(",")])
+
+
+def _places(site: Site) -> Places:
+    """Where each word begins in the output as the host sees it."""
+    out, seen = site.call.out, site.tensor("out")
+    first = np.arange(out.words, dtype=np.int64) * (4 if out.is_int8 else 1)
+    sizes = out.sizes_whcn
+    coordinates = index.coord(out.meta, 0, out.hashed, first)
+    w, h, c, n = (np.minimum(at, size - 1) for at, size in zip(coordinates, sizes, strict=True))
+    if seen.sizes_whcn[1] != sizes[1]:  # the rows of all images are those of one
+        h, n = h + n * sizes[1], n * 0
+    w, h, c, n = (np.broadcast_to(at, first.shape) for at in (w, h, c, n))
+    return w, h, c, n
+
+
+def _product(site: Site, part: str, places: Places) -> np.ndarray:
+    found = np.zeros_like(places[0])
+    for factor in part.split("*"):
+        match = _FACTOR.fullmatch(factor)
+        if match is not None:
+            dim, by = DIM_NAMES.lower().index(match[1]), int(match[2] or 1)
+            found = found * -(-site.tensor("out").sizes_whcn[dim] // by) + places[dim] // by
+    return found
+
+
+def _extents(site: Site, pair: str, places: Places) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    out, dims = words.walked(site, pair)
+    w, h, c, n = (at // tensor.BLOCK if dim in dims else at for dim, at in enumerate(places))
+    channels = tensor.extents(out, dims)[2] // max(1, out.sizes_whcn[3])
+    return w, h, c + channels * n
+
+
+def _blocks(site: Site, pair: str, places: Places) -> tuple[np.ndarray, ...]:
+    """Blocks in a row: along the inner dim, the outer one, then the others as they come."""
+    if site.shader.textures:
+        return _extents(site, pair, places)
+    out, (inner, outer) = words.walked(site, pair)
+    found, step = np.zeros_like(places[0]), 1
+    for dim in (inner, outer, *(dim for dim in range(4) if dim not in (inner, outer))):
+        by = tensor.BLOCK if dim in (inner, outer) else 1
+        found = found + step * (places[dim] // by)
+        step *= -(-out.sizes_whcn[dim] // by)
+    return _along_x(found)
+
+
+def _along_x(found: np.ndarray) -> tuple[np.ndarray, ...]:
+    return found, np.zeros_like(found), np.zeros_like(found)
+
+
+def _in_order(site: Site, of: str, places: Places) -> tuple[np.ndarray, ...]:
+    return _along_x(np.arange(len(places[0]), dtype=np.int64))
+
+
+_RULES: Mapping[str, Callable[[Site, str, Places], tuple[np.ndarray, ...]]] = {
+    "blocks": _blocks,
+    "extents": _extents,
+    "words": _in_order,
+    "fours": _in_order,
+}
