@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench mutants clean gpu-if-possible
+.PHONY: help demo test lint bench mutants mutants-random clean gpu-if-possible
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -54,6 +54,13 @@ bench: $(VENV)/.installed  ## time layouts and operators against their peers; wr
 mutants: $(VENV)/.installed  ## seed known bugs into copies of the sources; the corpus must notice each
 	@echo "== seeding bugs and running what should show them"
 	@$(RUN) refsim.cli mutate $(addprefix --id=,$(ONLY)) $(MUTATE)
+
+# make mutants-random N=500 SEED=7 MUTATE="--workers 8 --results out/random.jsonl"
+N ?= 500
+SEED ?= 0
+mutants-random: $(VENV)/.installed  ## make small random changes in copies of the sources; corpus, models or tests must notice each
+	@echo "== changing copies of the sources at random (N=$(N), SEED=$(SEED)) and running what should notice it"
+	@$(RUN) refsim.cli mutate --random $(N) --seed $(SEED) $(MUTATE)
 
 clean:  ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -35,13 +35,33 @@ from refsim.core.errors import ParameterError
 @click.option(
     "--record", is_flag=True, help="Renew docs/mutants.jsonl and docs/mutants.md with the outcomes."
 )
+@click.option("--random", "count", type=click.IntRange(1), metavar="N", help="Run N changes drawn at random.")
+@click.option("--seed", type=int, default=0, show_default=True, help="What they are drawn by.")
+@click.option(
+    "--random-id", "random_ids", multiple=True, metavar="ID", help="Only this change; may be repeated."
+)
+@click.option(
+    "--area", "areas", multiple=True, metavar="AREA",
+    help="Draw only changes of this part: emulated, native, graph or shaders.",
+)  # fmt: skip
+@click.option("--part", metavar="I/K", help="Of those drawn only every K-th, from the I-th on (from 0).")
+@click.option("--results", metavar="FILE", help="Append verdicts to this file; skip those that it has.")
 @json_option
 def command(**options: Any) -> int:
     """Seed bugs into copies of the sources, run cases there, and say which bugs nothing notices.
 
+    The bugs are those listed in docs/mutants.md; with --random they are small changes anywhere in the kernels.
     Status 1 if one survives. Needs a checkout.
     """
-    status: int = checkout_module("mutants.verb").mutate(**options)
+    random = {name: options.pop(name) for name in ("count", "seed", "random_ids", "areas", "part", "results")}
+    if random["count"] is None and not random["random_ids"]:
+        status: int = checkout_module("mutants.verb").mutate(**options)
+        return status
+    shared = {name: options[name] for name in ("workers", "listing", "as_json")}
+    ids = random.pop("random_ids")
+    count = random.pop("count") or len(ids)
+    verb = checkout_module("mutants.generated.verb")
+    status = verb.mutate(count=count, ids=ids, keep=options["record"], **random, **shared)
     return status
 
 

@@ -33,7 +33,7 @@ _START = "import sys; sys.path[:] = {path!r}; from refsim.exec.runner import ser
 
 
 class ProcessError(RefsimError):
-    """Work in another process came to no result. ``last_lines`` are from its stderr, if that was kept."""
+    """Work in another process came to no result. ``last_lines`` are what it said last, if that was kept."""
 
     last_lines: tuple[str, ...] = ()
 
@@ -197,7 +197,7 @@ def run(
         raise Silent(where, "did not end in time", got=f"silence for {seconds:g} s") from error
     if done.returncode:
         failed = Ended(where, "did not end well", got=status(done.returncode))
-        failed.last_lines = last_lines(done.stderr)
+        failed.last_lines = last_lines(done.stderr or done.stdout)  # some say what failed on stdout
         raise failed
     return done.stdout
 

@@ -36,8 +36,8 @@ def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
     slots = total // combinations
     numbers = {(5 + 37 * k) % slots * combinations + (7 * k) % combinations: None for k in range(4 * count)}
     found = [(f"{op}/{n:04d}", rules.case(op, n)) for n in numbers]
-    small = [row for row in found if _size(row[1]) <= SMALL][:count]
-    large = [row for row in found if SMALL < _size(row[1]) <= LARGE][:LARGE_COUNT]
+    small = [row for row in found if size(row[1]) <= SMALL][:count]
+    large = [row for row in found if SMALL < size(row[1]) <= LARGE][:LARGE_COUNT]
     small.sort(key=lambda row: -_telling(row[1]))
     by_style = [[row for row in small if row[1].style == style] for style in _STYLES]
     return [row for rows in zip_longest(*by_style) for row in rows if row is not None] + large
@@ -47,7 +47,7 @@ def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
 _STYLES = ("position", *(style for style in STYLES if style != "position"))
 
 
-def _size(case: Case) -> int:
+def size(case: Case) -> int:
     return sum(int(np.prod(shape)) for shape, _ in case.inputs.values())
 
 
@@ -82,7 +82,7 @@ def run(mutant: Mutant, root: Path, count: int) -> Outcome:
     """Run cases in the copy at ``root`` and judge what comes out."""
     found = chosen(mutant.subject, count)
     if any(edit.file.startswith("shaders/") for edit in mutant.edits):
-        stopped = build(root, _shaders(mutant.subject), mutant.variants)
+        stopped = build(root, shaders(mutant.subject), mutant.variants)
         if stopped:
             return refused(mutant, "", 0, stopped, STOPPED)
     for begin, end in ((0, FEW), (FEW, len(found))):
@@ -92,7 +92,7 @@ def run(mutant: Mutant, root: Path, count: int) -> Outcome:
     return Outcome(mutant, SURVIVED, tried=len(found))
 
 
-def _shaders(op: str) -> list[str]:
+def shaders(op: str) -> list[str]:
     found = {step.launch.shader for _, case in chosen(op, 6) for step in bind(case).call.dispatches()}
     return sorted(found)
 

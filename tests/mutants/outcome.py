@@ -21,7 +21,7 @@ class Outcome:
     ``how``: ``killed`` by different bytes, ``refused`` with a typed error, ``crashed``, stopped by the ``build``, or
     ``survived``. ``case`` is the first that did it, ``tried`` how many that took; ``rank`` is the place (from 1) of
     the true cause among those that the diff of that case names, or that the error's text names; None if it is in
-    neither.
+    neither. ``pattern`` is what the differing elements have in common.
     """
 
     mutant: Mutant
@@ -33,6 +33,7 @@ class Outcome:
     rank: int | None = None
     message: str = ""
     seconds: float = 0.0
+    pattern: tuple[str, ...] = ()
 
     @property
     def killed(self) -> bool:
@@ -57,7 +58,10 @@ class Outcome:
 def differs(mutant: Mutant, case: str, tried: int, report: Report) -> Outcome:
     """Killed by a diff."""
     named = tuple(map(str, report.causes[:FIRST]))
-    return Outcome(mutant, KILLED, case, tried, report.differing, named, _rank(mutant, report.causes))
+    return Outcome(
+        mutant, KILLED, case, tried, report.differing, named, _rank(mutant, report.causes),
+        pattern=tuple(report.pattern),
+    )  # fmt: skip
 
 
 def refused(mutant: Mutant, case: str, tried: int, text: str, how: str = REFUSED) -> Outcome:

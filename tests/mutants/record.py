@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mutants.bugs import BUGS, CPU, GPU, LOWERING, PLACES, Bug
+from mutants.generated import page as unseen
+from mutants.markdown import table
 from mutants.mutant import Mutant
 from mutants.outcome import FIRST, SURVIVED, Outcome
 from mutants.seeded import ALL
@@ -86,9 +88,10 @@ def page(rows: Sequence[Row]) -> str:
         for t in totals(rows)
     ]
     return _PAGE.format(
-        totals=_table(("place", "killed", f"true cause among the first {FIRST}"), summary),
-        bugs=_table(("bug", "what", "seen in", *TITLES.values(), "where not"), map(_bug_row, BUGS.values())),
-        mutants=_table(
+        random=unseen.section(),
+        totals=table(("place", "killed", f"true cause among the first {FIRST}"), summary),
+        bugs=table(("bug", "what", "seen in", *TITLES.values(), "where not"), map(_bug_row, BUGS.values())),
+        mutants=table(
             ("mutant", "bug", "seeded into", "executor", "killed by", "rank", "first cause named"),
             map(_mutant_row, rows),
         ),
@@ -121,12 +124,12 @@ def _cell(text: str) -> str:
     return (text[:117] + "..." if len(text) > 120 else text).replace("|", "\\|").replace("*", "\\*") or "none"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+_PAGE = """# Bugs that must be noticed
 
+## Bugs that nobody thought of
 
-_PAGE = """# Seeded bugs
+{random}
+## Seeded bugs
 
 Each kind of bug that really happened in packed int8 kernels is put into a copy of the sources: into kernels, shaders,
 launches, executors and passes. The corpus must notice it, and the diff must name it. This page is made by
@@ -139,9 +142,9 @@ compared, then every buffer of its run. *Killed by* is the first case that shows
 cause among those that the diff names for it, 1 for a typed error that says it. Bugs in what is computed before there is
 an executor, constants and launches, are seeded once and run on both.
 
-## Kinds
+### Kinds
 
 {bugs}
-## Mutants
+### Mutants
 
 {mutants}"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -130,7 +131,71 @@ def network(folder: str, name: str) -> None:
     (root / "lowered.json").write_text(json.dumps(facts))
 
 
-STAGES: dict[str, Callable[..., None]] = {"cases": cases, "model": model, "network": network}
+#: A case that takes longer ends the process: it hangs.
+CASE_SECONDS = 60.0
+#: What a compiler would have said: such a program is none.
+_NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError)
+
+
+def corpus(folder: str, executor: str, golden: str) -> None:
+    """Run the cases of the corpus that ``cases.json`` names until one gives other bytes than recorded.
+
+    ``result.json`` says which, how and what was said, ``out`` has the bytes. Nothing is written if all are right.
+    Whether they are is told by the recorded digests alone: in the copy a definition may be wrong as well.
+    """
+    root = Path(folder)
+    names: list[str] = json.loads((root / "cases.json").read_text())
+    try:
+        found = _first_wrong(root, names, executor, golden)
+    except Exception as error:
+        how = "invalid" if _is_no_program(error) else "raised"
+        found = {"how": how, "said": f"{type(error).__name__}: {error}"[:2000], "case": _at(root)}
+    if found is not None:
+        (root / "result.json").write_text(json.dumps(found))
+
+
+def _first_wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> dict[str, str] | None:
+    from refsim.exec.factory import executor_named
+    from refsim.golden.store import Corpus, digest
+    from refsim.ops.base.binding import bind
+
+    store, runner = Corpus(golden), executor_named(executor)
+    entries: dict[str, Any] = {}
+    for name in names:
+        if name not in entries:
+            entries = {entry.name: entry for entry in store.entries(name.partition("/")[0])}
+        (root / "at").write_text(name)
+        faulthandler.dump_traceback_later(CASE_SECONDS, exit=True)
+        try:
+            bound = bind(entries[name].case)
+            out = runner.run_call(bound.call, bound.inputs)
+            if digest(bound.call, out) != entries[name].sha256:
+                (root / "out").write_bytes(out.raw.tobytes())
+                return {"case": name, "how": "differs", "said": ""}
+        except RefsimError as error:
+            return {"case": name, "how": "refused", "said": f"{type(error).__name__}: {error}"}
+    faulthandler.cancel_dump_traceback_later()
+    return None
+
+
+def _at(root: Path) -> str:
+    path = root / "at"
+    return path.read_text() if path.exists() else ""
+
+
+def _is_no_program(error: Exception) -> bool:
+    """Whether a compiler refused the change: Python's, Numba's or LLVM's."""
+    if isinstance(error, _NOT_A_PROGRAM) or type(error).__module__.startswith("numba"):
+        return True
+    return isinstance(error, RuntimeError) and "LLVM" in str(error)
+
+
+STAGES: dict[str, Callable[..., None]] = {
+    "corpus": corpus,
+    "cases": cases,
+    "model": model,
+    "network": network,
+}
 
 
 def main(stage: str, folder: str, *arguments: str) -> None:

@@ -16,6 +16,8 @@ from refsim.exec import process
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: What is copied, from a checkout to the copy's root. Python finds gpu/ under its installed name.
 PARTS = {"refsim": "refsim", "gpu": "refsim_gpu", "shaders": "shaders"}
+#: What tests need beside the sources; links, for nothing changes there.
+BESIDE = ("golden", "tests", "docs", "bench", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md")
 SECONDS = 300.0
 
 _BUILD = """
@@ -56,6 +58,8 @@ def copy(mutant: Mutant, target: Path) -> None:
         part, _, rest = change.file.partition("/")
         path = target / PARTS[part] / rest
         path.write_text(path.read_text().replace(change.anchor, change.replacement))
+    for name in BESIDE:
+        (target / name).symlink_to(CHECKOUT / name)
 
 
 def environment(root: Path, scratch: Path) -> dict[str, str]:
@@ -86,3 +90,35 @@ def build(root: Path, shaders: Sequence[str], variants: bool) -> str:
     except process.ProcessError as error:
         return error.last_lines[-1] if error.last_lines else str(error)
     return ""
+
+
+def pytest(root: Path, tests: str, seconds: float) -> tuple[str, str]:
+    """(the first test that fails on the sources at ``root``, what it says); two empty texts if all pass.
+
+    Only the part of the tests that ``tests`` names is run, a path and a filter that may stand behind a blank. Tests
+    that do not end in time failed.
+    """
+    path, _, only = tests.partition(" ")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "--tb=line",
+    ]
+    command += [path, *(("-k", only) if only else ())]
+    try:
+        process.run(
+            command, where=tests, seconds=seconds, folder=root, environment=environment(root, root.parent)
+        )
+    except process.Silent as error:
+        return tests, str(error.got)
+    except process.Ended as error:
+        failed = next((line for line in error.last_lines if line.startswith(("FAILED", "ERROR"))), "")
+        name, _, text = failed.partition(" - ")
+        return name.partition(" ")[2] or tests, text or f"{error.got}: {' | '.join(error.last_lines)}"
+    return "", ""

@@ -1,0 +1,114 @@
+"""The outcomes on generated mutants: their totals, and docs/mutants-random.jsonl with one run of a fresh seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mutants.generated.targets import AREAS
+from mutants.generated.trial import CORPUS, EQUIVALENT, INVALID, LIVES, MODELS_, TESTS, Verdict
+from mutants.tree import CHECKOUT
+from refsim.core import atomic_write
+from refsim.core.errors import FormatError
+
+COLUMNS = (
+    "area", "drawn count", "invalid count", "equivalent count", "by corpus count", "by models count",
+    "by tests count", "survived count", "noticed", "cause or region named",
+)  # fmt: skip
+
+
+def record_path() -> Path:
+    return CHECKOUT / "docs" / "mutants-random.jsonl"
+
+
+@dataclass(frozen=True)
+class Total:
+    """Verdicts of an area by kind, and how many of what was noticed by bytes or an error was also named."""
+
+    area: str
+    verdicts: tuple[Verdict, ...]
+
+    def count(self, verdict: str) -> int:
+        return sum(each.verdict == verdict for each in self.verdicts)
+
+    @property
+    def meant(self) -> int:
+        """Those that count: programs that do something else."""
+        return len(self.verdicts) - self.count(INVALID) - self.count(EQUIVALENT)
+
+    @property
+    def noticed(self) -> int:
+        return sum(each.noticed for each in self.verdicts)
+
+    @property
+    def named(self) -> int:
+        return sum(each.named for each in self.verdicts if each.noticed)
+
+    def cells(self) -> tuple[object, ...]:
+        """The columns of `COLUMNS`."""
+        counts = (self.count(kind) for kind in (INVALID, EQUIVALENT, CORPUS, MODELS_, TESTS, LIVES))
+        return (
+            self.area, len(self.verdicts), *counts,
+            share(self.noticed, self.meant), share(self.named, self.noticed),
+        )  # fmt: skip
+
+    def as_json(self) -> dict[str, Any]:
+        counts = {kind: self.count(kind) for kind in (INVALID, EQUIVALENT, CORPUS, MODELS_, TESTS, LIVES)}
+        return {
+            "area": self.area,
+            "drawn": len(self.verdicts),
+            **counts,
+            "noticed": self.noticed,
+            "named": self.named,
+        }
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part // whole} %)" if whole else "-"
+
+
+def summary(verdicts: Iterable[Verdict]) -> list[Total]:
+    """One total per area that occurs, and one of all."""
+    rows = tuple(verdicts)
+    areas = [name for name in AREAS if any(each.area == name for each in rows)]
+    found = [Total(name, tuple(each for each in rows if each.area == name)) for name in areas]
+    return [*found, Total("all", rows)]
+
+
+# --- the record ------------------------------------------------------------------------------------------
+
+
+def write(verdicts: Sequence[Verdict], count: int, seed: int, left_out: dict[str, str]) -> None:
+    """Write docs/mutants-random.jsonl: a line about the run, then a line per change."""
+    head = {"count": count, "seed": seed, "left_out": left_out}
+    rows = [json.dumps(head), *(json.dumps(_kept(each)) for each in verdicts)]
+    atomic_write.write(record_path(), "".join(row + "\n" for row in rows).encode())
+
+
+def _kept(each: Verdict) -> dict[str, Any]:
+    return {**each.as_json(), "said": each.said.replace(f"{CHECKOUT}/", "")[:200]}
+
+
+def read() -> tuple[dict[str, Any], list[Verdict]] | None:
+    """(about the run, its verdicts), or None if no run is recorded."""
+    if not record_path().exists():
+        return None
+    head, *_ = record_path().read_text().splitlines()
+    return json.loads(head), read_verdicts(record_path(), skip=1)
+
+
+def read_verdicts(path: Path | None, skip: int = 0) -> list[Verdict]:
+    """Verdicts of a file with one a line; none without a file. FormatError for a line that is none."""
+    if path is None or not path.exists():
+        return []
+    found = []
+    for number, text in enumerate(path.read_text().splitlines()[skip:], 1 + skip):
+        try:
+            row = json.loads(text)
+            found.append(Verdict(**{**row, "causes": tuple(row["causes"]), "pattern": tuple(row["pattern"])}))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{path}:{number}", "not a verdict", got=repr(error)[:200]) from error
+    return found

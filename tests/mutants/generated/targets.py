@@ -1,0 +1,223 @@
+"""What is changed, and what may show it: for each part of the sources its files, functions, executor and subjects."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from mutants.generated import glsl_sites, python_sites
+from mutants.generated.change import Change
+from mutants.tree import CHECKOUT
+from refsim.golden import rules
+from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
+
+#: Bundled models: they run the plan, the passes over a graph, and the host's part of a run.
+MODELS = ("mixed_ops", "linear_head_gemv", "refine_seg", "linear_head", "mobilenet_v2_035_96")
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of the sources. ``share``: how many of a hundred mutants are of it.
+
+    ``skipped`` are functions (and files) that do not compute: meanings, cases, reasons, costs.
+    ``tests`` are the tests that are run where no case shows a change.
+    """
+
+    name: str
+    executor: str
+    share: int
+    patterns: tuple[str, ...]
+    skipped: str
+    tests: tuple[str, ...]
+    tables: str = r"$^"
+
+    def files(self) -> Iterator[Path]:
+        for pattern in self.patterns:
+            for path in sorted(CHECKOUT.glob(pattern)):
+                if path.name != "__init__.py" and "push" not in path.parts:
+                    yield path
+
+    def wanted(self, name: str) -> bool:
+        """Whether a function, or a table at module level, is changed."""
+        if name.isupper():
+            return re.match(self.tables, name) is not None
+        return re.match(self.skipped, name) is None
+
+
+#: Meanings, and what makes cases: the reference itself is not a kernel.
+_MEANING = r"_?(define|sample|golden|cases|case|random|constants|data|check|refuse|describe|accumulate|windows|source)"
+_TEXTS = r".*why_not|_?slower|_?cost|cycles|_?check|_?find$|as_dict|rows$|_row$|text|makespan|ratio|total|__str__|name"
+
+AREAS = {
+    area.name: area
+    for area in (
+        Area(
+            "emulated",
+            "cpu:emulated",
+            30,
+            ("refsim/ops/*.py", "refsim/ops/base/*.py", "refsim/core/*.py", "refsim/exec/emulated.py"),
+            _MEANING + r"|.*_cases|pairs$|out_shape|shape_for|out_size|__post_init__|__str__|logical_",
+            ("tests/core", "tests/ops not test_example"),
+            r"PUSH|SPEC|WINDOW",
+        ),
+        Area(
+            "native",
+            "cpu",
+            35,
+            ("refsim/exec/cpu/**/*.py",),
+            _TEXTS,
+            ("tests/exec/cpu", "tests/exec/test_networks.py", "tests/exec/test_group_layers.py"),
+        ),
+        Area(
+            "graph",
+            "cpu",
+            5,
+            ("refsim/graph/*.py", "refsim/core/lifetimes.py"),
+            r"__str__|_?check|_?where|describe",
+            ("tests/graph", "tests/exec/test_networks.py", "tests/exec/test_models.py"),
+        ),
+        Area(
+            "shaders",
+            "gpu:0",
+            30,
+            ("shaders/*.comp", "shaders/include/*.glsl"),
+            r"$^",
+            ("tests/gpu/test_shaders.py", "tests/gpu/test_executor.py"),
+        ),
+    )
+}
+
+#: Files of an area that hold no computation, or that another area changes.
+SKIPPED = re.compile(
+    r"refsim/ops/base/(case|case_rule|styles|conv_cases|binding|registry|spec|param_types|traits|defect|meaning)\.py"
+    r"|refsim/ops/__main__\.py"
+    r"|refsim/core/(errors|cache|jit|rng|atomic_write|locate|lifetimes|dtypes|layout|tensor|buffer)\.py"
+    r"|refsim/exec/cpu/(compiled|isa|stopwatch|step)\.py"
+)
+
+
+def changes(area: Area) -> Iterator[Change]:
+    """Every change of an area, in the order of the files."""
+    for path in area.files():
+        file = str(path.relative_to(CHECKOUT))
+        if SKIPPED.fullmatch(file):
+            continue
+        source = path.read_text()
+        if path.suffix == ".py":
+            yield from python_sites.changes(file, source, area.wanted)
+        else:
+            yield from glsl_sites.changes(file, source)
+
+
+# --- which operators reach a function --------------------------------------------------------------------
+
+
+def subjects(change: Change, area: Area) -> tuple[str, ...]:
+    """The operators whose cases may show a change, those of the file itself first."""
+    if area.name == "graph":
+        return ()
+    if area.name == "shaders":
+        return tuple(
+            op for op, shaders in _kernels().items() if any(_includes(s, change.file) for s in shaders)
+        )
+    if area.name == "native":
+        return tuple(_native(change.file))
+    stem = Path(change.file).stem
+    own = [op for op, kernels in _kernels().items() if stem in kernels]
+    if change.file.startswith("refsim/ops/q8") or own:
+        return tuple(dict.fromkeys((*([stem] if stem in OPS else []), *own)))
+    return tuple(op for op in OPS if change.scope in _reached(op))
+
+
+@cache
+def _kernels() -> dict[str, frozenset[str]]:
+    """Operator -> the shaders that its cases dispatch."""
+    found = {}
+    for op, rule in rules.RULES.items():
+        some = [rules.case(op, n) for n in {0, rule.count // 2, *rule.telling[:2]}]
+        found[op] = frozenset(step.launch.shader for case in some for step in bind(case).call.dispatches())
+    return found
+
+
+@cache
+def _includes(shader: str, file: str) -> bool:
+    """Whether a shader is this file, or includes it."""
+    waiting, seen = [CHECKOUT / "shaders" / f"{shader}.comp"], set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen or not path.is_file():
+            continue
+        seen.add(path)
+        for name in re.findall(r'#include "([^"]+)"', path.read_text()):
+            waiting += [path.parent / name, CHECKOUT / "shaders" / name]
+    return CHECKOUT / file in {path.resolve() for path in seen}
+
+
+@cache
+def _functions() -> dict[str, frozenset[str]]:
+    """Function of refsim/core or refsim/ops/base -> the names that it uses; of one name all together."""
+    found: dict[str, set[str]] = {}
+    for folder in ("refsim/core", "refsim/ops/base"):
+        for path in sorted((CHECKOUT / folder).glob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    found.setdefault(node.name, set()).update(_used(node))
+                elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    found.setdefault(node.targets[0].id, set()).update(_used(node))
+    return {name: frozenset(used) for name, used in found.items()}
+
+
+def _used(node: ast.AST) -> Iterator[str]:
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name):
+            yield child.id
+        elif isinstance(child, ast.Attribute):
+            yield child.attr
+
+
+@cache
+def _reached(op: str) -> frozenset[str]:
+    """Names of functions that an operator's module may reach: too many rather than too few."""
+    shaders = _kernels()[op] | {op}
+    paths = (CHECKOUT / "refsim/ops" / f"{name}.py" for name in shaders)
+    waiting = {name for path in paths if path.is_file() for name in _used(ast.parse(path.read_text()))}
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting |= set(_functions().get(name, ())) - seen
+    return frozenset(seen)
+
+
+# --- which operators take native kernels of a file -------------------------------------------------------
+
+#: Part of a path below refsim/exec/cpu -> which operators may come there: by families, as routes.py chooses.
+_ROUTES: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("winograd/", lambda family: family in ("CONVOLUTION",)),
+    ("gemm/", lambda family: family in ("CONVOLUTION", "LINEAR", "FLOAT_LINEAR")),
+    ("depthwise/", lambda family: family == "DEPTHWISE"),
+    (
+        "groups/",
+        lambda family: family in ("GROUP_LINEAR", "ROW_RANGE", "WEIGHT_ONLY", "LOOKUP", "FLOAT_LINEAR"),
+    ),
+    ("quantize/", lambda family: family.startswith(("QUANTIZE", "DEQUANTIZE")) or family == "FLOAT_LINEAR"),
+    ("elementwise/", lambda family: family in ("ELEMENTWISE", "SHUFFLE", "RELAYOUT")),
+    ("relayout/", lambda family: family in ("RELAYOUT", "STAGE_IN", "STAGE_OUT", "QUANTIZE", "DEQUANTIZE")),
+    ("pool/", lambda family: False),
+    ("dot.py", lambda family: family in ("CONVOLUTION", "LINEAR", "FLOAT_LINEAR", "GROUP_LINEAR")),
+    ("conv_problem.py", lambda family: family in ("CONVOLUTION", "LINEAR", "FLOAT_LINEAR", "DEPTHWISE")),
+)
+
+
+@cache
+def _native(file: str) -> tuple[str, ...]:
+    """Operators that may run a native file. Where no row names it, all may: the first that shows a change ends it."""
+    part = file.removeprefix("refsim/exec/cpu/")
+    chosen = next((takes for prefix, takes in _ROUTES if part.startswith(prefix)), lambda family: True)
+    return tuple(name for name, op in OPS.items() if chosen(op.family.name))

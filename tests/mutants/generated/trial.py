@@ -1,0 +1,210 @@
+"""One generated mutant: the corpus, then models, then tests; what became of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mutants import cases, graphs
+from mutants.generated import equivalent, naming
+from mutants.generated.change import Change
+from mutants.generated.targets import AREAS, MODELS, Area, subjects
+from mutants.mutant import MODEL, Mutant
+from mutants.outcome import SURVIVED, Outcome
+from mutants.tree import CHECKOUT, build, copy, execute, pytest
+from refsim.bytediff import diff
+from refsim.core.buffer import PackedBuffer
+from refsim.golden.rules import RULES
+from refsim.golden.rules import case as case_of
+from refsim.ops.base.binding import bind
+
+#: What may become of one: by whom it was noticed, or why it does not count.
+CORPUS, MODELS_, TESTS, LIVES, INVALID, EQUIVALENT = (
+    "corpus",
+    "models",
+    "tests",
+    "survived",
+    "invalid",
+    "equivalent",
+)
+NOTICED = (CORPUS, MODELS_, TESTS)
+
+#: Elements of all inputs of a case, and cases of an operator, where few operators are tried and where many are.
+MOST_ELEMENTS, EACH, OF_MANY = 120_000, 400, 60
+MANY = 4
+#: Seconds for all cases of a mutant (a case that takes `runner.CASE_SECONDS` ends it too), and for its tests.
+SECONDS, TEST_SECONDS = 600.0, 1200.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a change. ``by``: the case, value or test that noticed it; ``said``: how, or why it is none.
+
+    ``region`` and ``cause`` are what the diff says that is of the change's own class (`naming`); "" if nothing is.
+    """
+
+    id: str
+    area: str
+    what: str
+    verdict: str
+    by: str = ""
+    said: str = ""
+    cause: str = ""
+    region: str = ""
+    causes: tuple[str, ...] = ()
+    pattern: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def noticed(self) -> bool:
+        return self.verdict in NOTICED
+
+    @property
+    def named(self) -> bool:
+        return bool(self.cause or self.region)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "causes": list(self.causes), "pattern": list(self.pattern)}
+
+
+def run(area: str, change: Change) -> Verdict:
+    """Put the change into a copy of the sources and run what may notice it."""
+    begin = time.monotonic()
+    made = Verdict(change.id, area, str(change), LIVES)
+    known = equivalent.reason(change.id)
+    if known:
+        return replace(made, verdict=EQUIVALENT, said=known)
+    with tempfile.TemporaryDirectory(prefix="refsim-mutant-") as scratch:
+        root = Path(scratch) / "copy"
+        root.mkdir()
+        found = _Trial(AREAS[area], change, root).verdict(made)
+    return replace(found, seconds=round(time.monotonic() - begin, 1))
+
+
+class _Trial:
+    def __init__(self, area: Area, change: Change, root: Path) -> None:
+        self.area, self.change, self.root = area, change, root
+        self.subjects = subjects(change, area)
+        self.mutant = Mutant(
+            change.id,
+            change.kind,
+            self.subjects[0] if self.subjects else "",
+            (),
+            (change.edit,),
+            area.executor,
+        )
+
+    def verdict(self, made: Verdict) -> Verdict:
+        copy(self.mutant, self.root)
+        if self.area.name == "shaders":
+            stopped = self._built()
+            if stopped is not None:
+                verdict = EQUIVALENT if stopped == "" else INVALID
+                return replace(made, verdict=verdict, said=stopped or "the same SPIR-V")
+        for stage in (self._cases, self._models, self._tests):
+            found = stage(made)
+            if found is not None:
+                return found
+        return made
+
+    # --- the corpus --------------------------------------------------------------------------------------
+
+    def _built(self) -> str | None:
+        """What stopped the compilation of the shaders; "" if it gave the same modules as before, None if others."""
+        names = sorted({shader for op in self.subjects for shader in cases.shaders(op)})
+        folder = self.root / "shaders" / "spirv"
+        before = {path.name: path.read_bytes() for path in folder.glob("*.spv")}
+        stopped = build(self.root, names, variants=True)
+        if stopped:
+            return stopped
+        after = {path.name: path.read_bytes() for path in folder.glob("*.spv")}
+        return "" if before == after else None
+
+    def _cases(self, made: Verdict) -> Verdict | None:
+        if not self.subjects:
+            return None
+        folder = self.root.parent / "corpus"
+        folder.mkdir()
+        most = EACH if len(self.subjects) <= MANY else OF_MANY
+        names = [name for op in self.subjects for name in _order(op, most)]
+        (folder / "cases.json").write_text(json.dumps(names))
+        golden = str(CHECKOUT / "golden")
+        message = execute(self.root, folder, "corpus", self.area.executor, golden, seconds=SECONDS)
+        result = folder / "result.json"
+        if result.exists():
+            return self._judged(made, json.loads(result.read_text()), folder)
+        if message:
+            at = folder / "at"
+            return replace(made, verdict=CORPUS, by=at.read_text() if at.exists() else "start", said=message)
+        return None
+
+    def _judged(self, made: Verdict, found: dict[str, str], folder: Path) -> Verdict:
+        name, how, said = found["case"], found["how"], found["said"]
+        if how == "invalid":
+            return replace(made, verdict=INVALID, by=name, said=said)
+        made = replace(made, verdict=CORPUS, by=name, said=said)
+        if how != "differs":
+            return replace(made, cause=naming.cause(self.change, [said]))
+        op, _, number = name.partition("/")
+        bound = bind(case_of(op, int(number)))
+        expected = bound.call.expected(bound.inputs)
+        actual = PackedBuffer.from_raw(
+            (folder / "out").read_bytes(), expected.desc.shape, expected.desc.layout, expected.desc.dtype
+        )
+        if np.array_equal(expected.raw, actual.raw):
+            return replace(made, said="another digest of the same bytes: what a seed draws changed")
+        report = diff(expected, actual, call=bound, limit=1)
+        causes = tuple(map(str, report.causes[:3]))
+        return replace(
+            made, said=f"{report.differing} differ", causes=causes, pattern=tuple(report.pattern),
+            cause=naming.cause(self.change, [cause.name for cause in report.causes[:3]]),
+            region=naming.region(self.change, report.pattern),
+        )  # fmt: skip
+
+    # --- models and tests --------------------------------------------------------------------------------
+
+    def _models(self, made: Verdict) -> Verdict | None:
+        if self.area.executor != "cpu":
+            return None
+        for name in MODELS:
+            outcome: Outcome = graphs.run_model(replace(self.mutant, stage=MODEL, subject=name), self.root)
+            shutil.rmtree(self.root / "model")
+            if outcome.how != SURVIVED:
+                causes = outcome.causes
+                named = [cause.partition(":")[0] for cause in causes]
+                return replace(
+                    made, verdict=MODELS_, by=outcome.case, said=outcome.message, causes=causes,
+                    cause=naming.cause(self.change, named or [outcome.message]),
+                    pattern=outcome.pattern, region=naming.region(self.change, outcome.pattern),
+                )  # fmt: skip
+        return None
+
+    def _tests(self, made: Verdict) -> Verdict | None:
+        for test in self.area.tests:
+            failed, said = pytest(self.root, test, TEST_SECONDS)
+            if failed:
+                return replace(
+                    made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said])
+                )
+        return None
+
+
+@cache
+def _order(op: str, most: int) -> tuple[str, ...]:
+    """Cases of an operator, those first that show most: spread ones, those that showed a seeded bug, the others."""
+    found = [name for name, _ in cases.chosen(op)]
+    found += [f"{op}/{number:04d}" for number in RULES[op].telling]
+    step = 7 if RULES[op].count % 7 else 11
+    found += [f"{op}/{k * step % RULES[op].count:04d}" for k in range(RULES[op].count)]
+    small = (
+        name for name in dict.fromkeys(found) if cases.size(case_of(op, int(name[-4:]))) <= MOST_ELEMENTS
+    )
+    return tuple(name for _, name in zip(range(most), small, strict=False))

@@ -1,0 +1,126 @@
+"""What `refsim mutate --random` does: draw changes, run them, show, keep and record what became of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mutants import run as seeded
+from mutants.bugs import GPU
+from mutants.generated import record, sample
+from mutants.generated.change import Change
+from mutants.generated.targets import AREAS
+from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._output import print_json, print_table, progress
+from refsim.core.errors import MissingDependencyError, ParameterError
+
+_MOST = 70
+
+Row = tuple[str, Change]
+
+
+def mutate(
+    count: int,
+    seed: int,
+    ids: Sequence[str],
+    areas: Sequence[str],
+    part: str | None,
+    workers: int,
+    results: str | None,
+    listing: bool,
+    keep: bool,
+    as_json: bool,
+) -> int:
+    """Draw ``count`` changes by ``seed``, or take those of ``ids``; run them; the exit status."""
+    for name in areas:
+        if name not in AREAS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(AREAS)}.", param_hint="--area")
+    rows = [sample.named(id) for id in ids] or sample.drawn(count, seed, tuple(areas))
+    rows = _part(rows, part)
+    if listing:
+        return _list(rows, as_json)
+    left_out = {}
+    missing = seeded.missing(GPU)
+    if missing is not None and any(area == "shaders" for area, _ in rows):
+        if ids or areas:
+            raise MissingDependencyError("mutate", missing)
+        left_out = {"shaders": missing}
+        rows = [row for row in rows if row[0] != "shaders"]
+    found = list(_verdicts(rows, workers, results))
+    summary = record.summary(found)
+    if keep:
+        record.write(found, count, seed, left_out)
+    survived = [each.id for each in found if each.verdict == "survived"]
+    if as_json:
+        content = {
+            "random": [each.as_json() for each in found], "seed": seed, "left_out": left_out,
+            "totals": [total.as_json() for total in summary], "survived": survived, "same": not survived,
+        }  # fmt: skip
+        print_json("mutate", content)
+        return SAME if not survived else DIFFERENT
+    print_table(("change", "verdict", "by", "named", "first cause, or what was said"), map(_row, found))
+    for area, reason in left_out.items():
+        click.echo(f"left out: {area}: {reason}")
+    for each in found:
+        if each.verdict == "survived":
+            click.echo(f"survived: {each.what}\n  refsim mutate --random-id {each.id}")
+    print_table(record.COLUMNS, [total.cells() for total in summary])
+    return SAME if not survived else DIFFERENT
+
+
+def _part(rows: list[Row], part: str | None) -> list[Row]:
+    """Every K-th row from row I on, of ``I/K``."""
+    if part is None:
+        return rows
+    first, _, step = part.partition("/")
+    if not (first.isdecimal() and step.isdecimal() and 0 <= int(first) < int(step)):
+        raise ParameterError("mutate --part", "not a part", got=part, need="I/K with I from 0 to K - 1")
+    return rows[int(first) :: int(step)]
+
+
+def _list(rows: Sequence[Row], as_json: bool) -> int:
+    if as_json:
+        found: list[dict[str, Any]] = [
+            {"id": change.id, "area": area, "file": change.file, "line": change.line, "kind": change.kind,
+             "what": str(change)} for area, change in rows
+        ]  # fmt: skip
+        print_json("mutate", {"random": found})
+    else:
+        print_table(("change", "area", "what"), [(change.id, area, str(change)) for area, change in rows])
+    return SAME
+
+
+def _verdicts(rows: Sequence[Row], workers: int, results: str | None) -> Iterator[Verdict]:
+    """The verdicts in the order of the rows; those that ``results`` has already are not found again."""
+    path = Path(results) if results else None
+    known = {each.id: each for each in record.read_verdicts(path)} if path else {}
+    todo = [row for row in rows if row[1].id not in known]
+    with progress("mutants", len(rows)) as advance, ThreadPoolExecutor(max(1, workers)) as pool:
+        for _ in range(len(rows) - len(todo)):
+            advance()
+        for verdict in pool.map(lambda row: run(*row), todo):
+            known[verdict.id] = verdict
+            advance()
+            if path:
+                with open(path, "a", encoding="utf-8") as file:
+                    print(json.dumps(verdict.as_json()), file=file, flush=True)
+    yield from (known[change.id] for _, change in rows)
+
+
+def _row(each: Verdict) -> Sequence[object]:
+    said = each.causes[0] if each.causes else each.said
+    short = " ".join(said.split())
+    named = "-" if each.verdict in (INVALID, EQUIVALENT) else ("yes" if each.named else "no")
+    return (
+        each.id,
+        each.verdict,
+        each.by,
+        named,
+        short if len(short) <= _MOST else f"{short[: _MOST - 3]}...",
+    )

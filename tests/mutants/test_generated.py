@@ -1,0 +1,202 @@
+"""Generated mutants are drawn alike everywhere, apply, and are judged as their docs say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mutants.generated import equivalent, glsl_sites, naming, python_sites, record, sample, trial
+from mutants.generated.change import KINDS, Change
+from mutants.generated.targets import AREAS, subjects
+from mutants.mutant import Mutant
+from mutants.tree import check
+from refsim.cli import main
+from refsim.core.errors import ParameterError
+from refsim.golden.rules import RULES
+
+KERNEL = """
+STRIDE_H, STRIDE_W = 0, 1
+
+def kernel(push, x, out):
+    zp = push[0]
+    for h in range(3):
+        w = h + 1
+        if h < 2 and w > 0:
+            out[h] = x[w * STRIDE_H + h // 4] - zp
+        out[w] += min(h, 127)
+    if zp > 8:
+        raise ValueError(zp + 1)
+
+def define(x):
+    return x + 1
+"""
+SHADER = """#version 450
+// w + h is not code
+int lane(int w, int h) { return w >> 8 * h; }
+void main() {
+    int acc = 0;
+    if (acc < 4 && acc != 7) acc = lane(acc, 2);
+    barrier();
+    acc -= 1;
+}
+"""
+
+
+def in_python() -> list[Change]:
+    return list(python_sites.changes("kernel.py", KERNEL, lambda name: name == "kernel"))
+
+
+def in_shader() -> list[Change]:
+    return list(glsl_sites.changes("shader.comp", SHADER))
+
+
+def said(changes: list[Change]) -> set[tuple[str, str, str]]:
+    return {(change.kind, change.original.strip(), change.replacement.strip()) for change in changes}
+
+
+def test_python_is_changed_by_its_syntax() -> None:
+    found = said(in_python())
+    for row in (
+        ("operator", "-", "+"), ("operator", "//", "%"), ("operator", "+=", "-="), ("compare", "<", "<="),
+        ("constant", "127", "128"), ("constant", "127", "(-127)"), ("constant", "4", "0"), ("index", "w", "h"),
+        ("index", "STRIDE_H", "STRIDE_W"), ("arguments", "h, 127", "127, h"), ("type", "min", "max"),
+        ("condition", "h < 2 and w > 0", "(h < 2)"), ("removed", "out[w] += min(h, 127)", "pass"),
+    ):  # fmt: skip
+        assert row in found, row
+
+
+def test_meanings_and_refusals_are_left_alone() -> None:
+    lines = {change.line for change in in_python()}
+    assert lines and max(lines) < KERNEL.splitlines().index("    if zp > 8:") + 1
+
+
+def test_shaders_are_changed_by_their_tokens() -> None:
+    found = said(in_shader())
+    for row in (
+        ("operator", ">>", "<<"), ("operator", "-=", "+="), ("compare", "<", "<="), ("condition", "&&", "||"),
+        ("constant", "8", "16"), ("index", "w", "h"), ("arguments", "acc, 2", "2, acc"), ("barrier", "barrier();", ";"),
+        ("condition", "(acc < 4 && acc != 7)", "(false)"), ("removed", "acc -= 1;", ";"), ("type", "int", "uint"),
+    ):  # fmt: skip
+        assert row in found, row
+    assert all(change.line > 2 for change in in_shader())
+
+
+@pytest.mark.parametrize("change", [*in_python(), *in_shader()], ids=str)
+def test_a_change_is_its_edit(change: Change) -> None:
+    assert change.kind in KINDS
+    assert change.source.count(change.edit.anchor) == 1
+    assert change.source.replace(change.edit.anchor, change.edit.replacement) == change.changed
+
+
+def test_ids_are_unique_and_hold_while_the_lines_do() -> None:
+    changes = in_python()
+    assert len({change.id for change in changes}) == len(changes)
+    moved = python_sites.changes("kernel.py", "# a line more\n" + KERNEL, lambda name: name == "kernel")
+    assert {change.id for change in moved} >= {
+        change.id for change in changes if change.edit.anchor.count("\n") == 1
+    }
+
+
+# --- what is drawn ---------------------------------------------------------------------------------------
+
+
+def test_a_draw_repeats_and_has_every_part() -> None:
+    drawn = sample.drawn(60, 7)
+    assert drawn == sample.drawn(60, 7) and len(drawn) == 60
+    assert {area for area, _ in drawn} == set(AREAS)
+    assert [change.id for _, change in drawn] != [change.id for _, change in sample.drawn(60, 8)]
+    for area, change in drawn:
+        check(Mutant(change.id, change.kind, "", (), (change.edit,)))
+        assert set(subjects(change, AREAS[area])) <= set(RULES)
+        assert sample.named(change.id) == (area, change)
+
+
+def test_a_larger_draw_holds_the_smaller_one() -> None:
+    few = {change.id for _, change in sample.drawn(20, 3, ("graph",))}
+    assert few <= {change.id for _, change in sample.drawn(40, 3, ("graph",))}
+
+
+def test_changes_that_are_known_to_be_equivalent_have_a_reason() -> None:
+    for id, reason in equivalent.known().items():
+        assert len(reason) > 20 and id == id.strip(), id
+
+
+def test_an_unknown_id_is_an_error() -> None:
+    with pytest.raises(ParameterError, match="no such change"):
+        sample.named("kernel-constant-00000000")
+
+
+# --- what becomes of one ---------------------------------------------------------------------------------
+
+
+def change_of(file: str, before: str, after: str, scope: str) -> tuple[str, Change]:
+    """A change of today's sources by its text."""
+    for area in AREAS:
+        for change in sample.every(area).values():
+            if (change.file, change.scope) == (file, scope) and (change.original, change.replacement) == (
+                before,
+                after,
+            ):
+                return area, change
+    raise AssertionError((file, before, after))
+
+
+def test_a_wrong_lane_is_noticed_and_its_region_named() -> None:
+    area, change = next(
+        (area, change)
+        for area, change in [("emulated", each) for each in sample.every("emulated").values()]
+        if change.file == "refsim/core/lanes.py" and change.scope == "lane" and change.kind == "operator"
+    )
+    found = trial.run(area, change)
+    assert found.verdict == trial.CORPUS and found.by and found.noticed, found
+
+
+def test_a_program_that_cannot_run_does_not_count() -> None:
+    source = Path(__file__).parents[2] / "refsim/ops/q8ta_relu.py"
+    text = source.read_text()
+    at = text.index("push[", text.index("def kernel("))
+    change = Change("refsim/ops/q8ta_relu.py", text, at, at + 4, "pusch", "index", "kernel", "push")
+    found = trial.run("emulated", change)
+    assert found.verdict == trial.INVALID and not found.noticed, found
+
+
+def test_names_tell_what_code_is_about() -> None:
+    def named(original: str, statement: str = "", scope: str = "f") -> set[str]:
+        source = f"{original}\n"
+        change = Change("f.py", source, 0, len(original), "0", "constant", scope, statement)
+        return {role.name for role in naming.roles(change)}
+
+    assert "zero point" in named("push[IN_ZP]")
+    assert "window" in named("push[STRIDE_H]") and "window" in named("pad_w")
+    assert "bias" in named("3", "t = t + bias[n]")
+    assert "lanes" in named("3", "17", "insert_lane") and named("3", "17", "f") == set()
+
+
+def test_a_cause_counts_only_if_it_is_of_the_code_that_was_changed() -> None:
+    change = Change("f.py", "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
+    assert naming.cause(change, ["byte order", "zero point not folded"]) == "zero point not folded"
+    assert naming.cause(change, ["byte order"]) == ""
+    assert naming.region(change, ["only lane 3", "borders only: at most 1 from the edge"]).startswith(
+        "borders"
+    )
+
+
+def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
+    rows = [
+        trial.Verdict("a", "native", "what", trial.CORPUS, causes=("x",)),
+        trial.Verdict("b", "graph", "w", "survived"),
+    ]
+    path = tmp_path / "verdicts"
+    path.write_text("".join(json.dumps(each.as_json()) + "\n" for each in rows))
+    assert record.read_verdicts(path) == rows
+    totals = {total.area: total for total in record.summary(rows)}
+    assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (2, 1, 1)
+
+
+def test_the_command_lists_what_a_seed_draws(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutate", "--random", "4", "--seed", "5", "--area", "graph", "--list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["random"]
+    assert len(rows) == 4 and all(row["area"] == "graph" and row["line"] > 0 for row in rows)
+    assert main(["mutate", "--random", "4", "--part", "4/4", "--list"]) == 2
