@@ -3,7 +3,8 @@
 Numba's own cache checks only the file of the compiled function. It would not notice an edit to a function that is
 called from there (index.py, qmath.py). So the name of the cache directory (refsim.core.cache) depends on every source
 file that compiles anything, that is, every file that imports this one, and on the versions of Numba and NumPy. Numba
-itself keys the entries by CPU and writes them through a rename, so several processes may share the directory.
+itself keys the entries by CPU. Each entry is checked before it is believed (refsim.core.jit_cache), and several
+processes may share the directory.
 
 Importing Numba takes longer than most runs, and most runs need no emulated kernel. So Numba is imported only when the
 first emulated kernel is called, or by `ready`.
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from refsim.core.cache import directory
+from refsim.core.cache import directory, say, why_not
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,13 +38,23 @@ def ready() -> Any:
     import numba
     from numba.extending import overload, register_jitable
 
-    if "NUMBA_CACHE_DIR" not in os.environ:
+    if not _usable(os.environ.get("NUMBA_CACHE_DIR")):
         numba.config.CACHE_DIR = str(_cache_dir(numba.__version__))  # type: ignore[attr-defined]
     for function in _jitable:
         register_jitable(function)
     for function, scalar in _overloads:
         overload(function)(scalar)
     return numba
+
+
+def _usable(named: str | None) -> bool:
+    """Whether the user named a directory for Numba's cache, and it is his alone; a line says if it is not."""
+    if not named or not os.path.exists(named):
+        return bool(named)
+    reason = why_not(Path(named))
+    if reason is not None:
+        say(f"{named} is not used as a cache: {reason}")
+    return reason is None
 
 
 def _cache_dir(numba_version: str) -> Path:
@@ -94,7 +105,12 @@ class EmulatedKernel:
 
     def __call__(self, *args: Any) -> Any:
         if self._compiled is None:
-            self._compiled = ready().njit(cache=True, nogil=True, error_model="numpy")(self.py_func)
+            compiled = ready().njit(nogil=True, error_model="numpy")(self.py_func)
+            if hasattr(compiled, "enable_caching"):  # a plain function under NUMBA_DISABLE_JIT
+                from refsim.core.jit_cache import CheckedCache
+
+                compiled._cache = CheckedCache(self.py_func)
+            self._compiled = compiled
         return self._compiled(*args)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import refsim
+from refsim.core import cache
 from refsim.core.errors import DeviceError, FormatError, RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.process import ProcessError, Silent, Worker
@@ -71,6 +72,7 @@ def run(
     Raises DeviceError or another RefsimError if an executor cannot be opened. A worker that dies or takes longer
     than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and goes on with a new process.
     """
+    cache.base()  # if it cannot be used, that is said here: what workers say is only read when they die
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
     for task in work:
         waiting.put(task)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from refsim.core.cache import directory
+from refsim.core.cache import SCRATCH, directory
 
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(SCRATCH, "")  # so that it is undone after the test
+    monkeypatch.delenv(SCRATCH)
     root = tmp_path / "sources"
     (root / "inner").mkdir(parents=True)
     (root / "a.py").write_text("one")
@@ -48,8 +50,9 @@ def test_no_writable_cache_gives_a_private_directory(
     (tmp_path / "file").write_text("a file where the folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     one, other = directory("kind", "1", sources), directory("kind", "1", sources)
-    assert one != other and one.is_dir() and os.access(one, os.W_OK)
+    assert one == other and one.is_dir() and os.access(one, os.W_OK) and one.stat().st_mode & 0o77 == 0o0
     monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv(SCRATCH)
 
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")

@@ -7,9 +7,6 @@ digest of their own, so that several processes may share the cache and a damaged
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -18,7 +15,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-from refsim.core.cache import directory as cache_directory
+from refsim.core import cache as cache_entries
 from refsim.exec.cpu.ir import Module
 from refsim.exec.cpu.isa import cpu
 
@@ -28,7 +25,6 @@ Builder = Callable[..., None]
 
 _lock = threading.Lock()
 _addresses: dict[str, int] = {}
-_DIGEST_BYTES = 32
 
 
 def address(build: Builder, **variant: Variant) -> int:
@@ -57,11 +53,11 @@ def _link(name: str, build: Builder, variant: dict[str, Variant]) -> int:
     # the cache's name is of this package's sources: kernels from elsewhere may have changed
     kept = build.__module__.startswith(__package__)
     path = directory() / f"{name}.o"
-    code = _read(path) if kept else None
+    code = cache_entries.read(path) if kept else None
     if code is None:
         code = _machine().emit_object(_optimized(name, build, variant))
         if kept:
-            _write(path, code)
+            cache_entries.write(path, code)
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -107,24 +103,4 @@ def _engine() -> llvm.ExecutionEngine:
 def directory() -> Path:
     """Where compiled kernels are kept."""
     versions = f"{llvmlite.__version__} {llvm.llvm_version_info} {cpu().name} {cpu().features}"
-    return cache_directory("native", versions, Path(__file__).parent)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    digest, code = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    return code if hashlib.sha256(code).digest() == digest else None
-
-
-def _write(path: Path, code: bytes) -> None:
-    """Best effort: without a cache the kernel is compiled again next time."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        os.replace(temporary, path)
-    except OSError:
-        pass
+    return cache_entries.directory("native", versions, Path(__file__).parent)
