@@ -6,74 +6,26 @@ tensor. Everything here is data for an executor that loads the modules.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 
-from refsim.core.errors import ParameterError, UnknownOperatorError
+from refsim.core.errors import UnknownOperatorError
 from refsim.core.launch import Triple
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.host import tensor, weights, words, writers
+from refsim.ops.base.host.choice import Available, Features, Host, Interface
 from refsim.ops.base.host.row import ModuleCall, Shader
-from refsim.ops.base.host.weights import Packing
 from refsim.ops.base.host.words import Site
-from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, OpSpec
+from refsim.ops.base.spec import Call, Kind
 
 __all__ = [
-    "Bind",
-    "Features",
-    "ModuleCall",
-    "ModuleDispatch",
-    "Shader",
-    "Written",
-    "dispatches",
-    "packing_dispatch",
-    "why_not",
-    "written",
-]
+    "Available", "Bind", "Features", "Interface", "ModuleCall", "ModuleDispatch", "Shader", "Written", "disagreements",
+    "dispatches", "packing_dispatches", "why_not", "written",
+]  # fmt: skip
 
-
-class Interface(Protocol):
-    """What a module declares; `refsim.spirv.reflect` reads it."""
-
-    @property
-    def bindings(self) -> Sequence[Any]: ...
-
-    @property
-    def push_bytes(self) -> int: ...
-
-
-#: Modules that there are: names, or what each declares by its name. None stands for every name there is.
-Available = Mapping[str, Interface] | Collection[str] | None
-
-
-@dataclass(frozen=True)
-class Features:
-    """What a host asks its device, and what the user forces.
-
-    - ``dot_product``: the device has the integer dot product.
-    - ``unsigned_dot``: it is fast for unsigned bytes and not for signed ones.
-    - ``max_texture2d``: the largest extent of an image; weights beyond it go to a buffer.
-    - ``float_images``: float tensors lie in images, not in buffers.
-    - ``variant``: ``base``, ``fallback`` or ``unsigned`` forces this one where an operator has it.
-    - ``later``: the modules are of the latest release, or of the first, whatever they tell.
-    """
-
-    dot_product: bool = True
-    unsigned_dot: bool = False
-    max_texture2d: int = 16384
-    float_images: bool = False
-    variant: str = ""
-    later: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.variant not in ("", "base", "fallback", "unsigned"):
-            raise ParameterError(
-                "module variant", "unknown", got=self.variant, need="base, fallback or unsigned"
-            )
+BUFFER, UNIFORM, TEXTURE_2D, TEXTURE_3D = "buffer", "uniform", "texture2d", "texture3d"
 
 
 @dataclass(frozen=True)
@@ -98,7 +50,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class ModuleDispatch:
-    """One dispatch of one module: bindings in order, push bytes, specialization words from id 3 on, sizes, grid."""
+    """One dispatch of one module: bindings in order, push bytes, specialization words from id 3 on, sizes."""
 
     shader: str
     binds: tuple[Bind, ...]
@@ -114,118 +66,35 @@ class ModuleDispatch:
         return (x, y, z)
 
 
-# --- which module ----------------------------------------------------------------------------------------
-
-
-def _k_per_group(call: Call) -> int:
-    weight = call.consts.get("weight")
-    return 0 if weight is None else weight.shape[-1]
-
-
-def _packing(call: Call, whole: Call, name: str) -> Packing:
-    given = None if whole.op.module is None else whole.op.module.packing.get(name)
-    assert call.op.module is not None
-    return given or call.op.module.packing[name]
-
-
-def _weight_extent(call: Call, whole: Call) -> tuple[int, int]:
-    """Texels of a weight along x and y."""
-    weight = call.consts["weight"]
-    packing = _packing(call, whole, "weight")
-    assert weight is not None
-    height, width, _ = packing.texels(weight, packing.sizes(call)).shape
-    return (width, height)
-
-
-def _refusal(shader: Shader, call: Call, features: Features, variants: set[str]) -> str | None:
-    """Why a host could not run a module for a call."""
-    if features.variant in variants and shader.variant != features.variant:
-        return f"variant {features.variant} is forced"
-    if shader.unsigned and _k_per_group(call) > weights.MAX_UNSIGNED_K:
-        return f"K = {_k_per_group(call)} is too long for unsigned sums"
-    if shader.dot_product and not features.dot_product:
-        return "the device has no integer dot product"
-    return None
-
-
-def _rank(shader: Shader, call: Call, whole: Call, features: Features) -> tuple[int, int]:
-    """How readily a host takes a module: the least first."""
-    variant = {"base": 1, "fallback": 2, "unsigned": 0 if features.unsigned_dot else 3}[shader.variant]
-    image = shader.textures != ()
-    if "weight" in call.op.module.packing:  # type: ignore[union-attr]
-        wants_image = max(_weight_extent(call, whole)) <= features.max_texture2d
-        # signed kernels have no other storage than an image, whatever its size
-        return (variant, int(image != wants_image))
-    return (variant, int(image != features.float_images))
-
-
-def ranked(call: Call, features: Features, whole: Call | None = None) -> list[Shader]:
-    """The modules that could compute a call, in the order in which a host wants them."""
-    assert call.op.module is not None
-    shaders = call.op.module.shaders
-    variants = {shader.variant for shader in shaders}
-    fit = [shader for shader in shaders if _refusal(shader, call, features, variants) is None]
-    return sorted(fit, key=lambda shader: _rank(shader, call, whole or call, features))
-
-
-def choose(call: Call, features: Features, available: Available, whole: Call | None = None) -> Shader:
-    """The module that a host would take among those that there are; UnknownOperatorError if there is none."""
-    if call.op.module is None or not call.op.module.shaders:
-        raise UnknownOperatorError(call.op.name, "no row says how modules of another build are called")
-    wanted = ranked(call, features, whole)
-    for shader in wanted:
-        if available is None or shader.name in available:
-            return shader
-    need = " or ".join(shader.name for shader in wanted) or "a device with the integer dot product"
-    raise UnknownOperatorError(call.op.name, "no module computes it", need=need)
-
-
-def _declared(available: Available, name: str) -> Interface | None:
-    return available[name] if isinstance(available, Mapping) and name in available else None
-
-
-def release(op: OpSpec, features: Features, available: Available) -> ModuleCall:
-    """The row of the release that the modules are from: the last whose push words a module declares."""
-    row = op.module
-    assert row is not None
-    if features.later is not None:
-        return row.later[-1] if row.later and features.later else row
-    found = row
-    for later in row.later:
-        if later.told_by:
-            teller = OPS[later.told_by]
-            newer = release(teller, features, available) is not teller.module
-        else:
-            declared = [_declared(available, shader.name) for shader in row.shaders]
-            newer = any(module is not None and module.push_bytes >= later.push_bytes for module in declared)
-        if newer:
-            found = later
-    return found
-
-
-def why_not(call: Call, features: Features | None = None, available: Available = None) -> str | None:
-    """Why modules cannot compute a call; None if they can."""
-    try:
-        dispatches(call, features, available)
-    except UnknownOperatorError as error:
-        return str(error)
-    return None
-
-
-# --- dispatches ------------------------------------------------------------------------------------------
-
-
 def dispatches(
-    call: Call, features: Features | None = None, available: Available = None
+    call: Call,
+    features: Features | None = None,
+    available: Available = None,
+    rows: Mapping[str, ModuleCall] | None = None,
 ) -> list[ModuleDispatch]:
     """The dispatches with which a host computes a call, in order. A global size with a 0 gives none.
 
-    Raises UnknownOperatorError if there is no row or no module, ParameterError for a word that a row may not have.
+    ``rows`` replace those of operators, by name. Raises UnknownOperatorError if there is no row or no module,
+    ParameterError for a word that a row may not have.
     """
-    features = features or Features()
+    host = Host(features or Features(), available, rows or {})
     made: dict[str, TensorDesc] = {}  # what steps before this one wrote, as the host sees it
-    found = (_dispatch(step, features, available, made) for step in _steps(call))
+    found = (_dispatch(host, step, made) for step in _steps(host, call))
     return [step for step in found if step is not None]
+
+
+def why_not(
+    call: Call,
+    features: Features | None = None,
+    available: Available = None,
+    rows: Mapping[str, ModuleCall] | None = None,
+) -> str | None:
+    """Why modules cannot compute a call; None if they can."""
+    try:
+        dispatches(call, features, available, rows)
+    except UnknownOperatorError as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True)
@@ -237,41 +106,39 @@ class _Step:
     names: Mapping[str, str]
 
 
-def _steps(call: Call, names: Mapping[str, str] | None = None, whole: Call | None = None) -> Iterator[_Step]:
-    names = names or {}
-    if call.op.expand is None:
+def _steps(
+    host: Host, call: Call, names: Mapping[str, str] | None = None, whole: Call | None = None
+) -> Iterator[_Step]:
+    names, row = names or {}, host.row(call.op)
+    if call.op.expand is None or (row is not None and row.shaders):
         yield _Step(call, whole or call, names)
         return
     for part in call.op.expand(call):
         inner = {argument: names.get(buffer, buffer) for argument, buffer in part.inputs.items()}
         output = names.get(part.output, part.output)
-        # an operator that only picks another has no row, and the graph might as well hold the other
-        yield from _steps(part.call, {**inner, "out": output}, call if call.op.module is not None else None)
+        # an operator that only picks another has no row: the graph might as well hold the other
+        yield from _steps(host, part.call, {**inner, "out": output}, None if row is None else call)
 
 
-def _site(
-    step: _Step, features: Features, available: Available, made: dict[str, TensorDesc]
-) -> tuple[Site, ModuleCall, dict[str, str]]:
+def _site(host: Host, step: _Step, made: dict[str, TensorDesc]) -> tuple[Site, ModuleCall, dict[str, str]]:
     """(where the words of a step are looked up, its row, its buffers by argument)."""
     call, names = step.call, {name: step.names.get(name, name) for name in step.call.tensors}
-    shader = choose(call, features, available, step.whole)
-    row = release(call.op, features, available)
+    shader = host.choose(call, step.whole)
+    row = host.release(call.op)
     inputs = {name: made.get(names[name], desc) for name, desc in call.descs.items()}
     fed = frozenset(name for name in inputs if names[name] in made)
     out = made[names["out"]] = words.VIEWS[row.view](call.out)
     return Site(call, step.whole, {**inputs, "out": out}, fed, shader), row, names
 
 
-def _dispatch(
-    step: _Step, features: Features, available: Available, made: dict[str, TensorDesc]
-) -> ModuleDispatch | None:
-    site, row, names = _site(step, features, available, made)
+def _dispatch(host: Host, step: _Step, made: dict[str, TensorDesc]) -> ModuleDispatch | None:
+    site, row, names = _site(host, step, made)
     size = words.global_size(site, row.global_size)
     if 0 in size:
         return None
     return ModuleDispatch(
         site.shader.name,
-        tuple(_bind(site, word, names) for word in row.bindings),
+        tuple(_bind(host, site, word, names) for word in row.bindings),
         np.array([words.push(site, word) for word in row.push], "<u4").tobytes(),
         tuple(words.spec(site, word) for word in row.spec),
         size,
@@ -289,32 +156,42 @@ class Written:
     items: np.ndarray
 
 
-def written(call: Call, features: Features | None = None, available: Available = None) -> Written:
+def written(
+    call: Call,
+    features: Features | None = None,
+    available: Available = None,
+    rows: Mapping[str, ModuleCall] | None = None,
+) -> Written:
     """Who writes the output of a call. Raises what `dispatches` raises."""
+    host = Host(features or Features(), available, rows or {})
     made: dict[str, TensorDesc] = {}
-    *before, last = _steps(call)
+    *before, last = _steps(host, call)
     for step in before:
-        _site(step, features or Features(), available, made)
-    site, row, _ = _site(last, features or Features(), available, made)
+        _site(host, step, made)
+    site, row, _ = _site(host, last, made)
     size = words.global_size(site, row.global_size)
     items = writers.work_items(site, row.global_size)
     return Written(site.shader.name, size, words.local_size(site, size, row.local_size), items)
 
 
-def _bind(site: Site, word: str, names: Mapping[str, str]) -> Bind:
+# --- bindings --------------------------------------------------------------------------------------------
+
+
+def _bind(host: Host, site: Site, word: str, names: Mapping[str, str]) -> Bind:
     name, of = words.split(word)
     if name in words.BLOCKS:
         block = words.BLOCKS[name](site, of)
-        return Bind(word, "uniform", block.size, words=block)
+        return Bind(word, UNIFORM, block.size, words=block)
     if word in site.tensors:
         return _tensor(site, word, names[word])
-    if word not in {arg.name for arg in site.call.op.of_kind(Kind.CONST)}:
-        constants = (arg.name for arg in site.call.op.of_kind(Kind.CONST))
+    constants = [arg.name for arg in site.call.op.of_kind(Kind.CONST)]
+    if word not in constants:
         raise site.unknown("binding", word, [*site.tensors, *constants, *words.BLOCKS])
-    if word in site.call.op.module.packing:  # type: ignore[union-attr]
-        return _weight(site, word)
-    content = weights.vector_words(site.call.consts[word])
-    return Bind(word, "buffer", content.size, words=content)
+    row = host.row(site.call.op)
+    if row is not None and word in row.packing:
+        return _packed(host, site, word)
+    content = weights.padded_words(site.call.consts[word])
+    return Bind(word, BUFFER, content.size, words=content)
 
 
 def _tensor(site: Site, name: str, buffer: str) -> Bind:
@@ -322,84 +199,102 @@ def _tensor(site: Site, name: str, buffer: str) -> Bind:
     if site.is_image(name):
         extent = tensor.image_extent(desc)
         count = 4 * extent[0] * extent[1] * extent[2]
-        return Bind(name, "texture3d", count, buffer, None, extent, name == "out", desc)
-    return Bind(name, "buffer", 4 * weights.up4(desc.words), buffer, None, (), name == "out", desc)
+        return Bind(name, TEXTURE_3D, count, buffer, None, extent, name == "out", desc)
+    return Bind(name, BUFFER, 4 * weights.up4(desc.words), buffer, None, (), name == "out", desc)
 
 
-def _weight(site: Site, name: str) -> Bind:
-    texels = packed(site.call, site.whole, name, site.shader.unsigned)
+def _packed(host: Host, site: Site, name: str) -> Bind:
+    value = site.call.consts[name]
+    assert value is not None
+    packing = host.packing(site.call, site.whole, name)
+    texels = packing.texels(value, packing.sizes(site.call))
+    if site.shader.unsigned:
+        texels = weights.add_offset(texels)
     content = texels.reshape(-1).view(np.uint32)
     if site.is_image(name):
-        return Bind(name, "texture2d", content.size, words=content, extent=(texels.shape[1], texels.shape[0]))
-    return Bind(name, "buffer", content.size, words=content)
+        return Bind(name, TEXTURE_2D, content.size, words=content, extent=(texels.shape[1], texels.shape[0]))
+    return Bind(name, BUFFER, content.size, words=content)
 
 
-# --- weights ---------------------------------------------------------------------------------------------
+# --- the host's own packing ------------------------------------------------------------------------------
 
 
-def packed(call: Call, whole: Call, name: str, unsigned: bool = False) -> np.ndarray:
-    """A constant in texels: int32 (rows, texels of a row, 4)."""
-    value = call.consts[name]
-    assert value is not None
-    packing = _packing(call, whole, name)
-    texels = packing.texels(value, packing.sizes(call))
-    return weights.add_offset(texels) if unsigned else texels
-
-
-def packing_dispatch(
-    call: Call, features: Features | None = None, available: Available = None, *, image: bool | None = None
+def packing_dispatches(
+    call: Call,
+    features: Features | None = None,
+    available: Available = None,
+    rows: Mapping[str, ModuleCall] | None = None,
 ) -> list[ModuleDispatch]:
-    """The host's own packing modules for the weights of a call: what they write must be what `dispatches` binds.
+    """The host's own packing modules for the weights of a call, those that there are: to an image and to a buffer.
 
-    ``image``: to an image or to a buffer, and nothing else; None takes the one that there is. The output is the buffer
-    ``packed:weight``. Empty if no module packs.
+    What each writes to its binding 0, the buffer ``packed:weight``, must be the words that `dispatches` binds.
     """
-    features = features or Features()
+    host = Host(features or Features(), available, rows or {})
     found = []
-    for step in _steps(call):
-        part, whole, row = step.call, step.whole, step.call.op.module
-        if row is None or not row.packing or not row.shaders:
-            continue
-        try:
-            shader = choose(part, features, available, whole)
-        except UnknownOperatorError:
-            continue
-        for name in row.packing:
-            module = _pack(part, whole, name, shader, available, image)
-            if module is not None:
-                found.append(module)
+    for step in _steps(host, call):
+        row = host.row(step.call.op)
+        if row is not None and row.packing and host.ranked(step.call, step.whole):
+            shader = host.choose(step.call, step.whole)
+            found += [
+                module for name in row.packing for module in _packings(host, step, name, shader.unsigned)
+            ]
     return found
 
 
-def _pack(
-    call: Call, whole: Call, name: str, shader: Shader, available: Available, image: bool | None
-) -> ModuleDispatch | None:
-    packing = _packing(call, whole, name)
-    stem = packing.shader + ("_unsigned" if shader.unsigned else "")
-    wanted = [True, False] if image is None else [image]
-    if image is None and name not in shader.textures:
-        wanted.reverse()
-    for as_image in wanted:
-        module = f"{stem}_{'texture2d' if as_image else 'buffer'}"
-        if available is None or module in available:
-            break
-    else:
-        return None
-    value = call.consts[name]
+def _packings(host: Host, step: _Step, name: str, unsigned: bool) -> Iterator[ModuleDispatch]:
+    packing = host.packing(step.call, step.whole, name)
+    value, sizes = step.call.consts[name], packing.sizes(step.call)
     assert value is not None
-    sizes = packing.sizes(call)
-    height, width, _ = packing.texels(value, sizes).shape
-    source = weights.byte_words(packing.source(value, sizes))
-    storage, extent = ("texture2d", (width, height)) if as_image else ("buffer", ())
-    size = (width, height, 1)
-    return ModuleDispatch(
-        module,
-        (
-            Bind(name, storage, 4 * width * height, f"packed:{name}", None, extent, True),
-            Bind(f"source:{name}", "buffer", source.size, words=source),
-        ),
-        np.array([4 * width, height, 1, 1, *sizes], "<i4").tobytes(),
-        (),
-        size,
-        words.default_local(size),
-    )
+    x, y = packing.extent(sizes)
+    source = weights.padded_words(packing.source(value, sizes))
+    push = np.array([4 * x, y, 1, 1, *sizes], "<i4").tobytes()
+    for storage, extent in ((TEXTURE_2D, (x, y)), (BUFFER, ())):
+        module = f"{packing.shader}{'_unsigned' if unsigned else ''}_{storage}"
+        if host.has(module):
+            yield ModuleDispatch(
+                module,
+                (
+                    Bind(name, storage, 4 * x * y, f"packed:{name}", None, extent, True),
+                    Bind(f"source:{name}", BUFFER, source.size, words=source),
+                ),
+                push,
+                (),
+                (x, y, 1),
+                words.default_local((x, y, 1)),
+            )
+
+
+# --- what a module declares ------------------------------------------------------------------------------
+
+#: How a binding may be declared, by what stands there.
+KINDS = {
+    BUFFER: ("storage buffer",),
+    UNIFORM: ("uniform block",),
+    TEXTURE_2D: ("sampled image 2d", "storage image 2d"),
+    TEXTURE_3D: ("sampled image 3d", "storage image 3d"),
+}
+
+
+def disagreements(step: ModuleDispatch, module: Interface) -> list[str]:
+    """Where a module declares something else than a host gives it. A module may declare less than it gets."""
+    found = []
+    for binding in module.bindings:
+        if binding.number >= len(step.binds):
+            found.append(f"declares binding {binding.number}; the host binds 0 to {len(step.binds) - 1}")
+            continue
+        bind = step.binds[binding.number]
+        if binding.kind not in KINDS[bind.storage]:
+            need = " or ".join(KINDS[bind.storage])
+            found.append(
+                f"binding {binding.number} ({bind.what}) is a {binding.kind}; the host binds a {need}"
+            )
+        elif bind.storage == UNIFORM and binding.nbytes > 4 * bind.count:
+            size = f"{binding.nbytes} bytes; the host's block has {4 * bind.count}"
+            found.append(f"binding {binding.number} ({bind.what}) has {size}")
+    if module.push_bytes > len(step.push):
+        found.append(f"declares {module.push_bytes} push bytes; the host pushes {len(step.push)}")
+    beyond = [number for number in module.spec_ids if number >= 3 + len(step.spec)]
+    if beyond:
+        last = f"the host's last is {2 + len(step.spec)}"
+        found.append(f"declares specialization constants {', '.join(map(str, beyond))}; {last}")
+    return found

@@ -37,7 +37,7 @@ class Shader:
 class ModuleCall:
     """How a host calls a kernel.
 
-    - ``shaders``: the modules that can do it; the rules of `module_call.choose` pick one.
+    - ``shaders``: the modules that can do it; the rules of `host.choice` pick one.
     - ``bindings``: what stands at binding 0, 1, ...: tensors, constants, then parameter blocks.
     - ``push``: the push words, ``spec`` the specialization words from id 3 on.
     - ``global_size``: how many invocations are needed along x, y and z; ``local_size``: the rule for the workgroup.
@@ -58,10 +58,6 @@ class ModuleCall:
     view: str = ""
     later: tuple[ModuleCall, ...] = ()
     told_by: str = ""
-
-    @property
-    def push_bytes(self) -> int:
-        return 4 * len(self.push)
 
     def since(self, **changes: Any) -> ModuleCall:
         """This row, and how a later release differs from it."""

@@ -26,13 +26,16 @@ def up4(count: int) -> int:
 class Packing:
     """One way to pack a weight.
 
-    ``shader`` is the host's packing module, without the name of the storage it writes to. ``sizes(call)`` are the
-    sizes that the host pushes to it behind those of the packed tensor. ``texels(weight, sizes)`` are the words, int32
-    (rows, texels of a row, 4). ``source(weight, sizes)`` is the constant as the packing module reads it, int8.
+    - ``shader``: the host's packing module, without the name of the storage it writes to.
+    - ``sizes(call)``: the sizes that the host pushes to it, behind those of the packed tensor.
+    - ``extent(sizes)``: how many texels there are along x and y.
+    - ``texels(weight, sizes)``: the words, int32 (rows, texels of a row, 4).
+    - ``source(weight, sizes)``: the constant as the packing module reads it, int8.
     """
 
     shader: str
     sizes: Callable[[Any], tuple[int, ...]]
+    extent: Callable[[tuple[int, ...]], tuple[int, int]]
     texels: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
     source: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 
@@ -52,6 +55,12 @@ def _words(lanes: np.ndarray) -> np.ndarray:
 def window_sizes(call: Any) -> tuple[int, ...]:
     """(output channels, kernel height, kernel width, input channels of a group)."""
     return (call.out.shape[-3], *call.params.kernel_size, call.descs["x"].shape[-3] // call.params.groups)
+
+
+def window_extent(sizes: tuple[int, ...]) -> tuple[int, int]:
+    """Kernel columns of each word of output channels, words of input channels of each kernel row."""
+    channels, height, width, depth = sizes
+    return (up4(channels) * width, height * up4(depth))
 
 
 def window_source(weight: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
@@ -75,6 +84,12 @@ def matrix_sizes(call: Any) -> tuple[int, ...]:
     return (4 * up4(k), rows)
 
 
+def matrix_extent(sizes: tuple[int, ...]) -> tuple[int, int]:
+    """Words of output channels, words of K."""
+    k, rows = sizes
+    return (up4(rows), up4(k))
+
+
 def matrix_source(weight: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     """Rows of K."""
     k, rows = sizes
@@ -94,6 +109,12 @@ def depthwise_sizes(call: Any) -> tuple[int, ...]:
     return (height, width, channels)
 
 
+def depthwise_extent(sizes: tuple[int, ...]) -> tuple[int, int]:
+    """Words of channels, fours of columns of each row."""
+    height, width, channels = sizes
+    return (up4(channels), height * up4(width))
+
+
 def depthwise_source(weight: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     """(kernel height, columns, channels), unchanged."""
     return np.ascontiguousarray(weight)
@@ -107,9 +128,11 @@ def depthwise_texels(weight: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     return _words(split).transpose(0, 1, 3, 2).reshape(height * up4(width), -1, 4)
 
 
-WINDOW = Packing("pack_q8_conv2d_weights", window_sizes, window_texels, window_source)
-MATRIX = Packing("pack_q8_linear_weight", matrix_sizes, matrix_texels, matrix_source)
-DEPTHWISE = Packing("pack_q8_conv2d_dw_weights", depthwise_sizes, depthwise_texels, depthwise_source)
+WINDOW = Packing("pack_q8_conv2d_weights", window_sizes, window_extent, window_texels, window_source)
+MATRIX = Packing("pack_q8_linear_weight", matrix_sizes, matrix_extent, matrix_texels, matrix_source)
+DEPTHWISE = Packing(
+    "pack_q8_conv2d_dw_weights", depthwise_sizes, depthwise_extent, depthwise_texels, depthwise_source
+)
 
 
 def add_offset(texels: np.ndarray) -> np.ndarray:
@@ -117,15 +140,13 @@ def add_offset(texels: np.ndarray) -> np.ndarray:
     return texels ^ np.uint32(UNSIGNED_OFFSET * 0x01010101).view(np.int32)
 
 
-def vector_words(values: np.ndarray | None) -> np.ndarray:
-    """A vector of 32-bit values padded with zeros to a multiple of 4; four zeros where a call has none. uint32."""
+def padded_words(values: np.ndarray | None) -> np.ndarray:
+    """The bytes of a constant, padded with zeros to a multiple of 16; four zero words where a call has none. uint32."""
     if values is None:
         return np.zeros(4, np.uint32)
-    words = np.ascontiguousarray(values).view(np.uint32)
-    return _padded(words, (4 * up4(words.size),))
+    raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return _padded(raw, (16 * -(-raw.size // 16),)).view("<u4")
 
 
-def byte_words(values: np.ndarray) -> np.ndarray:
-    """int8 values, first byte lowest, padded with zeros to 16 bytes. uint32."""
-    flat = np.ascontiguousarray(values).reshape(-1)
-    return _padded(flat, (-(-flat.size // 16) * 16,)).view("<u4")
+#: The packings by name, for rows that are written down elsewhere.
+PACKINGS = {"window": WINDOW, "matrix": MATRIX, "depthwise": DEPTHWISE}
