@@ -1,4 +1,4 @@
-"""The generated tables of docs/numerics.md and docs/check.md: padding, float operators, recordings, rules.
+"""The generated tables of docs/numerics.md, check.md and modules.md: padding, recordings, rules, calls of modules...
 
 python docs/tables.py          says whether a table is out of date
 python docs/tables.py --write  writes the tables again
@@ -27,12 +27,14 @@ from refsim.core.tensor import TensorDesc
 from refsim.formats.recordings import Differences, Recording, read
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.host.row import ModuleCall
+from refsim.ops.base.host.weights import PACKINGS
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, Target
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "numerics.md"
-PAGES = (PAGE, ROOT / "docs" / "check.md")
+PAGES = (PAGE, ROOT / "docs" / "check.md", ROOT / "docs" / "modules.md")
 GOLDEN = ROOT / "golden" / "upstream"
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 
@@ -219,6 +221,55 @@ def defects() -> str:
     return markdown(("operator", "defect", "what happens", "bytes known"), rows)
 
 
+# --- modules of another build ----------------------------------------------------------------------------
+
+
+def _called() -> Iterable[tuple[str, ModuleCall]]:
+    return ((name, op.module) for name, op in OPS.items() if op.module is not None)
+
+
+def _words(row: ModuleCall, *fields: str) -> Iterable[str]:
+    """The words of some fields; what a later release does differently stands behind them."""
+    for field in fields:
+        found = [getattr(release, field) for release in (row, *row.later)]
+        told = [each if isinstance(each, str) else " ".join(each) for each in found]
+        yield "; later: ".join(f"`{each}`" if each else "" for each in dict.fromkeys(told))
+
+
+def modules() -> str:
+    """Each operator's modules, and what they are given."""
+    rows = (
+        (
+            f"`{name}`",
+            " ".join(f"`{shader.name}`" for shader in row.shaders),
+            *_words(row, "bindings", "push", "spec"),
+        )
+        for name, row in _called()
+        if row.shaders
+    )
+    return markdown(
+        ("operator", "modules", "bindings from 0", "push words", "specialization words from 3"), rows
+    )
+
+
+def module_sizes() -> str:
+    """Each operator's global size and workgroup."""
+    rows = (
+        (f"`{name}`", *_words(row, "global_size", "local_size")) for name, row in _called() if row.shaders
+    )
+    return markdown(("operator", "global size", "workgroup"), rows)
+
+
+def packings() -> str:
+    """How weights are packed, and for which operators."""
+    rows = []
+    for name, packing in PACKINGS.items():
+        users = (f"`{op}`" for op, row in _called() if packing in row.packing.values())
+        shaders = f"`{packing.shader}_buffer` `{packing.shader}_texture2d`"
+        rows.append((name, ", ".join(users), shaders, packing.sizes_are, packing.texel))
+    return markdown(("packing", "operators", "modules", "sizes", "texel (x, y)"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "padding": padding,
     "floats": floats,
@@ -227,6 +278,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "recordings": recordings,
     "rules": rules,
     "libraries": libraries,
+    "modules": modules,
+    "module_sizes": module_sizes,
+    "packings": packings,
 }
 
 

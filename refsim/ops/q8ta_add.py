@@ -213,14 +213,7 @@ BENCH = Case(
 MODULE = ModuleCall(
     shaders=plain("q8ta_add_buffer"),
     bindings=("out", "a", "b", "meta:out", "meta:a", "meta:b"),
-    push=(
-        "a_scale",
-        "a_zp",
-        "b_scale",
-        "b_zp",
-        "inv_out_scale",
-        "out_zp",
-    ),  # a 7th, alpha, is pushed and not declared
+    push=("a_scale", "a_zp", "b_scale", "b_zp", "inv_out_scale", "out_zp", "alpha"),  # alpha is not declared
     spec=("layout:out", "layout:a", "layout:b", "config:out"),
     global_size="blocks:out",
     local_size="blocked:out",

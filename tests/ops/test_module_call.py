@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from refsim.core.errors import ParameterError, RefsimError, UnknownOperatorError
 from refsim.core.tensor import TensorDesc
 from refsim.formats.recordings import Kernel, Recording, read
 from refsim.ops.base import module_call
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
 from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import Features, ModuleDispatch
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
+from refsim.spirv.module import Module
+from refsim.spirv.reflect import interface
 
+MODULES = Path(__file__).parents[1] / "modules" / "spirv"
 GOLDEN = Path(__file__).parents[2] / "golden" / "upstream"
 RECORDINGS = [recording for path in sorted(GOLDEN.glob("*.zip")) for recording in read(path)]
 
@@ -69,14 +79,7 @@ def test_layouts_are_those_recorded(recording: Recording, call: Call) -> None:
         assert [count - 1 - dim for dim in reversed(tensor.dim_order(desc))] == recorded["dim_order"]
         if name not in images(recording):
             assert list(reversed(tensor.strides(desc))) == recorded["strides"]
-            assert desc.buffer_numel == product(recorded["padded_sizes"])
-
-
-def product(sizes: list[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
+            assert desc.buffer_numel == prod(recorded["padded_sizes"])
 
 
 @each([(recording, call) for recording, call in CALLS if recording.scratch_layout])
@@ -113,3 +116,129 @@ def test_the_module_that_a_device_and_a_folder_allow() -> None:
         chosen(Features(dot_product=False), "q8ta_conv2d_pw_float")
     with pytest.raises(ParameterError, match="module variant"):
         Features(variant="fast")
+
+
+# --- the host's own packing modules ----------------------------------------------------------------------
+
+
+def convolution(channels: int, out: int, **params: object) -> Call:
+    values = dict(in_scale=0.5, in_zp=-3, out_scale=0.1, out_zp=7, kernel_size=(3, 2), stride=(2, 1)) | params
+    case = Case(
+        "q8ta_conv2d_general", values, {"x": ((2, channels, 9, 10), "4C1W")}, "4C", 5, {"out_channels": out}
+    )
+    return bind(case).call
+
+
+def test_packing_by_hand() -> None:
+    call = convolution(5, 6)
+    image, buffer = module_call.packing_dispatches(call)
+    assert image.shader == "pack_q8_conv2d_weights_texture2d"
+    assert buffer.shader == "pack_q8_conv2d_weights_buffer"
+    assert struct.unpack("<8i", image.push) == struct.unpack("<8i", buffer.push) == (16, 6, 1, 1, 6, 3, 2, 5)
+    packed, source = image.binds
+    assert (packed.buffer, packed.storage, packed.extent, packed.writes) == (
+        "packed:weight",
+        "texture2d",
+        (4, 6),
+        True,
+    )
+    assert source.words is not None
+    assert np.array_equal(source.words.view(np.int8).reshape(6, 32), call.consts["weight"])
+    assert (image.global_size, image.local, image.spec) == ((4, 6, 1), (4, 16, 1), ())
+    assert module_call.packing_dispatches(call, available=["q8ta_conv2d_float"]) == []
+
+
+def test_an_im2col_convolution_packs_a_matrix() -> None:
+    call = bind(OPS["q8ta_conv2d_im2col"].cases[0]).call  # type: ignore[arg-type]
+    first, _ = module_call.packing_dispatches(call, Features(unsigned_dot=True))
+    assert first.shader == "pack_q8_linear_weight_unsigned_texture2d"
+    rows, k = np.asarray(call.consts["weight"]).shape
+    assert struct.unpack("<6i", first.push) == (4 * -(-rows // 4), k // 4, 1, 1, k, rows)
+
+
+# --- releases --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a module says of itself."""
+
+    push_bytes: int
+    bindings: tuple[Binding, ...] = ()
+    spec_ids: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Binding:
+    number: int
+    kind: str
+    nbytes: int = 0
+
+
+EARLY = {"q8ta_im2col": Declared(4), "q8ta_conv2d_pw_float": Declared(24), "q8ta_conv2d_float": Declared(16)}
+LATE = {"q8ta_im2col": Declared(8), "q8ta_conv2d_pw_float": Declared(28), "q8ta_conv2d_float": Declared(16)}
+
+
+def test_push_words_tell_the_release() -> None:
+    """Later kernels compute all batches: the scratch tensor holds the rows of all of them."""
+    call = bind(OPS["q8ta_conv2d_im2col"].cases[0]).call  # type: ignore[arg-type]
+    n, _, h, w = call.out.shape
+    assert n == 2
+    early, late = module_call.dispatches(call, available=EARLY), module_call.dispatches(call, available=LATE)
+    assert early[0].binds[0].desc is not None and late[0].binds[0].desc is not None
+    k = early[0].binds[0].desc.shape[0]
+    assert early[0].binds[0].desc.shape == (k, h, -(-w // 4) * 4)
+    assert late[0].binds[0].desc.shape == (1, k, n * h, -(-w // 4) * 4)
+    assert [len(step.push) for step in early] == [4, 24]
+    assert [len(step.push) for step in late] == [8, 28]
+    assert late[0].global_size[0] == n * early[0].global_size[0]
+    assert [step.global_size[2] for step in (early[1], late[1])] == [h, n * h]
+    assert late[1].spec == (*early[1].spec, 1)
+    alone = bind(OPS["q8ta_conv2d_pw"].cases[0]).call  # type: ignore[arg-type]
+    assert module_call.dispatches(alone, available=LATE)[0].spec[-1] == 0
+
+
+def test_a_module_that_tells_nothing_follows_one_that_does() -> None:
+    call = convolution(5, 6)
+    (early,), (late,) = (module_call.dispatches(call, available=folder) for folder in (EARLY, LATE))
+    assert (early.global_size, late.global_size) == ((3, 4, 2), (3, 8, 2))
+    assert module_call.dispatches(call, Features(later=True)) == [late]
+    assert module_call.dispatches(call, Features(later=False), LATE) == [early]
+
+
+def test_what_a_module_declares_beyond_its_host() -> None:
+    (step,) = module_call.dispatches(convolution(5, 6))
+    fits = Declared(
+        16, (Binding(0, "storage buffer"), Binding(2, "sampled image 2d"), Binding(6, "uniform block", 104))
+    )
+    assert module_call.disagreements(step, fits) == []
+    other = Declared(
+        20,
+        (Binding(2, "storage buffer"), Binding(8, "uniform block", 96), Binding(9, "uniform block")),
+        {0: 1, 7: 0},
+    )
+    assert module_call.disagreements(step, other) == [
+        "binding 2 (weight) is a storage buffer; the host binds a sampled image 2d or storage image 2d",
+        "binding 8 (conv_params) has 96 bytes; the host's block has 80",
+        "declares binding 9; the host binds 0 to 8",
+        "declares 20 push bytes; the host pushes 16",
+        "declares specialization constants 7; the host's last is 6",
+    ]
+
+
+def test_the_kernels_of_our_own_declare_what_the_host_gives() -> None:
+    """Each module of tests/modules is used by some call, and takes what that call binds, pushes and specializes."""
+    declared = {
+        path.stem: interface(Module.parse(path.read_bytes(), path.name))
+        for path in sorted(MODULES.glob("*.spv"))
+    }
+    forced = [Features(variant=variant) for variant in ("", "fallback", "unsigned")]
+    used = set()
+    for op in (op for op in OPS.values() if op.module is not None):
+        call = bind(next(case for case in op.cases if isinstance(case, Case))).call
+        for features in (*forced, Features(float_images=True), Features(unsigned_dot=True, max_texture2d=1)):
+            steps = module_call.dispatches(call, features, declared)
+            for step in (*steps, *module_call.packing_dispatches(call, features, declared)):
+                assert module_call.disagreements(step, declared[step.shader]) == []
+                used.add(step.shader)
+    assert used == set(declared)

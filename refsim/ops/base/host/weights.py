@@ -31,6 +31,7 @@ class Packing:
     - ``extent(sizes)``: how many texels there are along x and y.
     - ``texels(weight, sizes)``: the words, int32 (rows, texels of a row, 4).
     - ``source(weight, sizes)``: the constant as the packing module reads it, int8.
+    - ``sizes_are``, ``texel``: what the sizes are, and what stands at texel (x, y), for people.
     """
 
     shader: str
@@ -38,6 +39,8 @@ class Packing:
     extent: Callable[[tuple[int, ...]], tuple[int, int]]
     texels: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
     source: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
+    sizes_are: str
+    texel: str
 
 
 def _padded(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -128,11 +131,19 @@ def depthwise_texels(weight: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     return _words(split).transpose(0, 1, 3, 2).reshape(height * up4(width), -1, 4)
 
 
-WINDOW = Packing("pack_q8_conv2d_weights", window_sizes, window_extent, window_texels, window_source)
-MATRIX = Packing("pack_q8_linear_weight", matrix_sizes, matrix_extent, matrix_texels, matrix_source)
+WINDOW = Packing(
+    "pack_q8_conv2d_weights", window_sizes, window_extent, window_texels, window_source,
+    "output channels, kernel height, kernel width, input channels of a group",
+    "x = oc4 * kernel width + column, y = row * ic4 of a group + ic4",
+)  # fmt: skip
+MATRIX = Packing(
+    "pack_q8_linear_weight", matrix_sizes, matrix_extent, matrix_texels, matrix_source,
+    "K, output channels", "x = oc4, y = k4",
+)  # fmt: skip
 DEPTHWISE = Packing(
-    "pack_q8_conv2d_dw_weights", depthwise_sizes, depthwise_extent, depthwise_texels, depthwise_source
-)
+    "pack_q8_conv2d_dw_weights", depthwise_sizes, depthwise_extent, depthwise_texels, depthwise_source,
+    "kernel height, kernel width, channels", "x = c4, y = row * (kernel width / 4, rounded up) + column / 4",
+)  # fmt: skip
 
 
 def add_offset(texels: np.ndarray) -> np.ndarray:

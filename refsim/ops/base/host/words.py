@@ -51,6 +51,13 @@ class Site:
             f"{self.call.op.name}: module", f"unknown {what}", got=word, need=", ".join(allowed)
         )
 
+    def parameter(self, name: str) -> Any:
+        """A parameter that a word needs; ParameterError if the operator has none of that name."""
+        if not hasattr(self.call.params, name):
+            where = f"{self.call.op.name}: module"
+            raise ParameterError(where, f"a word needs {name}", need="an operator with that parameter")
+        return getattr(self.call.params, name)
+
     def is_image(self, name: str) -> bool:
         return name in self.shader.textures
 
@@ -71,14 +78,14 @@ def _meta(site: Site, of: str) -> np.ndarray:
 
 def _conv_params(site: Site, of: str) -> np.ndarray:
     """Conv2DParams: the window, width first, then channels of a group and lengths of K; 17 words of 20."""
-    p, whole = site.call.params, site.whole
-    per_group = site.tensor("x").shape[-3] // p.groups
+    p, whole, groups = site.call.params, site.whole, site.parameter("groups")
+    per_group = site.tensor("x").shape[-3] // groups
     logical = p.taps * per_group
     pairs = (p.kernel_size, p.stride, p.padding, p.dilation)
     k = 4 * up4(logical)
-    out_per_group = whole.out.shape[-3] // p.groups
-    counts = (p.groups, out_per_group, per_group, logical, k, k // 4)
-    whole_k = (logical * p.groups, k * p.groups, k * p.groups // 4)
+    out_per_group = whole.out.shape[-3] // groups
+    counts = (groups, out_per_group, per_group, logical, k, k // 4)
+    whole_k = (logical * groups, k * groups, k * groups // 4)
     return np.array(
         [*(size for h, w in pairs for size in (w, h)), *counts, *whole_k, 0, 0, 0], np.int32
     ).view("<u4")
@@ -96,11 +103,11 @@ BLOCKS: Mapping[str, Callable[[Site, str], np.ndarray]] = {
 
 
 def _k4(site: Site) -> int:
-    return up4(site.tensor("x").shape[-3] // site.call.params.groups)
+    return up4(site.tensor("x").shape[-3] // site.parameter("groups"))
 
 
 def _oc4(site: Site) -> int:
-    return up4(site.call.out.shape[-3] // site.call.params.groups)
+    return up4(site.call.out.shape[-3] // site.parameter("groups"))
 
 
 #: Push words that are no parameter of the operator.
@@ -152,8 +159,8 @@ def other(pair: str) -> str:
 SPEC: Mapping[str, Callable[[Site, str], int]] = {
     "layout": lambda site, of: tensor.hashed(site.tensor(of), site.is_image(of)),
     "config": _config,
-    "apply_bias": lambda site, of: int(site.call.consts["bias"] is not None),
-    "activation": lambda site, of: ACTIVATIONS[site.call.params.activation],
+    "apply_bias": lambda site, of: int(site.call.consts.get("bias") is not None),
+    "activation": lambda site, of: ACTIVATIONS[site.parameter("activation")],
     "fed": lambda site, of: int(of in site.fed),
 }
 
