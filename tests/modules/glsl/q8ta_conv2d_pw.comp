@@ -87,7 +87,8 @@ void main() {
     if (oc4 >= div_up(sizes.z, 4u) || column4 >= div_up(sizes.x, 4u) || row >= sizes.y) {
         return;
     }
-    for (uint n = 0u; n < sizes.w; n++) {
+    // the scratch tensor of im2col holds one image
+    for (uint n = 0u; n < min(sizes.w, in_tensor.sizes[0].w); n++) {
         ivec4 sums[4];
         add_up(column4, row, oc4, n, sums);
         for (uint column = 0u; column < min(4u, sizes.x - 4u * column4); column++) {
