@@ -60,7 +60,8 @@ def test_the_page_explains_every_word() -> None:
 @settings(max_examples=25, deadline=None)
 def test_any_call_becomes_dispatches(name: str, later: bool, seed: int) -> None:
     call = bind(OPS[name].sample(Rng(seed))).call
-    if any(len(desc.shape) > 4 for desc in call.tensors.values()):
+    if module_call.why_not(call) is not None:
+        assert OPS[name].module.refuses is not None  # type: ignore[union-attr]
         return
     for images in (False, True):
         made = {"x", "a", "b"}
@@ -83,7 +84,7 @@ def test_any_call_becomes_dispatches(name: str, later: bool, seed: int) -> None:
 def test_buffer_metadata_decodes_to_the_tensor(seed: int) -> None:
     """A kernel that follows sizes, order and strides of the block finds each element where `PackedBuffer` has it."""
     rng = Rng(seed)
-    shape = tuple(rng.integer(1, 6) for _ in range(rng.integer(1, 4)))
+    shape = tuple(rng.integer(1, most) for most in (2, 1, 2, 2, 3, 6, 6, 6)[-rng.integer(1, 8) :])
     desc = TensorDesc(shape, rng.choice([*INT8_LAYOUTS, *FLOAT_LAYOUTS]))
     block = tensor.buffer_metadata(desc)
     assert block.nbytes == 112
@@ -305,6 +306,17 @@ def test_wrong_words_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match="q8ta_relu: module") as caught:
         module_call.dispatches(relu(), rows={"q8ta_relu": replace(OWN, **change)})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "upscale", "reason"),
+    [((1, 9, 2, 2), 3, "r = 3, only 2"), ((4, 2, 2), 2, "3 dims, only 4"), ((1, 4, 2, 2), 2, None)],
+)
+def test_calls_that_a_host_refuses(shape: tuple[int, ...], upscale: int, reason: str | None) -> None:
+    params = dict(in_scale=0.5, in_zp=1, out_inv_scale=2.0, out_zp=1, upscale=upscale)
+    call = bind(Case("q8ta_pixel_shuffle", params, {"x": (shape, "4C")}, "4C")).call
+    found = module_call.why_not(call)
+    assert found is None if reason is None else f"its host refuses the call: {reason}" in str(found)
 
 
 def test_operators_without_a_row_say_so() -> None:

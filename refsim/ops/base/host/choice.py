@@ -114,10 +114,13 @@ class Host:
         return max(size for extent in extents for size in extent) <= self.features.max_texture2d
 
     def choose(self, call: Call, whole: Call | None = None) -> Shader:
-        """The module that the host takes among those that there are; UnknownOperatorError if there is none."""
+        """The module that the host takes among those that there are; UnknownOperatorError if there is none for it."""
         row = self.row(call.op)
         if row is None or not row.shaders:
             raise UnknownOperatorError(call.op.name, "no row says how modules of another build are called")
+        refused = None if row.refuses is None else row.refuses(call)
+        if refused is not None:
+            raise UnknownOperatorError(call.op.name, f"its host refuses the call: {refused}")
         wanted = self.ranked(call, whole)
         found = next((shader for shader in wanted if self.has(shader.name)), None)
         if found is None:

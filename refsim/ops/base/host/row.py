@@ -5,7 +5,7 @@ A row says nothing of a call's sizes. `refsim.ops.base.module_call` turns row an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,7 @@ class ModuleCall:
     - ``packing``: how constants are laid out, by their argument's name. An operator that expands to others may say it
       for them, and has no shaders itself.
     - ``view``: as which shape the host sees the output, if not as the call's own.
+    - ``refuses(call)``: why the host refuses a call that refsim takes, or None. Its kernel would be wrong there.
     - ``later``: how later releases call it, oldest first. A module tells by its push words which one it belongs to;
       where they are the same, ``told_by`` names the operator whose module tells.
     """
@@ -56,6 +57,7 @@ class ModuleCall:
     local_size: str = ""
     packing: Mapping[str, Packing] = field(default_factory=dict)
     view: str = ""
+    refuses: Callable[[Any], str | None] | None = None
     later: tuple[ModuleCall, ...] = ()
     told_by: str = ""
 
