@@ -66,7 +66,6 @@ SECTION_OF = {
     330: Section.PROCESSED,
     **dict.fromkeys((*range(Op.DECORATE, 76), Op.DECORATE_ID, 5632, 5633), Section.ANNOTATION),
 }
-ANYWHERE = frozenset((0, Op.LINE, Op.NO_LINE))
 
 
 class Instruction(NamedTuple):
@@ -284,6 +283,16 @@ class Module:
                     self._known.setdefault(row.with_args(*row.args[:place], *row.args[place + 1 :]), made)
         return self._known.get(Instruction(op, args)) or self.add(op, *args)
 
+    def replace_globals(self, rows: list[Instruction]) -> None:
+        """Put other instructions in the place of the globals; what `type` remembers is looked up again."""
+        self.sections[Section.GLOBAL], self._known = rows, None
+
+    def forget(self, ids: set[int]) -> None:
+        """Drop the names and decorations of ids that are made no longer."""
+        for section in (Section.NAME, Section.ANNOTATION):
+            rows = self.sections[section]
+            rows[:] = [row for row in rows if row.args[0] not in ids]
+
     def constant(self, type_id: int, value: int) -> int:
         """The id of a 32-bit constant with these bits."""
         return self.type(Op.CONSTANT, type_id, value & 0xFFFFFFFF)
@@ -413,6 +422,5 @@ class _Reader:
             # lines and debug information between two functions stay behind the first of them
             self.module.functions[-1].append(row)
         else:
-            if op not in ANYWHERE:
-                self.section = Section.GLOBAL
-            self.module.sections[self.section].append(row)
+            self.section = Section.GLOBAL
+            self.module.globals.append(row)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from refsim.spirv.module import Module
+
 #: Name -> glslc's options: optimization, debug information, SPIR-V 1.0 (the old form of buffers) to 1.6.
 BUILDS = {
     "O0": ("-O0", "--target-env=vulkan1.1"),
@@ -92,6 +94,12 @@ def run_tool(code: bytes, *command: str, suffix: str = ".spv") -> bytes:
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         assert not done.returncode, done.stderr + done.stdout
         return made.read_bytes() if made.exists() else b""
+
+
+def assembled(text: str) -> Module:
+    """A module of SPIR-V 1.3 from its text."""
+    code = run_tool(text.encode(), "spirv-as", "--target-env", "spv1.3", suffix=".txt")
+    return Module.parse(code, "hand-made")
 
 
 #: SPIR-V version -> the oldest Vulkan that takes it.

@@ -6,14 +6,15 @@ import struct
 from pathlib import Path
 
 import pytest
-from glsl import BUILDS, EVERYTHING, compiled, run_tool, validate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spirv.glsl import BUILDS, EVERYTHING, compiled, run_tool, validate
 
 from refsim.core.errors import FormatError, LimitError, RefsimError, UnsupportedError
 from refsim.spirv.module import MAX_BYTES, Instruction, Module, Section, string_words
 from refsim.spirv.opcodes import GRAMMAR, Op, Storage
 from refsim.spirv.reflect import interface
+from refsim.spirv.rewrite import for_kompute
 
 COMMITTED = sorted((Path(__file__).parents[2] / "shaders" / "spirv").rglob("*.spv"))
 SMALL = next(path for path in COMMITTED if path.stem == "q8ta_relu").read_bytes()
@@ -146,6 +147,10 @@ def questions(code: bytes) -> None:
         if row.op in GRAMMAR:
             row.id_places()
     interface(module)
+    for guard in (0, 16):
+        made = for_kompute(module, 3, guard)
+        Module.parse(made.code, "rewritten.spv")
+    assert module.to_bytes() == code
 
 
 @st.composite

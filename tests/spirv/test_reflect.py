@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from glsl import BUILDS, EVERYTHING, compiled, run_tool
+from spirv.glsl import BUILDS, EVERYTHING, assembled, compiled
 
 from refsim.core.errors import FormatError, UnsupportedError
 from refsim.spirv.module import Module
@@ -52,12 +52,6 @@ def test_specialization_constants_and_the_workgroup_they_make(build: str) -> Non
     assert found.spec_ids[5] == 0x3F000000
     assert found.local_size_ids == (0, 1, 2)
     assert found.local({0: 8, 2: 3}) == (8, 1, 3)
-
-
-def assembled(text: str) -> Module:
-    return Module.parse(
-        run_tool(text.encode(), "spirv-as", "--target-env", "spv1.3", suffix=".txt"), "hand-made"
-    )
 
 
 HEAD = """
