@@ -1,4 +1,4 @@
-// Depthwise weights (KH, KW padded to 4, OC) to texels of four kernel columns; each of their words has four channels.
+// Depthwise weights (KH, KW, OC) to texels of four kernel columns; each of their words has four channels.
 // x: channels. y: kernel row, then kernel columns.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -20,7 +20,7 @@ void main() {
         for (int k = 0; k < 4; k++) {
             const int channel = at.x * 4 + k;
             if (kx < kernel_w && channel < channels) {
-                const int byte_at = (ky * 4 * across + kx) * channels + channel;
+                const int byte_at = (ky * kernel_w + kx) * channels + channel;
                 texel[j] = with_lane(texel[j], uint(k), source_byte(byte_at));
             }
         }
