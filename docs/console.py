@@ -39,7 +39,9 @@ class Example:
         if arguments[0] != "refsim":
             raise ValueError(f"{self.page.name}: not a refsim command: {self.command}")
         for name in re.findall(r"--actual out/debugging/(\w+)", self.command):
-            _seed(name)
+            _seed("seeded_bugs.py", name)
+        for name in re.findall(r"out/shaders/(\w+)", self.command):
+            _seed("seeded_shaders.py", name)
         command = [sys.executable, "-m", "refsim.cli", *arguments[1:]]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         return tuple((done.stdout + done.stderr).splitlines())
@@ -53,9 +55,9 @@ class Example:
 
 
 @cache
-def _seed(name: str) -> None:
-    """Make the dumps that docs/debugging.md examines."""
-    subprocess.run([sys.executable, "docs/seeded_bugs.py", name], cwd=ROOT, check=True)
+def _seed(script: str, name: str) -> None:
+    """Make the dumps that docs/debugging.md examines, and the modules of docs/shaders.md."""
+    subprocess.run([sys.executable, f"docs/{script}", name], cwd=ROOT, check=True)
 
 
 def _comparable(line: str) -> str:

@@ -75,6 +75,12 @@ class DeviceInfo:
     """The driver says that a packed signed dot product is faster than spelling it out."""
 
     @property
+    def numerics(self) -> str:
+        """The name of the profile that this driver is known to have (docs/numerics.md); canonical for any other."""
+        known = {"llvmpipe": "lavapipe", "NVIDIA": "nvidia"}
+        return next((name for start, name in known.items() if self.driver.startswith(start)), "canonical")
+
+    @property
     def timestamp_ns(self) -> float:
         """Nanoseconds per tick of ``Sequence.get_timestamps``."""
         period = self.limits["timestampPeriod"]

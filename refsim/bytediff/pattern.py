@@ -92,7 +92,8 @@ def _lanes(d: Differences) -> Iterator[str]:
     """One lane of the words."""
     if d.ev.desc.is_int8:
         lanes = np.unique(d.at % 4)
-        if len(lanes) < 4 and len(d.at) >= FEW:
+        elements = np.unique(np.flatnonzero(d.ev.kinds == ByteKind.VALUE) % 4)
+        if len(lanes) < len(elements) and len(d.at) >= FEW:
             yield f"only lane {', '.join(map(str, lanes))}"
 
 

@@ -6,20 +6,21 @@ So a wrong kernel is met in the first few cases, whichever operator it is.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import Agreed, agreed, decided, reordered
+from refsim.bytediff.invocations import Geometry
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import Candidate
+from refsim.ops.base.spec import Call
 
 FAILED = "failed"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, FAILED)
@@ -73,7 +74,7 @@ class Trial:
     executor: Executor
     profiles: Sequence[Profile] = (CANONICAL,)
     fill: int = FILL
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    geometry: Callable[[Call], Geometry | None] = lambda call: None
 
     def run(self, candidate: Candidate) -> Tried:
         """Run one case and judge it. Raises what opening a device raises; a case that fails is a verdict."""
@@ -87,7 +88,6 @@ class Trial:
             tried = Tried(candidate, Judged(FAILED), None, str(error))
         else:
             tried = Tried(candidate, self._judged(candidate, actual), actual)
-        self.counts.setdefault(candidate.op, Counter())[tried.verdict] += 1
         return replace(tried, seconds=time.perf_counter() - begin)
 
     def _judged(self, candidate: Candidate, actual: PackedBuffer) -> Judged:
@@ -124,10 +124,9 @@ class Trial:
     def _report(self, tried: Tried, limit: int, title: str) -> Report:
         candidate = tried.candidate
         assert tried.actual is not None
-        profile = next((p.name for p in self.profiles if p is not CANONICAL), None)
         return diff(
-            candidate.expected, tried.actual, call=candidate.bound, profile=profile, device=True, limit=limit,
-            title=title or candidate.name,
+            candidate.expected, tried.actual, call=candidate.bound, device=True, limit=limit,
+            title=title or candidate.name, geometry=self.geometry(candidate.bound.call),
         )  # fmt: skip
 
     def _repeated(self, tried: Tried) -> set[bytes]:
@@ -153,6 +152,3 @@ def in_turn(supply: Mapping[str, Iterator[Candidate]]) -> Iterator[Candidate]:
                 del left[op]
             else:
                 yield one
-
-
-Told = Callable[[Tried], None]

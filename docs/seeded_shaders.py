@@ -1,0 +1,38 @@
+"""Make the folders that docs/shaders.md examines: modules as a build of ExecuTorch leaves them, one of them wrong.
+
+python docs/seeded_shaders.py [NAME...]   writes out/shaders/NAME/
+
+The modules are those of tests/modules: kernels of our own under ExecuTorch's names and calling conventions.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "out" / "shaders"
+MODULES = ROOT / "tests" / "modules"
+#: Name of the folder -> the modules that it lacks, and where those lie that are put in place of right ones.
+FOLDERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "fresh": (("q8ta_clone",), ()),
+    "saved": ((), ("example",)),
+}
+
+
+def make(name: str) -> None:
+    """Write one folder anew."""
+    without, instead = FOLDERS[name]
+    folder = TARGET / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for source in ("spirv", *instead):
+        for path in sorted((MODULES / source).glob("*.spv")):
+            if path.stem not in without:
+                shutil.copyfile(path, folder / path.name)
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or FOLDERS:
+        make(each)

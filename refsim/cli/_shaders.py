@@ -1,0 +1,184 @@
+"""What `refsim shaders` prints: the folder's table, the verdict, the explanation of the first wrong case, JSON."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from refsim.bytediff.text import styled
+from refsim.cli._buffers import print_lines
+from refsim.cli._output import print_table
+from refsim.cli._shaders_build import MOST_SHOWN, Build
+from refsim.golden import modules
+from refsim.golden.folder import SUFFIX
+from refsim.golden.judge import SAME
+from refsim.golden.telling import UPSTREAM
+from refsim.golden.trial import FAILED, VERDICTS, Explained, Tried
+from refsim.golden.verification import Outcome, tally
+
+MOST_CAUSES = 3
+
+
+def print_folder(build: Build) -> None:
+    """The table of modules, what is odd about the folder, and what is about to run."""
+    print_table(("operator", "module", "variant", "state", "runs"), [_row(build, row) for row in build.rows])
+    for row in build.rows:
+        if row.note:
+            click.echo(f"damaged: {row.note}")
+    strangers = modules.strangers(build.folder.names())
+    for name, meant in [row for row in strangers if row[1]][:MOST_SHOWN]:
+        click.echo(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
+    others = sum(not meant for _, meant in strangers)
+    if others:
+        click.echo(f"{others} other modules are of operators that refsim has no reference for")
+    allowed = " or ".join(profile.name for profile in build.profiles)
+    click.echo(f"device {build.device.index}: {build.device.name}; numerics: {allowed}")
+
+
+def _row(build: Build, row: modules.Row) -> tuple[str, ...]:
+    return row.operator, row.module, row.variant, row.state, _runs(build, row)
+
+
+def _runs(build: Build, row: modules.Row) -> str:
+    """Whether a module is what runs here, and what runs instead."""
+    if row.variant == modules.PACKS:
+        return "no, refsim packs"
+    taken = modules.chosen(row.operator, build.features, build.interfaces)
+    if row.module in taken:
+        return "yes"
+    return f"no, {taken[0]} does" if taken else "no, refsim's own does"
+
+
+# --- the verdict -----------------------------------------------------------------------------------------
+
+
+def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
+    """A row per operator, what is known or legal, what is wrong, and one sentence."""
+    shown = [name for name in VERDICTS if any(count[name] for count in outcome.counts.values())]
+    rows = [(op, *(count[name] for name in shown)) for op, count in sorted(outcome.counts.items())]
+    print_table(("operator", *(f"{name} count" for name in shown)), rows)
+    print_findings(build, outcome)
+    if everything:
+        for tried in outcome.bad[:MOST_BAD]:
+            click.echo(f"{tried.verdict}: {tried.candidate.name}")
+        if len(outcome.bad) > MOST_BAD:
+            click.echo(f"... {len(outcome.bad) - MOST_BAD} more")
+    click.echo(sentence(build, outcome))
+
+
+MOST_BAD = 20
+
+
+def print_findings(build: Build, outcome: Outcome) -> None:
+    """Everything that is not the same: legal bytes, known defects, the first wrong case of an operator."""
+    for names, count in outcome.legal.items():
+        click.echo(f"legal: {count} cases have the bytes of {names}")
+    for name, (note, count) in outcome.known.items():
+        click.echo(f"known defect {name}: {count} cases; {note}")
+    for op, count in outcome.skipped.items():
+        click.echo(f"skipped: {count} cases of {op}, which no module of the folder computes")
+    for tried in outcome.failed:
+        click.echo(f"{tried.candidate.name} did not run: {tried.message}")
+        click.echo(f"  again: {again(build, tried)}")
+    for found in outcome.wrong:
+        print_explained(build, found)
+
+
+def print_explained(build: Build, found: Explained) -> None:
+    """The diff of a wrong case, and what more is known of its kernel."""
+    print_lines(styled(found.report))
+    for line in remarks(build, found):
+        click.echo(line)
+    click.echo(f"  again: {again(build, found.tried)}")
+
+
+def remarks(build: Build, found: Explained) -> Iterator[str]:
+    """What the diff of one case does not say: other wrong cases, other runs, the module and its source."""
+    if found.distinct > 1:
+        yield f"  the device does not repeat itself: {found.distinct} distinct results in {found.runs} runs"
+    if len(found.cases) > 1:
+        yield f"  of {len(found.cases)} wrong cases: {', '.join(map(str, found.causes[:MOST_CAUSES]))}"
+    module = build.writer(found.tried.candidate.bound.call)
+    if module:
+        yield f"  written by {module}{SUFFIX}"
+
+
+def again(build: Build, tried: Tried) -> str:
+    """The command that runs a case again: replay knows the corpus, but no recordings."""
+    name = tried.candidate.name
+    if name.startswith(UPSTREAM):
+        return shlex.join(["refsim", "shaders", build.path, tried.candidate.op, "--case", name])
+    return shlex.join(["refsim", "replay", name, "-x", build.executor_name])
+
+
+def sentence(build: Build, outcome: Outcome) -> str:
+    """One line: right or wrong, how many cases, how long."""
+    count = tally(outcome.counts)
+    took = f"{outcome.cases} cases of {_number(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
+    if outcome.right and build.broken:
+        return f"wrong: {', '.join(f'{name}{SUFFIX}' for name in build.broken)} cannot be read; {took}"
+    if outcome.right:
+        more = [f"{count[name]} {name}" for name in VERDICTS if count[name]]
+        return f"right: {', '.join(more)}; {took}"
+    first = outcome.bad[0]
+    what = "did not run" if first.verdict == FAILED else "is wrong"
+    rest = f", {len(outcome.bad)} in all" if len(outcome.bad) > 1 else ""
+    return f"wrong: {first.candidate.name} {what}{rest}; {took}"
+
+
+def verdict(outcome: Outcome, whole: bool) -> str:
+    """The verdict in a few words, as a line of --watch has it; ``whole``: all cases have run."""
+    count = tally(outcome.counts)
+    if outcome.wrong:
+        first = outcome.wrong[0]
+        cause = str(first.causes[0]) if first.causes else "no known cause fits"
+        return f"wrong in {first.tried.candidate.name}: {cause}"
+    if outcome.failed:
+        return f"{outcome.failed[0].candidate.name} did not run"
+    more = [f"{count[name]} {name}" for name in VERDICTS if count[name] and name != SAME]
+    return f"right{'' if whole else ' so far'}, {', '.join((f'{outcome.cases} cases', *more))}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+# --- JSON ------------------------------------------------------------------------------------------------
+
+
+def content(build: Build, outcome: Outcome) -> dict[str, Any]:
+    """The verdict as plain data; docs/cli.md lists the keys."""
+    return {
+        "folder": build.path,
+        "device": build.device.name,
+        "profiles": [profile.name for profile in build.profiles],
+        "modules": [{**vars(row), "runs": _runs(build, row)} for row in build.rows],
+        "unknown": [
+            {"module": name, "meant": meant} for name, meant in modules.strangers(build.folder.names())
+        ],
+        "operators": {op: dict(count) for op, count in outcome.counts.items()},
+        "cases": outcome.cases,
+        "seconds": round(outcome.seconds, 3),
+        "legal": dict(outcome.legal),
+        "known": {name: {"what": note, "cases": count} for name, (note, count) in outcome.known.items()},
+        "wrong": [_explained(build, found) for found in outcome.wrong],
+        "skipped": dict(outcome.skipped),
+        "failed": [{"case": row.candidate.name, "message": row.message} for row in outcome.failed],
+        "bad": [row.candidate.name for row in outcome.bad],
+        "same": outcome.right and not build.broken,
+    }
+
+
+def _explained(build: Build, found: Explained) -> dict[str, Any]:
+    return {
+        "case": found.tried.candidate.name,
+        "module": build.writer(found.tried.candidate.bound.call),
+        "causes": [cause.as_json() for cause in found.causes],
+        "cases": list(found.cases),
+        "distinct": found.distinct,
+        "again": again(build, found.tried),
+        "report": found.report.as_json(),
+    }

@@ -1,0 +1,190 @@
+"""A user's build as `refsim shaders` holds it: the folder, the executor that runs it, and the cases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from refsim.bytediff.invocations import Geometry
+from refsim.cli import _device
+from refsim.core.errors import DeviceError, FormatError, ParameterError, RefsimError, UnknownOperatorError
+from refsim.core.qmath import CANONICAL, Profile
+from refsim.exec.executor import Executor
+from refsim.exec.factory import executor_named
+from refsim.formats import profiles
+from refsim.formats.file import read_file
+from refsim.golden import modules
+from refsim.golden.folder import SUFFIX, Folder
+from refsim.golden.store import default_root
+from refsim.golden.trial import Trial
+from refsim.golden.verification import Verification
+from refsim.ops.base.module_call import Features, why_not, written
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call
+from refsim.spirv.module import Module
+from refsim.spirv.reflect import Interface, interface
+
+MOST_SHOWN = 5
+
+
+class Build:
+    """The modules of a folder, and what is verified of them on which device.
+
+    ``operators`` are those that the modules compute, or those of them that the user named.
+    """
+
+    def __init__(
+        self, path: str, device: Any, variant: str, profile: Profile | None, wanted: Sequence[str]
+    ) -> None:
+        self.path, self.device, self.wanted = path, device, tuple(wanted)
+        self.features = Features(dot_product=device.integer_dot_product, variant=variant)
+        own = profiles.profile(device.numerics) if profile is None else profile
+        self.profiles = (CANONICAL, own) if own != CANONICAL else (CANONICAL,)
+        self.folder = Folder(path, modules.known())
+        self.modules: dict[str, Module] = {}
+        self.interfaces: dict[str, Interface] = {}
+        self.damaged: dict[str, str] = {}
+        self.read(self.folder.names())
+        self.operators = self._operators()
+        self.executor: Executor
+        self.verification: Verification
+
+    def read(self, names: Collection[str]) -> None:
+        """Read these modules of the folder again."""
+        for name in names:
+            for held in (self.modules, self.interfaces, self.damaged):
+                held.pop(name, None)
+            if name not in modules.known() or name not in self.folder.names():
+                continue
+            where = f"{name}{SUFFIX}"
+            try:
+                module = Module.parse(bytes(read_file(Path(self.path) / where)), where)
+                if not module.functions:
+                    raise module.error("ends before its functions")
+                self.interfaces[name], self.modules[name] = interface(module), module
+            except RefsimError as error:
+                self.damaged[name] = str(error)
+
+    def refresh(self, names: Collection[str]) -> None:
+        """Take these modules as they are now. Raises as opening does if none is left that refsim knows."""
+        self.read(names)
+        self.operators = self._operators()
+        reload = getattr(self.executor, "reload", None)
+        if reload is not None:
+            reload()
+
+    @property
+    def rows(self) -> list[modules.Row]:
+        """The table of the folder: of all modules that refsim can run, or of those that the named operators need."""
+        found = modules.rows(self.folder.names(), self.damaged)
+        kernels = {kernel for op in self.wanted if op in OPS for kernel in modules.kernels(op)}
+        return [row for row in found if not kernels or row.operator in kernels]
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """The modules of the table that cannot be read, and why."""
+        return {row.module: row.note for row in self.rows if row.state == modules.DAMAGED}
+
+    @property
+    def executor_name(self) -> str:
+        """The name under which other verbs open the same modules."""
+        return f"spv:{self.path}"
+
+    def geometry(self, call: Call) -> Geometry | None:
+        """How upstream's host launches the module that writes a call's output; None if a kernel of ours does."""
+        try:
+            last = written(call, self.features, self.interfaces)
+        except (UnknownOperatorError, ParameterError):
+            return None
+        ours = call.dispatches()[-1].launch
+        grid = tuple(-(-size // local) for size, local in zip(last.global_size, last.local, strict=True))
+        launch = replace(
+            ours,
+            global_size=last.global_size,
+            local=last.local,
+            tile=(1, 1, 1),
+            grid=(grid[0], grid[1], grid[2]),
+        )
+        return Geometry(launch, last.items)
+
+    def takes(self, call: Call) -> bool:
+        """Whether the modules compute a call; else a kernel of ours would run."""
+        return why_not(call, self.features, self.interfaces) is None
+
+    def writer(self, call: Call) -> str:
+        """The module that writes a call's output; empty if a kernel of ours does."""
+        try:
+            return written(call, self.features, self.interfaces).shader
+        except (UnknownOperatorError, ParameterError):
+            return ""
+
+    def _operators(self) -> list[str]:
+        found = modules.computed(self.interfaces)
+        if not found:
+            got = "; ".join(self.damaged.values()) or self._there()
+            raise FormatError(self.path, "no module of a kernel that refsim knows", got=got, need=_example())
+        for name in self.wanted:
+            if name not in OPS or (OPS[name].module is None and not OPS[name].expand):
+                near = get_close_matches(name, found, 1)
+                need = f"{near[0]}?" if near else ", ".join(found)
+                raise ParameterError("shaders", "no such operator", got=name, need=need)
+            if name not in found:
+                need = " or ".join(row.module + SUFFIX for row in self.rows)
+                raise FormatError(
+                    self.path,
+                    f"no module computes {name}",
+                    got="; ".join(self.broken.values()) or None,
+                    need=need,
+                )
+        return [name for name in found if not self.wanted or name in self.wanted]
+
+    def _there(self) -> str:
+        near = [
+            f"{name}{SUFFIX} ({meant}?)" for name, meant in modules.strangers(self.folder.names()) if meant
+        ]
+        return ", ".join(near[:MOST_SHOWN]) or f"{len(self.folder.names())} {SUFFIX} files"
+
+
+def _example() -> str:
+    return f"files such as q8ta_add_buffer{SUFFIX} of a build's vulkan_compute_shaders"
+
+
+@contextmanager
+def opened(
+    path: str, wanted: Sequence[str], count: int, pattern: str, profile: str | None, device: int, variant: str
+) -> Iterator[Build]:
+    """Read the folder, open the device, and choose the cases.
+
+    Raises FormatError for a folder without modules that refsim knows, ParameterError for an unknown operator or a
+    pattern without cases, DeviceError or MissingDependencyError if the device cannot be used.
+    """
+    chosen = None if profile is None else profiles.profile(profile)
+    build = Build(path, _info(device), variant, chosen, wanted)
+    build.executor = executor_named(build.executor_name)
+    try:
+        trial = Trial(build.executor, build.profiles, geometry=build.geometry)
+        build.verification = Verification(trial, count, _recordings(), pattern, build.takes)
+        build.verification.check_pattern(build.operators)
+        yield build
+    finally:
+        close = getattr(build.executor, "close", None)
+        if close is not None:
+            close()
+
+
+def _info(index: int) -> Any:
+    found = _device.devices()
+    if index >= len(found):
+        raise DeviceError("vulkan", "no such device", got=index, need=f"0 to {len(found) - 1}")
+    return found[index]
+
+
+def _recordings() -> Path | None:
+    try:
+        return default_root() / "upstream"
+    except FormatError:  # an installed package has no corpus beside it; the rules make its cases
+        return None

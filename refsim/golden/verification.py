@@ -1,0 +1,169 @@
+"""The verification of a folder of modules: which operators, which cases, and what is wrong with the first wrong one."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import dropwhile, islice
+from pathlib import Path
+
+from refsim.core.errors import ParameterError
+from refsim.golden import telling
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
+from refsim.golden.telling import Candidate
+from refsim.golden.trial import Explained, Trial, Tried, in_turn
+from refsim.ops.base.spec import Call
+
+#: Cases of the corpus that are run of each operator, beside the recordings, and those after which a first word is said.
+CASES, FIRST_WORD = 48, 12
+
+
+@dataclass
+class Outcome:
+    """What a run over some operators found.
+
+    ``counts``: operator -> verdict -> cases. ``known``: the defects that were seen, name -> (what, cases).
+    ``wrong``: the first case that is wrong, explained; ``failed``: the first that did not run. ``bad`` has every
+    case that is one of these.
+    """
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    known: dict[str, tuple[str, int]] = field(default_factory=dict)
+    legal: Counter[str] = field(default_factory=Counter)
+    wrong: list[Explained] = field(default_factory=list)
+    failed: list[Tried] = field(default_factory=list)
+    bad: list[Tried] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        return not self.bad
+
+    @property
+    def cases(self) -> int:
+        return sum(sum(count.values()) for count in self.counts.values())
+
+    def add(self, tried: Tried) -> None:
+        """Count a case."""
+        self.counts.setdefault(tried.candidate.op, Counter())[tried.verdict] += 1
+        defect = tried.judged.defect
+        if tried.verdict == KNOWN_DEFECT and defect is not None:
+            _, count = self.known.get(defect.name, ("", 0))
+            self.known[defect.name] = (defect.note, count + 1)
+        if tried.verdict == LEGAL:
+            self.legal[" or ".join(tried.judged.profiles)] += 1
+        if tried.bad:
+            self.bad.append(tried)
+
+
+class Verification:
+    """Cases for an executor, kept between runs: what was drawn once is not drawn again.
+
+    ``count`` cases of the corpus of each operator are run, and its recordings in the folder ``upstream``. With a
+    ``pattern`` these are all cases and recordings whose names match it, and no others. Calls that the executor's
+    modules do not compute (``takes``) are left out.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        count: int = CASES,
+        upstream: Path | None = None,
+        pattern: str = "",
+        takes: Callable[[Call], bool] = lambda call: True,
+    ) -> None:
+        self.takes = takes
+        self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
+        self._cases: dict[str, _Kept] = {}
+
+    def cases(self, op: str) -> Iterator[Candidate]:
+        """The cases of an operator in their order; each is made once."""
+        if op not in self._cases:
+            found = (
+                iter(telling.matching(op, self.pattern, self.upstream))
+                if self.pattern
+                else telling.ordered(op, self.count, self.upstream)
+            )
+            self._cases[op] = _Kept(found)
+        return iter(self._cases[op])
+
+    def check_pattern(self, operators: Collection[str]) -> None:
+        """ParameterError if the pattern fits no case of these operators."""
+        if self.pattern and not any(next(self.cases(op), None) for op in operators):
+            raise ParameterError(
+                "--case",
+                "no such case",
+                got=repr(self.pattern),
+                need="a pattern such as q8ta_add/* or upstream/*_N2_*",
+            )
+
+    def run(
+        self,
+        operators: Sequence[str],
+        *,
+        everything: bool = False,
+        most: int | None = None,
+        skip: int = 0,
+        limit: int = 10,
+        tell: Callable[[Tried], None] = lambda tried: None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> Outcome:
+        """Run the operators' cases in turn, and stop at the first that is wrong.
+
+        ``everything`` goes on, and explains the first wrong case of each operator. Of each operator the cases from
+        number ``skip`` to number ``most`` are run. ``tell`` is called after each case. ``interrupted`` says whether
+        to stop before the next one.
+        """
+        begin, outcome = time.perf_counter(), Outcome()
+        supply = {op: islice(self.cases(op), skip, most) for op in operators}
+        for candidate in in_turn(supply):
+            if interrupted():
+                break
+            if not self.takes(candidate.bound.call):
+                outcome.skipped[candidate.op] += 1
+                continue
+            tried = self.trial.run(candidate)
+            outcome.add(tried)
+            tell(tried)
+            if tried.bad:
+                self._explain(outcome, tried, limit)
+                if not everything:
+                    break
+        outcome.seconds = time.perf_counter() - begin
+        return outcome
+
+    def _explain(self, outcome: Outcome, tried: Tried, limit: int) -> None:
+        op = tried.candidate.op
+        if tried.verdict != WRONG:
+            if op not in {row.candidate.op for row in outcome.failed}:
+                outcome.failed.append(tried)
+        elif op not in {row.tried.candidate.op for row in outcome.wrong}:
+            after = dropwhile(lambda one: one is not tried.candidate, self.cases(op))
+            others = (one for one in islice(after, 1, None) if not one.hidden and self.takes(one.bound.call))
+            outcome.wrong.append(self.trial.explain(tried, others, limit))
+
+
+class _Kept:
+    """An iterator that can be walked again."""
+
+    def __init__(self, source: Iterator[Candidate]) -> None:
+        self._source, self._held = source, list[Candidate]()
+
+    def __iter__(self) -> Iterator[Candidate]:
+        at = 0
+        while True:
+            if at == len(self._held):
+                one = next(self._source, None)
+                if one is None:
+                    return
+                self._held.append(one)
+            yield self._held[at]
+            at += 1
+
+
+def tally(counts: Mapping[str, Counter[str]]) -> Counter[str]:
+    """Verdict -> cases of all operators."""
+    return sum(counts.values(), Counter[str]())
