@@ -61,7 +61,7 @@ def test_the_page_explains_every_word() -> None:
 def test_any_call_becomes_dispatches(name: str, later: bool, seed: int) -> None:
     call = bind(OPS[name].sample(Rng(seed))).call
     if module_call.why_not(call) is not None:
-        assert OPS[name].module.refuses is not None  # type: ignore[union-attr]
+        assert name in ("q8ta_pixel_shuffle", "q8ta_im2col")
         return
     for images in (False, True):
         made = {"x", "a", "b"}
@@ -317,6 +317,25 @@ def test_calls_that_a_host_refuses(shape: tuple[int, ...], upscale: int, reason:
     call = bind(Case("q8ta_pixel_shuffle", params, {"x": (shape, "4C")}, "4C")).call
     found = module_call.why_not(call)
     assert found is None if reason is None else f"its host refuses the call: {reason}" in str(found)
+
+
+def test_images_hold_four_dims() -> None:
+    x = {"x": ((2, 1, 2, 3, 5), "WIDTH_PACKED")}
+    call = bind(Case("q8ta_quantize", dict(scale=0.5, zp=1), x, "4W")).call
+    (step,) = module_call.dispatches(call, Features(float_images=True))
+    assert step.shader == "q8ta_quantize_buffer_float"
+    assert module_call.why_not(call, available=["q8ta_quantize_texture3d_float"]) == (
+        "q8ta_quantize: no module computes it; need q8ta_quantize_buffer_float"
+    )
+
+
+def test_windows_of_a_batch_are_a_part_of_a_convolution_only() -> None:
+    """The host computes one image; alone, that is not the operator. As a scratch tensor it is what the host does."""
+    alone = bind(OPS["q8ta_im2col"].cases[0]).call  # type: ignore[arg-type]
+    assert alone.out.shape[0] == 2
+    assert "its host writes a part of the output only" in str(module_call.why_not(alone))
+    assert module_call.why_not(alone, Features(later=True)) is None
+    assert module_call.why_not(bind(OPS["q8ta_conv2d_im2col"].cases[0]).call) is None  # type: ignore[arg-type]
 
 
 def test_operators_without_a_row_say_so() -> None:

@@ -128,6 +128,10 @@ def _site(host: Host, step: _Step, made: dict[str, TensorDesc]) -> tuple[Site, M
     inputs = {name: made.get(names[name], desc) for name, desc in call.descs.items()}
     fed = frozenset(name for name in inputs if names[name] in made)
     out = made[names["out"]] = words.VIEWS[row.view](call.out)
+    if names["out"] == "out" and out.numel < call.out.numel:
+        raise UnknownOperatorError(
+            call.op.name, "its host writes a part of the output only", got=out, need=call.out
+        )
     return Site(call, step.whole, {**inputs, "out": out}, fed, shader), row, names
 
 

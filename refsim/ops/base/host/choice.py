@@ -97,6 +97,8 @@ class Host:
             return f"K = {_k_per_group(call)} is too long for unsigned sums"
         if shader.dot_product and not self.features.dot_product:
             return "the device has no integer dot product"
+        if any(len(call.tensors[name].shape) > 4 for name in shader.textures if name in call.tensors):
+            return "an image holds four dims"
         return None
 
     def _rank(self, shader: Shader, call: Call, whole: Call) -> tuple[int, bool]:
