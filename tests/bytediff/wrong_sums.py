@@ -167,6 +167,22 @@ def _taps_down_the_columns() -> tuple[BoundCase, np.ndarray]:
     return GROUPED, wrong.define({"x": GROUPED.inputs["x"].unpack()})
 
 
+def _raised(x_by: int, w_by: int) -> tuple[BoundCase, np.ndarray]:
+    """Unsigned sums that keep what made the bytes unsigned."""
+    p, consts = LINEAR.call.params, LINEAR.call.consts
+    x = LINEAR.inputs["x"].unpack().astype(np.int64) + x_by
+    acc = x @ (np.asarray(consts["weight"]).astype(np.int64) + w_by).T
+    t = (acc - p.in_zp * np.asarray(consts["weight_sums"])).astype(F)
+    q = np.rint(t * (np.asarray(consts["weight_scales"]) * F(p.in_scale)) * (F(1) / F(p.out_scale)))
+    return LINEAR, (np.clip(q, -128 - p.out_zp, 127 - p.out_zp) + p.out_zp).astype(np.int8)[None, None]
+
+
+def _constants_of_the_first_word(name: str) -> tuple[BoundCase, np.ndarray]:
+    first = np.asarray(LINEAR.call.consts[name])[:4]
+    wrong = replace(LINEAR.call, consts={**LINEAR.call.consts, name: np.tile(first, 4)[:14]})
+    return LINEAR, wrong.define({"x": LINEAR.inputs["x"].unpack()})[None, None]
+
+
 #: (cause, what its detail holds, the bug)
 ROWS = (
     ("group ignored", "of the first", lambda: _finished(GROUPED, _sums(GROUPED, first_group=True))),
@@ -191,4 +207,11 @@ ROWS = (
     ("C and another dim exchanged", "slowest part of the channels", _pixels_slowest),
     ("another tensor's quantization", "in_zp taken from out", _zero_point_of_the_output),
     ("batch ignored", "read from batch 0", _staged_from_batch_0),
+    ("unsigned lanes", "makes x unsigned", lambda: _raised(128, 0)),
+    ("unsigned lanes", "makes weights unsigned", lambda: _raised(0, 128)),
+    (
+        "channel constants misplaced",
+        "weight_sums of the first word",
+        lambda: _constants_of_the_first_word("weight_sums"),
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from refsim.bytediff.rerun import (
     logical_weight,
     rerun,
 )
+from refsim.core.buffer import GUARD
 
 _CHANNEL = ("weight_sums", "weight_scales", "bias")
 
@@ -39,6 +40,18 @@ def unsigned_lanes(ev: Evidence) -> Iterator[Prediction]:
         cells = rerun(ev, consts={"weight": weight.astype(np.int32) & 255})
         if cells is not None:
             yield Prediction("weights read as uint8", cells)
+        yield from _raised(ev, weight)
+
+
+def _raised(ev: Evidence, weight: np.ndarray) -> Iterator[Prediction]:
+    """Sums of bytes that were made unsigned by adding 128, which was not taken out of the sum again."""
+    for name, x, _ in each_input(ev):
+        cells = rerun(ev, inputs={name: x.astype(np.int32) + 128})
+        if cells is not None:
+            yield Prediction(f"the 128 that makes {name} unsigned is not taken out of the sum", cells)
+    cells = rerun(ev, consts={"weight": weight.astype(np.int32) + 128})
+    if cells is not None:
+        yield Prediction("the 128 that makes weights unsigned is not taken out of the sum", cells)
 
 
 @hypothesis("weight sums over the wrong dimension", needs_call=True)
@@ -73,6 +86,7 @@ def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
             yield from _with(ev, name, np.roll(value, by), f"of the channel {by:+d} away")
         yield from _with(ev, name, np.full_like(value, value[0]), "of channel 0 for all")
         yield from _with(ev, name, np.repeat(value[::4], 4)[: len(value)], "of each word's first channel")
+        yield from _with(ev, name, np.resize(value[:4], len(value)), "of the first word for all")
         if name != "weight_sums":
             yield from _with(ev, name, np.zeros_like(value), "left out")
         whole = np.where(np.arange(len(value)) < len(value) // 4 * 4, value, 0).astype(value.dtype)
@@ -143,7 +157,7 @@ def _words_in_order(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _texels(ev: Evidence) -> Iterator[Prediction]:
-    """Weights as ET-VK's kernels fetch them, from a texture, with wrong coordinates; beyond it they read 0.
+    """Weights as ET-VK's kernels fetch them, from a texture, with wrong coordinates.
 
     A texel has four words of as many output channels. x: four output channels, kernel column. y: kernel row, input
     word.
@@ -161,14 +175,19 @@ def _texels(ev: Evidence) -> Iterator[Prediction]:
     height, width = kh * split.shape[4], len(split) * kw
     texels = split.transpose(2, 4, 0, 3, 1, 5).reshape(height * width, 4, 4)
     y, x = np.indices((height, width))
-    for what, at in {
+    rules = {
         "fetched with x and y exchanged": x * width + y,
         "fetched in rows as long as the texture is high": y * height + x,
-    }.items():
+    }
+    for (what, at), (beyond, behind) in product(rules.items(), _BEYOND.items()):
         inside = at < len(texels)
-        fetched = np.where(inside[..., None, None], texels[np.where(inside, at, 0)], 0)
+        fetched = np.where(inside[..., None, None], texels[np.where(inside, at, 0)], behind)
         blocks = fetched.reshape(kh, split.shape[4], len(split), kw, 4, 4).transpose(2, 4, 0, 3, 1, 5)
         changed = blocks.reshape(padded.shape)[:out, ..., :channels].reshape(weight.shape)
         cells = convolve(ev, weight=changed) if is_convolution(ev) else rerun(ev, consts={"weight": changed})
         if cells is not None:
-            yield Prediction(f"weight texels {what}", cells)
+            yield Prediction(f"weight texels {what}{beyond}", cells)
+
+
+#: What lies behind the texels of weights -> four bytes of each word: zeros, or an executor's guard.
+_BEYOND = {"": np.zeros(4, np.int8), ", guard words behind": np.array([GUARD]).view(np.int8)}
