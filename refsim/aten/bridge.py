@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten.allowed import PLACE, is_allowed
 from refsim.aten.row import Float, Place
 from refsim.aten.table import TABLE, row_of
 from refsim.core.dtypes import BY_PROGRAM_CODE
@@ -73,10 +74,16 @@ def _parts(name: str, where: str) -> tuple[str, str, str | None]:
 def find(name: str, where: str) -> Operator:
     """The implementation of ``aten.mean.dim`` or ``aten::mean.out``.
 
-    UnknownOperatorError names the operator and the node if the table lacks it and torch is not installed.
+    UnknownOperatorError names the operator and the node if the table lacks it, and torch is not installed or must not
+    run it (refsim.aten.allowed).
     """
-    _, base, overload = _parts(name, where)
+    space, base, overload = _parts(name, where)
     row = row_of(base, overload)
+    if row is None and find_spec("torch") is not None and not is_allowed(space, base):
+        raise UnknownOperatorError(
+            where, "not among the operators that torch may run for a file", got=name,
+            need=f"one of the functions in {PLACE}",
+        )  # fmt: skip
     if row is None and find_spec("torch") is None:
         raise UnknownOperatorError(
             where,

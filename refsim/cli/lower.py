@@ -35,14 +35,25 @@ REPORT = "report.json"
     is_flag=True,
     help="First compare every fused operator with torch; write nothing if one differs too much.",
 )
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Load FILE even if that may run code that it holds; only for files whose maker you know.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs that --check draws.")
 @click.option("--explain", metavar="NODE", help="Say what became of a node, and how its layouts were chosen.")
 @json_option
 def command(
-    file: str, output: str | None, checked: bool, seed: int, explain: str | None, as_json: bool
+    file: str,
+    output: str | None,
+    checked: bool,
+    trust: bool,
+    seed: int,
+    explain: str | None,
+    as_json: bool,
 ) -> int:
     """Partition FILE, a quantized (PT2E) torch.export program; fuse it and choose layouts as ExecuTorch would."""
-    exported = load(file)
+    exported = load(file, trust)
     # torch is there, or load would have said so
     from refsim.partition import report
     from refsim.partition.container import write

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
 from importlib.util import find_spec
 from typing import Any
 
-from refsim.core.errors import FormatError, MissingDependencyError
+from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
 from refsim.formats.file import read_file
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -20,24 +21,40 @@ def need_torch(where: str) -> None:
         raise MissingDependencyError(where, "torch is not installed", need="pip install 'refsim[torch]'")
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """The `torch.export.ExportedProgram` of a .pt2 file; FormatError for anything that torch cannot read."""
+def load(path: str | os.PathLike[str], trust: bool = False) -> Any:
+    """The `torch.export.ExportedProgram` of a .pt2 file; FormatError for anything that torch cannot read.
+
+    A file that needs more than data (`refsim.partition.archive`) is refused with the reason, unless you ``trust`` it:
+    loading it may then run whatever it holds.
+    """
     need_torch("lower")
     name = os.fsdecode(path)
-    if bytes(read_file(path)[:4]) != ZIP_MAGIC:
+    data = read_file(path)
+    if bytes(data[:4]) != ZIP_MAGIC:
         raise FormatError(name, "not a .pt2 file", need="what torch.export.save writes")
     import torch
 
+    from refsim.partition.archive import checked, tensors_only
+
     register_quantized_operators()
+
+    def read() -> Any:
+        if trust:
+            return torch.export.load(name)
+        with tensors_only():
+            return torch.export.load(io.BytesIO(checked(data, name)))
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                return torch.export.load(name)
+                return read()
             except Exception:
                 if not register_torchao():
                     raise
-                return torch.export.load(name)  # a program of torchao's operators
+                return read()  # a program of torchao's operators or tensors
+    except RefsimError:
+        raise
     except Exception as error:  # torch raises all kinds of errors here
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise FormatError(
