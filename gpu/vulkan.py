@@ -29,6 +29,7 @@ VENDORS = {
 PROPERTIES_BYTES = 824
 LIMITS_AT = 296
 LIMITS = {
+    "maxImageDimension2D": (4, "I"),
     "maxStorageBufferRange": (28, "I"),
     "maxPushConstantsSize": (32, "I"),
     "maxMemoryAllocationCount": (36, "I"),
@@ -48,7 +49,7 @@ DOT_FEATURES = (1000280000, 24)
 DOT_PROPERTIES = (1000280001, 136)
 FEATURES2 = (1000059000, 240)
 PROPERTIES2 = (1000059001, HEADER_BYTES + PROPERTIES_BYTES)
-DOT_4X8_SIGNED_ACCELERATED_AT = 32
+DOT_4X8_UNSIGNED_ACCELERATED_AT, DOT_4X8_SIGNED_ACCELERATED_AT = 28, 32
 MEMORY_BYTES = 520
 HEAP_DEVICE_LOCAL = 1
 
@@ -73,6 +74,7 @@ class DeviceInfo:
     """shaderIntegerDotProduct: OpSDot is legal."""
     dot_4x8_accelerated: bool
     """The driver says that a packed signed dot product is faster than spelling it out."""
+    dot_4x8_unsigned_accelerated: bool = False
 
     @property
     def numerics(self) -> str:
@@ -182,10 +184,13 @@ def describe(lib: ctypes.CDLL, handle: ctypes.c_void_p, index: int) -> DeviceInf
         device_local_bytes=max((size for size, local in heaps if local), default=0),
         host_bytes=max((size for size, local in heaps if not local), default=0),
         integer_dot_product=bool(struct.unpack_from("=I", dot_features.raw, HEADER_BYTES)[0]),
-        dot_4x8_accelerated=bool(
-            struct.unpack_from("=I", dot_properties.raw, DOT_4X8_SIGNED_ACCELERATED_AT)[0]
-        ),
+        dot_4x8_accelerated=flag_at(dot_properties.raw, DOT_4X8_SIGNED_ACCELERATED_AT),
+        dot_4x8_unsigned_accelerated=flag_at(dot_properties.raw, DOT_4X8_UNSIGNED_ACCELERATED_AT),
     )
+
+
+def flag_at(raw: bytes, at: int) -> bool:
+    return bool(struct.unpack_from("=I", raw, at)[0])
 
 
 def heap_sizes(memory: bytes) -> list[tuple[int, bool]]:

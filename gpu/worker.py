@@ -28,9 +28,14 @@ class IsolatedExecutor(Executor):
     """What ``make(*arguments)`` opens, in a child process that is started with the first piece of work."""
 
     def __init__(
-        self, name: str, make: Callable[..., Executor], *arguments: object, timeout_s: float = TIMEOUT_S
+        self,
+        name: str,
+        make: Callable[..., Executor],
+        *arguments: object,
+        timeout_s: float = TIMEOUT_S,
+        foreign: bool = False,
     ) -> None:
-        self.name = name
+        self.name, self.foreign = name, foreign
         self.make, self.arguments = make, arguments
         self.timeout_s = timeout_s
         self._worker: Worker | None = None

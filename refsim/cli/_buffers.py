@@ -16,8 +16,9 @@ from refsim.cli._output import print_json
 from refsim.core import atomic_write
 from refsim.core.rng import Rng
 from refsim.exec.model import Model
-from refsim.formats import npz
+from refsim.formats import npz, profiles
 from refsim.formats.file import read_file
+from refsim.ops.base.spec import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,6 +64,17 @@ def profile_option(function: F) -> F:
         "--profile",
         metavar="NAME",
         help="The numerics that the device may have: canonical, lavapipe or nvidia.",
+    )(function)
+
+
+def target_option(function: F) -> F:
+    """The option --profile of verbs that run a file: the numerics that every executor follows."""
+    return click.option(
+        "--profile",
+        "target",
+        callback=lambda ctx, param, value: None if value is None else Target(profiles.profile(value)),
+        metavar="NAME",
+        help="The numerics that the executors follow: canonical, lavapipe, nvidia or a file. [default: canonical]",
     )(function)
 
 

@@ -15,7 +15,7 @@ from refsim import aten
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError
 from refsim.core.locate import at_byte
-from refsim.exec.executor import Executor
+from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.formats import dumps
@@ -65,6 +65,10 @@ class Row:
     ms: dict[str, float] = field(default_factory=dict)
     steps: dict[str, list[int]] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
+    #: where the kernels came from, by executor: of those alone that run kernels of another build
+    sources: dict[str, Source] = field(default_factory=dict)
+    #: the defects that upstream's kernel is known to have here
+    known: tuple[str, ...] = ()
 
     def cells(self) -> tuple[object, ...]:
         shape = "x".join(map(str, self.shape))
@@ -82,7 +86,10 @@ class Row:
         return self.layout is not None and self.dtype == "int8"
 
     def as_json(self) -> dict[str, Any]:
-        content = {k: v for k, v in vars(self).items() if k != "checks"}
+        content = {k: v for k, v in vars(self).items() if k not in ("checks", "sources", "known")}
+        if self.sources:
+            content["sources"] = {name: vars(source) for name, source in self.sources.items()}
+            content["known"] = list(self.known)
         return content | {"golden": {name: vars(check) for name, check in self.checks.items()}}
 
 
@@ -173,11 +180,22 @@ def execute(
         observer = Observer(tell, wants)
         for _ in range(repeat):
             result.outputs[name] = model.run(inputs, runner, observer)
+        if runner.foreign:
+            _add_sources(rows, model, name, runner)
         result.watched = {number: observer.watched(number, graph) for number, graph in model.graphs.items()}
     result.rows = list(rows.values())
     if recorded is not None:
         result.unmatched = sorted(set(recorded.entries) - set(rows))
     return result
+
+
+def _add_sources(rows: dict[str, Row], model: Model, name: str, executor: Executor) -> None:
+    """Where the kernels of each operator came from, and the defects that they are known for."""
+    for delegate, node in model.nodes():
+        if node.call is not None and node.prepared is not None:
+            row = rows[dumps.value_name(delegate, node.outputs[0])]
+            row.sources[name] = executor.source(node.call)
+            row.known = tuple(defect.name for defect in node.call.defects)
 
 
 def _add_times(rows: dict[str, Row], event: Event, executor: str) -> None:

@@ -12,6 +12,9 @@ from refsim.core.layout import Layout, layout
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: The names of executors, for help texts.
+EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N or spv:DIR"
+
 
 class LayoutType(click.ParamType):
     """A memory layout by its full or short name."""
@@ -86,5 +89,5 @@ def executors_option(function: F) -> F:
         metavar="NAMES",
         default="cpu",
         show_default=True,
-        help="cpu, cpu:emulated, gpu or gpu:N; separate several by commas.",
+        help=f"{EXECUTORS}; separate several by commas.",
     )(function)

@@ -17,10 +17,12 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._complete import Completeness, check_run, partial_option
-from refsim.cli._options import json_option
+from refsim.cli._options import EXECUTORS, json_option
 from refsim.cli._output import print_json, print_table
 from refsim.core.errors import FormatError
 from refsim.device.bisect import Row, bisect
+from refsim.device.ran import Ran, run_on
+from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.formats.dumps import Recorded
 
@@ -41,7 +43,10 @@ def _text(report: Report) -> str:
 
 @click.command("bisect")
 @click.argument("file")
-@click.option("--actual", required=True, metavar="DIR", help="Folder or zip file of dumped buffers.")
+@click.option("--actual", metavar="DIR", help="Folder or zip file of dumped buffers.")
+@click.option(
+    "--executor", "-x", metavar="NAME", help=f"Instead of a dump: run the file on this executor. {EXECUTORS}."
+)
 @inputs_options
 @partial_option
 @profile_option
@@ -51,7 +56,8 @@ def _text(report: Report) -> str:
 @json_option
 def command(
     file: str,
-    actual: str,
+    actual: str | None,
+    executor: str | None,
     inputs: str | None,
     seed: int | None,
     partial: bool,
@@ -67,20 +73,27 @@ def command(
     wrong from one that got wrong inputs.
     """
     model = load(file)
-    recorded = Recorded(actual)
+    if (actual is None) == (executor is None):
+        raise click.UsageError("give the buffers with --actual DIR, or run the file with -x EXECUTOR")
     given = model_inputs(model, inputs, seed)
-    notes = check_run(recorded, model, given, partial)
+    recorded: Recorded | Ran
+    if executor is not None:
+        recorded, where, notes = run_on(model, given, executor_named(executor)), executor, list[str]()
+    else:
+        assert actual is not None
+        recorded, where = Recorded(actual), actual
+        notes = check_run(recorded, model, given, partial)
     rows = bisect(model, recorded, given, profile=profile, device=not all_bytes, limit=limit)
     compared = [row for row in rows if row.run is not None]
     if not compared:
         raise FormatError(
-            actual, "holds none of the model's buffers", got=", ".join(sorted(recorded.entries)[:3]),
+            where, "holds none of the model's buffers", got=", ".join(sorted(recorded.entries)[:3]),
             need=", ".join(row.output for row in rows[:3]) + ", ...",
         )  # fmt: skip
     guilty = next((row for row in rows if row.wrong), None)
     first = next((row for row in compared if row.run is not None and not row.run.same), None)
     held = frozenset(row.output for row in compared)
-    whole = Completeness(actual, [row.output for row in rows if row.is_int8], held, partial, notes)
+    whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
     return _show(file, whole, rows, first, guilty, html, as_json)
 
 

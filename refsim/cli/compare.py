@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,24 +17,37 @@ from refsim.cli._buffers import (
     limit_option,
     model_inputs,
     print_lines,
+    target_option,
     write_html,
 )
 from refsim.cli._complete import Completeness
 from refsim.cli._execute import operator_name
-from refsim.cli._options import json_option
+from refsim.cli._options import EXECUTORS, json_option
 from refsim.cli._output import print_json, print_table
 from refsim.core.buffer import PackedBuffer
+from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.exec.trace import Traced, trace
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG, judged
+from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.spec import Target
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "different")
 
 
-@dataclass(frozen=True)
+#: Beside these, if kernels of another build ran.
+FOREIGN_COLUMNS = ("kernels", "verdict")
+
+
+@dataclass
 class Row:
-    """One buffer of the run: how many of its bytes differ, and the call that wrote it on the first executor."""
+    """One buffer of the run: how many of its bytes differ, and the call that wrote it on the first executor.
+
+    ``kernels`` says where those of another build came from. ``verdict`` is about the bytes that they wrote, computed
+    from the inputs that they had; ``excused``: a known defect of upstream explains the difference.
+    """
 
     delegate: int
     node: int
@@ -44,9 +58,13 @@ class Row:
     first: PackedBuffer | np.ndarray
     second: PackedBuffer | np.ndarray
     bound: BoundCase | None
+    kernels: str = "-"
+    verdict: str = "-"
+    excused: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in COLUMNS}
+        names = COLUMNS if self.kernels == "-" else (*COLUMNS, *FOREIGN_COLUMNS, "excused")
+        return {name: getattr(self, name) for name in names}
 
 
 @click.command("compare")
@@ -56,9 +74,10 @@ class Row:
     "--executor",
     "executors",
     multiple=True,
-    help="Give it twice: cpu, cpu:emulated, gpu or gpu:N. Without it, cpu and gpu.",
+    help=f"Give it twice: {EXECUTORS}. Without it, cpu and gpu.",
 )
 @inputs_options
+@target_option
 @limit_option
 @html_option
 @json_option
@@ -67,6 +86,7 @@ def command(
     executors: tuple[str, ...],
     inputs: str | None,
     seed: int | None,
+    target: Target | None,
     limit: int,
     html: str | None,
     as_json: bool,
@@ -75,10 +95,11 @@ def command(
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
     if len(names) != 2:
         raise click.UsageError(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
-    model = load(file)
+    model = load(file, target)
     given = model_inputs(model, inputs, seed)
     runs: list[dict[str, tuple[Traced, PackedBuffer | np.ndarray]]] = []
-    for runner in [executor_named(name) for name in names]:
+    runners = [executor_named(name) for name in names]
+    for runner in runners:
         kept: dict[str, tuple[Traced, PackedBuffer | np.ndarray]] = {}
 
         def visit(traced: Traced, kept: dict[str, Any] = kept) -> None:
@@ -87,7 +108,10 @@ def command(
         trace(model, given, runner, visit)
         runs.append(kept)
     rows = [_row(name, traced, held, runs[1][name][1]) for name, (traced, held) in runs[0].items()]
-    wrong = next((row for row in rows if row.different), None)
+    foreign = any(runner.foreign for runner in runners)
+    if foreign:
+        _judge(rows, runs, runners)
+    wrong = next((row for row in rows if row.different and not row.excused), None)
     held = [row.output for row in rows if row.bytes]
     whole = Completeness(file, held, frozenset(held))
     report = None if wrong is None else explain(wrong, names, limit)
@@ -100,10 +124,13 @@ def command(
         }  # fmt: skip
         print_json("compare", content)
         return whole.status(wrong is None)
-    print_table(COLUMNS, [[getattr(row, name) for name in COLUMNS] for row in rows])
+    columns = (*COLUMNS, *FOREIGN_COLUMNS) if foreign else COLUMNS
+    print_table(columns, [[getattr(row, name) for name in columns] for row in rows])
     differing = sum(row.different > 0 for row in rows)
     if rows:
-        click.echo(f"{len(rows)} buffers on {names[0]} and {names[1]}: {differing} differ")
+        excused = sum(row.excused for row in rows)
+        known = f", {excused} of them by known defects of upstream" if excused else ""
+        click.echo(f"{len(rows)} buffers on {names[0]} and {names[1]}: {differing} differ{known}")
     if wrong is not None:
         click.echo(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
         if report is not None:
@@ -118,6 +145,34 @@ def _row(name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffe
     return Row(
         traced.delegate, node.number, operator_name(node), name, len(first), different, a, b, traced.bound
     )
+
+
+def _judge(
+    rows: list[Row],
+    runs: list[dict[str, tuple[Traced, PackedBuffer | np.ndarray]]],
+    runners: Sequence[Executor],
+) -> None:
+    """Say where kernels came from, and whether what they wrote is right for the inputs that they had."""
+    excused = False  # whether a known defect came before: it changes what others compute
+    for row in rows:
+        for run, runner in zip(runs, runners, strict=True):
+            traced, held = run[row.output]
+            if not runner.foreign or traced.bound is None or not isinstance(held, PackedBuffer):
+                continue
+            source = runner.source(traced.bound.call)
+            row.kernels = str(source)
+            if not row.different or source.whose != YOURS:
+                continue
+            found = judged(traced.bound, held, profiles=())
+            if found.verdict == WRONG:
+                found = judged(traced.bound, held)
+            row.verdict = str(found)
+            if found.verdict == LEGAL:
+                row.verdict += f"; --profile {found.profiles[0]} allows it"
+            row.excused = found.verdict == KNOWN_DEFECT or (excused and found.verdict == SAME_BYTES)
+        if row.different and row.verdict == "-":
+            row.excused = excused
+        excused |= row.excused
 
 
 def _bytes(held: PackedBuffer | np.ndarray) -> np.ndarray:

@@ -16,15 +16,17 @@ from refsim.cli._buffers import (
     limit_option,
     model_inputs,
     print_lines,
+    target_option,
     write_html,
 )
 from refsim.cli._complete import Completeness
-from refsim.cli._options import json_option, threads_option
+from refsim.cli._options import EXECUTORS, json_option, threads_option
 from refsim.cli._output import print_json, print_table, progress
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.exec.repeat import Buffer, Repeated, repeat
+from refsim.ops.base.spec import Target
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")
 MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
@@ -39,7 +41,7 @@ MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
     metavar="NAME",
     default="cpu",
     show_default=True,
-    help="cpu, cpu:emulated, gpu or gpu:N.",
+    help=f"{EXECUTORS}.",
 )
 @click.option(
     "--runs",
@@ -50,6 +52,7 @@ MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
     help="How many times to run.",
 )
 @inputs_options
+@target_option
 @threads_option
 @limit_option
 @html_option
@@ -60,6 +63,7 @@ def command(
     runs: int,
     inputs: str | None,
     seed: int | None,
+    target: Target | None,
     threads: int,
     limit: int,
     html: str | None,
@@ -69,7 +73,7 @@ def command(
 
     If they differ: the first operator at which they part, which elements flip, and which result is right.
     """
-    model = load(file)
+    model = load(file, target)
     given = model_inputs(model, inputs, seed)
     executor = executor_named(name, threads)
     with progress("run", runs) as tell:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
 from refsim.bytediff import Report, diff
@@ -20,8 +22,12 @@ from refsim.cli._buffers import (
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
+from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
+from refsim.ops.base.binding import BoundCase
 
 
 @click.command("replay")
@@ -72,27 +78,56 @@ def command(
         )
         write_html(html, report)
         return show("replay", report, as_json, case=case, actual=actual)
-    reports = {}
+    reports: dict[str, Report] = {}
+    kernels: dict[str, Foreign] = {}
     for name in executors.split(","):
-        result = executor_named(name).run_call(stored.bound.call, stored.bound.inputs)
+        runner = executor_named(name)
+        result = runner.run_call(stored.bound.call, stored.bound.inputs)
         reports[name] = diff(
             stored.expected, result, call=stored.bound, others=raw_files(others), profile=profile, limit=limit,
             title=f"{stored.name} on {name}",
         )  # fmt: skip
+        if runner.foreign:
+            kernels[name] = _foreign(runner, stored.bound, result)
     write_html(html, next((r for r in reports.values() if not r.same), next(iter(reports.values()))))
-    return _show_all(case, reports, as_json)
+    return _show_all(case, reports, kernels, as_json)
 
 
-def _show_all(case: str, reports: dict[str, Report], as_json: bool) -> int:
-    same = all(report.same for report in reports.values())
+class Foreign(NamedTuple):
+    """Where the kernels of an executor came from, and how what they wrote comes out."""
+
+    source: Source
+    judged: Judged
+
+    @property
+    def known(self) -> bool:
+        """Whether a known defect of upstream explains every byte."""
+        return self.source.whose == YOURS and self.judged.verdict == KNOWN_DEFECT
+
+
+def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreign:
+    return Foreign(runner.source(bound.call), judged(bound, result))
+
+
+def _show_all(case: str, reports: dict[str, Report], kernels: dict[str, Foreign], as_json: bool) -> int:
+    same = all(r.same or (name in kernels and kernels[name].known) for name, r in reports.items())
     if as_json:
         content = {
             "case": case,
             "executors": {name: r.as_json() for name, r in reports.items()},
             "same": same,
         }
+        if kernels:
+            content["kernels"] = {
+                name: {**vars(row.source), "verdict": str(row.judged)} for name, row in kernels.items()
+            }
         print_json("replay", content)
-    else:
-        for report in reports.values():
-            print_lines(styled(report))
+        return SAME if same else DIFFERENT
+    for name, report in reports.items():
+        print_lines(styled(report))
+        if name in kernels:
+            row = kernels[name]
+            click.echo(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))
+            if row.known:
+                click.echo(f"{name}: {row.judged}")
     return SAME if same else DIFFERENT

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from refsim.cli._buffers import inputs_options, model_inputs
+from refsim.cli._buffers import inputs_options, model_inputs, target_option
 from refsim.cli._complete import Completeness, check_run, named, partial_option
 from refsim.cli._execute import COLUMNS, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
@@ -16,9 +16,11 @@ from refsim.cli._options import executors_option, json_option, output_option, th
 from refsim.cli._output import print_json, print_table, shape_text
 from refsim.core import atomic_write
 from refsim.core.errors import GraphError
+from refsim.exec.executor import YOURS
 from refsim.exec.model import Model, load
 from refsim.formats import npz
 from refsim.formats.dumps import Recorded
+from refsim.ops.base.spec import Target
 
 if TYPE_CHECKING:
     from refsim.exec.cpu.plan import Memory
@@ -31,6 +33,7 @@ EXPECTED_NAMES = ("out", "upstream_out")
 @inputs_options
 @output_option("the outputs, an .npz with out0, out1...", required=False)
 @executors_option
+@target_option
 @threads_option
 @click.option(
     "--repeat",
@@ -63,6 +66,7 @@ def command(
     seed: int | None,
     output: str | None,
     executors: str,
+    target: Target | None,
     threads: int,
     repeat: int,
     dump: tuple[str, str] | None,
@@ -73,7 +77,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
-    model = load(file)
+    model = load(file, target)
     given = model_inputs(model, inputs, seed)
     recorded = Recorded(golden) if golden else None
     notes = check_run(recorded, model, given, partial) if recorded is not None else []
@@ -149,19 +153,39 @@ def steps_text(result: Result, executor: str) -> str:
     return f"{text}; {watched} buffers were kept, and their operators ran alone" if watched else text
 
 
+def sources_lines(result: Result, executor: str) -> Iterator[str]:
+    """How many operators ran on kernels of another build, why others did not, and what such kernels are known for."""
+    found = {(row.delegate, row.node): row for row in result.rows if executor in row.sources}
+    yours = sum(row.sources[executor].whose == YOURS for row in found.values())
+    yield f"{executor}: {yours} of {len(found)} operators ran on your modules"
+    for why in dict.fromkeys(row.sources[executor].why for row in found.values()):
+        if why:
+            names = dict.fromkeys(row.operator for row in found.values() if row.sources[executor].why == why)
+            yield f"{executor}: ours for {', '.join(names)}: {why}"
+    for row in found.values():
+        if row.sources[executor].whose == YOURS and row.known:
+            yield f"{executor}: node {row.node} {row.operator}: known defect of upstream: {', '.join(row.known)}"
+
+
 def print_result(result: Result, golden: str | None) -> None:
     """The table of operators, and what came of the comparison."""
     executors = list(result.outputs)
     heads = [f"{name} ms" for name in executors]
+    foreign = [name for name in executors if result.runners[name].foreign]
+    heads += [f"{name} kernels" for name in foreign]
     if golden:
         heads += ["golden"] if len(executors) == 1 else [f"{name} golden" for name in executors]
     rows = []
     for row in result.rows:
         cells: list[object] = [*row.cells(), *(row.time(name) for name in executors)]
+        cells += [row.sources.get(name, "-") for name in foreign]
         if golden:
             cells += [row.checks.get(name, "-") for name in executors]
         rows.append(cells)
     print_table((*COLUMNS, *heads), rows)
+    for name in foreign:
+        for line in sources_lines(result, name):
+            click.echo(line)
     if golden:
         click.echo(golden_text(result, golden))
 

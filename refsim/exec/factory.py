@@ -11,7 +11,10 @@ from refsim.exec.executor import Executor, ExecutorInfo
 
 #: The part of an executor's name before the colon -> the module that opens such executors. The module has
 #: ``open_named(rest, threads)``, which returns None for an unknown ``rest``, and ``executors()``.
-BACKENDS = {"cpu": "refsim.exec.cpu", "gpu": "refsim_gpu"}
+BACKENDS = {"cpu": "refsim.exec.cpu", "gpu": "refsim_gpu", "spv": "refsim_gpu.modules"}
+
+#: What can be asked for, as errors and help texts list it.
+NAMES = "cpu, cpu:emulated, gpu, gpu:N, spv:DIR"
 
 #: Old name -> new name.
 RENAMED = {"cpu:model": "cpu:emulated"}
@@ -31,8 +34,9 @@ def executor_named(name: str, threads: int = 1) -> Executor:
     """The executor of this name, opened.
 
     ``cpu`` runs native kernels, and emulated kernels where there is no native one. ``cpu:emulated`` runs only
-    emulated kernels. ``gpu`` and ``gpu:N`` run on Vulkan device N through Kompute. The old name ``cpu:model`` still
-    works, with a note on stderr. ``threads`` is used by ``cpu`` only.
+    emulated kernels. ``gpu`` and ``gpu:N`` run on Vulkan device N through Kompute. ``spv:DIR`` runs there the SPIR-V
+    modules that another build left in the folder DIR; ``spv:DIR@OPTIONS`` says which device and which modules. The
+    old name ``cpu:model`` still works, with a note on stderr. ``threads`` is used by ``cpu`` only.
 
     Raises ParameterError for an unknown name, DeviceError or MissingDependencyError if the device cannot be used.
     """
@@ -42,7 +46,7 @@ def executor_named(name: str, threads: int = 1) -> Executor:
     kind, _, rest = name.partition(":")
     found: Executor | None = backend(kind).open_named(rest, threads) if kind in BACKENDS else None
     if found is None:
-        raise ParameterError("executor", "unknown", got=repr(name), need="cpu, cpu:emulated, gpu or gpu:N")
+        raise ParameterError("executor", "unknown", got=repr(name), need=f"one of {NAMES}")
     return found
 
 

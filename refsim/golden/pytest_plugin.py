@@ -7,6 +7,7 @@ Only ``--packed-golden-regen REASON`` writes them.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # what has no such tests pays for no imports
 
     from refsim.core.buffer import PackedBuffer
     from refsim.core.layout import Layout
+    from refsim.exec.executor import Executor
 
     Buffer = bytes | np.ndarray | PackedBuffer | os.PathLike[str]
 
@@ -27,6 +29,7 @@ FOLDER, CHANGELOG = "packed_golden", "CHANGELOG.md"
 MOST_SHOWN = 10
 _SAFE = "[]=,+@"  # kept in file names; what else a test's name may hold is escaped
 _WRITTEN: pytest.StashKey[list[str]] = pytest.StashKey()
+_EXECUTORS: pytest.StashKey[dict[str, Executor]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if reason is not None and not reason.strip():
         raise pytest.UsageError(f"{OPTION}: needs a reason")
     config.stash[_WRITTEN] = []
+    config.stash[_EXECUTORS] = {}
 
 
 @pytest.fixture
@@ -101,6 +105,29 @@ class PackedGolden:
         )  # fmt: skip
         if not report.same:
             pytest.fail(str(report), pytrace=False)
+
+    def check_kernel(self, case: str, executor: str = "cpu", *, profile: str | None = None) -> None:
+        """Run a case on an executor, such as ``spv:DIR`` with your own modules, and `check` what it writes.
+
+        The executor stays open for the tests that follow. A test passes, with a warning, if every byte is that of a
+        known defect of upstream's kernel. Raises what the executor raises.
+        """
+        from refsim.exec.executor import YOURS
+        from refsim.exec.factory import executor_named
+        from refsim.golden.judge import KNOWN_DEFECT, judged
+        from refsim.golden.named import open_case
+
+        stored, opened = open_case(case), self._config.stash[_EXECUTORS]
+        if executor not in opened:
+            opened[executor] = executor_named(executor)
+        runner, bound = opened[executor], stored.bound
+        actual = runner.run_call(bound.call, bound.inputs)
+        if runner.foreign and runner.source(bound.call).whose == YOURS:
+            found = judged(bound, actual)
+            if found.verdict == KNOWN_DEFECT:
+                warnings.warn(f"{stored.name} on {executor}: {found}", stacklevel=2)
+                return
+        self.check(actual, case=case, profile=profile)
 
     def _path(self, name: str) -> Path:
         path = self._folder / (self._test + (f".{quote(name, safe=_SAFE)}" if name else "") + ".bin")

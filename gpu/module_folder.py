@@ -1,0 +1,142 @@
+"""A folder of SPIR-V modules that another build made: each is read when a call first needs it, and when it changed.
+
+What a module declares is compared with what a host would bind, before anything is dispatched. A module may declare
+less, because optimizers drop what nothing reads. It may not declare more, or another kind.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from refsim.core.buffer import GUARD_WORDS
+from refsim.core.errors import FormatError, LimitError
+from refsim.formats.file import read_file
+from refsim.ops.base.module_call import ModuleDispatch, disagreements
+from refsim.spirv.module import Module
+from refsim.spirv.reflect import IMAGES, STORED, Interface, interface
+from refsim.spirv.rewrite import Rewritten, for_kompute
+
+SUFFIX = ".spv"
+MOST_BYTES = 1 << 24
+LOCAL_IDS = 3  # specialization constants 0 to 2 are the workgroup
+
+_Stamp = tuple[int, int, int]
+
+
+@dataclass
+class Loaded:
+    """One module, as it was when its file had this stamp. It is rewritten once for each number of constants."""
+
+    stamp: _Stamp
+    module: Module
+    interface: Interface
+    rewritten: dict[int, Rewritten]
+
+
+class ModuleFolder(Mapping[str, Interface]):
+    """What the modules of a folder declare, by name without ``.spv``.
+
+    FormatError for a folder that cannot be read, or that has no module in it. Looking a module up raises FormatError or
+    UnsupportedError if its file is damaged, or something that no host here can call.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._loaded: dict[str, Loaded] = {}
+        need = f"a folder with {SUFFIX} files"
+        try:
+            names = [entry.name for entry in os.scandir(self.path)]
+        except (OSError, ValueError) as error:
+            got = getattr(error, "strerror", None) or error
+            raise FormatError(os.fspath(path), "not a folder of modules", got=got, need=need) from error
+        if not any(name.endswith(SUFFIX) for name in names):
+            got = f"{len(names)} other files" if names else "an empty folder"
+            raise FormatError(os.fspath(path), "no module in the folder", got=got, need=need)
+
+    def file(self, name: str) -> Path:
+        return self.path / f"{name}{SUFFIX}"
+
+    def __contains__(self, name: object) -> bool:
+        return self._stamp(str(name)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(path.stem for path in self.path.glob(f"*{SUFFIX}")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, name: str) -> Interface:
+        return self.load(name).interface
+
+    def load(self, name: str) -> Loaded:
+        """A module as its file is now."""
+        stamp, known = self._stamp(name), self._loaded.get(name)
+        if stamp is None:
+            raise KeyError(name)
+        if known is None or known.stamp != stamp:
+            where = str(self.file(name))
+            if stamp[1] > MOST_BYTES:
+                need = f"<= {MOST_BYTES}"
+                raise LimitError(where, "too large for a module", got=f"{stamp[1]} bytes", need=need)
+            module = Module.parse(bytes(read_file(where)), where)
+            known = self._loaded[name] = Loaded(stamp, module, interface(module), {})
+        return known
+
+    def rewritten(self, dispatch: ModuleDispatch) -> tuple[Loaded, Rewritten]:
+        """The module of a dispatch as Kompute takes it, if it declares what the dispatch gives.
+
+        Every array without a length begins `GUARD_WORDS` behind the start of its buffer.
+        """
+        loaded = self.load(dispatch.shader)
+        check(loaded.interface, dispatch, str(self.file(dispatch.shader)))
+        count = LOCAL_IDS + len(dispatch.spec)
+        if count not in loaded.rewritten:
+            loaded.rewritten[count] = for_kompute(loaded.module, count, GUARD_WORDS)
+        return loaded, loaded.rewritten[count]
+
+    def _stamp(self, name: str) -> _Stamp | None:
+        """When a file was written, its size and its inode; None if there is no such file."""
+        try:
+            found = os.stat(self.file(name))
+        except (OSError, ValueError):
+            return None
+        if stat.S_ISDIR(found.st_mode):
+            return None
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+# --- what a module declares, beside what it gets ---------------------------------------------------------
+
+
+def spec_words(dispatch: ModuleDispatch) -> dict[int, int]:
+    """Specialization constants that a host sets, by id."""
+    return dict(enumerate((*dispatch.local, *dispatch.spec)))
+
+
+def check(declared: Interface, dispatch: ModuleDispatch, where: str) -> None:
+    """FormatError, naming the file, if a module asks for something else than the dispatch gives."""
+    found = [*disagreements(dispatch, declared), *_more(declared, dispatch)]
+    if found:
+        raise FormatError(where, "asks for something else than its host gives", got="; ".join(found))
+
+
+def _more(declared: Interface, dispatch: ModuleDispatch) -> Iterator[str]:
+    """Where a module does not write its output, reads images of other texels, or has a workgroup of its own."""
+    present = {binding.number: binding for binding in declared.bindings}
+    for number, bind in enumerate(dispatch.binds):
+        binding = present.get(number)
+        if bind.writes and (binding is None or not binding.writable):
+            what = "has no binding" if binding is None else "cannot write to binding"
+            yield f"{what} {number}, where the host binds {bind.what} to be written"
+        if bind.extent and binding is not None and binding.kind in IMAGES:
+            if bind.writes != (binding.kind in STORED.values()):
+                yield f"binding {number} ({bind.what}) is a {binding.kind}"
+            if not binding.element.endswith("vec4"):
+                yield f"binding {number} ({bind.what}) has texels of {binding.element}; the host's have four words"
+    local = declared.local(spec_words(dispatch))
+    if local != dispatch.local:
+        yield f"has a workgroup of {local}, whatever the host sets; it sets {dispatch.local}"

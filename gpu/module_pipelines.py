@@ -1,0 +1,157 @@
+"""Pipelines of modules that another build made. Each has buffers of its own, so that equal dispatches share it.
+
+The buffers lie between guard words. Kompute records no barrier between dispatches, so each dispatch is a sequence.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from refsim.core.buffer import FILL, GUARD, GUARD_WORDS
+from refsim.core.errors import RawBufferError
+from refsim.ops.base.module_call import Bind, ModuleDispatch
+from refsim.spirv.rewrite import Rewritten
+from refsim_gpu.kompute import Device
+from refsim_gpu.module_folder import Loaded, ModuleFolder, spec_words
+
+#: Bytes of the buffers of all pipelines that are kept for the next call.
+MOST_KEPT = 1 << 28
+FILL_WORD = np.uint32(0x01010101 * FILL)
+GUARD_WORD = np.uint32(GUARD)
+
+
+class Pipeline:
+    """One dispatch over buffers of its own: content is written, the kernel runs, what it may write is read back."""
+
+    def __init__(
+        self, device: Device, loaded: Loaded, rewritten: Rewritten, dispatch: ModuleDispatch, where: str
+    ):
+        self.device, self.where, self.stamp = device, where, loaded.stamp
+        declared = {binding.number: binding for binding in loaded.interface.bindings}
+        arrays = {binding.number for binding in rewritten.bindings if binding.stride}
+        #: Words in front of each buffer's content: only arrays without a length can be shifted.
+        self.fronts = [GUARD_WORDS * (number in arrays) for number in range(len(dispatch.binds))]
+        self.counts = [bind.count for bind in dispatch.binds]
+        self.tensors = [
+            device.tensor(np.full(front + count + GUARD_WORDS, GUARD_WORD, np.uint32))
+            for front, count in zip(self.fronts, self.counts, strict=True)
+        ]
+        self.written = [
+            number for number in range(len(self.tensors)) if number in declared and declared[number].writable
+        ]
+        algorithm = device.algorithm(
+            rewritten.code,
+            self.tensors,
+            dispatch.grid,
+            spec(dispatch, loaded, rewritten),
+            np.frombuffer(dispatch.push, "<u4").tolist(),
+            local=dispatch.local,
+            where=where,
+        )
+        kp = device.kp
+        self.sequence = device.recorded(
+            kp.OpTensorSyncDevice(self.tensors),
+            device.dispatch(algorithm),
+            kp.OpTensorSyncLocal([self.tensors[number] for number in self.written]),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return sum(4 * (front + count) for front, count in zip(self.fronts, self.counts, strict=True))
+
+    def run(self, contents: Sequence[np.ndarray | None], binds: Sequence[Bind]) -> dict[int, np.ndarray]:
+        """Dispatch over these words (None: an output, filled with `FILL`); what the bindings that it writes then hold.
+
+        RawBufferError if a word outside an output was written, DeviceError if the device was lost.
+        """
+        for number, content in enumerate(contents):
+            memory, front = self.tensors[number].data(), self.fronts[number]
+            memory[:] = GUARD_WORD
+            inner = memory[front : front + self.counts[number]]
+            inner[:] = FILL_WORD if content is None else 0
+            if content is not None:
+                inner[: content.size] = content
+        self.device.run(self.sequence, where=self.where)
+        found = {}
+        for number in self.written:
+            words = np.array(self.tensors[number].data(), np.uint32)
+            front, count = self.fronts[number], self.counts[number]
+            self._check(binds[number], words, front, count, contents[number])
+            found[number] = words[front : front + count]
+        return found
+
+    def _check(
+        self, bind: Bind, words: np.ndarray, front: int, count: int, content: np.ndarray | None
+    ) -> None:
+        """RawBufferError if guard words changed, or any word of what is an input."""
+        whole = np.full(words.size, GUARD_WORD, np.uint32)
+        whole[front : front + count] = 0
+        if content is None:
+            whole[front : front + count] = words[front : front + count]
+        else:
+            whole[front : front + content.size] = content
+        broken = np.flatnonzero(whole != words)
+        if broken.size:
+            at = int(broken[0]) - front
+            place = "before" if at < 0 else "behind" if at >= count else "to its input, which is"
+            size = f"{bind.desc}" if bind.desc is not None else f"{count} words"
+            raise RawBufferError(
+                self.where, f"wrote {place} the buffer of {bind.what}, {size}", got=f"a write to word {at}"
+            )
+
+
+def spec(dispatch: ModuleDispatch, loaded: Loaded, rewritten: Rewritten) -> list[int]:
+    """The specialization words from id 0 on: the host's, then the extents of images; defaults between them."""
+    given = spec_words(dispatch)
+    for number, ids in rewritten.extent_ids.items():
+        given |= dict(zip(ids, dispatch.binds[number].extent, strict=False))
+    defaults = loaded.interface.spec_ids
+    return [given.get(number, defaults.get(number, 0)) for number in range(max(given) + 1)]
+
+
+class ModulePipelines:
+    """The pipelines of a folder's modules on a device, the least recently used of which make room for others."""
+
+    def __init__(self, device: Device, folder: ModuleFolder, most: int = MOST_KEPT) -> None:
+        self.device, self.folder, self.most = device, folder, most
+        self._kept: OrderedDict[tuple[Any, ...], Pipeline] = OrderedDict()
+
+    def close(self) -> None:
+        self._kept.clear()
+
+    def check(self, dispatch: ModuleDispatch) -> None:
+        """Raise what is wrong with the module of a dispatch, without dispatching it."""
+        self.folder.rewritten(dispatch)
+
+    def run(self, dispatch: ModuleDispatch, buffers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The words of the buffers that a dispatch writes, by name; ``buffers`` are those that it reads."""
+        contents: list[np.ndarray | None] = []
+        for bind in dispatch.binds:
+            given = bind.words if bind.words is not None else buffers.get(bind.buffer)
+            contents.append(None if bind.writes or given is None else given.view(np.uint32).reshape(-1))
+        found = self._pipeline(dispatch).run(contents, dispatch.binds)
+        return {bind.buffer: found[number] for number, bind in enumerate(dispatch.binds) if bind.writes}
+
+    def _pipeline(self, dispatch: ModuleDispatch) -> Pipeline:
+        loaded, rewritten = self.folder.rewritten(dispatch)
+        shapes = tuple((bind.count, bind.extent, bind.writes) for bind in dispatch.binds)
+        key = (
+            dispatch.shader,
+            loaded.stamp,
+            shapes,
+            dispatch.push,
+            dispatch.spec,
+            dispatch.grid,
+            dispatch.local,
+        )
+        known = self._kept.pop(key, None)
+        if known is None:
+            known = Pipeline(self.device, loaded, rewritten, dispatch, str(self.folder.file(dispatch.shader)))
+        self._kept[key] = known
+        while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > self.most:
+            self._kept.popitem(last=False)
+        return known

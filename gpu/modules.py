@@ -1,0 +1,337 @@
+"""The executor ``spv:DIR``: runs the SPIR-V modules of another build, named as ExecuTorch's build names them.
+
+Its name is ``spv:DIR`` or ``spv:DIR@OPTION+OPTION...``; docs/gpu.md says what each `Options` word does. A call
+for which DIR lacks a module runs on refsim's own shaders, on the same device; `ModuleExecutor.source` says which.
+
+Upstream's kernels leave some padding to chance. In what this executor returns, such bytes hold what the operator
+declares, as if refsim's own kernels had written them; all other bytes are as the module left them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
+from refsim.core.launch import Launch
+from refsim.core.qmath import CANONICAL
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.exec.executor import YOURS, Executor, ExecutorInfo, Source
+from refsim.graph.graph import Graph
+from refsim.graph.interpreter import Observer, run_nodes
+from refsim.ops.base.host import tensor
+from refsim.ops.base.module_call import (
+    TEXTURE_2D,
+    Bind,
+    Features,
+    ModuleCall,
+    ModuleDispatch,
+    dispatches,
+    packing_dispatches,
+)
+from refsim.ops.base.spec import Call, Prepared
+from refsim_gpu.executor import KomputeExecutor
+from refsim_gpu.module_folder import SUFFIX, ModuleFolder
+from refsim_gpu.module_pipelines import ModulePipelines
+from refsim_gpu.worker import IsolatedExecutor
+
+KIND = "spv"
+THEIRS = "pack=theirs"
+VARIANTS = {"base": "base", "fallback": "fallback", "unsigned": "unsigned"}
+IMAGES = "images"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What stands behind the @ of the executor's name.
+
+    ``index``: the Vulkan device. ``variant``: ``base``, ``fallback`` or ``unsigned`` modules, where there are several.
+    ``images``: float tensors lie in images. ``pack``: weights are also packed by DIR's own modules, and compared.
+    """
+
+    index: int = 0
+    variant: str = ""
+    images: bool = False
+    pack: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Options | None:
+        """The options of ``WORD+WORD...``; None if one of the words is unknown."""
+        found = cls()
+        for word in text.split("+"):
+            if word.isdecimal() and len(word) < 4:
+                found = replace(found, index=int(word))
+            elif word in VARIANTS:
+                found = replace(found, variant=VARIANTS[word])
+            elif word == IMAGES:
+                found = replace(found, images=True)
+            elif word == THEIRS:
+                found = replace(found, pack=True)
+            else:
+                return None
+        return found
+
+
+def parse(rest: str) -> tuple[str, Options]:
+    """The folder and the options of ``DIR@OPTIONS``. A folder of that whole name goes first."""
+    folder, at, words = rest.rpartition("@")
+    if not at or os.path.isdir(rest):
+        return rest, Options()
+    options = Options.parse(words)
+    if options is None:
+        allowed = f"a device number, {', '.join(VARIANTS)}, {IMAGES} or {THEIRS}, joined by +"
+        raise ParameterError(f"executor {KIND}:{rest}", "unknown option", got=repr(words), need=allowed)
+    return folder, options
+
+
+class ModuleExecutor(Executor):
+    """Runs calls on the modules of a folder, and on refsim's own shaders where the folder has none.
+
+    ``rows`` say how the modules of these operators are called, in the place of `OpSpec.module`.
+    """
+
+    foreign = True
+
+    def __init__(
+        self,
+        folder: str,
+        options: Options | None = None,
+        name: str = "",
+        rows: Mapping[str, ModuleCall] | None = None,
+    ) -> None:
+        self.rows = dict(rows or {})
+        self.options = options or Options()
+        self.name = name or f"{KIND}:{folder}"
+        self.folder = ModuleFolder(folder)
+        self.ours = KomputeExecutor(self.options.index)
+        info = self.ours.device.info
+        self.features = Features(
+            dot_product=info.integer_dot_product,
+            unsigned_dot=info.dot_4x8_unsigned_accelerated and not info.dot_4x8_accelerated,
+            max_texture2d=int(info.limits["maxImageDimension2D"]),  # type: ignore[arg-type]
+            float_images=self.options.images,
+            variant=self.options.variant,
+        )
+        self.pipelines = ModulePipelines(self.ours.device, self.folder)
+        self._plans: dict[int, tuple[Prepared, list[ModuleDispatch] | str]] = {}
+
+    @cached_property
+    def emulated(self) -> EmulatedExecutor:
+        """For numerics that refsim's shaders do not have."""
+        return EmulatedExecutor()
+
+    def close(self) -> None:
+        self._plans.clear()
+        self.pipelines.close()
+        self.ours.close()
+
+    def __enter__(self) -> ModuleExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- which kernels -----------------------------------------------------------------------------------
+
+    def dispatches(self, call: Call) -> list[ModuleDispatch]:
+        """What a host would dispatch, each checked against its module.
+
+        UnknownOperatorError if the folder has no module for a step of the call. FormatError or UnsupportedError, with
+        the file's name, for a module that is damaged, or that asks for something else than a host gives.
+        """
+        found = self._steps(call)
+        for step in found:
+            self.pipelines.check(step)
+        return found
+
+    def _steps(self, call: Call) -> list[ModuleDispatch]:
+        found = dispatches(call, self.features, self.folder, self.rows)
+        last = _output(found)
+        if last is not None and last.desc is not None and last.desc.sizes_whcn != call.out.sizes_whcn:
+            what = f"a host runs it within another operator only, and then writes {last.desc}"
+            raise UnknownOperatorError(call.op.name, what)
+        return found
+
+    def source(self, call: Call) -> Source:
+        try:
+            names = tuple(step.shader for step in self._steps(call))
+        except UnknownOperatorError as error:
+            runner = self._fallback(call)
+            ours = runner.source(call)
+            return replace(ours, why=f"{error.what}: {error.need}" if error.need else error.what)
+        return Source(YOURS, names)
+
+    def _fallback(self, call: Call) -> Executor:
+        """Who runs a call that the folder cannot: the shaders here are canonical and have limits."""
+        canonical = call.target.profile.flags == CANONICAL.flags
+        return self.ours if canonical and self.ours.refusal(call) is None else self.emulated
+
+    def refusal(self, call: Call) -> str | None:
+        return None
+
+    def supports(self, launch: Launch) -> str | None:
+        return self.ours.supports(launch)
+
+    # --- running -----------------------------------------------------------------------------------------
+
+    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
+        return self.ours.run(launch, inputs)
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        plan = self._plans.get(id(prepared), (None, None))[1]
+        plan = self._plan(prepared.call) if plan is None else plan
+        if isinstance(plan, str):
+            return self._fallback(prepared.call).run_prepared(prepared, inputs)
+        return self._run(prepared.call, plan, inputs)
+
+    def session(self, graph: Graph, watched: Set[int] = frozenset()) -> ModuleSession:
+        return ModuleSession(self, graph)
+
+    def _plan(self, call: Call) -> list[ModuleDispatch] | str:
+        """The dispatches of a call, or why there are none."""
+        try:
+            found = self.dispatches(call)
+        except UnknownOperatorError as error:
+            return str(error)
+        return self._packed_by_theirs(call, found) if self.options.pack else found
+
+    def keep(self, graph: Graph) -> None:
+        """Plan all calls of a graph, once: what is wrong with a module is raised before anything runs."""
+        for node in graph.nodes:
+            if node.prepared is not None and id(node.prepared) not in self._plans:
+                self._plans[id(node.prepared)] = (node.prepared, self._plan(node.prepared.call))
+
+    def _run(
+        self, call: Call, steps: Sequence[ModuleDispatch], inputs: Mapping[str, PackedBuffer]
+    ) -> PackedBuffer:
+        buffers: dict[str, np.ndarray] = {}
+        for step in steps:
+            given = {
+                bind.buffer: _content(bind, inputs[bind.buffer])
+                if bind.buffer in inputs
+                else buffers[bind.buffer]
+                for bind in step.binds
+                if bind.buffer and not bind.writes
+            }
+            buffers |= self.pipelines.run(step, given)
+        out = PackedBuffer(call.out)
+        last = next(
+            (bind for step in steps for bind in step.binds if bind.writes and bind.buffer == "out"), None
+        )
+        if last is not None:
+            _take(out, last, buffers["out"])
+        return call.settle(out, inputs)
+
+    # --- weights that the folder's own modules pack --------------------------------------------------------
+
+    def _packed_by_theirs(self, call: Call, steps: list[ModuleDispatch]) -> list[ModuleDispatch]:
+        """The dispatches, after the folder's packing modules gave the texels that they bind; FormatError otherwise."""
+        bound = {bind.what: bind for step in steps for bind in step.binds if bind.words is not None}
+        compared = set()
+        for packer in packing_dispatches(call, self.features, self.folder, self.rows):
+            self.pipelines.check(packer)
+            for name, words in self.pipelines.run(packer, {}).items():
+                bind = bound[name.partition(":")[2]]
+                extent = packer.global_size[:2]
+                _same_texels(bind, extent, words, str(self.folder.file(packer.shader)))
+                compared.add(bind.what)
+        left = {bind.what for step in steps for bind in step.binds if bind.storage == TEXTURE_2D} - compared
+        if left:
+            need = f"pack_*{SUFFIX}, or the executor without {THEIRS}"
+            what = f"no module packs the constant {left.pop()} of {call.op.name}"
+            raise FormatError(str(self.folder.path), what, got=f"{len(self.folder)} modules", need=need)
+        return steps
+
+
+class ModuleSession:
+    """A graph on an executor of modules: planned once, then run node by node."""
+
+    def __init__(self, executor: ModuleExecutor, graph: Graph) -> None:
+        self.executor, self.graph = executor, graph
+        executor.keep(graph)
+
+    def run(
+        self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
+    ) -> list[np.ndarray]:
+        return run_nodes(self.graph, inputs, self.executor, number, observe)
+
+
+def _output(steps: Sequence[ModuleDispatch]) -> Bind | None:
+    """Where the output of a call is bound; None if nothing is dispatched."""
+    return next((bind for step in steps for bind in step.binds if bind.writes and bind.buffer == "out"), None)
+
+
+def _content(bind: Bind, buffer: PackedBuffer) -> np.ndarray:
+    """The words of a tensor as it lies in what is bound: a buffer, or an image."""
+    if bind.storage == "buffer":
+        return buffer.words
+    assert bind.desc is not None
+    return tensor.to_texels(buffer.unpack(), bind.desc)
+
+
+def _take(out: PackedBuffer, bind: Bind, words: np.ndarray) -> None:
+    """Put what a module wrote into a buffer of the operator's own."""
+    if bind.storage == "buffer":
+        out.words[:] = words[: out.desc.words].view(np.int32)
+        return
+    assert bind.desc is not None
+    array = tensor.from_texels(words.view(np.float32), bind.desc)
+    out.words[:] = PackedBuffer.pack(array.reshape(out.desc.shape), out.desc.layout).words
+
+
+def _same_texels(bind: Bind, extent: tuple[int, int], words: np.ndarray, where: str) -> None:
+    """FormatError, naming the first texel that differs, unless a packing module wrote the words that are bound."""
+    assert bind.words is not None
+    wrong = np.flatnonzero(words[: bind.words.size] != bind.words)
+    if wrong.size:
+        first = int(wrong[0])
+        y, x = divmod(first // 4, extent[0])
+        count = f"{len(np.unique(wrong // 4))} of {bind.words.size // 4} texels"
+        raise FormatError(
+            where,
+            f"packs the constant {bind.what} otherwise, in {count}; the first is texel ({x}, {y}), word {first % 4}",
+            got=f"{int(words[first]):#010x}",
+            need=f"{int(bind.words[first]):#010x}",
+        )
+
+
+# --- the factory's side ----------------------------------------------------------------------------------
+
+
+def open_executor(folder: str, options: Options, name: str) -> ModuleExecutor:
+    """The executor, after the device's self-test; DeviceError or MissingDependencyError if there is no device."""
+    from refsim_gpu import selftest
+
+    selftest.run(options.index)
+    return ModuleExecutor(folder, options, name)
+
+
+def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
+    """``spv:DIR`` or ``spv:DIR@OPTIONS``, in a process of its own, by what stands behind the colon."""
+    if not rest:
+        return None
+    folder, options = parse(rest)
+    ModuleFolder(folder)  # a folder that cannot be read is known before a process is started
+    executor = IsolatedExecutor(
+        f"{KIND}:{rest}", open_executor, os.path.abspath(folder), options, f"{KIND}:{rest}", foreign=True
+    )
+    executor.open()
+    return executor
+
+
+def executors() -> list[ExecutorInfo]:
+    """One row that stands for all folders."""
+    from refsim_gpu import executors as devices
+
+    able = [info.name for info in devices() if info.available]
+    detail = (
+        f"the SPIR-V modules in DIR, on {', '.join(able)}"
+        if able
+        else "needs a Vulkan device and kp; fix: make gpu"
+    )
+    return [ExecutorInfo(f"{KIND}:DIR", bool(able), detail)]

@@ -1,0 +1,438 @@
+"""The executor spv:DIR on kernels of our own that keep upstream's calling conventions (tests/modules)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refsim.core.errors import (
+    DeviceError,
+    FormatError,
+    LimitError,
+    ParameterError,
+    RawBufferError,
+    RefsimError,
+)
+from refsim.core.qmath import NVIDIA
+from refsim.exec.cpu import NativeExecutor
+from refsim.exec.executor import OURS, YOURS
+from refsim.exec.factory import executor_named
+from refsim.exec.model import load
+from refsim.golden import recorded
+from refsim.golden.store import Corpus, default_root
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
+from refsim_gpu import modules
+from refsim_gpu.kompute import Device
+from refsim_gpu.module_folder import ModuleFolder
+from refsim_gpu.modules import ModuleExecutor, Options
+
+ROOT = Path(__file__).parents[2]
+SPIRV = ROOT / "tests" / "modules" / "spirv"
+MODELS = sorted((ROOT / "tests" / "data" / "models").glob("*.pte"))
+INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
+EVERY = int(os.environ.get("REFSIM_MODULES_EVERY", "6"))  # 1 repeats all recordings
+#: Operators of which a folder of modules can compute calls, themselves or by their parts.
+WITH_MODULES = [name for name, op in OPS.items() if op.module is not None or op.picks]
+
+
+@pytest.fixture(scope="module")
+def executor(device: Device) -> Iterator[ModuleExecutor]:
+    with ModuleExecutor(str(SPIRV), Options(INDEX)) as opened:
+        yield opened
+
+
+def opened(folder: Path, **options: Any) -> ModuleExecutor:
+    return ModuleExecutor(str(folder), Options(INDEX, **options))
+
+
+def folder_with(tmp_path: Path, *names: str) -> Path:
+    folder = tmp_path / "modules"
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        shutil.copy(SPIRV / f"{name}.spv", folder)
+    return folder
+
+
+def case_of(op: str, number: int = 0) -> BoundCase:
+    return bind([case for case in OPS[op].cases if hasattr(case, "seed")][number])
+
+
+def right(executor: ModuleExecutor, bound: BoundCase) -> bool:
+    return executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+
+
+# --- the same bytes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", sorted({r.op for r in recorded.every()}))
+def test_recordings(executor: ModuleExecutor, op: str) -> None:
+    wanted = [r.id for r in recorded.every() if r.op == op][::EVERY]
+    rows = list(recorded.check(executor, only=lambda r: r.id in wanted))
+    assert rows
+    assert not [str(row) for row in rows if not row.accepted]
+    assert any(row.verdict == "same" for row in rows)
+
+
+@pytest.mark.parametrize("op", WITH_MODULES)
+def test_cases_of_the_corpus(executor: ModuleExecutor, op: str) -> None:
+    from refsim.golden.check import ACCEPTED, check_entry
+
+    entries = list(Corpus(default_root()).entries(op))[:: 97 * EVERY]
+    for entry in entries:
+        _, result = check_entry(entry, {"spv": executor})
+        assert result.status in ACCEPTED, result
+        source = executor.source(bind(entry.case).call)
+        assert source.whose == YOURS or "refuses the call" in source.why
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_models_node_by_node(executor: ModuleExecutor, path: Path) -> None:
+    from refsim_gpu.conformance import Count, compare_model
+
+    model = load(path)
+    assert all(
+        executor.source(node.call).whose == YOURS for _, node in model.nodes() if node.call is not None
+    )
+    count = Count(path.stem)
+    compare_model(executor, path, [np.load(path.with_suffix(".io.npz"))["in0"]], count)
+    assert count.compared and not count.failed
+
+
+@pytest.mark.parametrize("options", [{"variant": "fallback"}, {"images": True}, {"pack": True}], ids=str)
+@pytest.mark.parametrize("op", WITH_MODULES)
+def test_every_way_gives_the_same_bytes(device: Device, op: str, options: dict[str, Any]) -> None:
+    with opened(SPIRV, **options) as executor:
+        for case in OPS[op].cases:
+            if hasattr(case, "seed"):
+                bound = bind(case)
+                if not bound.call.defects:
+                    assert right(executor, bound), case
+
+
+def test_variants_are_the_ones_that_were_asked_for(device: Device) -> None:
+    call = case_of("q8ta_linear").call
+    with opened(SPIRV, variant="fallback") as executor:
+        assert executor.source(call).kernels == ("q8ta_linear_fallback_float",)
+        assert executor.source(case_of("q8ta_relu").call).kernels == ("q8ta_relu_buffer",), "has only one"
+    with opened(SPIRV, variant="base") as executor:
+        assert executor.source(call).kernels == ("q8ta_linear_float",)
+    with opened(SPIRV, images=True) as executor:
+        assert executor.source(case_of("q8ta_quantize").call).kernels == ("q8ta_quantize_texture3d_float",)
+
+
+def test_equal_dispatches_share_a_pipeline(executor: ModuleExecutor) -> None:
+    bound = case_of("q8ta_relu")
+    assert right(executor, bound)
+    before = len(executor.pipelines._kept)
+    assert right(executor, bound)
+    assert len(executor.pipelines._kept) == before
+
+
+def test_few_buffers_are_kept(device: Device) -> None:
+    with opened(SPIRV) as executor:
+        executor.pipelines.most = 1
+        assert all(right(executor, case_of(op)) for op in ("q8ta_relu", "q8ta_clone", "q8ta_relu"))
+        assert len(executor.pipelines._kept) == 1
+
+
+def test_a_module_that_changes_is_read_again(device: Device, tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, "q8ta_relu_buffer")
+    bound = case_of("q8ta_relu")
+    with opened(folder) as executor:
+        assert right(executor, bound)
+        path = folder / "q8ta_relu_buffer.spv"
+        path.write_bytes(b"\x03\x02#\x07 not one")
+        with pytest.raises(FormatError, match=r"q8ta_relu_buffer\.spv"):
+            executor.run_call(bound.call, bound.inputs)
+        shutil.copy(SPIRV / "q8ta_relu_buffer.spv", path)
+        assert right(executor, bound)
+        path.unlink()
+        assert executor.source(bound.call).whose == OURS
+        assert right(executor, bound)
+
+
+# --- folders without some, or all ------------------------------------------------------------------------
+
+
+def test_what_is_missing_runs_on_our_shaders_and_says_so(device: Device, tmp_path: Path) -> None:
+    with opened(folder_with(tmp_path, "q8ta_relu_buffer", "q8ta_conv2d_pw_float")) as executor:
+        relu, add, im2col = (case_of(op) for op in ("q8ta_relu", "q8ta_add", "q8ta_conv2d_im2col"))
+        assert str(executor.source(relu.call)) == "yours: q8ta_relu_buffer"
+        source = executor.source(add.call)
+        assert (source.whose, source.kernels) == (OURS, ("q8ta_add",))
+        assert "q8ta_add_buffer" in source.why
+        assert executor.source(im2col.call).whose == OURS, "one of its two modules is missing"
+        assert all(right(executor, bound) for bound in (relu, add, im2col))
+
+
+def test_what_our_shaders_cannot_runs_emulated(device: Device, tmp_path: Path) -> None:
+    with opened(folder_with(tmp_path, "q8ta_relu_buffer")) as executor:
+        case = next(case for case in OPS["q8ta_linear"].cases if hasattr(case, "seed"))
+        bound = bind(case, Target(NVIDIA))
+        assert right(executor, bound)
+
+
+@pytest.mark.parametrize("name", ["nonesuch", "file", "empty", "none"])
+def test_bad_folders(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "q8ta_add_buffer.glsl").write_text("")
+    with pytest.raises(FormatError, match=rf"{name}.*folder with \.spv files"):
+        executor_named(f"spv:{tmp_path / name}")
+
+
+@pytest.mark.parametrize("rest", ["", "DIR@7x", "DIR@fallback+nonesuch", "DIR@"])
+def test_bad_names(rest: str) -> None:
+    with pytest.raises(ParameterError, match="fallback" if rest else "spv:DIR"):
+        executor_named(f"spv:{rest.replace('DIR', str(SPIRV))}")
+
+
+def test_names(tmp_path: Path) -> None:
+    assert modules.parse("a/b") == ("a/b", Options())
+    assert modules.parse("a@b/c@1+fallback+pack=theirs") == ("a@b/c", Options(1, "fallback", False, True))
+    assert modules.parse("a@images+0+base") == ("a", Options(0, "base", True, False))
+    folder = tmp_path / "a@1"
+    folder.mkdir()
+    assert modules.parse(str(folder)) == (str(folder), Options())
+
+
+def test_no_such_device() -> None:
+    with pytest.raises(RefsimError, match=r"no such device|Kompute is not|no driver"):
+        executor_named(f"spv:{SPIRV}@99")
+
+
+# --- damaged modules, and modules with another interface -------------------------------------------------
+
+
+def words_of(name: str) -> list[int]:
+    raw = (SPIRV / f"{name}.spv").read_bytes()
+    return list(struct.unpack(f"<{len(raw) // 4}I", raw))
+
+
+def rows_of(words: list[int]) -> Iterator[tuple[int, int]]:
+    at = 5
+    while at < len(words):
+        yield at, words[at] & 0xFFFF
+        at += words[at] >> 16
+
+
+def written(tmp_path: Path, name: str, words: list[int]) -> Path:
+    folder = tmp_path / "changed"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.spv").write_bytes(struct.pack(f"<{len(words)}I", *words))
+    return folder
+
+
+def decorated(name: str, decoration: int, old: int, new: int) -> list[int]:
+    """The module with another number in the decorations of this kind."""
+    words = words_of(name)
+    hits = [
+        at for at, op in rows_of(words) if op == 71 and words[at + 2] == decoration and words[at + 3] == old
+    ]
+    assert hits
+    for at in hits:
+        words[at + 3] = new
+    return words
+
+
+BINDING, SPEC_ID = 33, 1
+
+
+def refused(folder: Path, op: str) -> str:
+    bound = case_of(op)
+    with opened(folder) as executor, pytest.raises(RefsimError) as caught:
+        executor.run_call(bound.call, bound.inputs)
+    assert ".spv" in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_binding_that_nobody_binds(device: Device, tmp_path: Path) -> None:
+    folder = written(tmp_path, "q8ta_relu_buffer", decorated("q8ta_relu_buffer", BINDING, 3, 7))
+    text = refused(folder, "q8ta_relu")
+    assert "declares binding 7; the host binds 0 to 3" in text
+
+
+def test_a_binding_of_another_kind(device: Device, tmp_path: Path) -> None:
+    words = decorated("q8ta_relu_buffer", BINDING, 3, 8)
+    for old, new in ((1, 3), (8, 1)):
+        at = next(
+            at for at, op in rows_of(words) if op == 71 and words[at + 2] == BINDING and words[at + 3] == old
+        )
+        words[at + 3] = new
+    text = refused(written(tmp_path, "q8ta_relu_buffer", words), "q8ta_relu")
+    assert "binding 1 (x) is a uniform block; the host binds a storage buffer" in text
+    assert "binding 3 (meta:x) is a storage buffer; the host binds a uniform block" in text
+
+
+def test_no_output(device: Device, tmp_path: Path) -> None:
+    words = words_of("q8ta_relu_buffer")
+    for at, op in rows_of(words):
+        if op == 71 and words[at + 2] == BINDING and words[at + 3] in (0, 1):
+            words[at + 3] = 1 - words[at + 3]
+    text = refused(written(tmp_path, "q8ta_relu_buffer", words), "q8ta_relu")
+    assert "cannot write to binding 0, where the host binds out" in text
+
+
+def test_a_constant_that_nobody_sets(device: Device, tmp_path: Path) -> None:
+    folder = written(tmp_path, "q8ta_relu_buffer", decorated("q8ta_relu_buffer", SPEC_ID, 5, 11))
+    assert "specialization constants 11; the host's last is 5" in refused(folder, "q8ta_relu")
+
+
+def test_more_push_words_than_there_are(device: Device, tmp_path: Path) -> None:
+    folder = tmp_path / "swapped"
+    folder.mkdir()
+    shutil.copy(SPIRV / "q8ta_pixel_shuffle.spv", folder / "q8ta_clone.spv")
+    text = refused(folder, "q8ta_clone")
+    assert "push bytes" in text and "q8ta_clone.spv" in text
+
+
+def test_another_kernel_under_the_name(device: Device, tmp_path: Path) -> None:
+    folder = tmp_path / "swapped"
+    folder.mkdir()
+    shutil.copy(SPIRV / "q8ta_conv2d_float.spv", folder / "q8ta_add_buffer.spv")
+    assert "q8ta_add_buffer.spv" in refused(folder, "q8ta_add")
+
+
+def test_a_module_that_declares_less_runs(device: Device, tmp_path: Path) -> None:
+    """Optimizers drop what nothing reads: here the specialization constants lose their ids."""
+    words = words_of("q8ta_relu_buffer")
+    kept = words[:5]
+    for at, op in rows_of(words):
+        if not (op == 71 and words[at + 2] == SPEC_ID and words[at + 3] == 5):
+            kept += words[at : at + (words[at] >> 16)]
+    bound = case_of("q8ta_relu")
+    with opened(written(tmp_path, "q8ta_relu_buffer", kept)) as executor:
+        executor.run_call(bound.call, bound.inputs)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 18, 20, 41, 400])
+def test_a_file_that_was_cut_off(device: Device, tmp_path: Path, cut: int) -> None:
+    folder = folder_with(tmp_path, "q8ta_relu_buffer")
+    path = folder / "q8ta_relu_buffer.spv"
+    path.write_bytes(path.read_bytes()[:cut])
+    refused(folder, "q8ta_relu")
+
+
+def test_files_that_are_no_modules(device: Device, tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, "q8ta_clone")
+    (folder / "q8ta_relu_buffer.spv").mkdir()
+    os.mkfifo(folder / "q8ta_add_buffer.spv")
+    with opened(folder) as executor:
+        assert executor.source(case_of("q8ta_relu").call).whose == OURS
+        with pytest.raises(FormatError, match="no regular file"):
+            executor.dispatches(case_of("q8ta_add").call)
+    with open(folder / "q8ta_relu.spv", "wb") as file:
+        file.truncate(1 << 25)
+    (folder / "q8ta_relu_buffer.spv").rmdir()
+    (folder / "q8ta_relu.spv").rename(folder / "q8ta_relu_buffer.spv")
+    with opened(folder) as executor, pytest.raises(LimitError, match="too large"):
+        executor.dispatches(case_of("q8ta_relu").call)
+
+
+def test_a_graph_is_checked_before_its_first_node_runs(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_with(tmp_path, "q8ta_quantize_buffer_float", "q8ta_dequantize_buffer_float")
+    (folder / "q8ta_dequantize_buffer_float.spv").write_bytes(b"nothing of the kind")
+    model = load(ROOT / "tests" / "data" / "models" / "linear_head.pte")
+    inputs = [np.load(ROOT / "tests" / "data" / "models" / "linear_head.io.npz")["in0"]]
+    with opened(folder) as executor:
+        ran: list[str] = []
+        monkeypatch.setattr(executor.pipelines, "run", lambda dispatch, _: ran.append(dispatch.shader))
+        with pytest.raises(FormatError, match=r"q8ta_dequantize_buffer_float\.spv"):
+            model.run(inputs, executor)
+        assert not ran
+
+
+# --- weights packed by the folder's own modules ----------------------------------------------------------
+
+
+def test_a_packing_module_that_packs_otherwise_is_found_by_texel(device: Device, tmp_path: Path) -> None:
+    names = [path.stem for path in SPIRV.glob("*.spv") if not path.stem.startswith("pack_")]
+    folder = folder_with(tmp_path, *names)
+    for storage in ("buffer", "texture2d"):
+        shutil.copy(
+            SPIRV / f"pack_q8_linear_weight_unsigned_{storage}.spv",
+            folder / f"pack_q8_linear_weight_{storage}.spv",
+        )
+    bound = case_of("q8ta_linear")
+    with opened(folder, pack=True) as executor, pytest.raises(FormatError) as caught:
+        executor.run_call(bound.call, bound.inputs)
+    text = str(caught.value)
+    assert "pack_q8_linear_weight" in text and "the first is texel (0, 0), word 0" in text
+    with (
+        opened(folder, pack=True) as executor,
+        pytest.raises(FormatError, match="no module packs the constant"),
+    ):
+        pw = case_of("q8ta_conv2d_pw")
+        executor.run_call(pw.call, pw.inputs)
+
+
+# --- bounds ----------------------------------------------------------------------------------------------
+
+
+def test_a_write_outside_is_found(device: Device, tmp_path: Path) -> None:
+    """A module that writes a larger tensor than the one that it was given: the guard words behind it change."""
+    bound = case_of("q8ta_clone")
+    with opened(SPIRV) as executor:
+        (step,) = executor.dispatches(bound.call)
+        out, *rest = step.binds
+        from dataclasses import replace
+
+        short = replace(step, binds=(replace(out, count=4), *rest))
+        given = {name: buffer.words for name, buffer in bound.inputs.items()}
+        with pytest.raises(RawBufferError, match="wrote behind the buffer of out"):
+            executor.pipelines.run(short, given)
+
+
+# --- in a process of its own -----------------------------------------------------------------------------
+
+
+def test_in_a_child_process(device: Device) -> None:
+    executor = executor_named(f"spv:{SPIRV}@{INDEX}")
+    assert executor.foreign
+    bound = case_of("q8ta_conv2d_pw")
+    assert str(executor.source(bound.call)).startswith("yours: q8ta_conv2d_pw")
+    path = ROOT / "tests" / "data" / "models" / "linear_head.pte"
+    inputs = [np.load(path.with_suffix(".io.npz"))["in0"]]
+    model = load(path)
+    seen: list[str] = []
+    (found,) = model.run(inputs, executor, lambda event: seen.append(event.node.name))
+    assert len(seen) == sum(1 for _ in model.nodes())
+    (expected,) = model.run(inputs, NativeExecutor())
+    assert found.tobytes() == expected.tobytes()
+    worker = executor._worker  # type: ignore[attr-defined]
+    worker.signal(signal.SIGSTOP)
+    worker.signal(signal.SIGKILL)
+    with pytest.raises(DeviceError, match="ended the worker process"):
+        executor._ask("refusal", bound.call)  # type: ignore[attr-defined]
+    (again,) = model.run(inputs, executor)
+    assert again.tobytes() == expected.tobytes()
+
+
+def test_errors_of_modules_keep_their_type_across_processes(device: Device, tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, "q8ta_relu_buffer")
+    (folder / "q8ta_relu_buffer.spv").write_bytes(b"nothing of the kind")
+    executor, bound = executor_named(f"spv:{folder}@{INDEX}"), case_of("q8ta_relu")
+    with pytest.raises(FormatError, match=r"q8ta_relu_buffer\.spv"):
+        executor.run_call(bound.call, bound.inputs)
+
+
+def test_a_folder_is_a_mapping_of_what_modules_declare() -> None:
+    folder = ModuleFolder(SPIRV)
+    assert len(folder) == len(list(SPIRV.glob("*.spv"))) and "q8ta_clone" in folder
+    assert [*folder] == sorted(folder) and folder["q8ta_clone"].push_bytes == 0
+    assert "nonesuch" not in folder and "../spirv/q8ta_clone/x" not in folder
+    with pytest.raises(KeyError):
+        folder["nonesuch"]
