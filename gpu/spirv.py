@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from pathlib import Path
 
-from refsim.core.errors import FormatError, MissingDependencyError
-
-MAGIC = 0x07230203
-HEADER_BYTES = 20
+from refsim.core.errors import MissingDependencyError
+from refsim.spirv import module
+from refsim.spirv.module import Instruction, Module, Section
+from refsim.spirv.opcodes import Decoration, Op
 
 HERE = Path(__file__).resolve().parent
 # an installed package carries the binaries next to its modules; a checkout keeps them next to their sources
@@ -39,41 +37,34 @@ def check(code: bytes, where: str) -> bytes:
 
     Kompute crashes on an empty module, and silently drops a partial word at the end.
     """
-    if len(code) < HEADER_BYTES or len(code) % 4:
-        raise FormatError(
-            where, "not SPIR-V", got=f"{len(code)} bytes", need="whole words, a header of 5 or more"
-        )
-    (magic,) = struct.unpack_from("<I", code)
-    if magic != MAGIC:
-        raise FormatError(where, "not SPIR-V", got=f"magic {magic:#010x}", need=f"{MAGIC:#010x}")
+    module.check(code, where)
     return code
 
 
-# --- instructions, as far as rounding needs them ------------------------------------------------------------
+# --- rounding -----------------------------------------------------------------------------------------------
 
-OP_EXT_INST, OP_DECORATE, NO_CONTRACTION, FMA = 12, 71, 42, 50
-FLOAT_ARITHMETIC = frozenset((127, 129, 131, 133))  # OpFNegate, OpFAdd, OpFSub, OpFMul
-FIRST_TYPE, LAST_TYPE = 19, 39
+FMA = 50  # of GLSL.std.450
+FLOAT_ARITHMETIC = frozenset((Op.FNEGATE, Op.FADD, Op.FSUB, Op.FMUL))
 
 
-def instructions(code: bytes) -> Iterator[tuple[int, ...]]:
-    """The words of each instruction, opcode first, its length left out."""
-    words = struct.unpack(f"<{len(code) // 4}I", code)
-    at = HEADER_BYTES // 4
-    while at < len(words):
-        length = words[at] >> 16
-        yield (words[at] & 0xFFFF, *words[at + 1 : at + max(length, 1)])
-        at += max(length, 1)
+def loose(parsed: Module) -> list[Instruction]:
+    """Float arithmetic without NoContraction: a driver may fuse it."""
+    pinned = {
+        row.args[0]
+        for row in parsed.sections[Section.ANNOTATION]
+        if row.op == Op.DECORATE and row.args[1] == Decoration.NO_CONTRACTION
+    }
+    rows = parsed.instructions()
+    return [row for row in rows if row.op in FLOAT_ARITHMETIC and row.result not in pinned]
 
 
 def contractable(code: bytes) -> list[str]:
     """The instructions that a driver may fuse: float arithmetic without NoContraction, and every Fma."""
-    rows = list(instructions(code))
-    pinned = {row[1] for row in rows if row[0] == OP_DECORATE and row[2] == NO_CONTRACTION}
-    loose = [
-        f"%{row[2]} (opcode {row[0]})" for row in rows if row[0] in FLOAT_ARITHMETIC and row[2] not in pinned
+    parsed = Module.parse(code, "shader")
+    fused = [row for row in parsed.instructions() if row.op == Op.EXT_INST and row.args[3] == FMA]
+    return [f"%{row.result} ({row.name})" for row in loose(parsed)] + [
+        f"%{row.result} (Fma)" for row in fused
     ]
-    return loose + [f"%{row[2]} (Fma)" for row in rows if row[0] == OP_EXT_INST and row[4] == FMA]
 
 
 def pin_rounding(code: bytes) -> bytes:
@@ -81,10 +72,7 @@ def pin_rounding(code: bytes) -> bytes:
 
     GLSL's `precise` puts it there, but spirv-opt loses it on the copies that unrolling makes.
     """
-    rows = list(instructions(code))
-    pinned = {row[1] for row in rows if row[0] == OP_DECORATE and row[2] == NO_CONTRACTION}
-    loose = [row[2] for row in rows if row[0] in FLOAT_ARITHMETIC and row[2] not in pinned]
-    first_type = next(i for i, row in enumerate(rows) if FIRST_TYPE <= row[0] <= LAST_TYPE)
-    rows[first_type:first_type] = [(OP_DECORATE, number, NO_CONTRACTION) for number in loose]
-    body = [word for row in rows for word in (len(row) << 16 | row[0], *row[1:])]
-    return code[:HEADER_BYTES] + struct.pack(f"<{len(body)}I", *body)
+    parsed = Module.parse(code, "shader")
+    marks = parsed.sections[Section.ANNOTATION]
+    marks += [Instruction(Op.DECORATE, (row.result, Decoration.NO_CONTRACTION)) for row in loose(parsed)]
+    return parsed.to_bytes()

@@ -44,6 +44,7 @@ class _Images:
         }
         self.functions = {rows[0].result: rows for rows in work.functions}
         self.copies: dict[tuple[int, tuple[int, ...]], int] = {}  # (function, its images) -> the copy
+        self.copied: set[int] = set()
         self.made: list[list[Instruction]] = []
         self.depth = 0  # of calls, while functions are copied
         self.gone: set[int] = set()  # ids that nothing makes any more
@@ -55,7 +56,7 @@ class _Images:
         for row in self.pictures:
             texels = self.texels[row.variable]
             extent_ids[row.number] = tuple(range(self.next_spec_id, self.next_spec_id + texels.dims))
-            texels.extents(extent_ids[row.number])
+            texels.extents(extent_ids[row.number], row.name)
             self.next_spec_id += texels.dims
         self.takes = self.image_parameters(opaque)
         self.copy(entry_point(self.work).args[1], ())
@@ -63,7 +64,7 @@ class _Images:
         for number, rows in self.functions.items():
             if not self.takes[number]:
                 self.copy(number, ())
-            elif not any(number == key[0] for key in self.copies):
+            elif number not in self.copied:
                 self.gone |= {number, *(made for row in rows if (made := row.result))}
         self.work.functions[:] = self.made
         for row in self.pictures:
@@ -181,7 +182,8 @@ class _Images:
         if len(given) != sum(self.takes[number]):
             got, need = len(given), f"{sum(self.takes[number])} images"
             raise self.work.error(f"function %{number} is called without its images", got=got, need=need)
-        again = any(number == other for other, _ in self.copies)
+        again = number in self.copied
+        self.copied.add(number)
         ids = {made: self.work.new_id() for row in rows if (made := row.result)} if again else {}
         self.copies[key] = ids.get(number, number)
         self.depth += 1

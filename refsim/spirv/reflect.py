@@ -15,6 +15,7 @@ STORED = {1: "storage image 2d", 2: "storage image 3d"}
 IMAGES = (*SAMPLED.values(), *STORED.values())
 
 GL_COMPUTE = 5
+MAX_BINDINGS = 256  # kernels have a dozen; the bound keeps damaged files from taking long
 LOCAL_SIZE, LOCAL_SIZE_ID, WORKGROUP_SIZE = 17, 38, 25  # two execution modes and a built-in
 
 #: SPIR-V's number of an image format -> components that a texel keeps. 0 is no format: four, as the shader sees them.
@@ -133,6 +134,8 @@ def bindings(module: Module, types: Types) -> tuple[Binding, ...]:
         ):
             continue
         new = _binding(module, types, row)
+        if len(found) >= MAX_BINDINGS:
+            raise module.refusal("bindings", got=f"more than {MAX_BINDINGS}", need=f"<= {MAX_BINDINGS}")
         old = found.get(new.number)
         if old is None:
             found[new.number] = new

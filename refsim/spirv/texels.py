@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refsim.spirv.module import Instruction, Module, Section
+from refsim.spirv.module import Instruction, Module
 from refsim.spirv.opcodes import Decoration, Op, Storage
 
 SIDES = ("width", "height", "depth")
@@ -39,13 +39,12 @@ class Texels:
     def position_type(self) -> int:
         return self.work.type(Op.TYPE_VECTOR, self.word, self.dims)
 
-    def extents(self, spec_ids: Sequence[int]) -> None:
-        """Make the specialization constants of the extents, 1 by default."""
-        names = {row.args[0]: row.text(1) for row in self.work.sections[Section.NAME] if row.op == Op.NAME}
+    def extents(self, spec_ids: Sequence[int], name: str) -> None:
+        """Make the specialization constants of the extents, 1 by default; ``name`` is the image's, or ""."""
         for spec_id, side in zip(spec_ids, SIDES, strict=False):
             number = self.work.add(Op.SPEC_CONSTANT, self.word, 1)
             self.work.decorate(number, Decoration.SPEC_ID, spec_id)
-            if name := names.get(self.variable):
+            if name:
                 self.work.name(number, f"{name}_{side}")
             self.sides.append(number)
 

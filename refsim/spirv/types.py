@@ -7,6 +7,7 @@ from typing import NamedTuple
 from refsim.spirv.module import MAX_DEPTH, Instruction, Module
 from refsim.spirv.opcodes import Decoration, Op
 
+MAX_MEMBERS = 4096
 MAX_BYTES = 1 << 40  # of one block: more than any device has, and far below what 64 bits hold
 
 
@@ -53,6 +54,8 @@ class Types:
             elif row.op == Op.FUNCTION:
                 break
         self._sizes: dict[int, int] = {}
+        self._texts: dict[int, str] = {}
+        self._members: dict[int, tuple[Member, ...]] = {}
 
     def row(self, number: int, *ops: int) -> Instruction:
         """The instruction that makes an id; FormatError if there is none, or if it is none of ``ops``."""
@@ -82,8 +85,16 @@ class Types:
             raise self.module.refusal("an array's length is computed", got=row.name, need="a constant")
         return row.args[2]
 
-    def text(self, number: int, depth: int = 0) -> str:
+    def text(self, number: int) -> str:
         """A type as GLSL writes it: ``int``, ``uvec4``, ``float16_t``, ``int[3]``, ``vec4[]``; structs by name."""
+        return self._text(number, 0)
+
+    def _text(self, number: int, depth: int) -> str:
+        if number not in self._texts:
+            self._texts[number] = self._spelled(number, depth)
+        return self._texts[number]
+
+    def _spelled(self, number: int, depth: int) -> str:
         row = self.row(number)
         if depth > MAX_DEPTH:
             raise self.module.error("types are nested too deeply", need=f"<= {MAX_DEPTH} levels")
@@ -95,14 +106,14 @@ class Types:
         if row.op == Op.TYPE_FLOAT:
             return "float" if row.args[1] == 32 else f"float{row.args[1]}_t"
         if row.op == Op.TYPE_VECTOR:
-            return _vector(self.text(row.args[1], depth + 1), row.args[2])
+            return _vector(self._text(row.args[1], depth + 1), row.args[2])
         if row.op == Op.TYPE_MATRIX:
             column = self.row(row.args[1], Op.TYPE_VECTOR)
             return f"mat{row.args[2]}x{column.args[2]}"
         if row.op == Op.TYPE_ARRAY:
-            return f"{self.text(row.args[1], depth + 1)}[{self.length(row.args[2])}]"
+            return f"{self._text(row.args[1], depth + 1)}[{self.length(row.args[2])}]"
         if row.op == Op.TYPE_RUNTIME_ARRAY:
-            return f"{self.text(row.args[1], depth + 1)}[]"
+            return f"{self._text(row.args[1], depth + 1)}[]"
         if row.op == Op.TYPE_STRUCT:
             return self.names.get(number, "") or "struct"
         return row.name.removeprefix("OpType").lower()
@@ -164,7 +175,14 @@ class Types:
 
     def members(self, struct: int) -> tuple[Member, ...]:
         """The members of a struct type."""
+        if struct not in self._members:
+            self._members[struct] = self._listed(struct)
+        return self._members[struct]
+
+    def _listed(self, struct: int) -> tuple[Member, ...]:
         row = self.row(struct, Op.TYPE_STRUCT)
+        if len(row.args) > MAX_MEMBERS:
+            raise self.module.refusal("a block", got=f"{len(row.args) - 1} members", need=f"< {MAX_MEMBERS}")
         found = []
         for place, number in enumerate(row.args[1:]):
             array = self.row(number).op in (Op.TYPE_ARRAY, Op.TYPE_RUNTIME_ARRAY)

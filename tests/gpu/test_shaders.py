@@ -11,6 +11,8 @@ import pytest
 from examples import BINARY, UNARY
 
 from refsim.ops.base.registry import OPS
+from refsim.spirv.module import Module, Section
+from refsim.spirv.opcodes import Decoration
 from refsim_gpu import build_push, build_shaders, spirv
 
 BINARIES = sorted(path for path in (build_shaders.SHADERS / "spirv").glob("*.spv"))
@@ -85,9 +87,10 @@ def test_nothing_can_be_fused(path: Path) -> None:
 
 def test_pin_rounding_marks_what_a_compiler_left_loose() -> None:
     code = (build_shaders.SHADERS / "spirv" / "q8ta_add.spv").read_bytes()
-    rows = [row for row in spirv.instructions(code) if not (row[0] == spirv.OP_DECORATE and row[2] == 42)]
-    words = [word for row in rows for word in (len(row) << 16 | row[0], *row[1:])]
-    bare = code[: spirv.HEADER_BYTES] + b"".join(word.to_bytes(4, "little") for word in words)
+    module = Module.parse(code, "q8ta_add")
+    marks = module.sections[Section.ANNOTATION]
+    marks[:] = [row for row in marks if row.args[1] != Decoration.NO_CONTRACTION]
+    bare = module.to_bytes()
     assert spirv.contractable(bare)
     assert spirv.contractable(spirv.pin_rounding(bare)) == []
 

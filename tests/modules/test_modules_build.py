@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from modules import build
+from refsim.spirv.module import Module
+from refsim.spirv.opcodes import Op
 from refsim_gpu import spirv
 
 needs_tools = pytest.mark.skipif(
@@ -25,8 +27,8 @@ def test_every_module_is_committed_and_every_source_is_used() -> None:
 def test_a_module_leaves_the_driver_nothing_to_fuse_and_carries_no_names(name: str) -> None:
     code = (build.BINARIES / f"{name}.spv").read_bytes()
     assert spirv.contractable(spirv.check(code, name)) == []
-    op_source, op_name, op_member_name, op_line = 3, 5, 6, 8
-    assert not {row[0] for row in spirv.instructions(code)} & {op_source, op_name, op_member_name, op_line}
+    kinds = {row.op for row in Module.parse(code, name).instructions()}
+    assert not kinds & {Op.SOURCE, Op.NAME, Op.MEMBER_NAME, Op.LINE}
 
 
 @needs_tools
@@ -37,5 +39,4 @@ def test_committed_modules_are_up_to_date() -> None:
 @needs_tools
 def test_a_debug_build_keeps_names_and_lines(tmp_path: Path) -> None:
     code = build.compiled(build.MODULES["q8ta_relu_buffer"], tmp_path, build.DEBUG)
-    op_name, op_line = 5, 8
-    assert {op_name, op_line} <= {row[0] for row in spirv.instructions(code)}
+    assert {Op.NAME, Op.LINE} <= {row.op for row in Module.parse(code, "debug build").instructions()}

@@ -15,6 +15,7 @@ from refsim.spirv.reflect import interface
 from refsim.spirv.rewrite import for_kompute
 
 COMMITTED = sorted((Path(__file__).parents[2] / "shaders" / "spirv").rglob("*.spv"))
+CONVENTIONAL = sorted((Path(__file__).parents[1] / "modules" / "spirv").glob("*.spv"))
 EXTENTS = {2: 2, 3: 3, 4: 3, 6: 2}  # binding -> dims
 
 
@@ -54,6 +55,22 @@ def test_committed_modules_stay_valid_behind_a_guard(path: Path) -> None:
     made = for_kompute(module, 0, guard_words=16)
     assert made.code != code and made.bindings == interface(module).bindings
     validate(made.code)
+
+
+@pytest.mark.parametrize("guard", [0, 16])
+def test_kernels_under_the_conventions_of_et_vk_become_storage_buffers(guard: int) -> None:
+    seen = set()
+    for path in CONVENTIONAL:
+        module = Module.parse(path.read_bytes(), path.name)
+        made = for_kompute(module, 12, guard)
+        validate(made.code)
+        before = interface(module).bindings
+        seen |= {row.kind for row in before}
+        assert [(row.number, row.writable) for row in made.bindings] == [
+            (row.number, row.writable) for row in before
+        ]
+        assert all(row.kind == "storage buffer" for row in made.bindings)
+    assert len(seen) >= 5
 
 
 def test_a_guard_is_whole_elements() -> None:
