@@ -19,15 +19,17 @@ void main() {
         return;
     }
     int word = 0;
-    for (uint k = 0u; k < 4u && 4u * number + k < numel; k++) {
+    for (uint k = 0u; k < 4u; k++) {
         uint rest = 4u * number + k;
         uvec4 at;
         for (uint dim = 0u; dim < 4u; dim++) {
             at[dim] = rest % sizes[dim];
             rest /= sizes[dim];
         }
-        const uint byte_at = element_at(in_tensor, IN_LAYOUT, at);
-        word = with_lane(word, k, lane(in_words[byte_at / 4u], byte_at % 4u));
+        if (4u * number + k < numel) {
+            const uint byte_at = element_at(in_tensor, IN_LAYOUT, at);
+            word = with_lane(word, k, lane(in_words[byte_at / 4u], byte_at % 4u));
+        }
     }
     staging[number] = word;
 }

@@ -17,12 +17,14 @@ void main() {
         return;
     }
     const uvec4 first = coord_at(out_tensor, OUT_LAYOUT, 4u * number), sizes = out_tensor.sizes[0];
-    const uint along = inner_dim(OUT_LAYOUT);
+    const uint along = inner_dim(OUT_LAYOUT), lanes = lanes_inside(out_tensor, first, along);
     int word = 0;
-    for (uint k = 0u; k < lanes_inside(out_tensor, first, along); k++) {
-        const uvec4 at = moved(first, along, k);
-        const uint byte_at = ((at.w * sizes.z + at.z) * sizes.y + at.y) * sizes.x + at.x;
-        word = with_lane(word, k, lane(staging[byte_at / 4u], byte_at % 4u));
+    for (uint k = 0u; k < 4u; k++) {
+        if (k < lanes) {
+            const uvec4 at = moved(first, along, k);
+            const uint byte_at = ((at.w * sizes.z + at.z) * sizes.y + at.y) * sizes.x + at.x;
+            word = with_lane(word, k, lane(staging[byte_at / 4u], byte_at % 4u));
+        }
     }
     out_words[number] = word;
 }

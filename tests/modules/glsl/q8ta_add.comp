@@ -42,15 +42,14 @@ void main() {
     for (uint row = 0u; row < 4u; row++) {
         const uvec4 at = moved(first.whcn, across, row);
         const uint lanes = lanes_inside(out_tensor, at, along);
-        if (lanes == 0u) {
-            break;
+        if (lanes > 0u) {
+            const int a = a_words[word_at(a_tensor, A_LAYOUT, at)];
+            const int b = b_words[word_at(b_tensor, B_LAYOUT, at)];
+            int word = 0;
+            for (uint k = 0u; k < 4u; k++) {
+                word = with_lane(word, k, k < lanes ? sum_of(lane(a, k), lane(b, k)) : 0);
+            }
+            out_words[word_at(out_tensor, OUT_LAYOUT, at)] = word;
         }
-        const int a = a_words[word_at(a_tensor, A_LAYOUT, at)];
-        const int b = b_words[word_at(b_tensor, B_LAYOUT, at)];
-        int word = 0;
-        for (uint k = 0u; k < lanes; k++) {
-            word = with_lane(word, k, sum_of(lane(a, k), lane(b, k)));
-        }
-        out_words[word_at(out_tensor, OUT_LAYOUT, at)] = word;
     }
 }

@@ -16,10 +16,13 @@ layout(set = 0, binding = 2) uniform OutTensor { Tensor out_tensor; };
 layout(set = 0, binding = 3) uniform InTensor { Tensor in_tensor; };
 
 int gathered(uvec4 at, uint along) {
+    const uint lanes = lanes_inside(out_tensor, at, along);
     int word = 0;
-    for (uint k = 0u; k < lanes_inside(out_tensor, at, along); k++) {
-        const uint byte_at = element_at(in_tensor, IN_LAYOUT, moved(at, along, k));
-        word = with_lane(word, k, lane(in_words[byte_at / 4u], byte_at % 4u));
+    for (uint k = 0u; k < 4u; k++) {
+        if (k < lanes) {
+            const uint byte_at = element_at(in_tensor, IN_LAYOUT, moved(at, along, k));
+            word = with_lane(word, k, lane(in_words[byte_at / 4u], byte_at % 4u));
+        }
     }
     return word;
 }
@@ -32,10 +35,9 @@ void main() {
     const uint along = inner_dim(OUT_CONFIG), across = outer_dim(OUT_CONFIG);
     for (uint row = 0u; row < 4u; row++) {
         const uvec4 at = moved(first.whcn, across, row);
-        if (at[across] >= padded_size(out_tensor, OUT_LAYOUT, across)) {
-            break;
+        if (at[across] < padded_size(out_tensor, OUT_LAYOUT, across)) {
+            const uint to = word_at(out_tensor, OUT_LAYOUT, at);
+            out_words[to] = IN_LAYOUT == OUT_LAYOUT ? in_words[to] : gathered(at, along);
         }
-        const uint to = word_at(out_tensor, OUT_LAYOUT, at);
-        out_words[to] = IN_LAYOUT == OUT_LAYOUT ? in_words[to] : gathered(at, along);
     }
 }

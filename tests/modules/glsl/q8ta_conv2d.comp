@@ -38,11 +38,13 @@ void main() {
         return;
     }
     for (uint n = 0u; n < sizes.w; n++) {
-        for (uint column = 4u * gl_GlobalInvocationID.x;
-             column < min(4u * gl_GlobalInvocationID.x + 4u, sizes.x); column++) {
+        for (uint tile = 0u; tile < 4u; tile++) {
+            const uint column = 4u * gl_GlobalInvocationID.x + tile;
             const ivec4 sums = sums_at(uvec2(column, row), oc4, n);
             OUT_WORD(float_epilogue, sums, oc4, sizes.z, word)
-            out_words[word_at(out_tensor, OUT_LAYOUT, uvec4(column, row, 4u * oc4, n))] = word;
+            if (column < sizes.x) {
+                out_words[word_at(out_tensor, OUT_LAYOUT, uvec4(column, row, 4u * oc4, n))] = word;
+            }
         }
     }
 }

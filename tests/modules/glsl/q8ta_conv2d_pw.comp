@@ -91,10 +91,12 @@ void main() {
     for (uint n = 0u; n < min(sizes.w, in_tensor.sizes[0].w); n++) {
         ivec4 sums[4];
         add_up(column4, row, oc4, n, sums);
-        for (uint column = 0u; column < min(4u, sizes.x - 4u * column4); column++) {
+        for (uint column = 0u; column < 4u; column++) {
             OUT_WORD(int_epilogue, sums[column], oc4, sizes.z, word)
             const uvec4 to = uvec4(4u * column4 + column, row, 4u * oc4, n);
-            out_words[word_at(out_tensor, OUT_LAYOUT, to)] = word;
+            if (to.x < sizes.x) {
+                out_words[word_at(out_tensor, OUT_LAYOUT, to)] = word;
+            }
         }
     }
 }

@@ -42,19 +42,19 @@ void main() {
     for (uint row = 0u; row < 4u; row++) {
         const Coord at = Coord(moved(first.whcn, across, row), first.beyond);
         const uint lanes = lanes_inside(in_tensor, at.whcn, along);
-        if (lanes == 0u) {
-            break;
-        }
         vec4 reals = vec4(0.0);
-        for (uint k = 0u; k < lanes; k++) {
-            reals[k] = real_at(Coord(moved(at.whcn, along, k), at.beyond));
+        for (uint k = 0u; k < 4u; k++) {
+            if (k < lanes) {
+                const Coord to = Coord(moved(at.whcn, along, k), at.beyond);
+                reals[k] = real_at(to);
+#ifndef TEXTURE
+                out_floats[element_at(out_tensor, OUT_LAYOUT, to)] = reals[k];
+#endif
+            }
         }
 #ifdef TEXTURE
-        imageStore(out_texels, texel_at(out_texture, at.whcn), reals);
-#else
-        for (uint k = 0u; k < lanes; k++) {
-            const Coord to = Coord(moved(at.whcn, along, k), at.beyond);
-            out_floats[element_at(out_tensor, OUT_LAYOUT, to)] = reals[k];
+        if (lanes > 0u) {
+            imageStore(out_texels, texel_at(out_texture, at.whcn), reals);
         }
 #endif
     }

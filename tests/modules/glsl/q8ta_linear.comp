@@ -20,9 +20,9 @@ ivec4 block_at(uint n4, uint m4, uint plane) {
         }
     }
     ivec4 block = ivec4(0);
-    for (uint row = 0u; row < min(4u, uint(out_sizes.y) - 4u * m4); row++) {
+    for (uint row = 0u; row < 4u; row++) {
         OUT_WORD(int_epilogue, sums[row], n4, uint(out_sizes.x), word)
-        block[row] = word;
+        block[row] = 4u * m4 + row < uint(out_sizes.y) ? word : 0;
     }
     return block;
 }
@@ -34,8 +34,11 @@ void main() {
         return;
     }
     for (uint plane = 0u; plane < uint(out_sizes.z * out_sizes.w); plane++) {
-        for (uint n4 = first; n4 < min(first + TILE_N4, n4s); n4++) {
-            out_blocks[(plane * m4s + m4) * n4s + n4] = block_at(n4, m4, plane);
+        for (uint tile = 0u; tile < TILE_N4; tile++) {
+            const uint n4 = first + tile;
+            if (n4 < n4s) {
+                out_blocks[(plane * m4s + m4) * n4s + n4] = block_at(n4, m4, plane);
+            }
         }
     }
 }

@@ -44,15 +44,16 @@ void main() {
     const uint along = inner_dim(OUT_CONFIG), across = outer_dim(OUT_CONFIG);
     for (uint row = 0u; row < 4u; row++) {
         const Coord at = Coord(moved(first.whcn, across, row), first.beyond);
-        if (at.whcn[across] >= padded_size(out_tensor, OUT_LAYOUT, across)) {
-            break;
-        }
         const uint lanes = lanes_inside(out_tensor, at.whcn, along);
         int word = splat(zp);
-        for (uint k = 0u; k < lanes; k++) {
-            const float real = source(Coord(moved(at.whcn, along, k), at.beyond));
-            word = with_lane(word, k, requant(real, inv_scale, zp));
+        for (uint k = 0u; k < 4u; k++) {
+            if (k < lanes) {
+                const float real = source(Coord(moved(at.whcn, along, k), at.beyond));
+                word = with_lane(word, k, requant(real, inv_scale, zp));
+            }
         }
-        out_words[element_at(out_tensor, OUT_LAYOUT, at) / 4u] = word;
+        if (at.whcn[across] < padded_size(out_tensor, OUT_LAYOUT, across)) {
+            out_words[element_at(out_tensor, OUT_LAYOUT, at) / 4u] = word;
+        }
     }
 }

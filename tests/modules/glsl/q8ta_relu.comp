@@ -25,15 +25,14 @@ void main() {
     for (uint row = 0u; row < 4u; row++) {
         const uvec4 at = moved(first.whcn, across, row);
         const uint lanes = lanes_inside(out_tensor, at, along);
-        if (lanes == 0u) {
-            break;
+        if (lanes > 0u) {
+            const int source = in_words[word_at(in_tensor, IN_LAYOUT, at)];
+            int word = 0;
+            for (uint k = 0u; k < 4u; k++) {
+                const float real = max(real_value(lane(source, k), in_scale, in_zp), 0.0);
+                word = with_lane(word, k, k < lanes ? requant(real, inv_out_scale, out_zp) : 0);
+            }
+            out_words[word_at(out_tensor, OUT_LAYOUT, at)] = word;
         }
-        const int source = in_words[word_at(in_tensor, IN_LAYOUT, at)];
-        int word = 0;
-        for (uint k = 0u; k < lanes; k++) {
-            const float real = max(real_value(lane(source, k), in_scale, in_zp), 0.0);
-            word = with_lane(word, k, requant(real, inv_out_scale, out_zp));
-        }
-        out_words[word_at(out_tensor, OUT_LAYOUT, at)] = word;
     }
 }
