@@ -82,6 +82,7 @@ class Lines:
         self.places: dict[tuple[int, int], Place] = {}
         self._results: dict[int, Place] = {}
         self._strings: dict[int, str] = {}
+        self._sources: dict[str, list[str]] | None = None
         for number, body in enumerate(module.functions):
             self._function(number, body)
 
@@ -134,7 +135,9 @@ class Lines:
 
     def text(self, place: Place) -> str:
         """The source line itself, without spaces around it; "" where the module does not hold its source."""
-        lines = self._texts().get(place.file, [])
+        if self._sources is None:
+            self._sources = self._texts()
+        lines = self._sources.get(place.file, [])
         return lines[place.line - 1].strip() if 0 < place.line <= len(lines) else ""
 
     def _texts(self) -> dict[str, list[str]]:

@@ -31,7 +31,7 @@ from refsim.spirv.opcodes import GRAMMAR, Op, Storage, name_of
 
 MAGIC = 0x07230203
 HEADER_WORDS = 5
-MAX_BYTES = 4 << 20  # kernels have some 30 KB; an instruction takes up to 40 times its bytes in memory
+MAX_BYTES = 2 << 20  # kernels have some 30 KB, 300 KB with their source; more would take seconds
 MAX_BOUND = 0x3FFFFF  # SPIR-V's universal limit on ids
 MAX_DEPTH = 48  # types in types; kernels have five or so, and each level takes some calls of Python
 
