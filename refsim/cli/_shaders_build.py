@@ -21,7 +21,7 @@ from refsim.golden import modules
 from refsim.golden.folder import SUFFIX, Folder
 from refsim.golden.store import default_root
 from refsim.golden.trial import Trial
-from refsim.golden.verification import Verification
+from refsim.golden.verification import CASES, Verification
 from refsim.ops.base.module_call import Features, why_not, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
@@ -38,10 +38,22 @@ class Build:
     """
 
     def __init__(
-        self, path: str, device: Any, variant: str, profile: Profile | None, wanted: Sequence[str]
+        self,
+        path: str,
+        device: Any,
+        variant: str,
+        images: bool,
+        profile: Profile | None,
+        wanted: Sequence[str],
     ) -> None:
         self.path, self.device, self.wanted = path, device, tuple(wanted)
-        self.features = Features(dot_product=device.integer_dot_product, variant=variant)
+        self.features = Features(
+            dot_product=device.integer_dot_product,
+            unsigned_dot=device.dot_4x8_unsigned_accelerated and not device.dot_4x8_accelerated,
+            max_texture2d=int(device.limits["maxImageDimension2D"]),
+            float_images=images,
+            variant=variant,
+        )
         own = profiles.profile(device.numerics) if profile is None else profile
         self.profiles = (CANONICAL, own) if own != CANONICAL else (CANONICAL,)
         self.folder = Folder(path, modules.known())
@@ -73,9 +85,6 @@ class Build:
         """Take these modules as they are now. Raises as opening does if none is left that refsim knows."""
         self.read(names)
         self.operators = self._operators()
-        reload = getattr(self.executor, "reload", None)
-        if reload is not None:
-            reload()
 
     @property
     def rows(self) -> list[modules.Row]:
@@ -92,7 +101,10 @@ class Build:
     @property
     def executor_name(self) -> str:
         """The name under which other verbs open the same modules."""
-        return f"spv:{self.path}"
+        words = [str(self.device.index)] if self.device.index else []
+        words += [self.features.variant] if self.features.variant else []
+        words += ["images"] if self.features.float_images else []
+        return f"spv:{self.path}{'@' if words else ''}{'+'.join(words)}"
 
     def geometry(self, call: Call) -> Geometry | None:
         """How upstream's host launches the module that writes a call's output; None if a kernel of ours does."""
@@ -155,7 +167,14 @@ def _example() -> str:
 
 @contextmanager
 def opened(
-    path: str, wanted: Sequence[str], count: int, pattern: str, profile: str | None, device: int, variant: str
+    path: str,
+    wanted: Sequence[str] = (),
+    count: int = CASES,
+    pattern: str = "",
+    profile: str | None = None,
+    device: int = 0,
+    variant: str = "",
+    images: bool = False,
 ) -> Iterator[Build]:
     """Read the folder, open the device, and choose the cases.
 
@@ -163,7 +182,7 @@ def opened(
     pattern without cases, DeviceError or MissingDependencyError if the device cannot be used.
     """
     chosen = None if profile is None else profiles.profile(profile)
-    build = Build(path, _info(device), variant, chosen, wanted)
+    build = Build(path, _info(device), variant, images, chosen, wanted)
     build.executor = executor_named(build.executor_name)
     try:
         trial = Trial(build.executor, build.profiles, geometry=build.geometry)

@@ -47,6 +47,7 @@ from refsim.golden.verification import CASES
     type=click.Choice(("base", "fallback", "unsigned")),
     help="Take this variant of a kernel where there is one, whatever the device has.",
 )
+@click.option("--images", is_flag=True, help="Keep float tensors in images, for the texture3d variants.")
 @limit_option
 @html_option
 @json_option
@@ -60,6 +61,7 @@ def command(
     profile_name: str | None,
     device: int,
     variant: str | None,
+    images: bool,
     limit: int,
     html: str | None,
     as_json: bool,
@@ -70,7 +72,7 @@ def command(
     """
     if watch and html:
         raise click.UsageError("--watch prints what it finds; --html is for a single run")
-    with opened(folder, operators, count, pattern, profile_name, device, variant or "") as build:
+    with opened(folder, operators, count, pattern, profile_name, device, variant or "", images) as build:
         if not as_json:
             text.print_folder(build)
         if watch:

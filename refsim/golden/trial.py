@@ -15,7 +15,7 @@ from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import Agreed, agreed, decided, reordered
 from refsim.bytediff.invocations import Geometry
 from refsim.core.buffer import FILL, PackedBuffer
-from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
+from refsim.core.errors import DeviceError, MissingDependencyError, RawBufferError, RefsimError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
@@ -26,6 +26,8 @@ FAILED = "failed"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, FAILED)
 #: What a case that is wrong is worth in further cases: how many are compared, and how many are run to find them.
 MOST_WRONG, MOST_TRIED, SECONDS = 6, 24, 0.8
+#: The cause of a failure that a device's guard words show, in the words of `refsim.bytediff`.
+OUT_OF_BOUNDS = "write out of bounds"
 #: How often a wrong case runs again, to see whether it is wrong in the same way.
 REPEATS = 2
 
@@ -84,6 +86,8 @@ class Trial:
             actual = self.executor.run_call(bound.call, bound.inputs)
         except MissingDependencyError:
             raise
+        except RawBufferError as error:
+            tried = Tried(candidate, Judged(FAILED), None, f"{OUT_OF_BOUNDS}: {error}")
         except RefsimError as error:
             tried = Tried(candidate, Judged(FAILED), None, str(error))
         else:
