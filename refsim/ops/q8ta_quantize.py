@@ -18,7 +18,7 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, insert
 from refsim.core.launch import Launch
-from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, W
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import flush, inv_scale, requant
 from refsim.core.rng import Rng
@@ -42,9 +42,9 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
 
 
 def padding(call: Call) -> Padding:
-    """Padding is 0.0 quantized, so the zero point. Upstream skips the words that its float source lacks."""
+    """Padding is 0.0 quantized, so the zero point. Upstream skips words in dims that its blocks do not walk."""
     out, source = call.out.layout, call.descs["x"].layout
-    words_written = out.inner == C or source.inner == W
+    words_written = source.inner != H and (out.inner == C or source.inner == W)
     word = OnDevice.WRITTEN if words_written else OnDevice.UNTOUCHED
     return Padding(Pad(call.params.zp), Pad(call.params.zp, word))
 
