@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "out" / "shaders"
 MODULES = ROOT / "tests" / "modules"
 #: Name of the folder -> the modules that it lacks, and where those lie that are put in place of right ones.
-FOLDERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "fresh": (("q8ta_clone",), ()),
-    "saved": ((), ("example",)),
-}
+FOLDERS: dict[str, tuple[str, tuple[str, ...]]] = {"fresh": ("*_clone", ()), "saved": ("", ("example",))}
 
 
 def make(name: str) -> None:
@@ -29,7 +27,7 @@ def make(name: str) -> None:
     folder.mkdir(parents=True)
     for source in ("spirv", *instead):
         for path in sorted((MODULES / source).glob("*.spv")):
-            if path.stem not in without:
+            if not fnmatchcase(path.stem, without):
                 shutil.copyfile(path, folder / path.name)
 
 

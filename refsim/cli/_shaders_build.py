@@ -162,7 +162,7 @@ class Build:
 
 
 def _example() -> str:
-    return f"files such as q8ta_add_buffer{SUFFIX} of a build's vulkan_compute_shaders"
+    return f"files such as {next(iter(modules.known()))}{SUFFIX} of a build's vulkan_compute_shaders"
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from refsim.golden.verification import CASES
     "pattern",
     metavar="FILTER",
     default="",
-    help="Only cases whose names match: q8ta_add/00*, upstream/*.",
+    help="Only cases whose names match: OPERATOR/00*, upstream/*.",
 )
 @click.option("--all", "everything", is_flag=True, help="Go on after a wrong case, and count.")
 @click.option(

@@ -97,7 +97,7 @@ class Verification:
                 "--case",
                 "no such case",
                 got=repr(self.pattern),
-                need="a pattern such as q8ta_add/* or upstream/*_N2_*",
+                need="a pattern such as OPERATOR/00* or upstream/*_N2_*",
             )
 
     def run(
