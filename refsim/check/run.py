@@ -11,6 +11,7 @@ from refsim.check.rules import rules
 from refsim.check.runtime import LATEST, runtime
 from refsim.check.subject import Method, blob_method, methods
 from refsim.core.errors import FormatError
+from refsim.core.folder_write import current
 from refsim.exec.model import LOWERED
 from refsim.formats.file import read_file
 from refsim.formats.pte.read import VULKAN_ID, kind_of, read_pte
@@ -25,7 +26,7 @@ def check(path: str | PathLike[str], release: str = LATEST) -> list[Finding]:
     ``path`` is a .pte, a delegate blob, or a folder that `refsim lower` wrote. Raises FormatError or LimitError for a
     file that cannot be read, ParameterError for an unknown release; never anything else.
     """
-    lowered = os.path.join(path, LOWERED)
+    lowered = current(path, LOWERED)
     name = fspath(lowered if os.path.isfile(lowered) else path)
     return check_bytes(read_file(name), name, release)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from refsim import aten
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError
+from refsim.core.folder_write import writing
 from refsim.core.locate import at_byte
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
@@ -159,30 +161,34 @@ def execute(
         name = dumps.value_name(delegate, value)
         return name in dumping or (recorded is not None and name in recorded)
 
-    for number, (name, runner) in enumerate(runners.items()):
+    with ExitStack() as stack:
+        writer = stack.enter_context(writing(dump_folder)) if dump_folder else None
+        for number, (name, runner) in enumerate(runners.items()):
 
-        def tell(event: Event, name: str = name, first: bool = number == 0) -> None:
-            _add_times(rows, event, name)
-            for node in event.nodes:
-                for value in node.outputs:
-                    row, held = rows[dumps.value_name(event.delegate, value)], event.outputs.get(value)
-                    if recorded is not None and row.value in recorded and isinstance(held, PackedBuffer):
-                        found = check(node, held, recorded.beside(row.value, held))
-                        before = row.checks.get(name)  # of a repeated run: one wrong run is enough
-                        row.checks[name] = before if before is not None and before.different else found
-                    if first and row.value in dumping and held is not None:
-                        params = node.call.params if node.call else None
-                        info = dumps.sidecar(row.value, held, node.name, node.number, params, run)
-                        dumps.write(str(dump_folder), info, held)
-                        if row.value not in result.dumped:
-                            result.dumped.append(row.value)
+            def tell(event: Event, name: str = name, first: bool = number == 0) -> None:
+                _add_times(rows, event, name)
+                for node in event.nodes:
+                    for value in node.outputs:
+                        row, held = rows[dumps.value_name(event.delegate, value)], event.outputs.get(value)
+                        if recorded is not None and row.value in recorded and isinstance(held, PackedBuffer):
+                            found = check(node, held, recorded.beside(row.value, held))
+                            before = row.checks.get(name)  # of a repeated run: one wrong run is enough
+                            row.checks[name] = before if before is not None and before.different else found
+                        if first and row.value in dumping and held is not None and writer is not None:
+                            params = node.call.params if node.call else None
+                            info = dumps.sidecar(row.value, held, node.name, node.number, params, run)
+                            dumps.write(writer, info, held)
+                            if row.value not in result.dumped:
+                                result.dumped.append(row.value)
 
-        observer = Observer(tell, wants)
-        for _ in range(repeat):
-            result.outputs[name] = model.run(inputs, runner, observer)
-        if runner.foreign:
-            _add_sources(rows, model, name, runner)
-        result.watched = {number: observer.watched(number, graph) for number, graph in model.graphs.items()}
+            observer = Observer(tell, wants)
+            for _ in range(repeat):
+                result.outputs[name] = model.run(inputs, runner, observer)
+            if runner.foreign:
+                _add_sources(rows, model, name, runner)
+            result.watched = {
+                number: observer.watched(number, graph) for number, graph in model.graphs.items()
+            }
     result.rows = list(rows.values())
     if recorded is not None:
         result.unmatched = sorted(set(recorded.entries) - set(rows))

@@ -291,8 +291,11 @@ def coverage(root: str | None, as_json: bool) -> int:
 @root_option
 @click.option("--reason", default="", help="Why the corpus changes; without one nothing is written.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--new", "fresh", is_flag=True, help="Make a corpus where there is none.")
 @json_option
-def regen(operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, as_json: bool) -> int:
+def regen(
+    operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool, as_json: bool
+) -> int:
     """Compute the corpus, or OPERATORS of it, from the rules; show what changes; write it if a reason is given."""
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
@@ -303,7 +306,17 @@ def regen(operators: tuple[str, ...], root: str | None, reason: str, dry_run: bo
     for name in operators:
         if name not in RULES:
             raise ParameterError("golden regen", "no rule for that operator", got=name, need=", ".join(RULES))
+    if not fresh:
+        _must_exist("golden regen", target, "a folder with a corpus, or --new")
     return _write(writing, target, operators or tuple(RULES), reason, dry_run, as_json, "regen")
+
+
+def _must_exist(where: str, target: Path, need: str) -> None:
+    """A mistyped folder must not become a corpus of its own."""
+    from refsim.golden.regen import existing
+
+    if existing(target) is None:
+        raise ParameterError(where, "no corpus there", got=str(target), need=need)
 
 
 @command.command("new")
@@ -318,6 +331,7 @@ def new(operator: str, root: str | None, as_json: bool) -> int:
     target = Path(root) if root else Path(__file__).parents[2] / "golden"
     if operator not in RULES:
         raise ParameterError("golden new", "no rule for that operator", got=operator, need=", ".join(RULES))
+    _must_exist("golden new", target, "a folder with a corpus (golden regen --new makes one)")
     if (target / "digests" / f"{operator}.jsonl").exists():
         raise ParameterError(
             "golden new", "the operator has cases", got=operator, need="golden regen --reason TEXT"
@@ -334,11 +348,12 @@ def _write(
         for name in operators:
             plans.append(writing.plan(name, corpus))
             advance()
-    rows = [row for planned in plans for row in planned.change.lines()]
+    beside = writing.others(corpus, plans)
+    rows = [row for planned in plans for row in planned.change.lines()] + beside
     if not as_json:
         for row in rows or ["nothing would change"]:
             click.echo(row)
-    changed = any(planned.change for planned in plans)
+    changed = bool(rows)
     if changed and not dry_run:
         writing.write(target, plans, reason)
     if as_json:

@@ -11,8 +11,8 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
 from refsim.cli.check import pointer
-from refsim.core import atomic_write
 from refsim.core.errors import IncompleteError
+from refsim.core.folder_write import writing
 from refsim.exec.model import LOWERED
 from refsim.partition.load import load
 
@@ -85,9 +85,9 @@ def command(
             for number, delegate in enumerate(lowered.delegates)
         }
         files |= {REPORT: json.dumps(content, indent=1).encode(), LOWERED: write(lowered)}
-        folder = atomic_write.make_folder(output)
-        for name, data in files.items():
-            atomic_write.write(folder / name, data)
+        with writing(output) as writer:
+            for name, data in files.items():
+                writer.write(name, data)
     content["written"] = {name: len(data) for name, data in files.items()}
     if as_json:
         print_json("lower", content)

@@ -45,11 +45,13 @@ def command(
     if array.dtype != need:
         raise RawBufferError(file, f"wrong dtype for {layout}", got=array.dtype, need=np.dtype(need))
     buffer = PackedBuffer.pack(array, layout, lane=lane, word=word)
+    beside = Path(output).with_suffix(".json")
+    if sidecar and beside.is_file():
+        beside.unlink()  # killed on the way, no sidecar is better than one of other bytes
     atomic_write.write(output, buffer.raw.tobytes())
     if sidecar:
-        path = Path(output)
-        info = dumps.sidecar(path.stem, buffer)
-        atomic_write.write(path.with_suffix(".json"), (json.dumps(info, indent=2) + "\n").encode())
+        info = dumps.sidecar(Path(output).stem, buffer)
+        atomic_write.write(beside, (json.dumps(info, indent=2) + "\n").encode())
     facts = {
         "file": output,
         "layout": layout.name,

@@ -14,7 +14,6 @@ from refsim.cli._execute import COLUMNS, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option, output_option, threads_option
 from refsim.cli._output import print_json, print_table, shape_text
-from refsim.core import atomic_write
 from refsim.core.errors import GraphError
 from refsim.exec.executor import YOURS
 from refsim.exec.model import Model, load
@@ -81,8 +80,6 @@ def command(
     given = model_inputs(model, inputs, seed)
     recorded = Recorded(golden) if golden else None
     notes = check_run(recorded, model, given, partial) if recorded is not None else []
-    if dump:
-        atomic_write.make_folder(dump[1])
     result = execute(
         model,
         given,

@@ -13,6 +13,7 @@ import numpy as np
 from refsim import aten
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, GraphError, ShapeError
+from refsim.core.folder_write import current
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
 from refsim.formats.file import read_file
@@ -106,8 +107,8 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
 
     Raises FormatError, LimitError or GraphError; never anything else.
     """
-    lowered = os.path.join(path, LOWERED)
-    path = lowered if os.path.isfile(lowered) else path
+    if os.path.isdir(path) and (lowered := current(path, LOWERED)).is_file():
+        path = lowered
     name = fspath(path)
     data = read_file(path)
     kind = kind_of(data)

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core import atomic_write
+from refsim.core import folder_write
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import FormatError, LayoutError, RawBufferError
+from refsim.core.folder_write import FolderWriter
 from refsim.core.layout import Layout, layout
 from refsim.core.tensor import TensorDesc
 from refsim.formats.file import read_file
@@ -74,11 +75,11 @@ def quantization(params: Any) -> dict[str, Any]:
     return {}
 
 
-def write(folder: str | os.PathLike[str], info: dict[str, Any], held: PackedBuffer | np.ndarray) -> None:
+def write(writer: FolderWriter, info: dict[str, Any], held: PackedBuffer | np.ndarray) -> None:
     """``NAME.bin`` and its sidecar; FormatError where they cannot be written."""
     raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
-    atomic_write.write(Path(folder) / f"{info['value']}.bin", raw.tobytes())
-    atomic_write.write(Path(folder) / f"{info['value']}.json", (json.dumps(info, indent=2) + "\n").encode())
+    writer.write(f"{info['value']}.bin", raw.tobytes())
+    writer.write(f"{info['value']}.json", (json.dumps(info, indent=2) + "\n").encode())
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class Recorded:
     def _names(self) -> list[str]:
         if self._archive is not None:
             return self._archive.namelist()
-        return sorted(os.listdir(self.path))
+        return folder_write.names(self.path)
 
     def _read(self, name: str, limit: int) -> bytes:
         where = f"{self.path}: {name}"
@@ -193,7 +194,7 @@ class Recorded:
         try:
             if self._archive is not None:
                 size = self._archive.getinfo(name).file_size
-            elif os.path.isfile(path := os.path.join(self.path, name)):
+            elif os.path.isfile(path := folder_write.current(self.path, name)):
                 size = os.path.getsize(path)
             else:
                 raise KeyError(name)
@@ -201,7 +202,7 @@ class Recorded:
                 raise FormatError(where, "too large", got=f"{size} bytes", need=f"<= {limit}")
             if self._archive is not None:
                 return self._archive.read(name)
-            return Path(self.path, name).read_bytes()
+            return path.read_bytes()
         except KeyError as error:
             raise FormatError(where, "is missing") from error
         except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:

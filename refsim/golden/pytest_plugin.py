@@ -145,9 +145,11 @@ class PackedGolden:
     def _golden(self, path: Path, actual: PackedBuffer) -> PackedBuffer:
         """The stored buffer; the test fails if there is none, or one of another tensor."""
         from refsim.core.buffer import PackedBuffer
+        from refsim.core.folder_write import current
         from refsim.core.tensor import TensorDesc
         from refsim.formats.dumps import read_sidecar
 
+        path = current(path.parent, path.name)
         if not path.is_file():
             pytest.fail(
                 f"{self._shown(path)}: no golden buffer yet; write it with {OPTION} REASON", pytrace=False
@@ -160,7 +162,7 @@ class PackedGolden:
 
     def _write(self, path: Path, actual: PackedBuffer) -> None:
         """Store the bytes. What changed is printed at the end of the run, and recorded with the reason."""
-        from refsim.core.atomic_write import make_folder
+        from refsim.core.folder_write import writing
         from refsim.formats import dumps
 
         old = path.read_bytes() if path.is_file() else None
@@ -170,8 +172,8 @@ class PackedGolden:
             what = f"{changed} of {len(new)} bytes changed"
         else:
             changed, what = len(new), f"{len(new)} bytes, {'new' if old is None else f'{len(old)} before'}"
-        make_folder(path.parent)
-        dumps.write(path.parent, dumps.sidecar(path.stem, actual), actual)
+        with writing(path.parent, wait=True) as writer:  # tests may run in several processes
+            dumps.write(writer, dumps.sidecar(path.stem, actual), actual)
         if changed:
             shown = path.relative_to(self._folder.parent)
             self._config.stash[_WRITTEN].append(f"{self._shown(path)}: {what}")

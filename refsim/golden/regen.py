@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime
 import io
 import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refsim.core import atomic_write
 from refsim.core.errors import ParameterError
+from refsim.core.folder_write import current, writing
 from refsim.formats.cases import add_to_zip, contents
 from refsim.golden.rules import RULES, case
-from refsim.golden.store import SUMS, Corpus, Entry, digest, line, write_sums
+from refsim.golden.store import SUMS, Corpus, Entry, digest, line, sums_of
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
 
@@ -32,12 +33,13 @@ class Change:
     removed: list[str] = field(default_factory=list)
     redrawn: list[str] = field(default_factory=list)  # another case under the same number
     changed: list[str] = field(default_factory=list)  # the same case, other bytes: the meaning changed
+    damaged: list[str] = field(default_factory=list)  # files that are not what the rules or SHA256SUMS say
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.redrawn or self.changed)
+        return bool(self.added or self.removed or self.redrawn or self.changed or self.damaged)
 
     def lines(self) -> Iterator[str]:
-        for what in ("added", "removed", "redrawn", "changed"):
+        for what in ("added", "removed", "redrawn", "changed", "damaged"):
             names = getattr(self, what)
             if names:
                 some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
@@ -51,6 +53,10 @@ class Planned:
     change: Change
     digests: bytes
     cases: bytes
+
+    def files(self) -> dict[str, bytes]:
+        """The operator's files by name."""
+        return {f"digests/{self.change.op}.jsonl": self.digests, f"cases/{self.change.op}.zip": self.cases}
 
 
 def plan(op: str, corpus: Corpus | None) -> Planned:
@@ -66,7 +72,52 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
                 add_to_zip(archive, f"{number:04d}", contents(bound, expected))
     old = {e.number: e for e in corpus.entries(op)} if corpus is not None and op in corpus.operators() else {}
     text = "".join(line(entry) + "\n" for entry in entries)
-    return Planned(_change(op, old, entries), text.encode("ascii"), whole.getvalue())
+    planned = Planned(_change(op, old, entries), text.encode("ascii"), whole.getvalue())
+    if corpus is not None and not planned.change:
+        wrong = corpus.damaged(planned.files())
+        planned.change.damaged.extend(wrong or _other(corpus, planned.files()))
+    return planned
+
+
+def _other(corpus: Corpus, files: Mapping[str, bytes]) -> list[str]:
+    """The files of the corpus that hold something else; zip files by what is in them, since compressors differ."""
+    found = []
+    for name, data in files.items():
+        path = corpus.place(name)
+        if not path.is_file():
+            found.append(f"{name}: missing")
+        elif path.read_bytes() != data and (path.suffix != ".zip" or _unzipped(path) != _unzipped(data)):
+            found.append(f"{name}: not what the rules give")
+    return found
+
+
+def _unzipped(source: Path | bytes) -> dict[str, bytes] | None:
+    """Name -> content; None for what is no zip file."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+    except (zipfile.BadZipFile, OSError, zlib.error, EOFError, NotImplementedError):
+        return None
+
+
+def others(corpus: Corpus | None, plans: Sequence[Planned]) -> list[str]:
+    """What SHA256SUMS says wrongly about files that are not planned, and may simply be written there anew.
+
+    ParameterError for files that changed, or are missing and could be made: no digest is written for damaged data.
+    """
+    if corpus is None:
+        return []
+    planned = {name for one in plans for name in one.files()}
+    made = {name for op in RULES for name in (f"digests/{op}.jsonl", f"cases/{op}.zip")}
+    rows = [row for row in corpus.damaged() if row.partition(": ")[0] not in planned]
+    for row in rows:
+        name, _, what = row.partition(": ")
+        if what == "changed" or (what == "missing" and name in made):
+            raise ParameterError(
+                "golden regen", "other files do not match SHA256SUMS", got=row,
+                need="regen of their operators as well, or the files as they were",
+            )  # fmt: skip
+    return [f"SHA256SUMS: {row}" for row in rows]
 
 
 def _change(op: str, old: dict[int, Entry], new: Sequence[Entry]) -> Change:
@@ -108,28 +159,27 @@ class _Chosen:
 
 
 def write(root: Path, plans: Sequence[Planned], reason: str, today: datetime.date | None = None) -> None:
-    """Write the planned files, the changelog and the sums. ParameterError without a reason."""
+    """Write the planned files, the changelog and the sums, all at once. ParameterError without a reason."""
     if not reason.strip():
         raise ParameterError(
             "golden regen", "needs a reason", need="--reason TEXT, which goes into the changelog"
         )
-    for folder in ("digests", "cases"):
-        atomic_write.make_folder(root / folder)
-    for planned in plans:
-        atomic_write.write(root / "digests" / f"{planned.change.op}.jsonl", planned.digests)
-        atomic_write.write(root / "cases" / f"{planned.change.op}.zip", planned.cases)
-    log = root / CHANGELOG
-    before = (
-        log.read_text()
-        if log.exists()
-        else "# Changes of the corpus\n\nNewest last; written by `refsim golden regen`.\n"
-    )
-    rows = "".join(f"- {row}\n" for planned in plans for row in planned.change.lines())
-    head = f"\n## {today or datetime.date.today()}: {' '.join(reason.split())}\n\n"
-    atomic_write.write(log, (before + head + rows).encode())
-    write_sums(root)
+    files = {name: data for planned in plans for name, data in planned.files().items()}
+    with writing(root) as writer:
+        log = root / CHANGELOG
+        before = (
+            log.read_text()
+            if log.exists()
+            else "# Changes of the corpus\n\nNewest last; written by `refsim golden regen`.\n"
+        )
+        rows = "".join(f"- {row}\n" for planned in plans for row in planned.change.lines())
+        head = f"\n## {today or datetime.date.today()}: {' '.join(reason.split())}\n\n"
+        for name, data in files.items():
+            writer.write(name, data)
+        writer.write(CHANGELOG, (before + head + rows).encode())
+        writer.write(SUMS, sums_of(root, files))
 
 
 def existing(root: Path) -> Corpus | None:
     """The corpus in this folder, or None."""
-    return Corpus(root) if (root / SUMS).is_file() else None
+    return Corpus(root) if current(root, SUMS).is_file() else None

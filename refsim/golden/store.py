@@ -10,12 +10,12 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refsim.core import atomic_write
+from refsim.core import folder_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.formats.cases import Files, Stored, read, sha256
@@ -82,15 +82,20 @@ class Corpus:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        if not (self.root / SUMS).is_file():
+        if not self.place(SUMS).is_file():
             raise FormatError(str(self.root), "holds no corpus", need=f"a folder with {SUMS}")
 
     def operators(self) -> list[str]:
-        return sorted(path.stem for path in (self.root / "digests").glob("*.jsonl"))
+        places = (self.root / "digests", self.root / folder_write.COMMIT / "digests")
+        return sorted({path.stem for place in places for path in place.glob("*.jsonl")})
+
+    def place(self, name: str) -> Path:
+        """Where a file is: also after a writer was killed before it could move the file to its place."""
+        return folder_write.current(self.root, name)
 
     def entries(self, op: str) -> Iterator[Entry]:
         """The digests of one operator, in order."""
-        path = self.root / "digests" / f"{op}.jsonl"
+        path = self.place(f"digests/{op}.jsonl")
         try:
             with open(path, encoding="ascii") as file:
                 for number, text in enumerate(file, 1):
@@ -121,7 +126,7 @@ class Corpus:
             return read(Files(f"{self._archive(op)}!{folder}", archive=archive), name)
 
     def _archive(self, op: str) -> Path:
-        return self.root / "cases" / f"{op}.zip"
+        return self.place(f"cases/{op}.zip")
 
     def _opened(self, op: str) -> zipfile.ZipFile:
         path = self._archive(op)
@@ -130,10 +135,12 @@ class Corpus:
         except (OSError, zipfile.BadZipFile) as error:
             raise FormatError(str(path), "cannot be read", got=error) from error
 
-    def damaged(self) -> list[str]:
-        """What does not match SHA256SUMS: files that changed, are missing, or are not listed."""
-        listed = sums(self.root / SUMS)
-        present = {str(path.relative_to(self.root)): path for path in data_files(self.root)}
+    def damaged(self, only: Collection[str] | None = None) -> list[str]:
+        """What does not match SHA256SUMS: files, or ``only`` some, that changed, are missing, or are not listed."""
+        listed, present = dict(sums(self.place(SUMS))), data_files(self.root)
+        if only is not None:
+            listed = {name: listed[name] for name in only if name in listed}
+            present = {name: present[name] for name in only if name in present}
         found = [f"{name}: missing" for name in sorted(listed.keys() - present.keys())]
         found += [f"{name}: not listed in {SUMS}" for name in sorted(present.keys() - listed.keys())]
         for name in sorted(listed.keys() & present.keys()):
@@ -152,11 +159,16 @@ def default_root() -> Path:
     return root
 
 
-def data_files(root: Path) -> Iterator[Path]:
-    """Every file that SHA256SUMS covers: all but itself, text for people, and hidden files."""
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and path.name != SUMS and path.suffix != ".md" and not path.name.startswith("."):
-            yield path
+def data_files(root: Path) -> dict[str, Path]:
+    """Name -> place of every file that SHA256SUMS covers: all but itself, text for people, and hidden files."""
+    found = {}
+    for place in (root, root / folder_write.COMMIT):
+        for path in sorted(place.rglob("*")):
+            name = path.relative_to(place)
+            hidden = any(part.startswith(".") for part in name.parts)
+            if path.is_file() and path.name != SUMS and path.suffix != ".md" and not hidden:
+                found[str(name)] = path
+    return dict(sorted(found.items()))
 
 
 def file_sha256(path: Path) -> str:
@@ -182,7 +194,17 @@ def sums(path: Path) -> Mapping[str, str]:
     return found
 
 
+def sums_of(root: Path, changed: Mapping[str, bytes] | None = None) -> bytes:
+    """The content of SHA256SUMS for the files that are there, and for those that are about to be written."""
+    digests = {name: sha256(data) for name, data in (changed or {}).items()}
+    for name, path in data_files(root).items():
+        if name not in digests:
+            digests[name] = file_sha256(path)
+    order = sorted(digests, key=Path)
+    return "".join(f"{digests[name]}  {name}\n" for name in order).encode()
+
+
 def write_sums(root: Path) -> None:
     """Write SHA256SUMS for the files that are there."""
-    rows = [f"{file_sha256(path)}  {path.relative_to(root)}\n" for path in data_files(root)]
-    atomic_write.write(root / SUMS, "".join(rows).encode())
+    with folder_write.writing(root) as writer:
+        writer.write(SUMS, sums_of(root))

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from device.simulated import Runtime
 
+from refsim.core.errors import GraphError
+from refsim.core.folder_write import writing
 from refsim.exec.model import Model
 from refsim.formats.run_identity import RunIdentity, inputs_digest
 
@@ -170,3 +172,23 @@ def test_an_unknown_side_is_no_difference() -> None:
     assert RunIdentity("x", "c").differs(RunIdentity("a", "b")) == "file"
     wide, tall = np.zeros((1, 4), np.float32), np.zeros((4, 1), np.float32)
     assert inputs_digest([wide]) != inputs_digest([tall]) != inputs_digest([wide.astype(np.int32)])
+
+
+def test_two_dumps_into_one_folder_do_not_mix(head, dump: Path, refsim) -> None:
+    with writing(dump):
+        refsim("run", *head, "--dump", ".", dump).refused("another process writes there")
+    assert refsim("run", *head, "--golden", dump).status == 0
+    # another run's buffers over a part of these: what is left of the first run is noticed
+    assert refsim("run", head[0], "--random", 3, "--dump", "v24", dump).status == 0
+    refsim("run", *head, "--golden", dump).refused("v24 is of other inputs")
+
+
+def test_a_run_that_fails_leaves_the_dump_as_it_was(head, dump: Path, refsim, monkeypatch) -> None:
+    before = {path.name: path.read_bytes() for path in dump.iterdir()}
+
+    def fail(*_: object) -> None:
+        raise GraphError("model", "fails")
+
+    monkeypatch.setattr(Model, "run", fail)
+    assert refsim("run", *head, "--dump", ".", dump).status == 2
+    assert before == {path.name: path.read_bytes() for path in dump.iterdir()}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
+import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -212,6 +215,82 @@ def test_regen_tells_changed_bytes_from_redrawn_cases(small: Path) -> None:
     patch.undo()
     assert change.changed == [f"{OP}/0002"] and change.redrawn == [f"{OP}/0004"]
     assert change.removed == [f"{OP}/0025"] and change.added == []
+
+
+@pytest.mark.parametrize("damage", ["digests", "zip", "sums", "missing"])
+def test_regen_repairs_what_verify_sees(
+    damage: str, small: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a regen that was killed between two files: the files and SHA256SUMS do not fit each other."""
+    shrink(monkeypatch, 26)
+    good = {path: path.read_bytes() for path in small.rglob("*") if path.is_file() and path.suffix != ".md"}
+    if damage == "digests":
+        (small / "digests" / f"{OP}.jsonl").write_bytes(good[small / "digests" / f"{LINEAR.name}.jsonl"])
+    elif damage == "zip":
+        (small / "cases" / f"{OP}.zip").write_bytes(b"PK")
+    elif damage == "missing":
+        (small / "cases" / f"{OP}.zip").unlink()
+    else:
+        rows = (small / "SHA256SUMS").read_text().splitlines()
+        (small / "SHA256SUMS").write_text("\n".join([*rows[:-1], "0" * 64 + rows[-1][64:]]) + "\n")
+    assert Corpus(small).damaged()
+    dry = refsim("golden", "regen", *SMALL, "--root", small, "--dry-run")
+    assert dry.status == 1
+    done = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "repair")
+    assert done.status == 0 and "nothing would change" not in done.out and Corpus(small).damaged() == []
+    assert good == {path: path.read_bytes() for path in good}
+    again = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "nothing")
+    assert again.out == "nothing would change\n"
+
+
+def test_regen_writes_no_digest_for_a_damaged_file_of_another(
+    small: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrink(monkeypatch, 26)
+    other = small / "cases" / f"{LINEAR.name}.zip"
+    other.write_bytes(other.read_bytes() + b"x")
+    refused = "other files do not match SHA256SUMS; got cases/q8ta_linear.zip: changed"
+    done = refsim("golden", "regen", OP, "--root", small, "--reason", "x")
+    assert done.status == 2 and refused in done.err
+    (small / "stray.bin").write_bytes(b"1")
+    done = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "x")
+    assert "SHA256SUMS: stray.bin: not listed" in done.out and Corpus(small).damaged() == []
+
+
+def test_a_regen_that_is_killed_is_done_or_not(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink(monkeypatch, 30)
+    plans = [regen.plan(name, Corpus(small)) for name in SMALL]
+    folder = small.parent / "again"
+    seen = set()
+    for turn in range(30):
+        shutil.copytree(small, folder)
+        child = os.fork()
+        if child == 0:
+            regen.write(folder, plans, "killed")
+            os._exit(0)
+        time.sleep(turn * 0.0004)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        corpus = Corpus(folder)
+        assert corpus.damaged() == []
+        counts = {len(list(corpus.entries(name))) for name in SMALL}
+        assert counts in ({26}, {30})
+        seen |= counts
+        regen.write(folder, plans, "again")
+        assert Corpus(folder).damaged() == [] and not list(folder.glob(".*"))
+        shutil.rmtree(folder)
+    assert seen == {26, 30}
+
+
+def test_a_mistyped_root_is_no_corpus(tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink(monkeypatch, 26)
+    typo = tmp_path / "goldne"
+    refsim("golden", "regen", OP, "--root", typo, "--reason", "x").refused("no corpus there")
+    refsim("golden", "new", OP, "--root", typo).refused("no corpus there")
+    assert not typo.exists()
+    assert refsim("golden", "regen", OP, "--root", typo, "--reason", "x", "--new").status == 0
+    assert Corpus(typo).damaged() == []
 
 
 def test_new_makes_a_missing_operator(small: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
