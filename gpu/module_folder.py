@@ -91,12 +91,24 @@ class ModuleFolder(Mapping[str, Interface]):
 
         Every array without a length begins `GUARD_WORDS` behind the start of its buffer.
         """
-        loaded = self.load(dispatch.shader)
+        try:
+            loaded = self.load(dispatch.shader)
+        except KeyError:  # it was there when it was chosen
+            where = str(self.file(dispatch.shader))
+            raise FormatError(where, "cannot be read", got="no such file", need="the module") from None
         check(loaded.interface, dispatch, str(self.file(dispatch.shader)))
         count = LOCAL_IDS + len(dispatch.spec)
         if count not in loaded.rewritten:
             loaded.rewritten[count] = for_kompute(loaded.module, count, GUARD_WORDS)
         return loaded, loaded.rewritten[count]
+
+    def version(self) -> object:
+        """Another value whenever a file came or went, or a module that was loaded has changed."""
+        try:
+            folder = os.stat(self.path).st_mtime_ns
+        except OSError:
+            folder = 0
+        return (folder, *((name, self._stamp(name)) for name in sorted(self._loaded)))
 
     def _stamp(self, name: str) -> _Stamp | None:
         """When a file was written, its size and its inode; None if there is no such file."""

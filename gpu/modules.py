@@ -119,6 +119,7 @@ class ModuleExecutor(Executor):
         )
         self.pipelines = ModulePipelines(self.ours.device, self.folder)
         self._plans: dict[int, tuple[Prepared, list[ModuleDispatch] | str]] = {}
+        self._version: object = None
 
     @cached_property
     def emulated(self) -> EmulatedExecutor:
@@ -202,9 +203,12 @@ class ModuleExecutor(Executor):
 
     def keep(self, graph: Graph) -> None:
         """Plan all calls of a graph, once: what is wrong with a module is raised before anything runs."""
+        if self._version != self.folder.version():
+            self._plans.clear()
         for node in graph.nodes:
             if node.prepared is not None and id(node.prepared) not in self._plans:
                 self._plans[id(node.prepared)] = (node.prepared, self._plan(node.prepared.call))
+        self._version = self.folder.version()
 
     def _run(
         self, call: Call, steps: Sequence[ModuleDispatch], inputs: Mapping[str, PackedBuffer]
@@ -249,15 +253,15 @@ class ModuleExecutor(Executor):
 
 
 class ModuleSession:
-    """A graph on an executor of modules: planned once, then run node by node."""
+    """A graph on an executor of modules: planned before it runs, and again if the modules change; run node by node."""
 
     def __init__(self, executor: ModuleExecutor, graph: Graph) -> None:
         self.executor, self.graph = executor, graph
-        executor.keep(graph)
 
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
     ) -> list[np.ndarray]:
+        self.executor.keep(self.graph)
         return run_nodes(self.graph, inputs, self.executor, number, observe)
 
 

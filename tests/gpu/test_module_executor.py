@@ -45,6 +45,12 @@ EVERY = int(os.environ.get("REFSIM_MODULES_EVERY", "6"))  # 1 repeats all record
 WITH_MODULES = [name for name, op in OPS.items() if op.module is not None or op.picks]
 
 
+WAYS: list[dict[str, Any]] = [
+    {"variant": "fallback"}, {"variant": "unsigned"}, {"images": True}, {"pack": True},
+    {"variant": "unsigned", "pack": True},
+]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def executor(device: Device) -> Iterator[ModuleExecutor]:
     with ModuleExecutor(str(SPIRV), Options(INDEX)) as opened:
@@ -108,7 +114,7 @@ def test_models_node_by_node(executor: ModuleExecutor, path: Path) -> None:
     assert count.compared and not count.failed
 
 
-@pytest.mark.parametrize("options", [{"variant": "fallback"}, {"images": True}, {"pack": True}], ids=str)
+@pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize("op", WITH_MODULES)
 def test_every_way_gives_the_same_bytes(device: Device, op: str, options: dict[str, Any]) -> None:
     with opened(SPIRV, **options) as executor:
@@ -419,6 +425,28 @@ def test_in_a_child_process(device: Device) -> None:
         executor._ask("refusal", bound.call)  # type: ignore[attr-defined]
     (again,) = model.run(inputs, executor)
     assert again.tobytes() == expected.tobytes()
+
+
+def test_a_graph_takes_modules_that_come_and_go(device: Device, tmp_path: Path) -> None:
+    model = load(ROOT / "tests" / "data" / "models" / "linear_head.pte")
+    inputs = [np.load(ROOT / "tests" / "data" / "models" / "linear_head.io.npz")["in0"]]
+    expected = model.run(inputs, NativeExecutor())[0].tobytes()
+    folder = folder_with(tmp_path, "q8ta_relu_buffer")
+    with opened(folder) as executor:
+        calls = [node.call for _, node in model.nodes() if node.call is not None]
+        for names, whose in (
+            ((), OURS),
+            (("q8ta_quantize_buffer_float", "q8ta_dequantize_buffer_float"), YOURS),
+        ):
+            folder_with(tmp_path, *names)
+            assert model.run(inputs, executor)[0].tobytes() == expected
+            assert executor.source(calls[0]).whose == whose
+        path = folder / "q8ta_quantize_buffer_float.spv"
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(FormatError, match=r"q8ta_quantize_buffer_float\.spv"):
+            model.run(inputs, executor)
+        path.unlink()
+        assert model.run(inputs, executor)[0].tobytes() == expected
 
 
 def test_errors_of_modules_keep_their_type_across_processes(device: Device, tmp_path: Path) -> None:
