@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from refsim.bytediff.invocations import coordinates
 from refsim.bytediff.text import COLUMNS, verdict
 from refsim.bytediff.text import cells as table_cells
 from refsim.core.buffer import ByteKind
-from refsim.core.errors import MissingDependencyError
+from refsim.core.html import rendered
 
 #: How many cells a map draws at most. Of a larger buffer it draws the part around the first difference.
 MOST_CELLS = 12_000
@@ -38,18 +37,11 @@ class Map:
 
 def render(findings: Findings) -> str:
     """The page. MissingDependencyError without jinja2."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingDependencyError(
-            "html report", "jinja2 is not installed", need="pip install jinja2"
-        ) from error
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    source = (
-        files("refsim.bytediff").joinpath("templates").joinpath("report.html").read_text(encoding="utf-8")
-    )
     drawn = _drawn(findings)
-    return environment.from_string(source).render(
+    return rendered(
+        "html report",
+        "refsim.bytediff",
+        "report.html",
         report=findings,
         verdict=verdict(findings),
         columns=COLUMNS,

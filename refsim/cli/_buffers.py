@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 import click
@@ -12,8 +13,8 @@ from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json
-from refsim.core import atomic_write
+from refsim.cli._output import print_json, say
+from refsim.core import atomic_write, size_limit
 from refsim.core.rng import Rng
 from refsim.exec.model import Model
 from refsim.formats import npz, profiles
@@ -104,6 +105,8 @@ def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.nd
     if path is not None:
         return npz.read_arrays(path, ("in",), wanted)
     assert seed is not None
+    drawn = sum(prod(shape) * dtype.itemsize for shape, dtype in wanted)
+    size_limit.check(f"{model.path}: random inputs", drawn)
     rng = Rng(seed)
     return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]
 
@@ -120,7 +123,7 @@ def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
 def print_lines(lines: Iterable[tuple[str, str]], indent: str = "") -> None:
     """Print lines in their styles; a pipe gets plain text."""
     for line, style in lines:
-        click.echo(click.style(indent + line, **STYLES[style]) if style else indent + line)
+        say(indent + line, **STYLES[style])
 
 
 def show(verb: str, report: Report, as_json: bool, **facts: object) -> int:

@@ -11,7 +11,7 @@ import click
 import refsim
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table, progress
+from refsim.cli._output import print_json, print_table, progress, say
 from refsim.core import atomic_write
 from refsim.core.errors import ParameterError
 from refsim.formats.cases import write_folder
@@ -67,11 +67,9 @@ def export(
         print_json("golden export", {"folder": folder, "files": rows, "cases": cases, "bytes": nbytes})
         return SAME
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
-    click.echo(f"{folder}: {cases} cases in {len(files)} files, {nbytes} bytes")
-    click.echo(
-        "run each file without inputs, save all outputs as FILE.npz or FILE-0.bin and so on in one folder,"
-    )
-    click.echo(f"then: refsim golden check --pte {folder} --outputs FOLDER")
+    say(f"{folder}: {cases} cases in {len(files)} files, {nbytes} bytes")
+    say("run each file without inputs, save all outputs as FILE.npz or FILE-0.bin and so on in one folder,")
+    say(f"then: refsim golden check --pte {folder} --outputs FOLDER")
     return SAME
 
 
@@ -129,10 +127,10 @@ def check(
         r for r in rows if r.verdict == certify.LEGAL
     ]
     for row in told[:MOST_SHOWN]:
-        click.echo(f"{row.case} {row.layouts}: {'; '.join(what(row))}")
+        say(f"{row.case} {row.layouts}: {'; '.join(what(row))}")
     if len(told) > MOST_SHOWN:
-        click.echo(f"... {len(told) - MOST_SHOWN} more")
+        say(f"... {len(told) - MOST_SHOWN} more")
     for name, text in found.as_json()["known"].items():
-        click.echo(f"known defect {name}: {text}")
-    click.echo(f"profile {found.profile}; {verdict(found)}")
+        say(f"known defect {name}: {text}")
+    say(f"profile {found.profile}; {verdict(found)}")
     return SAME if found.right else DIFFERENT

@@ -16,6 +16,7 @@ import click
 
 import refsim
 from refsim.core.errors import RefsimError
+from refsim.core.escape import escaped
 
 SAME, DIFFERENT, BAD_INPUT, NO_DEVICE = range(4)  # as cmp, and one for devices
 INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell reports for the signals
@@ -86,10 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def rerun(arguments: Sequence[str]) -> str:
     """The line that tells how to repeat the command."""
-    return f"rerun: {shlex.join(['refsim', *arguments])}"
+    return escaped(f"rerun: {shlex.join(['refsim', *arguments])}")
 
 
 def _complain(message: str, status: int) -> int:
-    line = " ".join("".join(c if c.isprintable() or c == "\n" else "?" for c in message).split())
-    click.echo(f"refsim: {line}", err=True)
+    click.echo(f"refsim: {escaped(' '.join(message.split()))}", err=True)
     return status

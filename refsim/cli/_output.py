@@ -1,4 +1,7 @@
-"""What verbs print: tables, sentences, JSON. Colour is for terminals only."""
+"""What verbs print: tables, sentences, JSON. Colour is for terminals only.
+
+Text that comes out of files is escaped; JSON has it as it is.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from refsim.core.escape import escaped
 
 #: Columns of figures; everything else is flush left.
 _RIGHT = (
@@ -23,6 +28,15 @@ _SCHEMAS = {"inspect": 2, "doctor": 2}
 def print_json(verb: str, content: dict[str, Any]) -> None:
     """Print one JSON object, one line per key. ``schema`` counts incompatible changes."""
     click.echo(json.dumps({"verb": verb, "schema": _SCHEMAS.get(verb, 1), **content}, indent=1))
+
+
+def say(text: object = "", *, err: bool = False, **style: Any) -> None:
+    """Print a line. What comes out of files is in it escaped, so no name can command the terminal or begin a line.
+
+    ``style`` is as for `click.style`.
+    """
+    line = escaped(text)
+    click.echo(click.style(line, **style) if style else line, err=err)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -91,8 +105,7 @@ _STYLES = {"same": "green", "different": "bold red", "missing": "yellow"}
 
 def _text(value: object) -> str:
     """In one line: names come out of files, and may hold anything."""
-    text = f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return escaped(f"{value:.3f}" if isinstance(value, float) else "" if value is None else value)
 
 
 def shape_text(shape: Sequence[int]) -> str:

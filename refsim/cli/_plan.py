@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.routes import RENAMED
@@ -28,18 +26,19 @@ def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], 
         ]
         print_json("inspect", {"file": file, "processor": processor, "delegates": delegates})
         return
-    click.echo(f"{file}: {processor['name']}, {processor['instructions']}, {threads} thread(s)")
+    say(f"{file}: {processor['name']}, {processor['instructions']}, {threads} thread(s)")
     for number, plan in plans.items():
-        click.echo(f"\ndelegate {number}")
+        say()
+        say(f"delegate {number}")
         print_table(COLUMNS, [_cells(row) for row in plan.rows()])
-        click.echo(f"memory: {plan.memory}")
+        say(f"memory: {plan.memory}")
 
 
 def _today(route: str) -> str:
     """The name that a route has now; a note on stderr if it is another one."""
     if route not in RENAMED:
         return route
-    click.echo(f"refsim: note: route {route} is now called {RENAMED[route]}", err=True)
+    say(f"refsim: note: route {route} is now called {RENAMED[route]}", err=True)
     return RENAMED[route]
 
 

@@ -6,11 +6,9 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
 from refsim.bytediff.text import styled
 from refsim.cli._buffers import print_lines
-from refsim.cli._output import print_table
+from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
 from refsim.golden import modules
 from refsim.golden.folder import SUFFIX
@@ -27,15 +25,15 @@ def print_folder(build: Build) -> None:
     print_table(("operator", "module", "variant", "state", "runs"), [_row(build, row) for row in build.rows])
     for row in build.rows:
         if row.note:
-            click.echo(f"damaged: {row.note}")
+            say(f"damaged: {row.note}")
     strangers = modules.strangers(build.folder.names())
     for name, meant in [row for row in strangers if row[1]][:MOST_SHOWN]:
-        click.echo(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
+        say(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
     others = sum(not meant for _, meant in strangers)
     if others:
-        click.echo(f"{others} other modules are of operators that refsim has no reference for")
+        say(f"{others} other modules are of operators that refsim has no reference for")
     allowed = " or ".join(profile.name for profile in build.profiles)
-    click.echo(f"device {build.device.index}: {build.device.name}; numerics: {allowed}")
+    say(f"device {build.device.index}: {build.device.name}; numerics: {allowed}")
 
 
 def _row(build: Build, row: modules.Row) -> tuple[str, ...]:
@@ -63,10 +61,10 @@ def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
     print_findings(build, outcome)
     if everything:
         for tried in outcome.bad[:MOST_BAD]:
-            click.echo(f"{tried.verdict}: {tried.candidate.name}")
+            say(f"{tried.verdict}: {tried.candidate.name}")
         if len(outcome.bad) > MOST_BAD:
-            click.echo(f"... {len(outcome.bad) - MOST_BAD} more")
-    click.echo(sentence(build, outcome))
+            say(f"... {len(outcome.bad) - MOST_BAD} more")
+    say(sentence(build, outcome))
 
 
 MOST_BAD = 20
@@ -75,14 +73,14 @@ MOST_BAD = 20
 def print_findings(build: Build, outcome: Outcome) -> None:
     """Everything that is not the same: legal bytes, known defects, the first wrong case of an operator."""
     for names, count in outcome.legal.items():
-        click.echo(f"legal: {count} cases have the bytes of {names}")
+        say(f"legal: {count} cases have the bytes of {names}")
     for name, (note, count) in outcome.known.items():
-        click.echo(f"known defect {name}: {count} cases; {note}")
+        say(f"known defect {name}: {count} cases; {note}")
     for op, count in outcome.skipped.items():
-        click.echo(f"skipped: {count} cases of {op}, which no module of the folder computes")
+        say(f"skipped: {count} cases of {op}, which no module of the folder computes")
     for tried in outcome.failed:
-        click.echo(f"{tried.candidate.name} did not run: {tried.message}")
-        click.echo(f"  again: {again(build, tried)}")
+        say(f"{tried.candidate.name} did not run: {tried.message}")
+        say(f"  again: {again(build, tried)}")
     for found in outcome.wrong:
         print_explained(build, found)
 
@@ -91,8 +89,8 @@ def print_explained(build: Build, found: Explained) -> None:
     """The diff of a wrong case, and what more is known of its kernel."""
     print_lines(styled(found.report))
     for line in remarks(build, found):
-        click.echo(line)
-    click.echo(f"  again: {again(build, found.tried)}")
+        say(line)
+    say(f"  again: {again(build, found.tried)}")
 
 
 def remarks(build: Build, found: Explained) -> Iterator[str]:

@@ -6,10 +6,9 @@ import json
 import time
 from collections.abc import Collection, Sequence
 
-import click
-
 from refsim.cli import _shaders as text
 from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._output import say
 from refsim.cli._shaders_build import Build
 from refsim.core.errors import RefsimError
 from refsim.golden import modules
@@ -92,12 +91,12 @@ class Watch:
             facts = text.content(self.build, outcome) | {
                 "changed": sorted(changed), "stage": stage, "seconds": round(seconds, 3),
             }  # fmt: skip
-            click.echo(json.dumps({"verb": "shaders", "schema": 1, **facts}))
+            say(json.dumps({"verb": "shaders", "schema": 1, **facts}))
             return
         names = ", ".join(operators) if len(operators) <= text.MOST_SHOWN else f"{len(operators)} operators"
-        click.echo(f"  {names}: {text.verdict(outcome, stage == ALL)}, {seconds:.3f} s")
+        say(f"  {names}: {text.verdict(outcome, stage == ALL)}, {seconds:.3f} s")
         text.print_findings(self.build, outcome)
 
     def _say(self, line: str) -> None:
         if not self.as_json:
-            click.echo(line)
+            say(line)

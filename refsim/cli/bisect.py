@@ -18,7 +18,7 @@ from refsim.cli._buffers import (
 )
 from refsim.cli._complete import Completeness, check_run, partial_option
 from refsim.cli._options import EXECUTORS, json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.core.errors import FormatError
 from refsim.device.bisect import Row, bisect
 from refsim.device.ran import Ran, run_on
@@ -124,17 +124,17 @@ def _show(
         return whole.status(same)
     print_table(COLUMNS, [cells(row) for row in rows])
     compared = sum(row.run is not None for row in rows)
-    click.echo(f"{compared} of {len(rows)} int8 nodes dumped")
+    say(f"{compared} of {len(rows)} int8 nodes dumped")
     for line in whole.lines():
-        click.echo(line)
+        say(line)
     if first is not None:
-        click.echo(f"first that diverges: node {first.node} {first.operator}, {first.output}")
+        say(f"first that diverges: node {first.node} {first.operator}, {first.output}")
     for row in rows:
         if row.wrong:
             how = "on its own dumped inputs" if row.alone is not None else "its inputs were not all dumped"
-            click.echo(f"wrong: node {row.node} {row.operator}, {row.output} ({how})")
+            say(f"wrong: node {row.node} {row.operator}, {row.output} ({how})")
             if row.cause:
-                click.echo(f"cause: {row.cause}")
+                say(f"cause: {row.cause}")
     if report is not None:
         print_lines(styled(report))
     return whole.status(same)

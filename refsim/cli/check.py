@@ -12,7 +12,7 @@ from refsim.check.run import check, counts, summary
 from refsim.check.runtime import LATEST, releases
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 
 COLUMNS = ("level", "where", "operator", "rule", "what")
 
@@ -43,14 +43,14 @@ def command(file: str, release: str, as_json: bool) -> int:
 
 
 def print_text(file: str, release: str, findings: list[Finding]) -> None:
-    click.echo(f"{file}, against the runtime of ExecuTorch {release}")
+    say(f"{file}, against the runtime of ExecuTorch {release}")
     if findings:
-        click.echo()
+        say()
         print_table(COLUMNS, [_cells(finding) for finding in findings])
-        click.echo()
+        say()
         for line in dict.fromkeys(_advice(findings)):
-            click.echo(line)
-    click.echo(summary(findings))
+            say(line)
+    say(summary(findings))
 
 
 def pointer(path: str, release: str = LATEST) -> str:

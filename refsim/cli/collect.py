@@ -6,7 +6,7 @@ import click
 
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
-from refsim.cli._output import print_json, print_table, shape_text
+from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.device.collect import Given, collect, read, write
 from refsim.ops.base.spec import Target
 
@@ -66,5 +66,5 @@ def command(
         shape = shape_text(info["shape"])
         rows.append((info["value"], info["output"], info.get("operator") or "(input)", shape, layout, nbytes))
     print_table(COLUMNS, rows)
-    click.echo(f"{len(infos)} values in {output}")
+    say(f"{len(infos)} values in {output}")
     return SAME

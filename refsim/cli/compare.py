@@ -23,7 +23,7 @@ from refsim.cli._buffers import (
 from refsim.cli._complete import Completeness
 from refsim.cli._execute import operator_name
 from refsim.cli._options import EXECUTORS, json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
@@ -130,9 +130,9 @@ def command(
     if rows:
         excused = sum(row.excused for row in rows)
         known = f", {excused} of them by known defects of upstream" if excused else ""
-        click.echo(f"{len(rows)} buffers on {names[0]} and {names[1]}: {differing} differ{known}")
+        say(f"{len(rows)} buffers on {names[0]} and {names[1]}: {differing} differ{known}")
     if wrong is not None:
-        click.echo(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
+        say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
         if report is not None:
             print_lines(styled(report))
     return whole.status(wrong is None)

@@ -12,7 +12,7 @@ from refsim.cli._complete import Completeness
 from refsim.cli._execute import execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.cli.run import EXPECTED_NAMES, output_verdicts, print_result, verdict_text
 from refsim.core.errors import FormatError
 from refsim.formats import npz
@@ -69,13 +69,12 @@ def command(name: str, executors: str, as_json: bool) -> int:
             }
         )
         if model_name == name and not as_json:
-            click.echo(
-                f"{path.name}, run on {executors}; every packed buffer against {Path(recorded.path).name}\n"
-            )
+            say(f"{path.name}, run on {executors}; every packed buffer against {Path(recorded.path).name}")
+            say()
             print_result(result, Path(recorded.path).name)
             for verdict in verdicts:
-                click.echo(verdict_text(verdict, io_path.name))
-            click.echo()
+                say(verdict_text(verdict, io_path.name))
+            say()
     same = all(
         s["outputs_same"] and s["bytes"] and not s["different_bytes"] and not s["not_compared"]
         for s in summaries

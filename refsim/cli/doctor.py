@@ -15,7 +15,7 @@ import click
 import refsim
 from refsim.cli._main import BAD_INPUT, SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.core.errors import MissingDependencyError
 from refsim.exec.executor import ExecutorInfo
 from refsim.exec.factory import backend, executors
@@ -59,11 +59,11 @@ def command(as_json: bool) -> int:
     print_table(
         ("what", "status", "detail", "for"), [(f.thing, f.status, f.detail, f.purpose) for f in findings]
     )
-    click.echo()
+    say()
     print_table(("executor", "status", "detail"), [_executor_cells(e) for e in found])
     for finding in findings:
         if finding.status == "missing":
-            click.echo(f"fix {finding.thing}: {finding.fix}")
+            say(f"fix {finding.thing}: {finding.fix}")
     return BAD_INPUT if broken else SAME
 
 

@@ -6,7 +6,7 @@ import click
 
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
-from refsim.cli._output import print_json, print_table, shape_text
+from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.device.expose import FILL, Options, expose, write
 from refsim.device.manifest import VALUES, WORDS, path_of
 
@@ -109,8 +109,8 @@ def command(
                 )
     print_table(COLUMNS, rows)
     for name, reason in files[0].manifest.left_out.items():
-        click.echo(f"left out: {name}, {reason}")
+        say(f"left out: {name}, {reason}")
     for path in paths:
-        click.echo(f"{path}: run it as you run {file}, with the same inputs, and save all outputs in order")
-    click.echo(f"then: refsim triage {paths[0]} -i IN.npz --outputs OUTPUTS")
+        say(f"{path}: run it as you run {file}, with the same inputs, and save all outputs in order")
+    say(f"then: refsim triage {paths[0]} -i IN.npz --outputs OUTPUTS")
     return SAME

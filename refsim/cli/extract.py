@@ -12,7 +12,7 @@ import numpy as np
 from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
-from refsim.cli._output import print_json
+from refsim.cli._output import print_json, say
 from refsim.core.errors import GraphError
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
@@ -88,14 +88,12 @@ def command(
     if as_json:
         print_json("extract", facts)
     else:
-        click.echo(f"{output}: {note}")
+        say(f"{output}: {note}")
         if program is not None:
             given = f", inputs {output}/{INPUTS}" if INPUTS in files else ", no inputs"
-            click.echo(
-                f"run {output}/{PROGRAM} on the device{given}; then: refsim replay {output} --actual OUTPUT"
-            )
+            say(f"run {output}/{PROGRAM} on the device{given}; then: refsim replay {output} --actual OUTPUT")
         else:
-            click.echo(f"refsim replay {output}")
+            say(f"refsim replay {output}")
     return SAME
 
 

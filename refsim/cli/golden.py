@@ -14,7 +14,7 @@ import click
 from refsim.cli._golden_device import check, export
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
-from refsim.cli._output import print_json, print_table, progress
+from refsim.cli._output import print_json, print_table, progress, say
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import Profile
 from refsim.formats import profiles
@@ -105,22 +105,20 @@ def verify(
         print_json("golden verify", facts)
         return SAME if same else DIFFERENT
     for text in damaged:
-        click.echo(f"{corpus.root}: {text}")
+        say(f"{corpus.root}: {text}")
     statuses = sorted(
         {status for counts in table.values() for status in counts}, key=lambda s: s != SAME_BYTES
     )
     print_table(("executor", *statuses), [(n, *(counts[s] for s in statuses)) for n, counts in table.items()])
     for name, text in checks.profiles(found).items():
-        click.echo(f"{name}: what is legal has the bytes of the profile {text}")
+        say(f"{name}: what is legal has the bytes of the profile {text}")
     for text, count in _defects(found).items():
-        click.echo(f"{count} cases: {text}")
+        say(f"{count} cases: {text}")
     for result in failed[:MOST_SHOWN]:
         _print_failure(result, names)
     if len(failed) > MOST_SHOWN:
-        click.echo(f"... {len(failed) - MOST_SHOWN} more")
-    click.echo(
-        f"{len({r.case for r in found})} cases, {len(failed)} failures, {time.monotonic() - begin:.0f} s"
-    )
+        say(f"... {len(failed) - MOST_SHOWN} more")
+    say(f"{len({r.case for r in found})} cases, {len(failed)} failures, {time.monotonic() - begin:.0f} s")
     return SAME if same else DIFFERENT
 
 
@@ -131,17 +129,15 @@ def _defects(results: Sequence[Result]) -> dict[str, int]:
 
 def _print_failure(result: Result, executors: Sequence[str]) -> None:
     detail = result.detail
-    click.echo(f"{result.case} {result.executor}: {result.status} {detail.get('message', '')}".rstrip())
+    say(f"{result.case} {result.executor}: {result.status} {detail.get('message', '')}".rstrip())
     if "digest" in detail:
-        click.echo(
-            f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}..."
-        )
+        say(f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}...")
     if "differing" in detail:
-        click.echo(f"  {detail['differing']} differ; {'; '.join(detail['pattern'])}")
+        say(f"  {detail['differing']} differ; {'; '.join(detail['pattern'])}")
     for cause in detail.get("causes", ()):
-        click.echo(f"  likely cause: {cause}")
+        say(f"  likely cause: {cause}")
     case = result.case.removesuffix(".bytes")
-    click.echo(f"  refsim golden verify {case} -x {','.join(executors)}")
+    say(f"  refsim golden verify {case} -x {','.join(executors)}")
 
 
 def _verified(
@@ -278,8 +274,8 @@ def coverage(root: str | None, as_json: bool) -> int:
     )
     print_table(columns, rows)
     for hole in holes[:MOST_SHOWN]:
-        click.echo(f"hole: {hole}")
-    click.echo(f"{total} cases, {sum(whole.values())} of them whole, {len(holes)} holes")
+        say(f"hole: {hole}")
+    say(f"{total} cases, {sum(whole.values())} of them whole, {len(holes)} holes")
     return SAME if not holes else DIFFERENT
 
 
@@ -352,7 +348,7 @@ def _write(
     rows = [row for planned in plans for row in planned.change.lines()] + beside
     if not as_json:
         for row in rows or ["nothing would change"]:
-            click.echo(row)
+            say(row)
     changed = bool(rows)
     if changed and not dry_run:
         writing.write(target, plans, reason)
@@ -365,5 +361,5 @@ def _write(
         }
         print_json(f"golden {verb}", content)
     elif changed and not dry_run:
-        click.echo(f"{target}: written; see {writing.CHANGELOG}")
+        say(f"{target}: written; see {writing.CHANGELOG}")
     return DIFFERENT if changed and dry_run else SAME

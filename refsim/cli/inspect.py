@@ -11,7 +11,7 @@ import click
 from refsim.cli._execute import kernels, note, operator_name
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
-from refsim.cli._output import print_json, print_table, shape_text
+from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli.check import pointer
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
@@ -60,7 +60,7 @@ def command(
         show_plan(file, model, threads, dict(route.split("=") for route in routes), as_json)
     elif as_dot:
         for line in dot(model):
-            click.echo(line)
+            say(line)
     elif as_json:
         delegates = [describe(number, graph) for number, graph in model.graphs.items()]
         print_json("inspect", {"file": file, "plan": plan_steps(model), "delegates": delegates})
@@ -70,31 +70,29 @@ def command(
 
 
 def print_text(file: str, model: Model) -> None:
-    click.echo(f"{file}: {len(model.graphs)} Vulkan delegate(s)")
+    say(f"{file}: {len(model.graphs)} Vulkan delegate(s)")
     steps = plan_steps(model)
     if steps:
-        click.echo(f"plan: {', '.join(steps)}")
+        say(f"plan: {', '.join(steps)}")
     for number, graph in model.graphs.items():
         facts = describe(number, graph)
-        click.echo(
-            f"\ndelegate {number}: inputs {_values(facts['inputs'])}; outputs {_values(facts['outputs'])}"
-        )
+        say()
+        say(f"delegate {number}: inputs {_values(facts['inputs'])}; outputs {_values(facts['outputs'])}")
         print_table(COLUMNS, [_cells(operator) for operator in facts["operators"]])
         memory, constants = facts["memory"], facts["constants"]
-        click.echo(f"constants: {constants['count']}, {constants['bytes']} bytes")
-        click.echo(
+        say(f"constants: {constants['count']}, {constants['bytes']} bytes")
+        say(
             f"memory: {memory['bytes']} bytes in {memory['objects']} objects;"
             f" {memory['bytes_unshared']} if none were shared"
         )
-        click.echo(f"transitions: {len(facts['transitions'])}")
+        say(f"transitions: {len(facts['transitions'])}")
         for t in facts["transitions"]:
-            click.echo(
-                f"  node {t['node']} {t['operator']}: {t['from']} -> {t['to']}, {t['bytes']} bytes written"
-            )
+            say(f"  node {t['node']} {t['operator']}: {t['from']} -> {t['to']}, {t['bytes']} bytes written")
         for operator in facts["operators"]:
             if "note" in operator:
-                click.echo(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
-    click.echo(f"\n{pointer(model.path)}")
+                say(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
+    say()
+    say(f"{pointer(model.path)}")
 
 
 def plan_steps(model: Model) -> list[str]:

@@ -6,7 +6,7 @@ import click
 
 from refsim.cli._main import SAME
 from refsim.cli._options import Numbers, json_option, layout_option, shape_option
-from refsim.cli._output import print_json
+from refsim.cli._output import print_json, say
 from refsim.core.layout import Layout
 from refsim.core.locate import at_byte, at_index
 from refsim.core.tensor import TensorDesc
@@ -45,5 +45,5 @@ def command(
     for name, value in facts.items():
         if value is not None:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            click.echo(f"{name.replace('_', ' '):<16}{text}")
+            say(f"{name.replace('_', ' '):<16}{text}")
     return SAME

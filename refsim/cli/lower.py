@@ -9,7 +9,7 @@ import click
 
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.cli.check import pointer
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
@@ -65,7 +65,8 @@ def command(
         if as_json:
             print_json("lower", {"file": file, "explain": explain, "lines": lines})
         else:
-            click.echo("\n".join(lines))
+            for line in lines:
+                say(line)
         return SAME
     built = report.graphs(lowered)
     content = {"file": file, **report.report(lowered, built)}
@@ -98,32 +99,36 @@ def command(
 
 def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
     delegates = content["delegates"]
-    click.echo(f"{file}: {len(delegates)} delegate(s); steps: {', '.join(content['steps'])}")
-    click.echo("\nfused")
+    say(f"{file}: {len(delegates)} delegate(s); steps: {', '.join(content['steps'])}")
+    say()
+    say("fused")
     print_table(FUSED, [(d["delegate"], *_fused(item)) for d in delegates for item in d["fused"]])
     for title, key in (("outside of delegates", "refused"), ("quantized, but left in float", "unfused")):
-        click.echo(f"\n{title}: {len(content[key])}")
+        say()
+        say(f"{title}: {len(content[key])}")
         if content[key]:
             print_table(REFUSED, [_refused(item) for item in content[key]])
     made = [(d["delegate"], item) for d in delegates for item in d["transitions"]]
-    click.echo(f"\ntransitions: {sum(not item['reused'] for _, item in made)}")
+    say()
+    say(f"transitions: {sum(not item['reused'] for _, item in made)}")
     for number, item in made:
         verb = "shares" if item["reused"] else "needs"
-        click.echo(
+        say(
             f"  delegate {number}: {item['source']} is {item['from']}; argument {item['argument']} of "
             f"{item['forced_by']} ({item['operator']}) {verb} {item['clone']} in {item['to']}"
         )
-    click.echo()
+    say()
     print_table(STATISTICS, [(d["delegate"], *_statistics(d["statistics"])) for d in delegates])
     if "check" in content:
-        click.echo("\nagainst torch, in quantization steps")
+        say()
+        say("against torch, in quantization steps")
         print_table(CHECKED, [_checked(item) for item in content["check"]])
         wrong = sum(item["worst"] > item["allowed"] for item in content["check"])
-        click.echo(f"{len(content['check'])} operators checked, {wrong} wrong (more than 1 step)")
+        say(f"{len(content['check'])} operators checked, {wrong} wrong (more than 1 step)")
     for name, size in content["written"].items():
-        click.echo(f"wrote {output}/{name}, {size} bytes")
+        say(f"wrote {output}/{name}, {size} bytes")
     if output is not None and content["written"]:
-        click.echo(pointer(f"{output}/{LOWERED}"))
+        say(pointer(f"{output}/{LOWERED}"))
 
 
 def _fused(item: dict[str, Any]) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option
-from refsim.cli._output import print_json, shape_text
+from refsim.cli._output import print_json, say, shape_text
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RawBufferError
@@ -62,5 +62,5 @@ def command(
     if as_json:
         print_json("pack", facts)
     else:
-        click.echo(f"{output}: {buffer.desc.nbytes} bytes, {shape_text(array.shape)} in {layout}")
+        say(f"{output}: {buffer.desc.nbytes} bytes, {shape_text(array.shape)} in {layout}")
     return SAME

@@ -7,7 +7,7 @@ import click
 from refsim.cli._device import probe
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.formats import profiles
 
 
@@ -28,9 +28,9 @@ def command(device: int, output: str | None, as_json: bool) -> int:
     if as_json:
         print_json("probe", {key: value for key, value in content.items() if key != "schema"})
         return SAME
-    click.echo(f"{findings.device} ({findings.driver})")
+    say(f"{findings.device} ({findings.driver})")
     print_table(("question", "answer"), findings.rows())
     for remark in findings.remarks():
-        click.echo(f"no profile has this: {remark}")
-    click.echo(f"numerics profile: {profile.name if profile else 'none describes this device'}")
+        say(f"no profile has this: {remark}")
+    say(f"numerics profile: {profile.name if profile else 'none describes this device'}")
     return SAME

@@ -21,7 +21,7 @@ from refsim.cli._buffers import (
 )
 from refsim.cli._complete import Completeness
 from refsim.cli._options import EXECUTORS, json_option, threads_option
-from refsim.cli._output import print_json, print_table, progress
+from refsim.cli._output import print_json, print_table, progress, say
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
@@ -96,7 +96,7 @@ def command(
         return whole.status(found.same)
     print_table(COLUMNS, [_cells(buffer) for buffer in found.buffers])
     for line in _lines(name, found, judged):
-        click.echo(line)
+        say(line)
     if report is not None:
         print_lines(styled(report))
     return whole.status(found.same)

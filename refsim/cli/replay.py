@@ -21,7 +21,7 @@ from refsim.cli._buffers import (
 )
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
-from refsim.cli._output import print_json
+from refsim.cli._output import print_json, say
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
@@ -127,7 +127,7 @@ def _show_all(case: str, reports: dict[str, Report], kernels: dict[str, Foreign]
         print_lines(styled(report))
         if name in kernels:
             row = kernels[name]
-            click.echo(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))
+            say(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))
             if row.known:
-                click.echo(f"{name}: {row.judged}")
+                say(f"{name}: {row.judged}")
     return SAME if same else DIFFERENT

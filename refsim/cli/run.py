@@ -13,7 +13,7 @@ from refsim.cli._complete import Completeness, check_run, named, partial_option
 from refsim.cli._execute import COLUMNS, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option, output_option, threads_option
-from refsim.cli._output import print_json, print_table, shape_text
+from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.core.errors import GraphError
 from refsim.exec.executor import YOURS
 from refsim.exec.model import Model, load
@@ -117,15 +117,15 @@ def command(
     else:
         print_result(result, golden)
         for line in whole.lines() if whole is not None else ():
-            click.echo(line)
+            say(line)
         for name in result.outputs:
-            click.echo(steps_text(result, name))
+            say(steps_text(result, name))
         for verdict in verdicts:
-            click.echo(verdict_text(verdict, expect))
+            say(verdict_text(verdict, expect))
         for number, found in held.items():
-            click.echo(f"memory of delegate {number} as a whole: {found}")
+            say(f"memory of delegate {number} as a whole: {found}")
         if dump:
-            click.echo(f"{len(result.dumped)} buffers written to {dump[1]}")
+            say(f"{len(result.dumped)} buffers written to {dump[1]}")
     if whole is not None:
         return whole.status(same)
     return SAME if same else DIFFERENT
@@ -182,9 +182,9 @@ def print_result(result: Result, golden: str | None) -> None:
     print_table((*COLUMNS, *heads), rows)
     for name in foreign:
         for line in sources_lines(result, name):
-            click.echo(line)
+            say(line)
     if golden:
-        click.echo(golden_text(result, golden))
+        say(golden_text(result, golden))
 
 
 def golden_text(result: Result, golden: str) -> str:

@@ -11,7 +11,7 @@ from refsim.bytediff.text import styled
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_lines
 from refsim.cli._complete import Completeness, partial_option
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.core import atomic_write
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
@@ -86,7 +86,7 @@ def command(
     else:
         _print(found, several, commands, output)
         for line in whole.lines():
-            click.echo(line)
+            say(line)
     return whole.status(not any(run.wrong for run in runs) and (several is None or len(several.groups) == 1))
 
 
@@ -117,17 +117,17 @@ def _files(found: Triage, page: str, content: dict[str, object]) -> dict[str, by
 
 def _print(found: Triage, several: object, commands: dict[str, str], output: str | None) -> None:
     print_table(COLUMNS, [cells(v) for v in found.verdicts])
-    click.echo(f"{summary(found)} (profile {found.profile}, layouts as on {found.target})")
+    say(f"{summary(found)} (profile {found.profile}, layouts as on {found.target})")
     if isinstance(several, Repeats):
         for line in repeats_lines(several):
-            click.echo(line)
+            say(line)
     for v in found.suspects[:3]:
         assert v.report is not None
         print_lines(styled(v.report))
     for v in found.suspects:
         if v.row.output in commands:
-            click.echo(f"run node {v.row.node} alone: {commands[v.row.output]}")
+            say(f"run node {v.row.node} alone: {commands[v.row.output]}")
     if output is not None:
-        click.echo(f"dump, cases and page: {output}")
+        say(f"dump, cases and page: {output}")
     elif found.suspects:
-        click.echo("with -o DIR each of these operators is written as a case that runs alone")
+        say("with -o DIR each of these operators is written as a case that runs alone")

@@ -9,7 +9,7 @@ import click
 
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
-from refsim.cli._output import print_json, shape_text
+from refsim.cli._output import print_json, say, shape_text
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
@@ -46,5 +46,5 @@ def command(
     if as_json:
         print_json("unpack", facts)
     else:
-        click.echo(f"{output}: {array.dtype} {shape_text(array.shape)}, from {desc.layout}")
+        say(f"{output}: {array.dtype} {shape_text(array.shape)}, from {desc.layout}")
     return SAME

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from refsim.core import index
+from refsim.core import index, size_limit
 from refsim.core.errors import RawBufferError, ShapeError
 from refsim.core.layout import C, H, Layout, N, W
 from refsim.core.tensor import TensorDesc
@@ -90,10 +90,12 @@ class PackedBuffer:
 
     ``words`` (int32) is the buffer itself; it begins at a multiple of `ALIGN` bytes. ``raw`` (uint8) and ``data``
     (of the tensor's dtype) are views of the same memory. There are `GUARD_WORDS` guard words before it and after it,
-    and ``memory`` is all of this together. `check_guards` reports a guard word that was overwritten.
+    and ``memory`` is all of this together. `check_guards` reports a guard word that was overwritten. LimitError for a
+    buffer that is larger than `refsim.core.size_limit` allows.
     """
 
     def __init__(self, desc: TensorDesc) -> None:
+        size_limit.check(f"buffer of {desc}", desc.nbytes)
         self.desc = desc
         count = desc.words + 2 * GUARD_WORDS
         block = np.zeros(count + ALIGN // 4, np.int32)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from refsim.core.escape import escaped
+
+#: Characters of each part of a message: what files hold can be of any length.
+MOST_SHOWN = 1000
+
 
 class RefsimError(Exception):
     """Base of every error that refsim raises on purpose.
 
     The message always reads ``<where>: <what>; got <got>, need <need>``; the parts stay available as
-    attributes, so that a caller never has to parse the text. ``exit_status`` is what the command line
-    returns for it: 2 for bad usage or bad input, 3 for a device that is missing or lost.
+    attributes, so that a caller never has to parse the text. In the message they are escaped, so that no
+    name out of a file can command a terminal, and cut where they are very long. ``exit_status`` is what the
+    command line returns for it: 2 for bad usage or bad input, 3 for a device that is missing or lost.
     """
 
     exit_status: ClassVar[int] = 2
@@ -22,15 +28,21 @@ class RefsimError(Exception):
         self.need = need
         parts = []
         if got is not None:
-            parts.append(f"got {got}")
+            parts.append(f"got {_shown(got)}")
         if need is not None:
-            parts.append(f"need {need}")
+            parts.append(f"need {_shown(need)}")
         detail = f"; {', '.join(parts)}" if parts else ""
-        super().__init__(f"{where}: {what}{detail}")
+        super().__init__(f"{_shown(where)}: {_shown(what)}{detail}")
 
     def __reduce__(self) -> tuple[object, ...]:
         # keyword-only arguments do not survive the default pickling; workers send errors home
         return (_rebuild, (type(self), self.where, self.what, self.got, self.need))
+
+
+def _shown(part: object) -> str:
+    text = str(part)
+    half = MOST_SHOWN // 2
+    return escaped(text if len(text) <= MOST_SHOWN else f"{text[:half]}...{text[-half:]}")
 
 
 def _rebuild(kind: type[RefsimError], where: str, what: str, got: object, need: object) -> RefsimError:

@@ -124,8 +124,10 @@ def layout(name: str | int | Layout) -> Layout:
     """The layout of a full name, a short name (``4W4C``, ``W``) or a schema value; LayoutError if none is."""
     if isinstance(name, Layout):
         return name
-    found = BY_SCHEMA_VALUE.get(name) if isinstance(name, int) else LAYOUTS.get(name, _ALIASES.get(name))
+    found = BY_SCHEMA_VALUE.get(name) if isinstance(name, int) else None
+    if isinstance(name, str):
+        found = LAYOUTS.get(name, _ALIASES.get(name))
     if found is None:
         allowed = ", ".join(f"{row.short_name} ({row.schema_value})" for row in _ROWS)
-        raise LayoutError("memory layout", "unknown", got=repr(name), need=allowed)
+        raise LayoutError("memory layout", "unknown", got=repr(name)[:80], need=allowed)
     return found

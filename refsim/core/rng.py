@@ -6,9 +6,12 @@ It uses only the raw stream of PCG64, which NumPy guarantees. NumPy's distributi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TypeVar
 
 import numpy as np
+
+from refsim.core import size_limit
 
 T = TypeVar("T")
 
@@ -20,13 +23,14 @@ class Rng:
         self._bits = np.random.PCG64(seed)
 
     def raw(self, count: int) -> np.ndarray:
-        """uint64, uniform over all values."""
+        """uint64, uniform over all values. LimitError for more than `refsim.core.size_limit` allows."""
+        size_limit.check(f"{count} random values", 8 * count)
         return np.asarray(self._bits.random_raw(count), np.uint64)
 
     def ints(self, low: int, high: int, shape: tuple[int, ...]) -> np.ndarray:
         """int64 in [low, high], both included; the bias of the modulus is below 2**-40 for such ranges."""
         span = np.uint64(high - low + 1)
-        return (self.raw(int(np.prod(shape))) % span).astype(np.int64).reshape(shape) + low
+        return (self.raw(prod(shape)) % span).astype(np.int64).reshape(shape) + low
 
     def integer(self, low: int, high: int) -> int:
         """One integer in [low, high], both included."""
@@ -45,7 +49,7 @@ class Rng:
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> np.ndarray:
         """float64, uniform in [low, high)."""
-        unit = (self.raw(int(np.prod(shape))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        unit = (self.raw(prod(shape)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return (low + (high - low) * unit).reshape(shape)
 
     def int8(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -71,7 +75,7 @@ class Rng:
 
     def floats(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
         """float32 values to quantize with this scale: mostly in range, some ties, huge values, NaN and infinities."""
-        count = int(np.prod(shape))
+        count = prod(shape)
         steps = self.uniform(-160.0, 160.0, (count,))
         kind = self.ints(0, 31, (count,))
         steps = np.where(kind < 8, np.floor(steps) + 0.5, steps)

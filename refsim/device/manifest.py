@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import prod
@@ -21,10 +22,10 @@ from refsim.core.tensor import TensorDesc
 from refsim.formats.file import quote, read_file
 from refsim.formats.pte.read import Pte, read_pte
 from refsim.formats.pte.schema import Tensor
+from refsim.formats.reading import json_file
 
 SCHEMA = 1
 KIND = "exposed program"
-MAX_BYTES = 1 << 24
 SUFFIX = ".json"
 
 #: How an output holds a value: the bytes of its buffer as int32 words; its int8 elements as float32; the value itself.
@@ -130,13 +131,7 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
         raise FormatError(
             name, "not an exposed file", got=f"no {where}", need="a file that refsim expose wrote"
         )
-    raw = read_file(where)
-    if len(raw) > MAX_BYTES:
-        raise FormatError(where, "too large for a manifest", got=f"{len(raw)} bytes", need=f"<= {MAX_BYTES}")
-    try:
-        content = json.loads(bytes(raw))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(where, "not JSON", got=error, need="a manifest that refsim expose wrote") from error
+    content = json_file(where, "a manifest that refsim expose wrote")
     outputs = described(pte)
     manifest = _rows(content, where, outputs, name) if isinstance(content, list) else parse(content, where)
     if manifest.digest and manifest.digest != digest(data):
@@ -285,6 +280,8 @@ def _check(manifest: Manifest, outputs: list[tuple[str, tuple[int, ...]]], where
     """The rows are the program's outputs, in order, and each is large enough for what it holds."""
     if len(manifest.outputs) != len(outputs):
         raise FormatError(where, "not the program's outputs", got=len(manifest.outputs), need=len(outputs))
+    if manifest.own > len(outputs):
+        raise FormatError(f"{where}: own", "more than there are", got=manifest.own, need=len(outputs))
     seen: set[str] = set()
     for number, (row, (dtype, shape)) in enumerate(zip(manifest.outputs, outputs, strict=True)):
         place = f"{where}: outputs[{number}]"
@@ -295,6 +292,8 @@ def _check(manifest: Manifest, outputs: list[tuple[str, tuple[int, ...]]], where
             )
         if (row.value is None) != (row.held is None) or (row.value is None) != (row.way is None):
             raise FormatError(place, "value, way and held go together", got=quote(row.value))
+        if row.value is None and number >= manifest.own:
+            raise FormatError(place, "holds no value", got=f"own is {manifest.own}", need="a value")
         if row.value is not None:
             if row.value in seen:
                 raise FormatError(place, "a value that another output holds", got=quote(row.value))
@@ -335,11 +334,4 @@ def _check_held(row: Output, place: str) -> None:
 
 
 def _is_value_name(name: str) -> bool:
-    delegate, _, value = name.removeprefix("delegate").partition("_v")
-    return (
-        name.startswith("delegate")
-        and delegate.isascii()
-        and delegate.isdigit()
-        and value.isascii()
-        and value.isdigit()
-    )
+    return re.fullmatch(r"delegate[0-9]{1,9}_v[0-9]{1,9}", name) is not None

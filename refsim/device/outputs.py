@@ -18,6 +18,7 @@ from refsim.core.dtypes import BY_NAME
 from refsim.core.errors import FormatError, ShapeError
 from refsim.formats import npz
 from refsim.formats.file import read_file
+from refsim.formats.reading import archive
 
 #: Dtype and shape of an output, as the program declares it.
 Declared = tuple[str, tuple[int, ...]]
@@ -103,7 +104,8 @@ def _numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[
 def _from_npz(name: str, declared: Sequence[Declared]) -> list[np.ndarray]:
     prefixes = PREFIXES
     if os.path.isfile(name) and zipfile.is_zipfile(name):
-        members = _members(name)
+        with archive(name, "a readable array file") as opened:
+            members = npz.members_of(opened)
         prefix = next((p for p in PREFIXES if f"{p}0" in members), None)
         mine = [m for m in members if re.fullmatch(rf"{prefix}\d+", m)] if prefix else members
         if len(mine) != len(declared):
@@ -112,14 +114,6 @@ def _from_npz(name: str, declared: Sequence[Declared]) -> list[np.ndarray]:
                 name, "another number of outputs", got=got, need=f"{len(declared)}, all of the program's"
             )
     return npz.read_arrays(name, prefixes, [(shape, BY_NAME[dtype].numpy) for dtype, shape in declared])
-
-
-def _members(name: str) -> list[str]:
-    try:
-        with zipfile.ZipFile(name) as archive:
-            return [entry.removesuffix(".npy") for entry in archive.namelist() if entry.endswith(".npy")]
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise FormatError(name, "not a readable array file", got=error, need=FORMS) from error
 
 
 def _array(file: str, declared: Declared) -> np.ndarray:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
-from refsim.core.errors import MissingDependencyError
+from refsim.core.html import rendered
 from refsim.device.triage import FOLLOWS, LEGAL, SAME, UNKNOWN, Repeats, Triage, Verdict
 
 COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
@@ -93,15 +92,10 @@ def data(file: str, found: Triage, several: Repeats | None, commands: dict[str, 
 
 def render(file: str, found: Triage, several: Repeats | None, commands: dict[str, str]) -> str:
     """The page. MissingDependencyError without jinja2."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingDependencyError(
-            "html page", "jinja2 is not installed", need="pip install jinja2"
-        ) from error
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    source = files("refsim.device").joinpath("templates").joinpath("triage.html").read_text(encoding="utf-8")
-    return environment.from_string(source).render(
+    return rendered(
+        "html page",
+        "refsim.device",
+        "triage.html",
         file=file,
         found=found,
         summary=summary(found),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from refsim.core.errors import FormatError
 from refsim.device.choose import flat
 from refsim.device.expose import DEQUANTIZE
 from refsim.device.manifest import Manifest
 from refsim.exec.model import Model, built
 from refsim.formats.pte.read import Pte, read_pte
-from refsim.formats.pte.schema import DelegateCall, Plan
+from refsim.formats.pte.schema import DELEGATE_SEGMENT, DelegateCall, Plan
 from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.edit import CLONE, FULL
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph
@@ -30,10 +31,16 @@ def source(pte: Pte, manifest: Manifest, target: Target | None = None) -> Model:
         delegate = int(str(row.value).removeprefix("delegate").partition("_")[0])
         added[delegate] = added.get(delegate, 0) + 1
     plan = pte.plan()
+    if len(plan.chains) != 1:
+        raise FormatError(pte.where, "not an exposed program", got=f"{len(plan.chains)} chains", need=1)
     segments: list[memoryview | bytes] = list(pte.segments)
     for number, blob in pte.blobs(plan):
         data = plan.delegates[number].processed
         if data is not None and number in added:
+            if data.location != DELEGATE_SEGMENT:
+                raise FormatError(
+                    f"{pte.where}: delegate {number}", "not in a segment", need="an exposed program"
+                )
             graph = without(blob.graph, added[number])
             segments[data.index] = write_blob(graph, blob.constants.raw, pte.where)
     plans = tuple(_plan(p, manifest.own, added) if p is plan else p for p in pte.program.plans)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from refsim.core import size_limit
 from refsim.core.buffer import PackedBuffer
 from refsim.core.launch import Launch
 from refsim.graph.graph import Graph
@@ -110,7 +111,9 @@ def run_graph(
     number: int = 0,
     observe: Observer | None = None,
 ) -> list[np.ndarray]:
-    """Run one delegate and return its outputs as logical arrays."""
+    """Run one delegate and return its outputs as logical arrays. LimitError before it if it needs too much memory."""
+    used = {value for node in graph.nodes for value in node.outputs} | set(graph.inputs)
+    size_limit.check(graph.where, sum(graph.tensors[value].nbytes for value in used), size_limit.TOTAL)
     session = executor.session(graph, observe.watched(number, graph) if observe else frozenset())
     if session is not None:
         return session.run(inputs, number, observe)

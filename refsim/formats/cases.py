@@ -11,25 +11,26 @@ import os
 import shutil
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
+from refsim.core.errors import FormatError, ParameterError, RefsimError
+from refsim.core.layout import layout
 from refsim.core.qmath import PROFILES
-from refsim.core.tensor import MAX_BYTES, TensorDesc
+from refsim.core.tensor import TensorDesc
+from refsim.formats.case_description import SCHEMA, Description, File, described
+from refsim.formats.file import read_file
+from refsim.formats.reading import member, parsed
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, Target
 
-SCHEMA = 1
 CASE_JSON = "case.json"
 MAX_JSON_BYTES = 1 << 20
 
@@ -149,28 +150,13 @@ class Files:
         where = f"{self.where}/{name}"
         if os.path.basename(name) != name or name in ("", ".", ".."):
             raise FormatError(where, "not a plain file name", need="a name without folders")
-        try:
-            if self._folder is not None:
-                path = self._folder / name
-                self._check(where, path.stat().st_size if path.is_file() else -1, limit)
-                return path.read_bytes()
-            assert self._archive is not None
-            entry = f"{self.where.rpartition('!')[2]}/{name}"
-            self._check(where, self._archive.getinfo(entry).file_size, limit)
-            return self._archive.read(entry)
-        except KeyError as error:
-            raise FormatError(where, "is missing") from error
-        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-            raise FormatError(
-                where, "cannot be read", got=getattr(error, "strerror", None) or error
-            ) from error
-
-    @staticmethod
-    def _check(where: str, size: int, limit: int) -> None:
-        if size < 0:
+        if self._archive is not None:
+            return member(self._archive, f"{self.where.rpartition('!')[2]}/{name}", where, limit)
+        assert self._folder is not None
+        path = self._folder / name
+        if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
             raise FormatError(where, "is missing", need="a regular file")
-        if size > limit:
-            raise LimitError(where, "too large", got=f"{size} bytes", need=f"<= {limit}")
+        return bytes(read_file(path, limit))
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Stored:
@@ -185,55 +171,49 @@ def read(files: Files, name: str) -> Stored:
     """A case from its files."""
     where = f"{files.where}/{CASE_JSON}"
     try:
-        info = json.loads(files.read(CASE_JSON, MAX_JSON_BYTES))
-        if info["schema"] != SCHEMA:
-            raise FormatError(where, "unknown schema", got=info["schema"], need=SCHEMA)
-        return _stored(files, name, info)
+        content = parsed(files.read(CASE_JSON, MAX_JSON_BYTES), where, "a case")
+        return _stored(files, name, described(content, where))
     except RefsimError as error:
         raise (
             error
             if error.where.startswith(files.where)
             else type(error)(f"{where}: {error.where}", error.what, got=error.got, need=error.need)
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise FormatError(where, "not a case", got=repr(error)[:200], need="see docs/formats.md") from error
 
 
-def _stored(files: Files, name: str, info: dict[str, Any]) -> Stored:
-    op = OPS[info["op"]]
-    target = Target(_profile(info["profile"]), bool(info["mali"]))
-    params = op.make_params({key: _tuple(value) for key, value in info["params"].items()})
+def _stored(files: Files, name: str, info: Description) -> Stored:
+    op = OPS[info.op]
+    target = Target(_profile(info.profile), info.mali)
+    params = op.make_params(info.params)
     args = {arg.name: arg for arg in op.of_kind(Kind.INPUT)}
     descs = {
-        row["name"]: args[row["name"]].desc(_shape(row), row["layout"])
-        if row["name"] in args
-        else TensorDesc(_shape(row), row["layout"])
-        for row in info["inputs"]
+        row.name: args[row.name].desc(row.shape, row.layout)
+        if row.name in args
+        else TensorDesc(row.shape, layout(row.layout))
+        for row in info.inputs
     }
     consts: dict[str, np.ndarray | None] = {arg.name: None for arg in op.of_kind(Kind.CONST)}
-    for row in info["constants"]:
-        consts[row["name"]] = _constant(files, row)
-    out = info["output"]
-    call = op.bind(params, descs, consts, out["layout"], out_shape=_shape(out), target=target)
+    for row in info.constants:
+        data = np.frombuffer(_bytes(files, row, row.nbytes), np.dtype(row.dtype))
+        consts[row.name] = data.reshape(row.shape)
+    out = info.output
+    call = op.bind(params, descs, consts, out.layout, out_shape=out.shape, target=target)
     inputs = {
-        row["name"]: PackedBuffer.from_raw(
-            _bytes(files, row, descs[row["name"]].nbytes),
-            _shape(row),
-            row["layout"],
-            descs[row["name"]].dtype,
+        row.name: PackedBuffer.from_raw(
+            _bytes(files, row, descs[row.name].nbytes), row.shape, row.layout, descs[row.name].dtype
         )
-        for row in info["inputs"]
+        for row in info.inputs
     }
     expected = PackedBuffer.from_raw(_bytes(files, out, call.out.nbytes), call.out.shape, call.out.layout)
     case = Case(
         op.name,
-        {key: _tuple(value) for key, value in info["params"].items()},
-        {row["name"]: (_shape(row), row["layout"]) for row in info["inputs"]},
-        out["layout"],
-        int(info["seed"]),
-        note=str(info["note"]),
-        style=str(info["style"]),
-        poison=bool(info["poison"]),
+        info.params,
+        {row.name: (row.shape, row.layout) for row in info.inputs},
+        out.layout,
+        info.seed,
+        note=info.note,
+        style=info.style,
+        poison=info.poison,
     )
     return Stored(name, BoundCase(case, _in_order(call, inputs), inputs), expected)
 
@@ -251,43 +231,14 @@ def _profile(name: str) -> Any:
     return PROFILES[name]
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _shape(row: Mapping[str, Any]) -> tuple[int, ...]:
-    shape = tuple(row["shape"])
-    if not all(isinstance(size, int) and 0 <= size < 1 << 31 for size in shape) or len(shape) > 8:
-        raise FormatError(str(row.get("name")), "not a shape", got=list(shape), need="up to 8 sizes")
-    return shape
-
-
-#: What a constant of an operator may be.
-_CONST_DTYPES = ("int8", "uint8", "int32", "float32")
-
-
-def _constant(files: Files, row: Mapping[str, Any]) -> np.ndarray:
-    dtype, shape = row["dtype"], _shape(row)
-    if dtype not in _CONST_DTYPES:
-        raise FormatError(
-            f"{files.where}: {row['name']}", "unknown dtype", got=dtype, need=", ".join(_CONST_DTYPES)
-        )
-    size = prod(shape) * np.dtype(dtype).itemsize
-    if size > MAX_BYTES:
-        raise LimitError(
-            f"{files.where}: {row['name']}", "too large", got=f"{size} bytes", need=f"<= {MAX_BYTES}"
-        )
-    return np.frombuffer(_bytes(files, row, size), np.dtype(dtype)).reshape(shape)
-
-
-def _bytes(files: Files, row: Mapping[str, Any], size: int) -> bytes:
+def _bytes(files: Files, row: File, size: int) -> bytes:
     """A file of exactly that size and the digest that case.json states."""
-    data = files.read(row["file"], size)
-    where = f"{files.where}/{row['file']}"
+    data = files.read(row.file, size)
+    where = f"{files.where}/{row.file}"
     if len(data) != size:
         raise FormatError(where, "wrong size", got=f"{len(data)} bytes", need=size)
-    if sha256(data) != row["sha256"]:
+    if sha256(data) != row.sha256:
         raise FormatError(
-            where, "not the bytes that case.json describes", got=sha256(data)[:16], need=row["sha256"][:16]
+            where, "not the bytes that case.json describes", got=sha256(data)[:16], need=row.sha256[:16]
         )
     return data

@@ -10,9 +10,6 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +22,11 @@ from refsim.core.errors import FormatError, LayoutError, RawBufferError
 from refsim.core.folder_write import FolderWriter
 from refsim.core.layout import Layout, layout
 from refsim.core.tensor import TensorDesc
-from refsim.formats.file import read_file
+from refsim.formats import reading
+from refsim.formats.file import quote, read_file
+from refsim.formats.limits import sizes
 from refsim.formats.run_identity import KEY, RunIdentity, from_sidecar
 
-MAX_JSON_BYTES = 1 << 24
 _QUANTIZATION = (("out_scale", "out_zp"), ("scale", "zp"))
 
 
@@ -99,25 +97,31 @@ class RecordedBuffer:
 def read_sidecar(path: str | os.PathLike[str]) -> RecordedBuffer:
     """Read the JSON file beside a raw buffer; FormatError if it is no such file."""
     where = os.fspath(path)
-    with _damage(where):
-        return _entry(Path(where).name, json.loads(bytes(read_file(where))))
+    content = _parsed(read_file(where, reading.MAX_JSON_BYTES), where)
+    with reading.reading(where, _WHAT, _NEED):
+        return _entry(Path(where).name, content, where)
 
 
-def _entry(name: str, content: dict[str, Any]) -> RecordedBuffer:
-    """From the content of ``NAME.json``; TypeError, ValueError or KeyError if it is something else."""
-    shape = tuple(int(size) for size in content["shape"])
-    named = None if content["layout"] is None else layout(content["layout"])
+_WHAT, _NEED = "not a sidecar", "value, shape, layout"
+
+
+def _parsed(data: bytes | memoryview, where: str) -> Any:
+    return reading.parsed(data, where, _NEED, what=_WHAT)
+
+
+def _entry(name: str, content: dict[str, Any], where: str) -> RecordedBuffer:
+    """From the content of ``NAME.json``; raises within `reading.reading` if it is something else."""
+    named = None if content["layout"] is None else _layout(str(content["layout"]), where)
     spare = content.get("padding") == "unknown"
+    shape = sizes(f"{where}: shape", content["shape"])
     return RecordedBuffer(name.removesuffix(".json") + ".bin", shape, named, spare, from_sidecar(content))
 
 
-@contextmanager
-def _damage(where: str) -> Iterator[None]:
-    """What reading strange JSON raises, as FormatError."""
+def _layout(name: str | int, where: str) -> Layout:
     try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LayoutError) as error:
-        raise FormatError(where, "not a sidecar", got=repr(error), need="value, shape, layout") from error
+        return layout(name)
+    except LayoutError as error:
+        raise FormatError(where, "not a sidecar: unknown layout", got=error.got, need=error.need) from error
 
 
 class Recorded:
@@ -127,16 +131,7 @@ class Recorded:
         self.path = os.fspath(path)
         self._archive: zipfile.ZipFile | None = None
         if not os.path.isdir(self.path):
-            try:
-                if not os.path.isfile(self.path):  # opening a pipe may never end
-                    raise FileNotFoundError(2, "no such file or folder")
-                self._archive = zipfile.ZipFile(self.path)
-            except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-                raise FormatError(
-                    self.path,
-                    "not a folder or zip file of buffers",
-                    got=getattr(error, "strerror", None) or error,
-                ) from error
+            self._archive = reading.archive(self.path, "a folder or zip file of buffers")
         self.entries = self._entries()
         if not self.entries:
             raise FormatError(self.path, "holds no recorded buffers", need="NAME.json files beside NAME.bin")
@@ -191,45 +186,36 @@ class Recorded:
         where = f"{self.path}: {name}"
         if os.path.basename(name) != name:
             raise FormatError(where, "not a plain file name", need="a name without folders")
-        try:
-            if self._archive is not None:
-                size = self._archive.getinfo(name).file_size
-            elif os.path.isfile(path := folder_write.current(self.path, name)):
-                size = os.path.getsize(path)
-            else:
-                raise KeyError(name)
-            if size > limit:
-                raise FormatError(where, "too large", got=f"{size} bytes", need=f"<= {limit}")
-            if self._archive is not None:
-                return self._archive.read(name)
-            return path.read_bytes()
-        except KeyError as error:
-            raise FormatError(where, "is missing") from error
-        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
-            raise FormatError(
-                where, "cannot be read", got=getattr(error, "strerror", None) or error
-            ) from error
+        if self._archive is not None:
+            return reading.member(self._archive, name, where, limit)
+        path = folder_write.current(self.path, name)
+        if not os.path.isfile(path):
+            raise FormatError(where, "is missing")
+        return bytes(read_file(path, limit))
 
     def _entries(self) -> dict[str, RecordedBuffer]:
         entries: dict[str, RecordedBuffer] = {}
         for name in self._names():
             if name.endswith(".json"):
-                with _damage(f"{self.path}: {name}"):
-                    content = json.loads(self._read(name, MAX_JSON_BYTES))
+                where = f"{self.path}: {name}"
+                content = _parsed(self._read(name, reading.MAX_JSON_BYTES), where)
+                with reading.reading(where, _WHAT, _NEED):
                     if isinstance(content, list):
-                        entries |= _upstream_entries(name, content)
+                        entries |= _upstream_entries(name, content, where)
                     else:
-                        entries[str(content["value"])] = _entry(name, content)
+                        entries[str(content["value"])] = _entry(name, content, where)
         return entries
 
 
-def _upstream_entries(name: str, rows: list[dict[str, Any]]) -> dict[str, RecordedBuffer]:
+def _upstream_entries(name: str, rows: list[dict[str, Any]], where: str) -> dict[str, RecordedBuffer]:
     """Rows of ``delegateK.json``: the packed values of one delegate, as ET-VK's runtime describes them."""
     stem = name.removesuffix(".json")
-    return {
-        f"{stem}_v{row['fb_value_id']}": RecordedBuffer(
-            row["raw"], tuple(row["sizes"]), layout(int(row["memory_layout_enum"]))
-        )
-        for row in rows
-        if "raw" in row
-    }
+    found = {}
+    for number, row in enumerate(rows):
+        if "raw" in row:
+            if not isinstance(row["raw"], str):
+                raise FormatError(f"{where}: [{number}].raw", "not a file name", got=quote(row["raw"]))
+            shape = sizes(f"{where}: [{number}].sizes", row["sizes"])
+            made = RecordedBuffer(row["raw"], shape, _layout(int(row["memory_layout_enum"]), where))
+            found[f"{stem}_v{int(row['fb_value_id'])}"] = made
+    return found

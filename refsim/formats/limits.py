@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from refsim.core.errors import FormatError, LimitError
+from refsim.formats.file import quote
 
 
 @dataclass(frozen=True)
@@ -13,8 +15,8 @@ class Limits:
     """The most that a file may declare.
 
     ``rank``: dims of a tensor. ``tensor_bytes``: bytes of one tensor's elements. ``total_bytes``: those of all tensors
-    that are not constants. ``list_items``: values of one ValueList, with those of lists inside it. ``list_depth``: how
-    deep lists nest.
+    that are not constants; what is run may be smaller, see `refsim.core.size_limit`. ``list_items``: values of one
+    ValueList, with those of lists inside it. ``list_depth``: how deep lists nest.
     """
 
     rank: int = 8
@@ -64,3 +66,11 @@ def check_code(place: str, code: int, known: Iterable[int]) -> None:
     """An enum's code is one of ``known``."""
     if code not in known:
         raise FormatError(place, "unknown code", got=code, need=f"one of {sorted(known)}")
+
+
+def sizes(place: str, content: Any, most: int = 8) -> tuple[int, ...]:
+    """A shape out of JSON: a list of at most ``most`` whole numbers, none negative; FormatError for anything else."""
+    fits = isinstance(content, list) and len(content) <= most
+    if not fits or not all(type(size) is int and 0 <= size < 1 << 31 for size in content):
+        raise FormatError(place, "not a shape", got=quote(content), need=f"a list of up to {most} sizes")
+    return tuple(content)

@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import os
+import re
+import struct
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from typing import IO, Any
 
 import numpy as np
 
+from refsim.core import size_limit
 from refsim.core.atomic_write import replacing
-from refsim.core.errors import FormatError, LimitError, ShapeError
-from refsim.core.tensor import MAX_BYTES
+from refsim.core.errors import FormatError, ShapeError
+from refsim.formats.file import quote
+from refsim.formats.reading import archive, member_file, reading
 
-#: Shape and dtype that an array must have. Where None is given instead, any array of at most MAX_BYTES will do.
+#: Shape and dtype that an array must have. Where None is given instead, any array that is not too large will do.
 Wanted = tuple[tuple[int, ...], np.dtype[Any]]
 
-_DAMAGED = (OSError, ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error,
-            NotImplementedError, RuntimeError)  # fmt: skip
-_HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+#: Version of the format -> how the length of the header is written.
+_LENGTHS = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I")}
+_MAGIC = b"\x93NUMPY"
+_NEED, _KIND = ".npy or .npz", "a readable array file"
+MAX_HEADER, MAX_DIMS = 1 << 14, 32
+#: A pair of the header, which every writer makes a dict of three. It is matched and never evaluated.
+_PAIR = re.compile(
+    r"""\s*['"](descr|fortran_order|shape)['"]\s*:\s*(?:['"]([^'"]*)['"]|(True|False)|\(([0-9,\sL]*)\))\s*(,|(?=\}))"""
+)
+_DESCR = re.compile(r"[<>|=]?(\?|b1|[iu][1248]|f[248]|c8|c16)")
 
 
 def read_npy(path: str | os.PathLike[str], wanted: Wanted | None = None) -> np.ndarray:
     """The array of a .npy file. FormatError, ShapeError or LimitError before anything large is read."""
     name = os.fspath(path)
-    with _damage(name):
-        _check_regular(name)
+    with reading(name, f"not {_KIND}", _NEED):
+        if not os.path.isfile(name):
+            raise FormatError(name, "cannot be read", got="no regular file", need="a readable file")
         with open(name, "rb") as file:
-            return _read_array(file, os.path.getsize(name), name, wanted)
+            return array_in(file, os.path.getsize(name), name, wanted)
 
 
 def read_arrays(
@@ -45,21 +52,32 @@ def read_arrays(
     they are all of its arrays in order. FormatError, ShapeError or LimitError for a file that does not hold them.
     """
     name = os.fspath(path)
-    with _damage(name):
-        _check_regular(name)
-        if not zipfile.is_zipfile(name):
-            if len(wanted) != 1:
-                raise FormatError(name, "not an .npz file", need=f"{len(wanted)} arrays")
-            return [read_npy(name, wanted[0])]
-        with zipfile.ZipFile(name) as archive:
-            members = [n for n in archive.namelist() if n.endswith(".npy")]
-            chosen = _choose(name, members, prefixes, len(wanted))
-            arrays = []
-            for member, want in zip(chosen, wanted, strict=True):
-                size = archive.getinfo(member).file_size
-                with archive.open(member) as file:
-                    arrays.append(_read_array(file, size, f"{name}: {member.removesuffix('.npy')}", want))
-            return arrays
+    with reading(name, "cannot be read", "a readable file"):
+        if not os.path.isfile(name):
+            raise FormatError(name, "cannot be read", got="no regular file", need="a readable file")
+        zipped = zipfile.is_zipfile(name)
+    if not zipped:
+        if len(wanted) != 1:
+            raise FormatError(name, "not an .npz file", need=f"{len(wanted)} arrays")
+        return [read_npy(name, wanted[0])]
+    with archive(name, _KIND) as opened:
+        members = members_of(opened)
+        chosen = _choose(name, members, prefixes, len(wanted))
+        return [
+            member_array(opened, f"{one}.npy", f"{name}: {one}", want)
+            for one, want in zip(chosen, wanted, strict=True)
+        ]
+
+
+def members_of(archive: zipfile.ZipFile) -> list[str]:
+    """The names of the arrays in an .npz file."""
+    return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+
+def member_array(archive: zipfile.ZipFile, name: str, where: str, wanted: Wanted | None = None) -> np.ndarray:
+    """The array in a member of a zip file; FormatError, ShapeError or LimitError before anything large is read."""
+    with member_file(archive, name, where) as (file, size):
+        return array_in(file, size, where, wanted)
 
 
 def write_npz(path: str | os.PathLike[str], arrays: dict[str, np.ndarray]) -> None:
@@ -76,8 +94,8 @@ def write_npy(path: str | os.PathLike[str], array: np.ndarray) -> None:
 
 def _choose(name: str, members: list[str], prefixes: Sequence[str], count: int) -> list[str]:
     for prefix in prefixes:
-        if f"{prefix}0.npy" in members:
-            chosen = [f"{prefix}{i}.npy" for i in range(count)]
+        if f"{prefix}0" in members:
+            chosen = [f"{prefix}{i}" for i in range(count)]
             break
     else:
         chosen = members
@@ -86,26 +104,21 @@ def _choose(name: str, members: list[str], prefixes: Sequence[str], count: int) 
         raise FormatError(
             name,
             "does not hold the arrays that are needed",
-            got=", ".join(n.removesuffix(".npy") for n in members) or "none",
+            got=", ".join(members) or "none",
             need=", ".join(f"{prefixes[0]}{i}" for i in range(count)),
         )
     return chosen
 
 
-def _read_array(file: IO[bytes], size: int, where: str, wanted: Wanted | None) -> np.ndarray:
-    version = np.lib.format.read_magic(file)
-    if version not in _HEADERS:
-        raise FormatError(where, "unknown .npy version", got=version, need="1.0 or 2.0")
-    shape, fortran, dtype = _HEADERS[version](file)
-    if dtype.hasobject or dtype.names is not None:
-        raise FormatError(where, "holds objects", got=dtype, need="numbers")
-    if wanted is not None and (tuple(shape), dtype) != (tuple(wanted[0]), wanted[1]):
+def array_in(file: IO[bytes], size: int, where: str, wanted: Wanted | None = None) -> np.ndarray:
+    """The array of an open .npy file of at most ``size`` bytes; for use within `reading`."""
+    shape, fortran, dtype = _header(file, where)
+    if wanted is not None and (shape, dtype) != (tuple(wanted[0]), wanted[1]):
         raise ShapeError(
             where, "does not fit", got=f"{dtype} {list(shape)}", need=f"{wanted[1]} {list(wanted[0])}"
         )
     nbytes = prod(shape) * dtype.itemsize
-    if nbytes > MAX_BYTES:
-        raise LimitError(where, "array too large", got=f"{nbytes} bytes", need=f"<= {MAX_BYTES}")
+    size_limit.check(where, nbytes)
     if nbytes > size:
         raise FormatError(where, "shorter than it says", got=f"{size} bytes", need=nbytes)
     data = file.read(nbytes)
@@ -115,18 +128,46 @@ def _read_array(file: IO[bytes], size: int, where: str, wanted: Wanted | None) -
     return array.reshape(shape[::-1]).transpose() if fortran else array.reshape(shape)
 
 
-def _check_regular(name: str) -> None:
-    if not os.path.exists(name):
-        raise FormatError(name, "cannot be read", got="no such file", need="a readable file")
-    if not os.path.isfile(name):
-        raise FormatError(name, "cannot be read", got="no regular file", need="a readable file")
+def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns come first, and dtype."""
+    start = file.read(8)
+    if start[:6] != _MAGIC or len(start) < 8:
+        raise FormatError(where, f"not {_KIND}", got=quote(start), need="the magic of .npy")
+    length = _LENGTHS.get((start[6], start[7]))
+    if length is None:
+        raise FormatError(where, "unknown .npy version", got=f"{start[6]}.{start[7]}", need="1.0 or 2.0")
+    (size,) = length.unpack(file.read(length.size))
+    if size > MAX_HEADER:
+        raise FormatError(where, "header too long", got=f"{size} bytes", need=f"<= {MAX_HEADER}")
+    text = file.read(size).decode("latin-1")
+    found = _pairs(text)
+    if len(text) != size or len(found) != 3:
+        need = "a dict of descr, fortran_order and shape; no records, no objects"
+        raise FormatError(where, "not the header of an array", got=quote(text), need=need)
+    if not _DESCR.fullmatch(found["descr"]):
+        raise FormatError(where, "does not hold numbers", got=quote(found["descr"]), need="such as '<f4'")
+    sizes = [part.strip().removesuffix("L") for part in found["shape"].split(",")]
+    if sizes[-1] == "":
+        del sizes[-1]
+    elif len(sizes) == 1:  # "(3)" is a number in brackets
+        raise FormatError(where, "not a shape", got=f"({found['shape']})", need="such as (3,)")
+    shape = tuple(int(part) if part.isdecimal() and len(part) < 20 else -1 for part in sizes)
+    if any(not 0 <= part < 1 << 63 for part in shape) or len(shape) > MAX_DIMS:
+        raise FormatError(
+            where, "not a shape", got=quote(f"({found['shape']})"), need=f"up to {MAX_DIMS} sizes"
+        )
+    return shape, found["fortran_order"] == "True", np.dtype(found["descr"])
 
 
-@contextmanager
-def _damage(name: str) -> Iterator[None]:
-    """What NumPy and zipfile raise over a damaged file, as FormatError."""
-    try:
-        yield
-    except _DAMAGED as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FormatError(name, "not a readable array file", got=reason, need=".npy or .npz") from error
+def _pairs(text: str) -> dict[str, str]:
+    """The keys and values of a header; nothing if it is not written as one."""
+    found: dict[str, str] = {}
+    body = text.strip()
+    at = 1 if body.startswith("{") else len(body)
+    while match := _PAIR.match(body, at):
+        key, at = match[1], match.end()
+        kind = {"descr": 2, "fortran_order": 3, "shape": 4}[key]
+        if key in found or match[kind] is None:
+            return {}
+        found[key] = match[kind]
+    return found if body[at:].strip() == "}" else {}

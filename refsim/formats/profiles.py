@@ -9,12 +9,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 from refsim.core import atomic_write
 from refsim.core.errors import FormatError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
+from refsim.formats import reading
+from refsim.formats.file import quote
 
 SCHEMA = 1
 MAX_BYTES = 1 << 20
@@ -36,30 +37,19 @@ def profile(name_or_path: str | os.PathLike[str]) -> Profile:
 
 
 def read(path: str | os.PathLike[str]) -> Profile:
-    """The profile that a file holds; FormatError if it holds none."""
+    """The profile that a file holds; FormatError or LimitError if it holds none."""
     where = os.fspath(path)
-    try:
-        with Path(where).open("rb") as file:
-            data = file.read(MAX_BYTES + 1) if os.path.isfile(where) else b""
-    except OSError as error:
-        raise FormatError(where, "cannot be read", got=error.strerror, need="a readable file") from error
-    if len(data) > MAX_BYTES:
-        raise FormatError(where, "too large for a profile", got="more", need=f"<= {MAX_BYTES} bytes")
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(where, "not JSON", got=error, need="a profile that a probe saved") from error
-    return from_json(content, where)
+    return from_json(reading.json_file(where, "a profile that a probe saved", MAX_BYTES), where)
 
 
 def from_json(content: Any, where: str) -> Profile:
     """The profile of a parsed file. FormatError, naming ``where``, for keys or values that no profile has."""
     if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
         got = content.get("schema") if isinstance(content, Mapping) else type(content).__name__
-        raise FormatError(where, "not a profile of this schema", got=repr(got), need=f"schema {SCHEMA}")
+        raise FormatError(where, "not a profile of this schema", got=quote(got), need=f"schema {SCHEMA}")
     body = content.get("profile")
     if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
-        raise FormatError(where, "profile has no name", got=repr(body), need="an object with a name")
+        raise FormatError(where, "profile has no name", got=quote(body), need="an object with a name")
     wrong = {key for key in body if key not in _FIELDS and key != "name"}
     wrong |= {key for key, kind in _FIELDS.items() if type(body.get(key)) is not kind}
     if wrong:

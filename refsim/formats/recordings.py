@@ -7,12 +7,8 @@ upstream's order; arrays lie beside it. `out.raw.bin` is the whole output buffer
 
 from __future__ import annotations
 
-import io
-import json
 import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,7 +18,10 @@ import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError
+from refsim.core.layout import layout
 from refsim.core.tensor import TensorDesc
+from refsim.formats import reading
+from refsim.formats.npz import member_array
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, Target
 
@@ -84,7 +83,12 @@ class Recording:
         }
 
     def differences(self, actual: PackedBuffer, device: np.ndarray, call: Call) -> np.ndarray:
-        """Where a buffer differs from the device's, in bytes that the operator defines: int64 indices."""
+        """Where a buffer differs from the device's, in bytes that the operator defines: int64 indices.
+
+        FormatError if the recording is too short for the buffer.
+        """
+        if device.size < actual.raw.size:
+            raise FormatError(self.id, "recorded too short", got=f"{device.size} bytes", need=actual.raw.size)
         defined = call.device_defined()
         return np.flatnonzero((actual.raw != device[: actual.raw.size]) & defined)
 
@@ -102,8 +106,9 @@ class Differences:
 
     @classmethod
     def load(cls, path: Path) -> Differences:
-        listed = json.loads(path.read_text())
-        return cls(listed["causes"], listed["recordings"])
+        listed = reading.json_file(path, "causes and recordings")
+        with reading.reading(str(path), "not a list of differences"):
+            return cls(dict(listed["causes"]), dict(listed["recordings"]))
 
     @staticmethod
     def matches(pattern: str, recording: str) -> bool:
@@ -114,68 +119,64 @@ class Differences:
         return next((cause for p, cause in self.patterns.items() if self.matches(p, recording)), None)
 
 
-@contextmanager
-def _reading(where: str) -> Iterator[None]:
-    """Turn whatever zipfile, json or NumPy raise over a damaged archive into a FormatError that names the place."""
-    try:
-        yield
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(where, f"not a recording: {type(error).__name__}: {error}") from error
+_NEED = "a zip file of golden/upstream"
 
 
 def _cases(path: Path) -> Iterator[tuple[zipfile.ZipFile, str, dict[str, Any]]]:
     """The open archive, the folder and the case.json of each recording, in name order."""
-    with _reading(str(path)):
-        archive = zipfile.ZipFile(path)
-    with archive:
+    with reading.archive(path, _NEED) as archive:
         names = sorted(n for n in archive.namelist() if n.endswith("/case.json"))
         if not names:
-            raise FormatError(str(path), "holds no case.json", need="a zip file of golden/upstream")
+            raise FormatError(str(path), "holds no case.json", need=_NEED)
         for name in names:
-            folder = name.removesuffix("case.json")
-            with _reading(f"{path}: {name}"):
-                case = dict(json.loads(archive.read(name)))
-            yield archive, folder, case
+            where = f"{path}: {name}"
+            case = reading.parsed(reading.member(archive, name, where), where, "a recorded case")
+            if not isinstance(case, dict):
+                raise FormatError(where, "not a recording", got=type(case).__name__, need="an object")
+            yield archive, name.removesuffix("case.json"), case
 
 
 def read(path: Path) -> Iterator[Recording]:
     """The recordings of one zip file, in name order; cases that upstream itself refused are left out.
 
-    FormatError for a file that is missing, damaged or something else.
+    FormatError or LimitError for a file that is missing, damaged or something else.
     """
     for archive, folder, case in _cases(path):
         if "error" not in case:
-            with _reading(f"{path}: {folder}"):
-                recording = _recording(archive, folder, case)
+            with reading.reading(f"{path}: {folder}", "not a recording"):
+                recording = _recording(archive, f"{path}: ", folder, case)
             yield recording
 
 
-def _recording(archive: zipfile.ZipFile, folder: str, case: dict[str, Any]) -> Recording:
+def _recording(archive: zipfile.ZipFile, where: str, folder: str, case: dict[str, Any]) -> Recording:
     present = set(archive.namelist())
 
     def raw(name: str | None) -> np.ndarray | None:
         if name is None or folder + name not in present:
             return None
-        return np.frombuffer(archive.read(folder + name), np.uint8)
+        return np.frombuffer(reading.member(archive, folder + name, where + folder + name), np.uint8)
 
-    arguments = {a["name"]: a for a in case["args"]}
+    def array(name: str) -> np.ndarray:
+        return member_array(archive, folder + name, where + folder + name)
+
+    arguments = {str(a["name"]): a for a in case["args"]}
     (out,) = (a for a in case["args"] if a["kind"] in _OUTPUT_KINDS)
     (result,) = case["result"]["outputs"]
-    arrays = {
-        name: np.load(io.BytesIO(archive.read(folder + a["file"])))
-        for name, a in arguments.items()
-        if "file" in a
-    }
+    arrays = {name: array(a["file"]) for name, a in arguments.items() if "file" in a}
+    for name, argument in arguments.items():
+        if argument["kind"] in _TENSOR_KINDS:
+            _described(arrays[name].shape, argument)
+    out_shape = tuple(out["shape"])
+    _described(out_shape, out)
     written = raw(result.get("raw"))
     if written is None:  # a texture: only its elements were read back
-        elements = np.load(io.BytesIO(archive.read(folder + result["nchw"])))
-        written = PackedBuffer.pack(elements, out["layout"]).raw
+        written = PackedBuffer.pack(array(result["nchw"]), out["layout"]).raw
     return Recording(
-        id=case["id"],
-        op=case["op"],
+        id=str(case["id"]),
+        op=str(case["op"]),
         arguments=arguments,
         arrays=arrays,
-        out_shape=tuple(out["shape"]),
+        out_shape=out_shape,
         out_layout=out["layout"],
         raw=written,
         mask=raw(result.get("mask")),
@@ -190,7 +191,7 @@ def _recording(archive: zipfile.ZipFile, folder: str, case: dict[str, Any]) -> R
         scratch_layout=next((t["layout_meta"] for t in case["result"]["temps"]), None),
         kernels=tuple(_kernel(entry) for entry in case["result"]["kernels"]),
         exporter_legal=case.get("exporter_legal") is not False,
-        note=case.get("note", ""),
+        note=str(case.get("note", "")),
     )
 
 
@@ -199,16 +200,22 @@ def _kernel(entry: dict[str, Any]) -> Kernel:
     return Kernel(entry["kernel"], (gx, gy, gz), (lx, ly, lz))
 
 
+def _described(shape: tuple[int, ...], argument: dict[str, Any]) -> TensorDesc:
+    """The tensor of an argument; a typed error if there can be none, TypeError for a layout without a name."""
+    return TensorDesc(shape, layout(str(argument["layout"])))
+
+
 def staged_inputs(path: Path) -> Iterator[tuple[str, np.ndarray, TensorDesc, np.ndarray]]:
     """(case id, array, description, raw bytes) of every input that upstream's own staging kernel packed."""
     for archive, folder, case in _cases(path):
         staged = []
-        with _reading(f"{path}: {folder}"):
+        where = f"{path}: {folder}"
+        with reading.reading(where, "not a recording"):
             arguments = {a["name"]: a for a in case["args"]}
             for entry in case.get("result", {}).get("inputs", ()):
                 argument = arguments[entry["name"]]
-                array = np.load(io.BytesIO(archive.read(folder + argument["file"])))
-                desc = TensorDesc(array.shape, argument["layout"])
-                packed = np.frombuffer(archive.read(folder + entry["raw_by_nchw_to_int8x4"]), np.uint8)
-                staged.append((case["id"], array, desc, packed))
+                array = member_array(archive, folder + argument["file"], where + argument["file"])
+                name = folder + entry["raw_by_nchw_to_int8x4"]
+                packed = np.frombuffer(reading.member(archive, name, f"{path}: {name}"), np.uint8)
+                staged.append((str(case["id"]), array, _described(array.shape, argument), packed))
         yield from staged

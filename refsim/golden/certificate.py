@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 
 import refsim
-from refsim.core.errors import MissingDependencyError
+from refsim.core.html import rendered
 from refsim.golden.certify import KNOWN_DEFECT, LEGAL, MISSING, SAME, VERDICTS, WRONG, Certificate, Verdict
 
 MEANINGS = {
@@ -45,17 +44,10 @@ def what(row: Verdict) -> Iterator[str]:
 
 def page(certificate: Certificate) -> str:
     """The page as HTML. MissingDependencyError without jinja2."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingDependencyError(
-            "certificate", "jinja2 is not installed", need="pip install jinja2"
-        ) from error
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    source = (
-        files("refsim.golden").joinpath("templates").joinpath("certificate.html").read_text(encoding="utf-8")
-    )
-    return environment.from_string(source).render(
+    return rendered(
+        "certificate",
+        "refsim.golden",
+        "certificate.html",
         certificate=certificate,
         verdict=verdict(certificate),
         verdicts=VERDICTS,

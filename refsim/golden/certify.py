@@ -21,7 +21,8 @@ from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
-from refsim.formats.file import quote, read_file
+from refsim.formats.file import quote
+from refsim.formats.reading import json_file, reading
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
 from refsim.golden.programs import KIND, MANIFEST, SCHEMA, described
 from refsim.golden.store import Entry, digest, parse
@@ -31,7 +32,7 @@ from refsim.ops.base.defect import Defect
 #: How a case can come out, best first.
 MISSING = "missing"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING)
-MOST_BYTES = 1 << 26
+NEED = "what refsim golden export wrote"
 MOST_CAUSES = 3
 
 
@@ -126,13 +127,7 @@ class File:
 def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
     """The programs of a folder that `refsim golden export` wrote. FormatError for any other, or a damaged one."""
     where = os.fspath(Path(folder) / MANIFEST)
-    raw = read_file(where)
-    if len(raw) > MOST_BYTES:
-        raise FormatError(where, "too large for a manifest", got=f"{len(raw)} bytes", need=f"<= {MOST_BYTES}")
-    try:
-        content = json.loads(bytes(raw))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(where, "not JSON", got=error, need="what refsim golden export wrote") from error
+    content = json_file(where, NEED)
     head = (
         {key: content.get(key) for key in ("kind", "schema", "fill")}
         if isinstance(content, dict)
@@ -140,12 +135,8 @@ def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
     )
     if head != {"kind": KIND, "schema": SCHEMA, "fill": FILL}:
         raise FormatError(where, "not the manifest of a corpus", got=quote(head), need=f"kind {KIND!r}")
-    try:
+    with reading(where, "damaged", NEED):
         return tuple(_file(row, where) for row in content["files"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FormatError(
-            where, "damaged", got=repr(error)[:100], need="what refsim golden export wrote"
-        ) from error
 
 
 def _file(row: Mapping[str, Any], where: str) -> File:

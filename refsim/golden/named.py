@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 from refsim.core.errors import FormatError
 from refsim.formats.cases import Files, Stored, read, read_folder
+from refsim.formats.reading import archive
 from refsim.golden.store import Corpus, default_root, digest
 from refsim.ops.base.binding import bind
 
@@ -17,12 +17,8 @@ def open_case(name: str) -> Stored:
         return read_folder(name)
     path, bang, entry = name.partition("!")
     if bang:
-        try:
-            archive = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise FormatError(path, "not a zip file of cases", got=error) from error
-        with archive:
-            return read(Files(f"{path}!{entry}", archive=archive), entry)
+        with archive(path, "a zip file of cases") as opened:
+            return read(Files(f"{path}!{entry}", archive=opened), entry)
     if name.rpartition("/")[2].isdecimal():
         return _of_corpus(name)
     raise FormatError(name, "no such case", need="a case directory, ZIPFILE!NAME or OPERATOR/NUMBER")

@@ -17,8 +17,10 @@ from typing import Any
 
 from refsim.core import folder_write
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, LimitError
 from refsim.formats.cases import Files, Stored, read, sha256
+from refsim.formats.file import quote, read_file
+from refsim.formats.reading import archive, reading
 from refsim.ops.base.case import Case
 from refsim.ops.base.spec import Call
 
@@ -64,7 +66,7 @@ def line(entry: Entry) -> str:
 
 def parse(op: str, text: str, where: str) -> Entry:
     """The entry of a line: the inverse of `line`. FormatError if it is not one."""
-    try:
+    with reading(where, "not a line of digests"):
         info = json.loads(text)
         params = {k: tuple(v) if isinstance(v, list) else v for k, v in info["params"].items()}
         inputs = {name: (tuple(shape), layout) for name, (shape, layout) in info["inputs"].items()}
@@ -73,8 +75,6 @@ def parse(op: str, text: str, where: str) -> Entry:
             style=info["style"], poison=info["poison"],
         )  # fmt: skip
         return Entry(int(info["case"]), case, str(info["sha256"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(where, "not a line of digests", got=repr(error)[:200]) from error
 
 
 class Corpus:
@@ -96,12 +96,13 @@ class Corpus:
     def entries(self, op: str) -> Iterator[Entry]:
         """The digests of one operator, in order."""
         path = self.place(f"digests/{op}.jsonl")
-        try:
-            with open(path, encoding="ascii") as file:
-                for number, text in enumerate(file, 1):
-                    yield parse(op, text, f"{path}:{number}")
-        except (OSError, UnicodeDecodeError) as error:
-            raise FormatError(str(path), "cannot be read", got=error) from error
+        text = read_file(path)
+        with reading(str(path)):
+            lines = str(text, "ascii").splitlines()
+        for number, row in enumerate(lines, 1):
+            if len(row) > MAX_LINE:
+                raise LimitError(f"{path}:{number}", "line too long", got=len(row), need=f"<= {MAX_LINE}")
+            yield parse(op, row, f"{path}:{number}")
 
     def entry(self, name: str) -> Entry:
         """The entry of a name such as q8ta_add/0007; FormatError if there is none."""
@@ -116,24 +117,20 @@ class Corpus:
         """Names of the cases of one operator that are stored in full, such as q8ta_add/0007; reads none of them."""
         if not self._archive(op).exists():
             return []
-        with self._opened(op) as archive:
-            return [f"{op}/{name}" for name in sorted({n.partition("/")[0] for n in archive.namelist()})]
+        with self._opened(op) as opened:
+            return [f"{op}/{name}" for name in sorted({n.partition("/")[0] for n in opened.namelist()})]
 
     def stored_case(self, name: str) -> Stored:
         """A whole case by its name."""
         op, _, folder = name.partition("/")
-        with self._opened(op) as archive:
-            return read(Files(f"{self._archive(op)}!{folder}", archive=archive), name)
+        with self._opened(op) as opened:
+            return read(Files(f"{self._archive(op)}!{folder}", archive=opened), name)
 
     def _archive(self, op: str) -> Path:
         return self.place(f"cases/{op}.zip")
 
     def _opened(self, op: str) -> zipfile.ZipFile:
-        path = self._archive(op)
-        try:
-            return zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise FormatError(str(path), "cannot be read", got=error) from error
+        return archive(self._archive(op), "cases of the corpus")
 
     def damaged(self, only: Collection[str] | None = None) -> list[str]:
         """What does not match SHA256SUMS: files, or ``only`` some, that changed, are missing, or are not listed."""
@@ -182,14 +179,12 @@ def file_sha256(path: Path) -> str:
 def sums(path: Path) -> Mapping[str, str]:
     """Name -> digest of a file as sha256sum writes it."""
     found = {}
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(str(path), "cannot be read", got=error) from error
+    with reading(str(path)):
+        text = str(read_file(path), "utf-8")
     for number, row in enumerate(text.splitlines(), 1):
         digest_, _, name = row.partition("  ")
         if len(digest_) != 64 or not name:
-            raise FormatError(f"{path}:{number}", "not a line of sha256sum", got=row[:80])
+            raise FormatError(f"{path}:{number}", "not a line of sha256sum", got=quote(row))
         found[name] = digest_
     return found
 

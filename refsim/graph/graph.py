@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
+from math import prod
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -127,6 +128,11 @@ class Tensor:
         if self.dtype != dtype or 0 in self.shape:
             return None
         return TensorDesc(self.shape or (1,), self.layout, dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its buffer, or of its elements where it has none."""
+        return self.desc.nbytes if self.desc is not None else prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

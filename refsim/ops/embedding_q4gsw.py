@@ -203,8 +203,9 @@ def constants(
 ) -> dict[str, Any]:
     rows, width = features["table"]
     style = str(features.get("style", "random"))
+    groups = int4.check_groups(Params.where, width, params.group_size)
     values = int4.random_values(style, rng, (rows, width))
-    scales = int4.random_scales(style, rng, (rows, width // params.group_size))
+    scales = int4.random_scales(style, rng, (rows, groups))
     stored = int4.packed(values)
     return {"weight": stored if params.is_linear_weight else stored >> 4 | stored << 4, "scales": scales}
 

@@ -233,9 +233,10 @@ def constants(
 ) -> dict[str, Any]:
     out, k = features["out_channels"], shapes["x"][-1]
     style = str(features.get("style", "random"))
+    groups = int4.check_groups(Params.where, k, params.group_size)
     return {
         "weight": int4.packed(int4.random_values(style, rng, (out, k))),
-        "scales": int4.random_scales(style, rng, (k // params.group_size, out)),
+        "scales": int4.random_scales(style, rng, (groups, out)),
         "bias": int4.random_floats(style, rng, (out,)) if features.get("bias") else None,
     }
 

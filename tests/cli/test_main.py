@@ -106,7 +106,7 @@ def raising(error: BaseException):
         (DeviceError("gpu", "lost", need="another"), 3, "refsim: gpu: lost; need another\n"),
         (MemoryError(), 2, "refsim: out of memory\n"),
         (KeyboardInterrupt(), 130, "refsim: interrupted\n"),
-        (click.UsageError("two\nlines \x1b[1m"), 2, "refsim: two lines ?[1m\n"),
+        (click.UsageError("two\nlines \x1b[1m"), 2, "refsim: two lines \\x1b[1m\n"),
     ],
 )
 def test_errors_become_one_line(error, status, line, refsim, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_a_golden_folder_that_lies_is_refused(tmp_path: Path, refsim) -> None:
         (good.replace("PACKED_INT8_4C", "PACKED_INT8_4W4C"), "recorded with another shape or layout"),
         (good.replace("PACKED_INT8_4C", "4Q"), "not a sidecar"),
         ("{", "not a sidecar"),
-        ('{"value": "delegate0_v66", "shape": "x", "layout": null}', "not a sidecar"),
+        ('{"value": "delegate0_v66", "shape": "x", "layout": null}', "not a shape"),
     ]:
         sidecar.write_text(content)
         refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused(match)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from refsim.core import size_limit
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.case import Case
+from refsim.ops.base.case import Case, Features, check_case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, Target
 from refsim.ops.base.styles import FLOAT_STYLES, STYLES
@@ -28,6 +29,7 @@ class BoundCase:
 
 def bind(case: Case, target: Target | None = None) -> BoundCase:
     """Bind a case's operator, and make its constants and input buffers from its seed."""
+    check_case(case)
     if case.style not in STYLES:
         raise ParameterError(case.op, "unknown data style", got=repr(case.style), need=", ".join(STYLES))
     op = OPS[case.op]
@@ -39,13 +41,16 @@ def bind(case: Case, target: Target | None = None) -> BoundCase:
         for name, (shape, layout) in case.inputs.items()
     }
     shapes = {name: desc.shape for name, desc in descs.items()}
-    features = {**case.features, "style": case.style}
+    op.check_inputs(descs)
+    for desc in descs.values():
+        size_limit.check(f"{case.op}: data of {desc}", 8 * desc.numel)  # it is drawn in 64 bits
+    features = Features(case, style=case.style)
     consts = op.constants(params, shapes, features, rng) if op.constants else {}
     call = op.bind(params, descs, consts, case.out_layout, target=target)
     inputs = {}
     for number, arg in enumerate(op.of_kind(Kind.INPUT)):
         desc = descs[arg.name]
-        array = input_data(case, desc, rng, number, arg.name)
+        array = input_data(replace(case, features=features), desc, rng, number, arg.name)
         inputs[arg.name] = PackedBuffer.pack(array, desc.layout, dtype=desc.dtype)
     if case.poison:
         for buffer in inputs.values():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
+
+from refsim.core.errors import ParameterError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -40,3 +43,62 @@ class ErrorCase:
     case: Case
     error: type[Exception]
     match: str
+
+
+# --- what a case may say, since cases come from files too --------------------------------------------------
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 < value < 1 << 31
+
+
+def _real(value: Any) -> bool:
+    return type(value) in (int, float) and isfinite(value) and abs(value) < 2.0**64
+
+
+#: Feature -> whether a value is one, and how an error calls it.
+FEATURES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "bias": (lambda value: isinstance(value, bool), "true or false"),
+    "ties": (lambda value: isinstance(value, bool), "true or false"),
+    "outside": (lambda value: isinstance(value, bool), "true or false"),
+    "out_channels": (_count, "a number from 1 on"),
+    "scale": (_real, "a number"),
+    "table": (
+        lambda value: isinstance(value, tuple | list) and len(value) == 2 and all(map(_count, value)),
+        "rows and columns",
+    ),
+    "style": (lambda value: isinstance(value, str), "a text"),
+}
+
+
+class Features(dict[str, Any]):
+    """The features of a case, checked. ParameterError if one that is asked for is missing."""
+
+    def __init__(self, case: Case, **more: Any) -> None:
+        super().__init__({**case.features, **more})
+        self._op = case.op
+        for name, value in self.items():
+            fits, need = FEATURES.get(name, (lambda _: True, ""))
+            if not fits(value):
+                raise ParameterError(case.op, f"feature {name} does not fit", got=repr(value)[:80], need=need)
+
+    def __missing__(self, name: str) -> Any:
+        raise ParameterError(self._op, f"feature {name} is missing", need=FEATURES[name][1])
+
+
+def check_case(case: Case) -> None:
+    """ParameterError or ShapeError unless each field of a case is what its type says."""
+    fields = {"params": case.params, "inputs": case.inputs, "features": case.features}
+    for name, value in fields.items():
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise ParameterError(case.op, f"{name} are no values by name", got=repr(value)[:80])
+    for name, one in (("out_layout", case.out_layout), ("style", case.style)):
+        if not isinstance(one, str):
+            raise ParameterError(case.op, f"{name} is no text", got=repr(one)[:80])
+    if type(case.seed) is not int or not 0 <= case.seed < 1 << 64:
+        raise ParameterError(case.op, "seed is out of range", got=repr(case.seed)[:80], need="0 to 2**64 - 1")
+    for name, tensor in case.inputs.items():
+        shape, layout = tensor if isinstance(tensor, tuple) and len(tensor) == 2 else (None, None)
+        if not isinstance(shape, tuple | list) or not isinstance(layout, str):
+            got = repr(tensor)[:80]
+            raise ShapeError(case.op, f"input {name} is no tensor", got=got, need="a shape and a layout")

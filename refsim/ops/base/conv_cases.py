@@ -20,7 +20,12 @@ def constants(
     params: ConvParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
 ) -> dict[str, Any]:
     """Random weights with the sums, scales and bias that an exporter would store."""
-    k = params.taps * (shapes["x"][-3] // params.groups)
+    channels = shapes["x"][-3]
+    if channels % params.groups:
+        raise ShapeError(
+            params.where, "channels do not divide into groups", got=f"{channels}, {params.groups} groups"
+        )
+    k = params.taps * (channels // params.groups)
     return row_constants(params, features["out_channels"], k, features, rng)
 
 

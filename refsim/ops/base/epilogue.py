@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import size_limit
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable
 from refsim.core.lanes import as_f32, insert
@@ -232,13 +233,15 @@ def _style(features: Mapping[str, Any]) -> str:
 
 def weights(features: Mapping[str, Any], shape: tuple[int, ...], k: int, rng: Rng) -> np.ndarray:
     """Weights (int64), k of them per output channel, in the case's style."""
+    size_limit.check("weights", 8 * prod(shape))
     return _WEIGHTS[_style(features)](rng, shape, k)
 
 
 def row_constants(params: Any, out: int, k: int, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
     """weight (out, k padded to 4) and its per-row constants, scaled so that outputs spread over the range."""
+    drawn = weights(features, (out, k), k, rng)
     weight = np.zeros((out, align4(k)), np.int8)
-    weight[:, :k] = weights(features, (out, k), k, rng)
+    weight[:, :k] = drawn
     return {"weight": weight, **per_channel(params, weight.astype(np.int64).sum(1), k, features, rng)}
 
 

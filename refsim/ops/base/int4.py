@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import size_limit
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable
 from refsim.core.qmath import SCALE_RANGE
@@ -41,6 +42,8 @@ def unpacked(weight: np.ndarray) -> np.ndarray:
 
 def packed(values: np.ndarray) -> np.ndarray:
     """The bytes of a file (uint8 [N, K / 2]) of values [N, K] in [-8, 7]; K is even. The inverse of `unpacked`."""
+    if values.shape[-1] % 2:
+        raise ShapeError("4-bit weights", "do not fill whole bytes", got=values.shape, need="an even K")
     nibbles = (values.astype(np.int16) + ZERO).astype(np.uint8)
     pairs: np.ndarray = nibbles[:, 0::2] | nibbles[:, 1::2] << 4
     return pairs
@@ -180,6 +183,7 @@ def dequantized(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 def random_values(style: str, rng: Rng, shape: tuple[int, int]) -> np.ndarray:
     """Weights [N, K] (int64) in the style of a case (`refsim.ops.base.styles`)."""
+    size_limit.check("weights", 8 * shape[0] * shape[1])
     if style == "position":  # the neighbours along both dims differ, in every block and between blocks
         count = shape[0] * shape[1]
         numbers = np.arange(count)

@@ -371,15 +371,9 @@ class OpSpec:
         ``out_shape`` is the shape that a graph declares; it must be the one that the operator computes. Raises
         LayoutError, ShapeError or ParameterError; the message names the argument.
         """
-        for arg in self.args:
-            if arg.kind is Kind.INPUT:
-                if arg.name not in inputs:
-                    raise ShapeError(self.name, f"input {arg.name} is missing")
-                self.check_layout(arg, inputs[arg.name].layout)
-                self._check_dtype(arg, inputs[arg.name].dtype)
-                self._check_rank(arg, len(inputs[arg.name].shape))
-            elif arg.kind is Kind.CONST:
-                self._check_const(arg, consts.get(arg.name))
+        self.check_inputs(inputs)
+        for arg in self.of_kind(Kind.CONST):
+            self._check_const(arg, consts.get(arg.name))
         self.check_layout(self.output, layout(out_layout))
         shapes = {name: desc.shape for name, desc in inputs.items()}
         declared = None if out_shape is None else tuple(out_shape)
@@ -399,6 +393,16 @@ class OpSpec:
         if self.check is not None:
             self.check(call)
         return call
+
+    def check_inputs(self, inputs: Mapping[str, TensorDesc]) -> None:
+        """ShapeError, LayoutError or ParameterError unless each input is there, in a layout, dtype and rank that the
+        operator takes. Their sizes are another matter."""
+        for arg in self.of_kind(Kind.INPUT):
+            if arg.name not in inputs:
+                raise ShapeError(self.name, f"input {arg.name} is missing")
+            self.check_layout(arg, inputs[arg.name].layout)
+            self._check_dtype(arg, inputs[arg.name].dtype)
+            self._check_rank(arg, len(inputs[arg.name].shape))
 
     def _check_rank(self, arg: Arg, rank: int) -> None:
         if not self.min_rank <= rank <= self.max_rank:

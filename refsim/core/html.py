@@ -1,0 +1,26 @@
+"""HTML pages out of jinja2 templates: text is escaped for HTML, and for what else it might do to a reader's eye."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from refsim.core.errors import MissingDependencyError
+from refsim.core.escape import escaped
+
+
+def rendered(page: str, package: str, template: str, /, **content: object) -> str:
+    """A page of a package's folder ``templates``. MissingDependencyError, which names the ``page``, without jinja2."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError(page, "jinja2 is not installed", need="pip install jinja2") from error
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_shown
+    )
+    source = files(package).joinpath("templates").joinpath(template).read_text(encoding="utf-8")
+    return environment.from_string(source).render(content)
+
+
+def _shown(value: object) -> object:
+    # what a template marks as safe is of another type
+    return escaped(value, keep="\n") if type(value) is str else value

@@ -1,0 +1,198 @@
+"""Hostile archives and arrays: what they declare is checked before anything is unpacked or allocated."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.core.errors import FormatError, LimitError, RefsimError
+from refsim.formats import npz, reading
+from refsim.formats.cases import Files, read
+from refsim.formats.dumps import Recorded
+from refsim.golden.store import parse
+from refsim.ops.base.binding import bind
+
+SIDECAR = json.dumps({"value": "v", "shape": [1, 4, 4, 4], "layout": "4W4C", "dtype": "int8"}).encode()
+
+
+def bomb(method: int, size: int = 64 << 20) -> bytes:
+    """A zip file whose one dump is ``size`` zeros and says that it is 64 bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("v.json", SIDECAR, method)
+        archive.writestr("v.bin", bytes(size), method)
+    data = bytearray(file.getvalue())
+    at = data.rfind(b"PK\x01\x02")
+    struct.pack_into("<I", data, at + 24, 64)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_small_zip_file_does_not_become_large(tmp_path: Path, method: int) -> None:
+    """bz2 and LZMA unpack in one go whatever the member's size is said to be, so they are not read."""
+    path = tmp_path / "dump.zip"
+    path.write_bytes(bomb(method))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=r"packed by a method that is not read|cannot be read"):
+            recorded = Recorded(path)
+            recorded.raw("v", recorded_desc())
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def recorded_desc():  # type: ignore[no-untyped-def]
+    from refsim.core.tensor import TensorDesc
+
+    return TensorDesc((1, 4, 4, 4), "4W4C")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_the_reason_is_the_method(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "c.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/case.json", b"{}", method)
+    with zipfile.ZipFile(path) as archive:
+        need = "packed by a method that is not read; got (bzip2|lzma), need stored or deflated"
+        with pytest.raises(FormatError, match=need):
+            read(Files(f"{path}!a", archive=archive), "a")
+
+
+def test_declared_sizes_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFSIM_MAX_BYTES", "1M")
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x", bytes(1 << 21))
+    with reading.archive(path, "a zip file") as archive, pytest.raises(LimitError, match="2097152 bytes"):
+        reading.member(archive, "x", "x")
+
+
+def npy(header: str, version: tuple[int, int] = (1, 0)) -> bytes:
+    text = header.encode("latin-1")
+    length = struct.pack("<H" if version == (1, 0) else "<I", len(text))
+    return b"\x93NUMPY" + bytes(version) + length + text + bytes(64)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 3000,
+        "{'descr': '<f4', 'fortran_order': False, 'shape': " + "-" * 9000 + "1}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)",
+        "{'descr': '<f4', 'fortran_order': '''",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<U999999999', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1, ), 'shape': (1, )}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999, )}",
+        "",
+    ],
+)
+def test_headers(tmp_path: Path, header: str) -> None:
+    """Each is refused for what it is, and none as a lack of memory."""
+    path = tmp_path / "a.npy"
+    path.write_bytes(npy(header))
+    with pytest.raises(FormatError) as caught:
+        npz.read_npy(path)
+    assert "memory" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", ["(2147483648, 2147483648)", "(1073741824,)"])
+def test_a_shape_that_is_too_large(tmp_path: Path, shape: str) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"))
+    with pytest.raises(LimitError):
+        npz.read_npy(path)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24, dtype=np.int8).reshape(2, 3, 4),
+        np.float32(3),
+        np.zeros((0, 5), np.int64),
+        np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+        np.array([True, False]),
+        np.arange(3, dtype=">i2"),
+    ],
+)
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+def test_arrays_are_read(array: np.ndarray, version: tuple[int, int]) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asarray(array), version)
+    size = file.tell()
+    file.seek(0)
+    found = npz.array_in(file, size, "x")
+    assert found.dtype == array.dtype and found.shape == array.shape and np.array_equal(found, array)
+
+
+def test_headers_of_other_writers(tmp_path: Path) -> None:
+    """Other order, other quotes, Python 2's long integers."""
+    path = tmp_path / "a.npy"
+    path.write_bytes(npy("""{"shape": (2L, 3L), "fortran_order": False, "descr": "<f4"}\n"""))
+    assert npz.read_npy(path).shape == (2, 3)
+
+
+def test_pipes_are_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    for attempt in (
+        lambda: npz.read_npy(path),
+        lambda: npz.read_arrays(path, ("in",), []),
+        lambda: Recorded(path),
+    ):
+        with pytest.raises(FormatError):
+            attempt()
+
+
+LINE = {
+    "case": 0, "inputs": {"x": [[2, 8, 7, 9], "4W4C"]}, "out": "4W4C", "features": {"out_channels": 8, "bias": True},
+    "params": {"in_scale": 0.5, "in_zp": 1, "out_scale": 0.5, "out_zp": 0, "kernel_size": [3, 3]}, "style": "random",
+    "poison": False, "seed": 3, "sha256": "0" * 64,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"features": {"out_channels": 2**31 - 1}},
+        {"features": {"out_channels": 1.5}},
+        {"features": {"out_channels": 0}},
+        {"features": {}},
+        {"features": 3},
+        {"seed": -1},
+        {"seed": 0.5},
+        {"seed": [1, 2]},
+        {"out": [1]},
+        {"inputs": {"x": [[2, 8, 7, 9], {}]}},
+        {"inputs": {"y": [[2, 8, 7, 9], "4W4C"]}},
+        {"inputs": {"x": [[8], "4W4C"]}},
+        {"inputs": {"x": [[1, 4, 32768, 8192], "4W4C"]}},
+        {"params": {**LINE["params"], "groups": 16}},  # type: ignore[dict-item]
+        {"style": 7},
+    ],
+)
+def test_cases_in_lines_of_digests(change: dict[str, object]) -> None:
+    """A case that a file describes is checked before its data is drawn."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(RefsimError):
+            bind(parse("q8ta_conv2d_general", json.dumps({**LINE, **change}), "line").case)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_line_is_right_otherwise() -> None:
+    assert bind(parse("q8ta_conv2d_general", json.dumps(LINE), "line").case).call.out.shape == (2, 8, 5, 7)

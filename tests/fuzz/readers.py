@@ -1,0 +1,199 @@
+"""What is done with a mutant: everything that a command does with such a file, from reading to the last line printed.
+
+Each reader takes the mutant's folder and a number that chooses between several ways of use. It may raise what is meant
+for bad input, a `RefsimError`; anything else is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from refsim.bytediff import diff
+from refsim.check.run import check
+from refsim.core.errors import FormatError
+from refsim.core.rng import Rng
+from refsim.core.tensor import TensorDesc
+from refsim.device import manifest, outputs
+from refsim.device.expose import Options, expose
+from refsim.exec.factory import executor_named
+from refsim.exec.model import Model, load
+from refsim.formats import dumps, npz, profiles, recordings
+from refsim.formats.cases import read_folder
+from refsim.golden import certify
+from refsim.golden.check import check_entry
+from refsim.golden.named import open_case
+from refsim.golden.store import parse, sums
+
+EXECUTOR = "cpu:emulated"
+#: Without click there is no command line, and the functions behind it are called.
+VERBS = find_spec("click") is not None
+DEFECT = "this is a defect of refsim"
+
+
+class Finding(Exception):
+    """A command that ended as no command should."""
+
+
+def verb(*arguments: str) -> None:
+    """Run a command; a refusal is a FormatError here, and what it prints must be fit for a terminal."""
+    if not VERBS:
+        return
+    from refsim.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(list(arguments))
+    if DEFECT in err.getvalue():
+        raise Finding(err.getvalue())
+    if "out of memory" in err.getvalue():
+        raise MemoryError(err.getvalue())
+    if arguments[-1] == "--json" and status < 2:
+        json.loads(out.getvalue())
+    printable(out.getvalue())
+    printable(err.getvalue())
+    if status >= 2:
+        raise FormatError("mutant", err.getvalue())
+
+
+def printable(text: str) -> None:
+    """Finding, if a terminal would take a part of the text for a command, or show it in another order."""
+    wrong = {c for c in text if not c.isprintable() and c != "\n"}
+    if wrong:
+        raise Finding(f"printed {sorted(wrong)!r}")
+
+
+def _drawn(model: Model) -> list[np.ndarray]:
+    rng = Rng(0)
+    return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in model.input_shapes()]
+
+
+def program(folder: Path, way: int) -> None:
+    """A .pte file or a delegate blob."""
+    path = str(folder / "m.pte")
+    if way % 8 == 0 and VERBS:
+        verb("inspect", path)
+    elif way % 8 == 1 and VERBS:
+        verb("inspect", path, "--json")
+    elif way % 8 == 2 and VERBS:
+        verb("inspect", path, "--graph")
+    elif way % 8 == 3 and VERBS:
+        verb("check", path)
+    elif way % 8 == 4 and VERBS:
+        verb("run", path, "--random", "0", "-x", EXECUTOR)
+    elif way % 8 == 5:
+        expose(path, Options())
+    elif way % 8 == 6:
+        check(path)
+        load(path)
+    else:
+        model = load(path)
+        model.run(_drawn(model), executor_named(EXECUTOR))
+
+
+def dump(folder: Path, way: int) -> None:
+    """A dump of a run: a zip file, or the folder itself."""
+    path = folder / "dump.zip"
+    recorded = dumps.Recorded(path if path.exists() else folder)
+    for name, entry in recorded.entries.items():
+        if entry.layout is not None:
+            recorded.raw(name, TensorDesc(entry.shape or (1,), entry.layout))
+
+
+def sidecar(folder: Path, way: int) -> None:
+    """A raw buffer beside its sidecar."""
+    for beside in sorted(folder.glob("*.json")):
+        dumps.read_sidecar(beside)
+        raw = str(beside.with_suffix(".bin"))
+        if way % 2:
+            verb("unpack", raw, "-o", str(folder / "made.npy"))
+        else:
+            verb("diff", raw, raw)
+    dump(folder, way)
+
+
+def npy(folder: Path, way: int) -> None:
+    path = folder / "a.npy"
+    if way % 3 == 0:
+        npz.read_npy(path, ((1, 3, 2, 2), np.dtype(np.float32)))
+    elif way % 3 == 1:
+        npz.read_npy(path)
+    else:
+        verb("pack", str(path), "-l", "4W4C", "-o", str(folder / "made.bin"))
+
+
+def arrays(folder: Path, way: int) -> None:
+    path = folder / "a.npz"
+    if way % 4 == 0:
+        outputs.read([path], [("float32", (1, 3, 2, 2))])
+    elif way % 4 == 1:
+        npz.read_arrays(path, ("in", "out"), [None])  # type: ignore[list-item]
+    else:
+        npz.read_arrays(path, ("none",), [None] * (way % 4))  # type: ignore[list-item]
+
+
+def case(folder: Path, way: int) -> None:
+    """A case, in a folder or in a zip file: read, run, and compared with wrong bytes."""
+    path = folder / "c.zip"
+    name = f"{path}!a" if path.exists() else str(folder)
+    if way % 6 == 0 and VERBS:
+        verb("replay", name, "-x", EXECUTOR)
+        return
+    stored = open_case(name) if path.exists() else read_folder(folder)
+    actual = executor_named(EXECUTOR).run_call(stored.bound.call, stored.bound.inputs)
+    actual.raw[way % actual.raw.size] ^= 1 + way % 255
+    if way % 4 == 0:
+        report = diff(stored.expected, actual, call=stored.bound)
+        printable(str(report))
+        report.as_json()
+
+
+def recording(folder: Path, way: int) -> None:
+    path = folder / "r.zip"
+    for found in recordings.read(path):
+        call = found.call()
+        actual = executor_named(EXECUTOR).run_call(call, found.inputs())
+        found.differences(actual, found.raw, call)
+    list(recordings.staged_inputs(path))
+
+
+def profile(folder: Path, way: int) -> None:
+    profiles.profile(folder / "p.json")
+
+
+def exposed(folder: Path, way: int) -> None:
+    """An exposed program with its manifest, and the outputs of a run of it."""
+    path = str(folder / "m.pte")
+    if way % 4 == 0 and VERBS:
+        verb("collect", path, str(folder / "out.npz"), "-o", str(folder / "made"))
+    elif way % 4 == 1 and VERBS:
+        verb("triage", path, "--random", "0", "--outputs", str(folder / "out.npz"))
+    else:
+        manifest.read(path)
+
+
+def digests(folder: Path, way: int) -> None:
+    """Lines of digests: parsed, their data drawn, and run."""
+    for path in folder.glob("*.jsonl"):
+        text = path.read_bytes().decode("ascii", "surrogateescape")
+        for number, row in enumerate(text.splitlines()):
+            entry = parse(path.stem, row, f"{path}:{number}")
+            list(check_entry(entry, {}))
+
+
+def corpus(folder: Path, way: int) -> None:
+    """The manifest of exported cases, and a certificate of their outputs."""
+    if way % 3 == 0 and VERBS:
+        made = str(folder / "made.html")
+        verb("golden", "check", "--pte", str(folder), "--outputs", str(folder), "--certificate", made)
+    else:
+        certify.check(certify.read(folder), folder, {})
+
+
+def checksums(folder: Path, way: int) -> None:
+    sums(folder / "SHA256SUMS")

@@ -1,0 +1,192 @@
+"""Small sound files of every format, from tests/data, golden/ and the operators' own cases."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from refsim.core.errors import RefsimError
+from refsim.core.qmath import PROFILES
+from refsim.formats import profiles
+from refsim.formats.cases import contents
+from refsim.formats.pte.read import VULKAN_ID, read_pte
+from refsim.golden import programs
+from refsim.golden.store import Entry, digest, line
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from tests.fuzz import archives, arrays
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+#: A seed is a folder: file name -> bytes. The reader knows the names.
+Files = dict[str, bytes]
+MOST_BYTES = 9_000
+
+
+def _data(pattern: str) -> list[Path]:
+    """Test data, without what fuzzing has found."""
+    return [path for path in DATA.rglob(pattern) if DATA / "crashers" not in path.parents]
+
+
+@cache
+def bounds() -> tuple[BoundCase, ...]:
+    """A small case or two of every operator."""
+    found = []
+    for op in OPS.values():
+        small = []
+        for case in op.cases:
+            if isinstance(case, Case):
+                bound = bind(case)
+                size = sum(b.desc.nbytes for b in bound.inputs.values()) + bound.call.out.nbytes
+                size += sum(c.nbytes for c in bound.call.consts.values() if c is not None)
+                small.append((size, len(small), bound))
+        found += [bound for size, _, bound in sorted(small)[:2] if size <= MOST_BYTES]
+    return tuple(found)
+
+
+@cache
+def ptes() -> tuple[Files, ...]:
+    """Small programs: of real exporters, and one per operator."""
+    paths = sorted(path for path in _data("*.pte") if path.stat().st_size <= MOST_BYTES)
+    files = [path.read_bytes() for path in paths]
+    for bound in bounds():
+        try:
+            files.append(programs.single(bound, True)[0])
+        except RefsimError:  # no serialized graph names it
+            continue
+    files += [(DATA / "models" / "mixed_ops.pte").read_bytes()]
+    return tuple({"m.pte": data} for data in files)
+
+
+@cache
+def blobs() -> tuple[Files, ...]:
+    found = []
+    for files in ptes():
+        pte = read_pte(files["m.pte"])
+        if not pte.named_data:
+            found += [bytes(pte.delegate_data(d)) for d in pte.plan().delegates if d.id == VULKAN_ID]
+    return tuple({"m.pte": data} for data in found)
+
+
+@cache
+def dumps() -> tuple[Files, ...]:
+    paths = sorted(path for path in _data("*.dump.zip") if path.stat().st_size < 40_000)
+    return tuple({"dump.zip": path.read_bytes()} for path in paths)
+
+
+@cache
+def folders() -> tuple[Files, ...]:
+    """Dump folders: a raw buffer or two with their sidecars."""
+    found = []
+    for files in dumps():
+        members = archives.unpacked(files["dump.zip"])
+        names = sorted(name for name in members if name.endswith(".json"))[:2]
+        kept = {name: members[name] for name in names}
+        kept |= {
+            raw: data for raw, data in members.items() if raw.endswith(".bin") and len(data) < MOST_BYTES
+        }
+        found.append(kept)
+    info = {"value": "delegate0_v3", "shape": [1, 6, 2, 6], "layout": "4W4C", "dtype": "int8", "scale": 0.5}
+    found.append({"delegate0_v3.json": json.dumps(info).encode(), "delegate0_v3.bin": bytes(range(128))})
+    return tuple(found)
+
+
+@cache
+def npys() -> tuple[Files, ...]:
+    made = [
+        np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2),
+        np.arange(24, dtype=np.int8).reshape(2, 3, 4),
+    ]
+    made += [np.float32(3), np.zeros((0, 3), np.int64), np.asfortranarray(np.ones((3, 4)))]
+    return tuple({"a.npy": arrays.npy(np.asarray(array))} for array in made)
+
+
+@cache
+def npzs() -> tuple[Files, ...]:
+    paths = sorted(path for path in _data("*.npz") if path.stat().st_size < 3_000)[:12]
+    return tuple({"a.npz": path.read_bytes()} for path in paths)
+
+
+@cache
+def cases() -> tuple[Files, ...]:
+    return tuple(contents(bound, bound.call.expected(bound.inputs)) for bound in bounds())
+
+
+@cache
+def case_zips() -> tuple[Files, ...]:
+    return tuple({"c.zip": archives.packed([(f"a/{n}", d) for n, d in files.items()])} for files in cases())
+
+
+@cache
+def recordings() -> tuple[Files, ...]:
+    """The first recordings of every archive that are not too large."""
+    found = []
+    for path in sorted((ROOT / "golden" / "upstream").glob("*.zip")):
+        members: dict[str, list[tuple[str, bytes]]] = {}
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                members.setdefault(entry.filename.partition("/")[0], []).append((entry.filename, b""))
+            sizes = {
+                folder: sum(archive.getinfo(name).file_size for name, _ in rows)
+                for folder, rows in members.items()
+            }
+            for folder in sorted(sizes, key=lambda name: (sizes[name], name))[:2]:
+                rows = [(name, archive.read(name)) for name, _ in members[folder]]
+                found.append({"r.zip": archives.packed(rows)})
+    return tuple(found)
+
+
+@cache
+def profile_files() -> tuple[Files, ...]:
+    return tuple({"p.json": json.dumps(profiles.as_json(p)).encode()} for p in PROFILES.values())
+
+
+@cache
+def exposed() -> tuple[Files, ...]:
+    """Exposed programs with their manifests and the outputs of a run."""
+    found = []
+    for path in sorted((DATA / "device").glob("linear_head*.pte")):
+        manifest, outputs = path.with_name(path.name + ".json"), path.with_suffix(".npz")
+        if manifest.is_file() and outputs.is_file():
+            files = {"m.pte": path, "m.pte.json": manifest, "out.npz": outputs}
+            found.append({name: source.read_bytes() for name, source in files.items()})
+    return tuple(found)
+
+
+def _lines() -> Iterator[tuple[str, str]]:
+    for bound in bounds():
+        expected = bound.call.expected(bound.inputs)
+        yield bound.case.op, line(Entry(0, bound.case, digest(bound.call, expected)))
+
+
+@cache
+def digests() -> tuple[Files, ...]:
+    return tuple({f"{op}.jsonl": text.encode()} for op, text in _lines())
+
+
+@cache
+def corpora() -> tuple[Files, ...]:
+    """Folders as `refsim golden export` writes them, without the programs, and outputs of one case."""
+    found = []
+    for bound, (op, text) in zip(bounds(), _lines(), strict=True):
+        head = {"kind": programs.KIND, "schema": programs.SCHEMA, "refsim": "0", "fill": programs.FILL}
+        rows = [{"case": f"{op}/0000", "line": json.loads(text)}]
+        content = {**head, "files": [{"file": f"{op}.pte", "cases": rows}]}
+        out = bound.call.expected(bound.inputs)
+        array = out.raw.view(np.int32) if out.desc.is_int8 else out.unpack()
+        file = io.BytesIO()
+        np.savez(file, out0=array + array.dtype.type(1))
+        found.append({programs.MANIFEST: json.dumps(content).encode(), f"{op}.npz": file.getvalue()})
+    return tuple(found)
+
+
+@cache
+def sums() -> tuple[Files, ...]:
+    return ({"SHA256SUMS": f"{'0' * 64}  digests/a.jsonl\n{'1' * 64}  cases/b.zip\n".encode()},)

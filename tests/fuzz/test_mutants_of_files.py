@@ -1,0 +1,52 @@
+"""Mutants of every format, and every file that once brought out something else than a typed error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.formats import FORMATS
+from tests.fuzz.runner import FINDINGS, read, run_here, scratch
+
+CRASHERS = Path(__file__).parents[1] / "data" / "crashers"
+SEED, COUNT, WAYS = 7, 150, 12
+
+
+@pytest.fixture(autouse=True)
+def limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFSIM_MAX_BYTES", "16M")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_seeds_are_read(name: str) -> None:
+    """Without damage something is accepted, or the mutants would test nothing but the first check."""
+    row = FORMATS[name]
+    with scratch() as folder:
+        found = [read(folder, row, files, way=1).kind for files in row.seeds()]
+    assert "accepted" in found
+    assert not set(found) & set(FINDINGS)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_mutants(name: str) -> None:
+    """Each is accepted or refused with a typed error. A failure names the mutant and how to make it again."""
+    row = FORMATS[name]
+    found = run_here(row, SEED, range(COUNT * row.share))
+    wrong = [f"{one.what}\npython -m tests.fuzz --again {name}:{one.number} --seed {SEED}\n{one.trace}" for one in found
+             if one.kind in FINDINGS]  # fmt: skip
+    assert not wrong, wrong[0]
+    assert {one.kind for one in found} == {"accepted", "typed"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(CRASHERS.glob("*/*")), ids=lambda path: f"{path.parent.name}-{path.name}"
+)
+def test_crashers(path: Path) -> None:
+    """What is read in several ways, as its content chooses, is read in all of them."""
+    row = FORMATS[path.parent.name]
+    files = {file.name: file.read_bytes() for file in path.iterdir()}
+    with scratch() as folder:
+        for way in range(WAYS):
+            outcome = read(folder, row, files, way=way)
+            assert outcome.kind not in FINDINGS, f"{outcome.what}\n{outcome.trace}"
