@@ -2,6 +2,9 @@
 
 ``python -m refsim_gpu.conformance [INDEX] [--random N] [--models DIR] [--recordings DIR] [--json FILE]`` prints the
 counts that docs/conformance.md reports. Every comparison is of all bytes, guard words included.
+
+``--modules DIR`` puts the modules of another build in the place of refsim's shaders. They may have the known defects of
+upstream's, and ``--profile`` says which numerics they must have; without it any one that is known is allowed.
 """
 
 from __future__ import annotations
@@ -19,16 +22,22 @@ import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
+from refsim.core.qmath import PROFILES
 from refsim.core.rng import Rng
 from refsim.exec.emulated import EmulatedExecutor
-from refsim.exec.executor import Executor
+from refsim.exec.executor import YOURS, Executor
 from refsim.exec.model import load
-from refsim.formats import recordings
+from refsim.formats import profiles
+from refsim.formats.recordings import read
+from refsim.golden import recorded
+from refsim.golden.judge import WRONG, judged
 from refsim.graph.interpreter import Event
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import ErrorCase
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
 from refsim_gpu.executor import KomputeExecutor
+from refsim_gpu.modules import ModuleExecutor, Options
 
 
 @dataclass
@@ -46,21 +55,33 @@ class Count:
             self.failed.append(what)
 
 
-def cases(name: str, random: int) -> Iterator[BoundCase]:
+def cases(name: str, random: int, target: Target | None = None) -> Iterator[BoundCase]:
     """The hand-picked cases of an operator, then random ones (seeds 0, 1, ...)."""
     for case in OPS[name].cases:
         if not isinstance(case, ErrorCase):
-            yield bind(case)
+            yield bind(case, target)
     for seed in range(random):
-        yield bind(OPS[name].sample(Rng(seed)))
+        yield bind(OPS[name].sample(Rng(seed)), target)
 
 
-def compare_calls(executor: Executor, bounds: Iterable[BoundCase], count: Count) -> None:
+def accepted(executor: Executor, bound: BoundCase, strict: bool = False) -> bool:
+    """Whether all bytes are the definition's; or, for another build's kernels, are otherwise as they may be."""
+    actual = executor.run_call(bound.call, bound.inputs)
+    if actual == bound.call.expected(bound.inputs):
+        return True
+    if not executor.foreign or executor.source(bound.call).whose != YOURS:
+        return False
+    return judged(bound, actual, profiles=() if strict else PROFILES.values()).verdict != WRONG
+
+
+def compare_calls(
+    executor: Executor, bounds: Iterable[BoundCase], count: Count, strict: bool = False
+) -> None:
     """Compare all bytes of the device's buffer with the definition's."""
     for bound in bounds:
         what = str(bound.case)
         try:
-            good = executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+            good = accepted(executor, bound, strict)
         except RefsimError as error:
             good, what = False, f"{what}: {error}"
         count.add(what, good)
@@ -72,7 +93,7 @@ def compare_recordings(executor: Executor, folder: Path, count: Count, every: in
     ``every`` n takes every n-th of a file.
     """
     for path in sorted(folder.glob("*.zip")):
-        for recording in islice(recordings.read(path), 0, None, every):
+        for recording in islice(read(path), 0, None, every):
             try:
                 call = recording.call()
             except RefsimError:
@@ -81,9 +102,18 @@ def compare_recordings(executor: Executor, folder: Path, count: Count, every: in
             count.add(recording.id, executor.run_call(call, inputs) == call.expected(inputs))
 
 
-def compare_model(executor: Executor, path: Path, inputs: list[np.ndarray], count: Count) -> None:
+def compare_modules(executor: Executor, folder: Path, count: Count, target: Target | None = None) -> None:
+    """Repeat each recorded call on kernels of another build; see `refsim.golden.recorded`."""
+    for row in recorded.check(executor, folder, target=target):
+        if row.verdict != recorded.REFUSED:
+            count.add(str(row), row.accepted)
+
+
+def compare_model(
+    executor: Executor, path: Path, inputs: list[np.ndarray], count: Count, target: Target | None = None
+) -> None:
     """Compare every buffer of every node on the device with the emulated kernels."""
-    model = load(path)
+    model = load(path, target)
     buffers: list[dict[tuple[int, int], PackedBuffer | np.ndarray]] = []
     for runner in (executor, EmulatedExecutor()):
         seen: dict[tuple[int, int], PackedBuffer | np.ndarray] = {}
@@ -100,7 +130,13 @@ def compare_model(executor: Executor, path: Path, inputs: list[np.ndarray], coun
         count.add(f"{path.stem}: delegate {key[0]} value {key[1]}", bool(good))
 
 
-def run(executor: Executor, random: int, recorded: Path | None, models: Path | None) -> list[Count]:
+def run(
+    executor: Executor,
+    random: int,
+    recordings: Path | None,
+    models: Path | None,
+    target: Target | None = None,
+) -> list[Count]:
     """Run everything: one count per operator, one for the recordings, one per model."""
     counts = []
 
@@ -110,19 +146,29 @@ def run(executor: Executor, random: int, recorded: Path | None, models: Path | N
 
     for name in OPS:
         count = timed(name)
-        compare_calls(executor, cases(name, random), count)
+        compare_calls(executor, cases(name, random, target), count, target is not None)
         count.seconds = time.perf_counter() - count.seconds
-    if recorded is not None:
+    if recordings is not None:
         count = timed("recordings")
-        compare_recordings(executor, recorded, count)
+        if executor.foreign:
+            compare_modules(executor, recordings, count, target)
+        else:
+            compare_recordings(executor, recordings, count)
         count.seconds = time.perf_counter() - count.seconds
     for path in sorted(models.glob("*.pte")) if models is not None else ():
         count = timed(path.stem)
         arrays = path.with_suffix(".io.npz")
         archive = np.load(arrays if arrays.is_file() else path.with_suffix(".npz"))
-        compare_model(executor, path, [archive["in0"]], count)
+        compare_model(executor, path, [archive["in0"]], count, target)
         count.seconds = time.perf_counter() - count.seconds
     return counts
+
+
+def _opened(options: argparse.Namespace) -> KomputeExecutor | ModuleExecutor:
+    if options.modules is None:
+        return KomputeExecutor(options.index, use_dot=False if options.no_dot else None)
+    variant = "fallback" if options.no_dot else ""
+    return ModuleExecutor(str(options.modules), Options(options.index, variant))
 
 
 def main(arguments: list[str]) -> int:
@@ -132,12 +178,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--recordings", type=Path)
     parser.add_argument("--models", type=Path)
     parser.add_argument("--no-dot", action="store_true", help="the shaders without the packed dot product")
+    parser.add_argument(
+        "--modules", type=Path, help="SPIR-V modules of another build, in place of our shaders"
+    )
+    parser.add_argument("--profile", help="with --modules: the numerics that they must have")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    with KomputeExecutor(options.index, use_dot=False if options.no_dot else None) as executor:
-        info = executor.device.info
-        print(f"{info.name}, {info.driver}, packed dot product: {executor.pipelines.use_dot}", flush=True)
-        counts = run(executor, options.random, options.recordings, options.models)
+    target = Target(profiles.profile(options.profile)) if options.profile else None
+    with _opened(options) as executor:
+        ours = executor.ours if isinstance(executor, ModuleExecutor) else executor
+        info = ours.device.info
+        print(f"{info.name}, {info.driver}, packed dot product: {ours.pipelines.use_dot}", flush=True)
+        counts = run(executor, options.random, options.recordings, options.models, target)
     for count in counts:
         print(
             f"{count.name:28} {count.compared:6} compared {len(count.failed):4} failed {count.seconds:7.1f} s"

@@ -457,6 +457,23 @@ def test_errors_of_modules_keep_their_type_across_processes(device: Device, tmp_
         executor.run_call(bound.call, bound.inputs)
 
 
+def test_conformance_takes_modules(
+    device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from refsim_gpu import conformance
+
+    folder = folder_with(tmp_path, "q8ta_relu_buffer", "q8ta_add_buffer")
+    models = tmp_path / "models"
+    models.mkdir()
+    for suffix in (".pte", ".io.npz"):
+        shutil.copy(ROOT / "tests" / "data" / "models" / f"linear_head{suffix}", models)
+    status = conformance.main(
+        [str(INDEX), "--random", "0", "--modules", str(folder), "--models", str(models)]
+    )
+    assert status == 0, capsys.readouterr().out
+    assert "0 failed" in capsys.readouterr().out
+
+
 def test_a_folder_is_a_mapping_of_what_modules_declare() -> None:
     folder = ModuleFolder(SPIRV)
     assert len(folder) == len(list(SPIRV.glob("*.spv"))) and "q8ta_clone" in folder
