@@ -43,10 +43,12 @@ void main() {
     if (at.w >= sizes.w) {
         return;
     }
-    const uint lanes = lanes_inside(out_tensor, at, 2u);  // lavapipe mixes invocations up if the loop asks each time
+    const uint lanes = lanes_inside(out_tensor, at, 2u);
     int word = 0;
-    for (uint k = 0u; k < lanes; k++) {
-        word = with_lane(word, k, value_at(moved(at, 2u, k)));
+    for (uint k = 0u; k < 4u; k++) {
+        if (k < lanes) {
+            word = with_lane(word, k, value_at(moved(at, 2u, k)));
+        }
     }
     out_words[word_at(out_tensor, OUT_LAYOUT, at)] = word;
 }
