@@ -105,7 +105,7 @@ def command(
         def visit(traced: Traced, kept: dict[str, Any] = kept) -> None:
             kept.update((name, (traced, held)) for name, held in traced.outputs.items())
 
-        trace(model, given, runner, visit)
+        trace(model, given, runner, visit, past_guards=True)
         runs.append(kept)
     rows = [_row(name, traced, held, runs[1][name][1]) for name, (traced, held) in runs[0].items()]
     foreign = any(runner.foreign for runner in runners)
@@ -114,16 +114,18 @@ def command(
     wrong = next((row for row in rows if row.different and not row.excused), None)
     held = [row.output for row in rows if row.bytes]
     whole = Completeness(file, held, frozenset(held))
+    guards = list(dict.fromkeys(t.outside for run in runs for t, _ in run.values() if t.outside))
+    same = wrong is None and not guards
     report = None if wrong is None else explain(wrong, names, limit)
     write_html(html, report)
     if as_json:
         content = {
             "file": file, "executors": names, "buffers": [row.as_json() for row in rows],
-            "same": wrong is None and whole.enough,
+            "same": same and whole.enough, "guards": guards,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
         }  # fmt: skip
         print_json("compare", content)
-        return whole.status(wrong is None)
+        return whole.status(same)
     columns = (*COLUMNS, *FOREIGN_COLUMNS) if foreign else COLUMNS
     print_table(columns, [[getattr(row, name) for name in columns] for row in rows])
     differing = sum(row.different > 0 for row in rows)
@@ -131,11 +133,13 @@ def command(
         excused = sum(row.excused for row in rows)
         known = f", {excused} of them by known defects of upstream" if excused else ""
         say(f"{len(rows)} buffers on {names[0]} and {names[1]}: {differing} differ{known}")
+    for text in guards:
+        say(text)
     if wrong is not None:
         say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
         if report is not None:
             print_lines(styled(report))
-    return whole.status(wrong is None)
+    return whole.status(same)
 
 
 def _row(name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffer | np.ndarray) -> Row:

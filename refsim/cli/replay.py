@@ -25,6 +25,7 @@ from refsim.cli._output import print_json, say
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
+from refsim.golden.check import within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
 from refsim.ops.base.binding import BoundCase
@@ -80,9 +81,12 @@ def command(
         return show("replay", report, as_json, case=case, actual=actual)
     reports: dict[str, Report] = {}
     kernels: dict[str, Foreign] = {}
+    guards: dict[str, str] = {}
     for name in executors.split(","):
         runner = executor_named(name)
-        result = runner.run_call(stored.bound.call, stored.bound.inputs)
+        result, outside = within(runner, stored.bound)
+        if outside:
+            guards[name] = outside
         reports[name] = diff(
             stored.expected, result, call=stored.bound, others=raw_files(others), profile=profile, limit=limit,
             title=f"{stored.name} on {name}",
@@ -90,7 +94,7 @@ def command(
         if runner.foreign:
             kernels[name] = _foreign(runner, stored.bound, result)
     write_html(html, next((r for r in reports.values() if not r.same), next(iter(reports.values()))))
-    return _show_all(case, reports, kernels, as_json)
+    return _show_all(case, reports, kernels, guards, as_json)
 
 
 class Foreign(NamedTuple):
@@ -109,13 +113,17 @@ def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreig
     return Foreign(runner.source(bound.call), judged(bound, result))
 
 
-def _show_all(case: str, reports: dict[str, Report], kernels: dict[str, Foreign], as_json: bool) -> int:
+def _show_all(
+    case: str, reports: dict[str, Report], kernels: dict[str, Foreign], guards: dict[str, str], as_json: bool
+) -> int:
     same = all(r.same or (name in kernels and kernels[name].known) for name, r in reports.items())
+    same = same and not guards
     if as_json:
         content = {
             "case": case,
             "executors": {name: r.as_json() for name, r in reports.items()},
             "same": same,
+            "guards": guards,
         }
         if kernels:
             content["kernels"] = {
@@ -124,6 +132,8 @@ def _show_all(case: str, reports: dict[str, Report], kernels: dict[str, Foreign]
         print_json("replay", content)
         return SAME if same else DIFFERENT
     for name, report in reports.items():
+        if name in guards:
+            say(guards[name])
         print_lines(styled(report))
         if name in kernels:
             row = kernels[name]

@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from refsim.core import index, size_limit
-from refsim.core.errors import RawBufferError, ShapeError
+from refsim.core.errors import GuardError, RawBufferError, ShapeError
 from refsim.core.layout import C, H, Layout, N, W
 from refsim.core.tensor import TensorDesc
 
@@ -183,7 +183,7 @@ class PackedBuffer:
         return other
 
     def check_guards(self, where: str) -> None:
-        """RawBufferError if a guard word was overwritten; ``where`` begins the message."""
+        """GuardError, which holds this buffer, if a guard word was overwritten; ``where`` begins the message."""
         for name, guard, first in (
             ("before", self.memory[:GUARD_WORDS], -GUARD_WORDS),
             ("behind", self.memory[-GUARD_WORDS:], self.desc.words),
@@ -191,9 +191,11 @@ class PackedBuffer:
             broken = np.flatnonzero(guard != GUARD)
             if broken.size:
                 at = first + int(broken[0])
-                raise RawBufferError(
+                error = GuardError(
                     where, f"wrote {name} the buffer of {self.desc}", got=f"a write to word {at}"
                 )
+                error.buffer = self
+                raise error
 
     def __eq__(self, other: object) -> bool:
         return (

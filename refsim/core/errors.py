@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from refsim.core.escape import escaped
 
@@ -63,6 +63,21 @@ class LayoutError(RefsimError):
 
 class RawBufferError(RefsimError):
     """A raw buffer's size or dtype does not match its description, or a guard byte changed."""
+
+
+class GuardError(RawBufferError):
+    """A dispatch wrote outside of its output. ``buffer`` is the output, a PackedBuffer, so that it can be compared."""
+
+    buffer: Any = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_guard, (self.where, self.what, self.got, self.need, self.buffer))
+
+
+def _rebuild_guard(where: str, what: str, got: object, need: object, buffer: object) -> GuardError:
+    error = GuardError(where, what, got=got, need=need)
+    error.buffer = buffer
+    return error
 
 
 class FormatError(RefsimError):

@@ -11,6 +11,7 @@ import numpy as np
 
 from refsim.core import size_limit
 from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import GuardError
 from refsim.core.launch import Launch
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
@@ -95,12 +96,26 @@ class Executor(ABC):
         return self.run_prepared(Prepared(call), inputs)
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        """The same for a prepared call. Its constants are laid out at the first run."""
+        """The same for a prepared call. Its constants are laid out at the first run.
+
+        GuardError, which holds the output, if a dispatch wrote outside of its buffer.
+        """
         buffers = {name: buffer.words for name, buffer in inputs.items()}
         buffers |= {name: prepared.words(name) for name in prepared.constants}
+        broken: GuardError | None = None
         for step in prepared.dispatches:
-            result = self.run(step.launch, [buffers[name] for name in step.inputs])
+            try:
+                result = self.run(step.launch, [buffers[name] for name in step.inputs])
+            except (
+                GuardError
+            ) as error:  # what follows is computed all the same, so that the output can be compared
+                if error.buffer is None:
+                    raise
+                result, broken = error.buffer, broken or error
             buffers[step.output] = result.words
+        if broken is not None:
+            broken.buffer = result
+            raise broken
         return result
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GraphError
+from refsim.core.errors import GraphError, GuardError
 from refsim.core.launch import Launch
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
@@ -22,12 +22,16 @@ from refsim.ops.base.spec import Call, Kind, Prepared
 
 @dataclass(frozen=True)
 class Traced:
-    """One executed node: its outputs by value name and, for an int8 operator, its call with the inputs."""
+    """One executed node: its outputs by value name and, for an int8 operator, its call with the inputs.
+
+    ``outside`` is the error if it wrote outside of its output, and the run went on.
+    """
 
     delegate: int
     node: Node
     outputs: Mapping[str, PackedBuffer | np.ndarray]
     bound: BoundCase | None
+    outside: str = ""
 
     @property
     def output(self) -> str:
@@ -42,8 +46,9 @@ class Traced:
 class _Witness(Executor):
     """Passes calls on to another executor, one by one, and remembers the last call's inputs."""
 
-    def __init__(self, inner: Executor) -> None:
-        self.inner, self.name = inner, inner.name
+    def __init__(self, inner: Executor, past_guards: bool = False) -> None:
+        self.inner, self.name, self.past_guards = inner, inner.name, past_guards
+        self.outside = ""
         self.inputs: Mapping[str, PackedBuffer] = {}
 
     def supports(self, launch: Launch) -> str | None:
@@ -53,20 +58,34 @@ class _Witness(Executor):
         return self.inner.run(launch, inputs)
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        self.inputs = inputs
-        return self.inner.run_prepared(prepared, inputs)
+        self.inputs, self.outside = inputs, ""
+        try:
+            return self.inner.run_prepared(prepared, inputs)
+        except GuardError as error:
+            if not self.past_guards or not isinstance(error.buffer, PackedBuffer):
+                raise
+            self.outside = str(error)
+            return error.buffer
 
 
 def trace(
-    model: Model, inputs: Sequence[np.ndarray], executor: Executor, visit: Callable[[Traced], None]
+    model: Model,
+    inputs: Sequence[np.ndarray],
+    executor: Executor,
+    visit: Callable[[Traced], None],
+    past_guards: bool = False,
 ) -> list[np.ndarray]:
-    """Run a model and show each node to ``visit`` once it has run; returns the outputs."""
-    witness = _Witness(executor)
+    """Run a model and show each node to ``visit`` once it has run; returns the outputs.
+
+    Raises GuardError if a dispatch wrote outside of its buffer; with ``past_guards`` the run goes on, and the node
+    shows it.
+    """
+    witness = _Witness(executor, past_guards)
 
     def observe(event: Event) -> None:
         bound = None if event.node.call is None else bound_of(event.node.call, witness.inputs)
         named = {value_name(event.delegate, value): held for value, held in event.outputs.items()}
-        visit(Traced(event.delegate, event.node, named, bound))
+        visit(Traced(event.delegate, event.node, named, bound, witness.outside if bound is not None else ""))
 
     return model.run(inputs, witness, observe)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.bytediff import diff
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import RefsimError
+from refsim.core.errors import GuardError, RefsimError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
@@ -101,11 +101,13 @@ def run(
         refused = executor.refusal(bound.call)
         if refused is not None:
             return Result(case, name, ERROR, {"message": f"refused: {refused}"})
-        actual = executor.run_call(bound.call, bound.inputs)
+        actual, outside = within(executor, bound)
         same = np.array_equal(expected.raw, actual.raw)
         foreign = not same and executor.foreign and executor.source(bound.call).whose == YOURS
     except RefsimError as error:
         return Result(case, name, ERROR, {"message": str(error)})
+    if outside:
+        return Result(case, name, ERROR, {"message": outside, **compared(bound, expected, actual)})
     if same:
         return Result(case, name, SAME)
     if foreign:
@@ -115,6 +117,16 @@ def run(
                 case, name, found.verdict, {"message": str(found), "profiles": list(found.profiles)}
             )
     return Result(case, name, DIFFERENT, compared(bound, expected, actual))
+
+
+def within(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer, str]:
+    """The output of a call, and the error if a dispatch wrote outside of its buffer; empty if none did."""
+    try:
+        return executor.run_call(bound.call, bound.inputs), ""
+    except GuardError as error:
+        if not isinstance(error.buffer, PackedBuffer):
+            raise
+        return error.buffer, str(error)
 
 
 def compared(bound: BoundCase, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:
