@@ -226,7 +226,8 @@ def check_weight_scales(where: str, in_scale: float, weight_scales: np.ndarray) 
 
 def check_bias(where: str, bias: np.ndarray) -> None:
     """ParameterError unless every bias is 0 or has a magnitude in [2**-100, 2**100]."""
-    magnitude = np.where(bias == 0, 1.0, np.abs(bias).astype(np.float64))
+    with np.errstate(invalid="ignore"):  # what is no number is refused, without a warning
+        magnitude = np.where(bias == 0, 1.0, np.abs(bias).astype(np.float64))
     low, high = PRODUCT_RANGE
     _check_each(where, "|bias|", magnitude, low, high, "finite, 0 or in [2**-100, 2**100]")
 

@@ -27,6 +27,7 @@ from refsim.ops.base.spec import Call, Kind, Target
 
 WRITTEN, ELEMENT = 1, 2
 _TENSOR_KINDS = ("int8_in", "float_in")
+_PLAIN_KINDS = ("float", "int", "ints", "str")
 _OUTPUT_KINDS = ("int8_out", "float_out")
 
 
@@ -66,7 +67,7 @@ class Recording:
         params = {
             name: tuple(argument["value"]) if argument["kind"] == "ints" else argument["value"]
             for name, argument in self.arguments.items()
-            if argument["kind"] in ("float", "int", "ints", "str")
+            if argument["kind"] in _PLAIN_KINDS
         }
         consts = {a.name: self.arrays.get(a.name) for a in op.of_kind(Kind.CONST)}
         descs = {name: buffer.desc for name, buffer in self.inputs().items()}
@@ -164,6 +165,10 @@ def _recording(archive: zipfile.ZipFile, where: str, folder: str, case: dict[str
     (result,) = case["result"]["outputs"]
     arrays = {name: array(a["file"]) for name, a in arguments.items() if "file" in a}
     for name, argument in arguments.items():
+        if argument["kind"] in _PLAIN_KINDS and (argument["kind"] == "ints") != isinstance(
+            argument["value"], list
+        ):
+            raise FormatError(f"{where}{folder}{name}", "not a value of its kind", got=argument["kind"])
         if argument["kind"] in _TENSOR_KINDS:
             _described(arrays[name].shape, argument)
     out_shape = tuple(out["shape"])

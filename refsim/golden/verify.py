@@ -17,6 +17,8 @@ from refsim.core import cache
 from refsim.core.errors import DeviceError, FormatError, RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.process import ProcessError, Silent, Worker
+from refsim.formats.file import read_file
+from refsim.formats.reading import reading
 from refsim.golden.check import ACCEPTED, CRASHED, TIMEOUT, Result
 from refsim.golden.judge import LEGAL
 from refsim.golden.store import SUMS, Corpus, file_sha256
@@ -162,9 +164,12 @@ def _words(error: RefsimError) -> str:
     return f"{error.got}: {' | '.join(error.last_lines)}"
 
 
+_NO_RESULTS = "not results of golden verify"
+
+
 def _result(row: dict[str, Any]) -> Result:
     rest = {key: value for key, value in row.items() if key not in ("case", "executor", "status")}
-    return Result(row["case"], row["executor"], row["status"], rest)
+    return Result(str(row["case"]), str(row["executor"]), str(row["status"]), rest)
 
 
 # --- results on disk -------------------------------------------------------------------------------------
@@ -189,17 +194,15 @@ def state(corpus: Corpus, executors: Sequence[str], profile: Profile | None = No
 
 def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Result]]:
     """Case -> results of an earlier run. FormatError if the corpus, the sources or the executors were different."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().split("\n")
+    with reading(str(path), _NO_RESULTS):
+        lines = str(read_file(path), "utf-8").split("\n")
         head, *rows = [json.loads(text) for text in lines[:-1]]  # the last is empty, or cut off by a kill
-    except (OSError, ValueError) as error:
-        raise FormatError(str(path), "not results of golden verify", got=error) from error
     if head != {"golden verify": expected}:
         raise FormatError(
             str(path), "results of another state", need="the same corpus, sources and executors"
         )
-    return {row["case"]: [_result(result) for result in row["results"]] for row in rows}
+    with reading(str(path), _NO_RESULTS):
+        return {str(row["case"]): [_result(result) for result in row["results"]] for row in rows}
 
 
 def write_head(file: IO[str], expected: dict[str, Any]) -> None:

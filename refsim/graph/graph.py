@@ -410,6 +410,8 @@ def _node(
             raise GraphError(name, "not an int8 or float32 activation", got=f"value {value}")
         descs[name] = desc
     consts = {a.name: _constant(graph, tensors, by_name[a.name], a.name) for a in op.of_kind(Kind.CONST)}
+    if output not in tensors:  # its layout is unknown, or its dtype
+        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
     if op.if_quantized is not None and tensors[output].dtype == np.int8:
         # ExecuTorch gives the output the dtype of an activation that is quantized
         tensors[output] = replace(tensors[output], dtype=np.dtype(np.float32))
@@ -450,7 +452,7 @@ def _oddities(op: OpSpec, consts: Mapping[str, np.ndarray | None], out: tuple[in
     """What a file has that no exporter should write, and that runs."""
     for arg in op.of_kind(Kind.CONST):
         value = consts[arg.name]
-        if value is None or arg.channels is None:
+        if value is None or arg.channels is None or len(out) < -op.channel_dim:
             continue
         channels = out[op.channel_dim]
         if op.longer(arg, value, channels):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,16 @@ def _case_zip(rng: random.Random, files: Files) -> Files:
     return _files(rng, files)
 
 
+def _stored(rng: random.Random, files: Files) -> Files:
+    """An archive of another content whose members are stored, as torch wants them; or another archive."""
+    if rng.random() < 0.3:
+        return _files(rng, files)
+    members = archives.unpacked(files["m.pt2"])
+    name = rng.choice(sorted(members))
+    members[name] = _member(name)(rng, members[name])
+    return {"m.pt2": archives.packed(list(members.items()), zipfile.ZIP_STORED)}
+
+
 FORMATS: dict[str, Format] = {
     row.name: row
     for row in (
@@ -110,5 +121,9 @@ FORMATS: dict[str, Format] = {
         Format("digests", seeds.digests, _files, readers.digests, 2),
         Format("corpus", seeds.corpora, _json_mostly, readers.corpus, 2),
         Format("sums", seeds.sums, _files, readers.checksums),
+        Format("results", seeds.results, _files, readers.results),
+        Format("differences", seeds.differences, _files, readers.differences),
+        Format("spirv", seeds.modules, _files, readers.module),
+        Format("pt2", seeds.pt2s, _stored, readers.pt2),
     )
 }

@@ -29,6 +29,11 @@ from refsim.golden import certify
 from refsim.golden.check import check_entry
 from refsim.golden.named import open_case
 from refsim.golden.store import parse, sums
+from refsim.golden.verify import read_results
+from refsim.partition.archive import checked
+from refsim.spirv.module import Module
+from refsim.spirv.reflect import interface
+from refsim.spirv.rewrite import for_kompute
 
 EXECUTOR = "cpu:emulated"
 #: Without click there is no command line, and the functions behind it are called.
@@ -197,3 +202,24 @@ def corpus(folder: Path, way: int) -> None:
 
 def checksums(folder: Path, way: int) -> None:
     sums(folder / "SHA256SUMS")
+
+
+def results(folder: Path, way: int) -> None:
+    read_results(folder / "r.jsonl", {})
+
+
+def differences(folder: Path, way: int) -> None:
+    recordings.Differences.load(folder / "d.json").cause("q8ta_add/x")
+
+
+def module(folder: Path, way: int) -> None:
+    """A SPIR-V module: parsed, reflected, rewritten for Kompute, written."""
+    parsed = Module.parse((folder / "m.spv").read_bytes(), "m.spv")
+    interface(parsed)
+    Module.parse(for_kompute(parsed, 8, 16).code, "rewritten").to_bytes()
+
+
+def pt2(folder: Path, way: int) -> None:
+    """What of a .pt2 file is given to torch; pickled tensors need torch itself, and are not looked at without it."""
+    with contextlib.suppress(ImportError):
+        checked((folder / "m.pt2").read_bytes(), "m.pt2")

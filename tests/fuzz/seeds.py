@@ -190,3 +190,54 @@ def corpora() -> tuple[Files, ...]:
 @cache
 def sums() -> tuple[Files, ...]:
     return ({"SHA256SUMS": f"{'0' * 64}  digests/a.jsonl\n{'1' * 64}  cases/b.zip\n".encode()},)
+
+
+@cache
+def results() -> tuple[Files, ...]:
+    """What `refsim golden verify --results` writes."""
+    rows = [{"case": "q8ta_add/0000", "executor": "cpu", "status": "same"}]
+    lines = [{"golden verify": {}}, {"case": "q8ta_add/0000", "results": rows}]
+    return ({"r.jsonl": "".join(json.dumps(one) + "\n" for one in lines).encode()},)
+
+
+@cache
+def differences() -> tuple[Files, ...]:
+    return ({"d.json": (ROOT / "golden" / "upstream" / "differences.json").read_bytes()},)
+
+
+@cache
+def modules() -> tuple[Files, ...]:
+    """Small SPIR-V modules."""
+    paths = sorted(
+        (ROOT / "shaders" / "spirv").glob("*.spv"), key=lambda path: (path.stat().st_size, path.name)
+    )
+    return tuple({"m.spv": path.read_bytes()} for path in paths[:6])
+
+
+@cache
+def pt2s() -> tuple[Files, ...]:
+    """The members of a .pt2 file that are no pickles, as torch lays them out."""
+    tensor = {"dtype": 7, "sizes": [{"as_int": 1}, {"as_expr": {"expr_str": "s0 + 2", "hint": None}}]}
+    nodes = [
+        {"target": "torch.ops.aten.relu.default", "inputs": [{"name": "x"}], "outputs": [], "metadata": {}}
+    ]
+    spec = json.dumps([1, {"type": "builtins.tuple", "context": "null", "children_spec": []}])
+    calls = [{"fqn": "", "signature": {"in_spec": spec, "out_spec": spec}}]
+    module = {"graph": {"nodes": nodes, "tensor_values": {"x": tensor}}, "module_call_graph": calls}
+    content = {
+        "graph_module": module,
+        "opset_version": {"aten": 10},
+        "guards_code": ["True"],
+        "schema_version": {},
+    }
+    weights = {"config": {"w": {"path_name": "weight_0", "use_pickle": False, "tensor_meta": tensor}}}
+    members = {
+        "archive_format": b"pt2",
+        "byteorder": b"little",
+        "version": b"3\n",
+        "data/weights/weight_0": bytes(16),
+    }
+    members["models/model.json"] = json.dumps(content).encode()
+    members["data/weights/model_weights_config.json"] = json.dumps(weights).encode()
+    stored = archives.packed([(f"m/{name}", data) for name, data in members.items()], zipfile.ZIP_STORED)
+    return ({"m.pt2": stored},)

@@ -48,6 +48,10 @@ def meaning(
         if not quantized:  # kernels are never given these values, so they may lie in any way
             op.check_layout(arg, inputs[arg.name].layout)
     op.check_layout(op.output, out.layout)
+    if len(out.shape) < -op.channel_dim:
+        raise ShapeError(
+            op.name, "the output has too few dims", got=list(out.shape), need=f"{-op.channel_dim} or more"
+        )
     trimmed = {
         a.name: op.trim(a, consts.get(a.name), out.shape[op.channel_dim]) for a in op.of_kind(Kind.CONST)
     }
