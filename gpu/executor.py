@@ -10,6 +10,7 @@ from collections.abc import Sequence, Set
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
@@ -67,6 +68,7 @@ class KomputeExecutor(Executor):
             self.device.dispatch(self.pipelines.algorithm(launch, tensors)),
             kp.OpTensorSyncLocal([tensors[-1]]),
         )
+        doing.working(launch.shader)
         self.device.run(sequence, where=launch.shader)
         take_output(out, tensors[-1].data())
         out.check_guards(f"{self.name}: {launch.shader}")

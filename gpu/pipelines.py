@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
@@ -51,15 +52,16 @@ class Pipelines:
         if refusal is not None:
             raise DeviceError(f"{self.name}: {launch.shader}", f"the device cannot take {refusal}")
         push = (*launch.push, *([0] * (MAX_PUSH_WORDS - len(launch.push))))
-        return self.device.algorithm(
-            self.code(launch),
-            tensors,
-            launch.grid,
-            (*launch.local, *launch.tile, *launch.spec),
-            push,
-            local=launch.local,
-            where=launch.shader,
-        )
+        with doing.compiling(launch.shader):
+            return self.device.algorithm(
+                self.code(launch),
+                tensors,
+                launch.grid,
+                (*launch.local, *launch.tile, *launch.spec),
+                push,
+                local=launch.local,
+                where=launch.shader,
+            )
 
 
 def guarded_words(words: np.ndarray) -> np.ndarray:

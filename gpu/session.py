@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ShapeError
 from refsim.graph.graph import Graph, Node
@@ -72,6 +73,8 @@ class Segment:
             held = values[value]
             assert isinstance(held, PackedBuffer)
             tensor.data()[: held.memory.size] = held.memory.view(np.uint32)
+        last = f" to {self.nodes[-1]}" if len(self.nodes) > 1 else ""
+        doing.working(f"{self.nodes[0]}{last}")
         self.pipelines.device.run(self.sequence, where=str(self.nodes[0]))
         results: Values = {}
         for node in self.nodes:

@@ -16,7 +16,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
 from refsim.exec.executor import Executor, Source, run_graph
-from refsim.exec.process import Ended, Raised, Silent, Worker
+from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.spec import Call, Prepared
@@ -111,13 +111,17 @@ def _as_device_errors(name: str, verb: str) -> Iterator[None]:
     try:
         yield
     except Silent as error:
-        raise DeviceError(name, f"{verb} did not end", got=error.got) from error
+        raise DeviceError(name, f"{verb} did not end{_during(error)}", got=error.got) from error
     except Ended as error:
         raise DeviceError(
-            name, f"the driver ended the worker process during {verb}", got=error.got
+            name, f"the driver ended the worker process during {verb}{_during(error)}", got=error.got
         ) from error
     except Raised as error:  # a defect; it must not look like a lost device's silence
         raise DeviceError("worker", f"{verb} failed", got=error.got) from error
+
+
+def _during(error: ProcessError) -> str:
+    return f", at {error.working}" if error.working else ""
 
 
 class IsolatedSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import faulthandler
 import importlib
 import os
 import pkgutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import click
 
 import refsim
+from refsim.core import doing
 from refsim.core.errors import RefsimError
 from refsim.core.escape import escaped
 
@@ -59,6 +61,9 @@ def root() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit status and never raises."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:  # a crash in native code then says where it was, and at which node
+        faulthandler.enable()
+        doing.name_frames()
     try:
         status = root.main(args=given, prog_name="refsim", standalone_mode=False)
         sys.stdout.flush()
@@ -68,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _complain(error.format_message(), BAD_INPUT)
     except RefsimError as error:
-        return _complain(str(error), error.exit_status)
+        status = _complain(str(error), error.exit_status)
+        if hasattr(error.__cause__, "last_lines"):  # another process died or was silent
+            click.echo(rerun(given), err=True)
+        return status
     except MemoryError:
         return _complain("out of memory", BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):

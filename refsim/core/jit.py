@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.cache import directory, say, why_not
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,8 +36,10 @@ def ready() -> Any:
 
     Call this before you compile functions of refsim with Numba yourself.
     """
-    import numba
-    from numba.extending import overload, register_jitable
+    with doing.compiling("(Numba is loaded)"):
+        import numba
+        from numba.extending import overload, register_jitable
+    _tell_of_compiling()
 
     if not _usable(os.environ.get("NUMBA_CACHE_DIR")):
         numba.config.CACHE_DIR = str(_cache_dir(numba.__version__))  # type: ignore[attr-defined]
@@ -45,6 +48,24 @@ def ready() -> Any:
     for function, scalar in _overloads:
         overload(function)(scalar)
     return numba
+
+
+def _tell_of_compiling() -> None:
+    """Let whoever waits know when Numba compiles; what it loads from its cache takes no time worth telling."""
+    from numba.core import event
+
+    begun: list[Any] = []  # they may be nested
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            begun.append(doing.compiling(event.data["dispatcher"].__name__))
+            begun[-1].__enter__()
+
+        def on_end(self, event: Any) -> None:
+            if begun:
+                begun.pop().__exit__(None, None, None)
+
+    event.register("numba:compile", Listener())
 
 
 def _usable(named: str | None) -> bool:

@@ -19,23 +19,31 @@ import pickle
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
+from refsim.core import doing
 from refsim.core.errors import RefsimError
-from refsim.exec.runner import Caller
+from refsim.exec.runner import LENGTH, Caller
 
 #: How long a process may take to end after its input was closed, and how much of its stderr an error quotes.
 GRACE_S = 10.0
-LAST_LINES, LAST_BYTES = 3, 4096
+#: How long a process may compile one thing; limits of time stand still meanwhile.
+COMPILE_S = 900.0
+LAST_LINES, LAST_BYTES = 3, 16384
 
 _START = "import sys; sys.path[:] = {path!r}; from refsim.exec.runner import serve; serve()"
 
 
 class ProcessError(RefsimError):
-    """Work in another process came to no result. ``last_lines`` are what it said last, if that was kept."""
+    """Work in another process came to no result.
+
+    ``last_lines`` are what it said last, if that was kept; ``working`` is what it did, as far as it told.
+    """
 
     last_lines: tuple[str, ...] = ()
+    working: str = ""
 
 
 class Ended(ProcessError):
@@ -70,6 +78,7 @@ class Worker:
         keep_stderr: bool = False,
     ) -> None:
         self.where = where
+        self._working = ""
         self._stderr = _scratch_file() if keep_stderr else None
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START.format(path=sys.path), where],
@@ -89,7 +98,7 @@ class Worker:
         return self._process.poll() is None
 
     def call(self, method: str, *arguments: object, seconds: float | None = None) -> Any:
-        """What a method of the object returns, within ``seconds``.
+        """What a method of the object returns, within ``seconds``; those in which it compiles do not count.
 
         Raises the RefsimError that the method raises, `Raised` for any other exception, `Ended` if the process ends
         before it answers, and `Silent` if that takes too long. The last two leave the worker dead.
@@ -137,12 +146,7 @@ class Worker:
         try:
             requests.write(message)
             requests.flush()
-            ready = select.poll()
-            ready.register(answers, select.POLLIN)
-            if not ready.poll(None if seconds is None else 1000 * seconds):
-                self._process.kill()
-                raise self._lost(Silent(self.where, "no answer in time", got=f"silence for {seconds:g} s"))
-            kind, value = pickle.load(answers)
+            kind, value = self._answer(answers.fileno(), seconds)
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             # a pipe that broke, or was closed before, is only the symptom
             raise self._lost(Ended(self.where, "no answer", got=self._status())) from error
@@ -155,6 +159,43 @@ class Worker:
             raise value
         return value
 
+    def _answer(self, answers: int, seconds: float | None) -> tuple[str, Any]:
+        """The answer to a request. The limit of time stands still while the process compiles."""
+        self._working = ""
+        limit, end, left = seconds, time.monotonic() + (seconds or 0.0), 0.0
+        while True:
+            kind, value = self._message(answers, None if seconds is None else end, limit)
+            if kind == doing.WORKING:
+                self._working = value
+            elif kind == doing.COMPILING:
+                left = end - time.monotonic()
+                limit, end = COMPILE_S, time.monotonic() + COMPILE_S
+            elif kind == doing.COMPILED:
+                limit, end = seconds, time.monotonic() + left
+            else:
+                return kind, value
+
+    def _message(self, answers: int, end: float | None, limit: float | None) -> tuple[str, Any]:
+        """The next message. EOFError if the process ends first, `Silent` if that takes longer than ``end``."""
+        (length,) = LENGTH.unpack(self._bytes(answers, LENGTH.size, end, limit))
+        kind, value = pickle.loads(self._bytes(answers, length, end, limit))
+        return kind, value
+
+    def _bytes(self, answers: int, count: int, end: float | None, limit: float | None) -> bytearray:
+        found = bytearray(count)
+        space = memoryview(found)
+        ready = select.poll()
+        ready.register(answers, select.POLLIN)
+        while space:
+            if not ready.poll(None if end is None else max(0.0, 1000 * (end - time.monotonic()))):
+                self._process.kill()
+                raise self._lost(Silent(self.where, "no answer in time", got=f"silence for {limit:g} s"))
+            read = os.readv(answers, [space])
+            if not read:
+                raise EOFError
+            space = space[read:]
+        return found
+
     def _status(self) -> str:
         """How the process ended; it is about to."""
         try:
@@ -164,6 +205,9 @@ class Worker:
 
     def _lost(self, error: ProcessError) -> ProcessError:
         """End what is left of the process; the error, with its last words."""
+        if self._working:
+            error = type(error)(self.where, f"{error.what}, during {self._working}", got=error.got)
+            error.working = self._working
         if self._stderr is not None and not self._stderr.closed:
             self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - LAST_BYTES))
             error.last_lines = last_lines(self._stderr.read().decode(errors="replace"))
@@ -216,4 +260,11 @@ def status(code: int) -> str:
 
 
 def last_lines(text: str) -> tuple[str, ...]:
-    return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-LAST_LINES:]
+    """The last lines; of a crash that Python reported its kind, and the innermost frames of the thread."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    fatal = next((n for n, line in enumerate(lines) if line.startswith("Fatal Python error:")), None)
+    if fatal is None:
+        return tuple(lines[-LAST_LINES:])
+    thread = next((n for n in range(fatal, len(lines)) if lines[n].startswith("Current thread")), fatal)
+    frames = [line.strip() for line in lines[thread + 1 : thread + 3] if line.lstrip().startswith("File ")]
+    return (*lines[max(0, fatal - 1) : fatal], lines[fatal], *frames)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import pickle
+import struct
 import sys
+import threading
 import traceback
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
+from refsim.core import doing
 from refsim.core.errors import RefsimError
+
+#: In front of each message to the process that asked: how many bytes follow.
+LENGTH = struct.Struct("<Q")
 
 
 class Caller:
@@ -25,10 +32,13 @@ def serve() -> None:
 
     The first request is (callable, arguments), each other (name of a method, arguments). An answer is (kind, value):
     ``result``, ``error`` (a RefsimError) or ``raised`` (the text of another exception; its traceback goes to stderr).
-    What drivers and libraries print to stdout goes to stderr.
+    Before it may come news of the work (`refsim.core.doing`), in the same form.
+    What drivers and libraries print to stdout goes to stderr, and so does where Python was when native code crashed.
     """
-    answers = os.fdopen(os.dup(1), "wb")
+    answers = _Answers(os.dup(1))
     os.dup2(2, 1)
+    faulthandler.enable()
+    doing.listen(lambda kind, what: answers.send(pickle.dumps((kind, what))))
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         make, arguments = pickle.load(sys.stdin.buffer)
         made: list[Any] = []
@@ -38,7 +48,21 @@ def serve() -> None:
             _answer(answers, lambda: getattr(made[0], method)(*arguments))  # noqa: B023  (called at once)
 
 
-def _answer(answers: IO[bytes], work: Callable[[], object]) -> None:
+class _Answers:
+    """The pipe to the process that asks; news may come from any thread."""
+
+    def __init__(self, handle: int) -> None:
+        self._file = os.fdopen(handle, "wb")
+        self._lock = threading.Lock()
+
+    def send(self, message: bytes) -> None:
+        with self._lock:
+            self._file.write(LENGTH.pack(len(message)))
+            self._file.write(message)
+            self._file.flush()
+
+
+def _answer(answers: _Answers, work: Callable[[], object]) -> None:
     try:
         reply = pickle.dumps(("result", work()), pickle.HIGHEST_PROTOCOL)
     except RefsimError as error:
@@ -46,5 +70,4 @@ def _answer(answers: IO[bytes], work: Callable[[], object]) -> None:
     except Exception as error:
         traceback.print_exc()
         reply = pickle.dumps(("raised", f"{type(error).__name__}: {error}"))
-    answers.write(reply)
-    answers.flush()
+    answers.send(reply)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff import diff
+from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.qmath import PROFILES, Profile
@@ -122,7 +123,8 @@ def run(
 def within(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer, str]:
     """The output of a call, and the error if a dispatch wrote outside of its buffer; empty if none did."""
     try:
-        return executor.run_call(bound.call, bound.inputs), ""
+        what = f"{bound.case} on {executor.name}"
+        return doing.during(what, executor.run_call, bound.call, bound.inputs), ""
     except GuardError as error:
         if not isinstance(error.buffer, PackedBuffer):
             raise

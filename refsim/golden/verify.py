@@ -25,7 +25,7 @@ from refsim.golden.store import SUMS, Corpus, file_sha256
 from refsim.golden.worker import Checker
 
 CHUNK = 100
-CASE_SECONDS = 120.0  # the first case of a process also loads or compiles kernels
+CASE_SECONDS = 120.0  # without compilation
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ def _serve(
 
 
 def _started(root: Path, executors: Sequence[str], seconds: float, profile: Profile | None) -> Worker:
-    where = "golden verify"
+    where, limit = "golden verify", max(seconds, CASE_SECONDS)  # a case's limit is not that of the start
     try:
         return Worker(
-            Checker, str(root), list(executors), profile, where=where, seconds=seconds, keep_stderr=True
+            Checker, str(root), list(executors), profile, where=where, seconds=limit, keep_stderr=True
         )
     except RefsimError as error:
         raise DeviceError("golden verify", "no worker could be started", got=_words(error)) from error
@@ -161,7 +161,8 @@ def _words(error: RefsimError) -> str:
     """How a process ended and what it said last; the text of another error."""
     if not isinstance(error, ProcessError):
         return str(error)
-    return f"{error.got}: {' | '.join(error.last_lines)}"
+    during = f", during {error.working}" if error.working else ""
+    return f"{error.got}{during}: {' | '.join(error.last_lines)}"
 
 
 _NO_RESULTS = "not results of golden verify"

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from refsim import aten
+from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GraphError, ShapeError
 from refsim.core.tensor import TensorDesc
@@ -92,11 +93,23 @@ def run_nodes(
         values[value] = stored(graph, value, array, graph.where)
     for node in graph.nodes:
         begin = time.perf_counter()
-        outputs = run_node(graph, node, values, executor)
+        outputs = doing.during(Place(graph, (node,)), run_node, graph, node, values, executor)
         values |= outputs
         if observe is not None:
             observe.report(number, graph, (node,), outputs, time.perf_counter() - begin)
     return [logical(graph, values, value) for value in graph.outputs]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Nodes of a graph, in words if somebody asks."""
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        first, last = self.nodes[0], self.nodes[-1]
+        return f"{self.graph.where}: {first}" + (f" to {last}" if last is not first else "")
 
 
 def run_node(

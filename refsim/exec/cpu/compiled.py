@@ -16,6 +16,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from refsim.core import cache as cache_entries
+from refsim.core import doing
 from refsim.exec.cpu.ir import Module
 from refsim.exec.cpu.isa import cpu
 
@@ -55,7 +56,8 @@ def _link(name: str, build: Builder, variant: dict[str, Variant]) -> int:
     path = directory() / f"{name}.o"
     code = cache_entries.read(path) if kept else None
     if code is None:
-        code = _machine().emit_object(_optimized(name, build, variant))
+        with doing.compiling(name):
+            code = _machine().emit_object(_optimized(name, build, variant))
         if kept:
             cache_entries.write(path, code)
     engine = _engine()

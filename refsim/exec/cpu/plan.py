@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core import lifetimes
+from refsim.core import doing, lifetimes
 from refsim.core.buffer import GUARD, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import ShapeError
 from refsim.core.layout import WIDTH_PACKED
@@ -26,8 +26,8 @@ from refsim.exec.cpu.step import Step, value_name
 from refsim.exec.cpu.stopwatch import TimedSteps
 from refsim.exec.cpu.thread_pool import JobList, scratch_for
 from refsim.exec.emulated import EmulatedExecutor
-from refsim.graph.graph import Graph
-from refsim.graph.interpreter import Observer, logical, results, stored
+from refsim.graph.graph import Graph, Node
+from refsim.graph.interpreter import Observer, Place, logical, results, stored
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,15 @@ class Stretch:
         self._jobs = JobList([job for step in steps for job in step.jobs], threads, addresses, scratch)
         self.threads = self._jobs.threads
 
-    def run(self) -> None:
-        self._jobs.run()
+    def run(self, graph: Graph) -> None:
+        doing.during(self._place(graph), self._jobs.run)
 
-    def run_timed(self) -> list[float]:
+    def _place(self, graph: Graph) -> Place:
+        return Place(graph, (self.steps[0].nodes[0], self.steps[-1].nodes[-1]))
+
+    def run_timed(self, graph: Graph) -> list[float]:
         """The same jobs; the seconds of each step."""
-        return self._timed.run()
+        return doing.during(self._place(graph), self._timed.run)
 
     @cached_property
     def _timed(self) -> TimedSteps:
@@ -146,7 +149,7 @@ class Plan:
                 self._put(held, value, array)
             for part in self._parts:
                 if observe is None:
-                    part.run() if isinstance(part, Stretch) else self._host(held, part)
+                    part.run(graph) if isinstance(part, Stretch) else self._host(held, part)
                     continue
                 for step, seconds in self._timed(held, part):
                     observe.report(number, graph, step.nodes, self._seen(held, step), seconds)
@@ -155,7 +158,7 @@ class Plan:
     def _timed(self, held: dict[int, Any], part: Stretch | Step) -> Iterator[tuple[Step, float]]:
         """Run a part; its steps, and the seconds of each."""
         if isinstance(part, Stretch):
-            yield from zip(part.steps, part.run_timed(), strict=True)
+            yield from zip(part.steps, part.run_timed(self.graph), strict=True)
             return
         begin = time.perf_counter()
         self._host(held, part)
@@ -176,6 +179,9 @@ class Plan:
     def _host(self, held: dict[int, Any], step: Step) -> None:
         """A float operator through the bridge, or a q8ta operator through its emulated kernel."""
         (node,) = step.nodes
+        doing.during(Place(self.graph, step.nodes), self._on_host, held, node)
+
+    def _on_host(self, held: dict[int, Any], node: Node) -> None:
         if node.prepared is None:
             for value, array in results(self.graph, node, _Lazy(held, self._get)).items():
                 self._put(held, value, array)

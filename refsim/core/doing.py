@@ -1,0 +1,80 @@
+"""What this process is doing, for whoever waits: limits of time stand still while it compiles, and a crash has a place.
+
+Native code that crashes leaves no exception. So before each piece of work, its name is told to a listener (the process
+that waits), or, on the command line, becomes the name of a frame, which Python's faulthandler prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: Kinds of news: a piece of work begins; something is compiled; it has been.
+WORKING, COMPILING, COMPILED = "working", "compiling", "compiled"
+Tell = Callable[[str, str], None]
+MOST_LETTERS = 200
+
+_tell: Tell | None = None
+_frames = False
+_lock = threading.Lock()
+_compiling = 0
+
+
+def listen(tell: Tell | None) -> None:
+    """Be told of all news from now on, from any thread."""
+    global _tell
+    _tell = tell
+
+
+def name_frames() -> None:
+    """Give frames the names of what runs in them, from now on."""
+    global _frames
+    _frames = True
+
+
+def working(what: object) -> None:
+    """Say what begins now. Costs nothing if nobody listens."""
+    if _tell is not None:
+        _tell(WORKING, str(what)[:MOST_LETTERS])
+
+
+def during(what: object, function: Callable[..., T], *arguments: object) -> T:
+    """Call a function, and let it be known what it is called for."""
+    if _frames:
+        code = _frame.__code__.replace(co_name=str(what)[:MOST_LETTERS])
+        result: T = FunctionType(code, globals())(function, arguments)
+        return result
+    working(what)
+    return function(*arguments)
+
+
+def _frame(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    return function(*arguments)
+
+
+@contextlib.contextmanager
+def compiling(what: str) -> Iterator[None]:
+    """Around what compiles code, or loads a compiler."""
+    if _tell is None:
+        yield
+        return
+    _count(1, what)
+    try:
+        yield
+    finally:
+        _count(-1, what)
+
+
+def _count(by: int, what: str) -> None:
+    """Only the outermost of several is told."""
+    global _compiling
+    with _lock:
+        before = _compiling
+        _compiling += by
+        if _tell is not None and 0 in (before, _compiling):
+            _tell(COMPILING if by > 0 else COMPILED, what[:MOST_LETTERS])
