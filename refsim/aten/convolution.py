@@ -11,7 +11,7 @@ import numpy as np
 
 from refsim.aten.elementwise import bounded
 from refsim.aten.matrix import HOST
-from refsim.aten.row import Float, Place
+from refsim.aten.row import Float, Place, sized
 
 #: From so many output channels on, ET-VK multiplies matrices instead of sliding a window.
 IM2COL_CHANNELS = 128
@@ -48,7 +48,7 @@ class Problem:
         """One chain over the weight's (channel, tap) in this order."""
         n, groups = self.x.shape[:2]
         every, spread = slice(None), (None,) * len(self.out)
-        out = np.zeros((n, groups, self.weight.shape[1], *self.out), self.x.dtype)
+        out = np.zeros(sized(n, groups, self.weight.shape[1], *self.out), self.x.dtype)
         by_channel: tuple[Any, ...] = (None, every, every, *spread)
         bias = None if self.bias is None else self.bias[by_channel]
         if bias is not None and bias_first:
@@ -105,9 +105,8 @@ def _problem(
         _each(v, len(sizes)) for v in (stride, padding, dilation, output_padding)
     )
     if transposed:
-        wide = np.zeros(
-            (n, channels, *((size - 1) * s + 1 for size, s in zip(sizes, stride, strict=True))), x.dtype
-        )
+        spaced = ((size - 1) * s + 1 for size, s in zip(sizes, stride, strict=True))
+        wide = np.zeros(sized(n, channels, *spaced), x.dtype)
         spread: tuple[Any, ...] = (..., *(slice(None, None, s) for s in stride))
         wide[spread] = x
         before = [d * (k - 1) - p for d, k, p in zip(dilation, kernel_sizes, padding, strict=True)]
@@ -121,7 +120,9 @@ def _problem(
     sides = zip(around, x.shape[2:], strict=True)
     cut: tuple[Any, ...] = (..., *(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in sides))
     added = [(max(a, 0), max(b, 0)) for a, b in around]
-    whole = np.pad(x[cut], ((0, 0), (0, 0), *added))
+    kept = x[cut]
+    sized(n, channels, *(size + a + b for size, (a, b) in zip(kept.shape[2:], added, strict=True)))
+    whole = np.pad(kept, ((0, 0), (0, 0), *added))
     parts = whole.reshape(n, groups, channels // groups, *whole.shape[2:])
     if kernel.shape[2] != parts.shape[2]:
         raise ValueError(f"{channels} channels in {groups} groups meet a weight of {weight.shape}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.elementwise import dtype_of
-from refsim.aten.row import Float, axis, contiguous
+from refsim.aten.row import Float, axis, contiguous, sized
 
 
 def _dtype(code: Any, default: Any) -> np.dtype[Any]:
@@ -22,7 +22,7 @@ def _of(value: Any) -> type:
 
 
 def full(size: Sequence[int], value: Any, dtype: Any = None, *options: Any) -> np.ndarray:
-    return np.full(tuple(size), value, _dtype(dtype, _of(value)))
+    return np.full(sized(*size), value, _dtype(dtype, _of(value)))
 
 
 def full_like(x: np.ndarray, value: Any, dtype: Any = None, *options: Any) -> np.ndarray:
@@ -40,7 +40,7 @@ def arange(end: Any, dtype: Any = None, *options: Any) -> np.ndarray:
 def arange_from(start: Any, end: Any, step: Any = 1, dtype: Any = None, *options: Any) -> np.ndarray:
     """start + i * step, computed in binary64."""
     count = math.ceil((end - start) / step)
-    values = start + np.arange(count) * step
+    values = start + np.arange(*sized(count)) * step
     whole = all(isinstance(v, int) for v in (start, end, step))
     return values.astype(_dtype(dtype, np.int64 if whole else np.float32))
 
@@ -127,6 +127,7 @@ def nonzero(x: np.ndarray) -> np.ndarray:
 
 def repeat_interleave(repeats: np.ndarray, output_size: int | None = None) -> np.ndarray:
     """Each index as often as its count says."""
+    sized(int(repeats.sum()))
     found = np.repeat(np.arange(len(repeats)), repeats)
     if output_size is not None and output_size != len(found):
         raise ValueError(f"{len(found)} elements, {output_size} announced")

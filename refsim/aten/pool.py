@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.row import Exact, Float, Place
+from refsim.aten.row import Exact, Float, Place, sized
 
 LEAST = np.float32(-3.402823466e38)
 
@@ -88,7 +88,7 @@ def _largest(dims: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
         window = PoolWindow(
             x.shape[-dims:], k, each(stride, k, dims), each(padding, 0, dims), each(dilation, 1, dims), bool(ceil_mode)
         )  # fmt: skip
-        best = np.zeros((*x.shape[:-dims], *window.out), x.dtype)
+        best = np.zeros(sized(*x.shape[:-dims], *window.out), x.dtype)
         index = np.full(best.shape, -1, np.int64)
         for values, inside, places in window.taps(x):
             better = inside & ((index < 0) | (values > best) | (values != values))
@@ -109,7 +109,7 @@ def _average(dims: int) -> Callable[..., np.ndarray]:
         window = PoolWindow(
             x.shape[-dims:], k, each(stride, k, dims), each(padding, 0, dims), each(1, 1, dims), bool(ceil_mode)
         )  # fmt: skip
-        total = np.zeros((*x.shape[:-dims], *window.out), x.dtype)
+        total = np.zeros(sized(*x.shape[:-dims], *window.out), x.dtype)
         for values, inside, _ in window.taps(x):
             total = np.where(inside, total + values, total)
         if divisor_override:
@@ -131,7 +131,7 @@ def adaptive_max_pool(x: np.ndarray, size: Any) -> tuple[np.ndarray, np.ndarray]
     """Windows that overlap where the sizes do not divide; places count in the image, not in the window."""
     dims = len(size)
     image = x.shape[-dims:]
-    best = np.zeros((*x.shape[:-dims], *size), x.dtype)
+    best = np.zeros(sized(*x.shape[:-dims], *size), x.dtype)
     index = np.zeros(best.shape, np.int64)
     for at in product(*map(range, size)):
         first = [i * n // m for i, n, m in zip(at, image, size, strict=True)]

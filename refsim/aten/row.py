@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from refsim.core import size_limit
 from refsim.core.layout import W
 from refsim.core.qmath import CANONICAL, Profile, mul_add
 
@@ -70,6 +72,12 @@ def axis(dim: int, rank: int) -> int:
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise IndexError(f"dim {dim} of a tensor with {rank}")
     return dim % max(rank, 1)
+
+
+def sized(*shape: int) -> tuple[int, ...]:
+    """The shape of a result whose size an argument says; LimitError, before it is made, if that is too large."""
+    size_limit.check("its result", 8 * prod(int(size) for size in shape))
+    return tuple(shape)
 
 
 def contiguous(x: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.row import Float, axis, contiguous
+from refsim.aten.row import Float, axis, contiguous, sized
 
 
 def view(x: np.ndarray, size: Sequence[int]) -> np.ndarray:
@@ -47,12 +47,15 @@ def squeeze(x: np.ndarray, dims: int | Sequence[int] | None = None) -> np.ndarra
 def expand(x: np.ndarray, size: Sequence[int], implicit: bool = False) -> np.ndarray:
     """-1 keeps a dim."""
     old = (1,) * (len(size) - x.ndim) + x.shape
-    return contiguous(np.broadcast_to(x, [o if s == -1 else s for s, o in zip(size, old, strict=True)]))
+    return contiguous(
+        np.broadcast_to(x, sized(*(o if s == -1 else s for s, o in zip(size, old, strict=True))))
+    )
 
 
 def repeat(x: np.ndarray, repeats: Sequence[int]) -> np.ndarray:
     if len(repeats) < x.ndim:
         raise ValueError(f"{len(repeats)} counts for {x.ndim} dims")
+    sized(x.size, *repeats)
     return np.tile(x, tuple(repeats))
 
 
@@ -113,7 +116,9 @@ def _padding(x: np.ndarray, pad: Sequence[int]) -> list[tuple[int, int]]:
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise ValueError(f"padding {list(pad)} of {x.ndim} dims")
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
-    return [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
+    every = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
+    sized(*(size + max(a, 0) + max(b, 0) for size, (a, b) in zip(x.shape, every, strict=True)))
+    return every
 
 
 def constant_pad(x: np.ndarray, pad: Sequence[int], value: Any = 0) -> np.ndarray:
@@ -155,7 +160,7 @@ def as_strided(
     x: np.ndarray, size: Sequence[int], stride: Sequence[int], offset: int | None = 0
 ) -> np.ndarray:
     """Elements of the memory of ``x``, which lies in logical order."""
-    at = np.full(tuple(size), offset or 0, np.int64)
+    at = np.full(sized(*size), offset or 0, np.int64)
     for steps, step in zip(np.indices(tuple(size), sparse=True), stride, strict=True):
         at = at + steps * step
     if at.size and (at.min() < 0 or at.max() >= x.size):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.row import Exact, Float, Place, contiguous
+from refsim.aten.row import Exact, Float, Place, contiguous, sized
 from refsim.core.qmath import round_half
 
 F32 = np.float32
@@ -18,10 +18,13 @@ def given_sizes(
 ) -> tuple[int, int]:
     """The output's height and width: given, or the input's times the scales."""
     if size is not None:
-        return (size[0], size[1])
-    if scales is None:
+        height, width = size[0], size[1]
+    elif scales is not None:
+        height, width = (int(n * s) for n, s in zip(x.shape[-2:], scales, strict=True))
+    else:
         raise ValueError("neither a size nor scales")
-    return tuple(int(n * s) for n, s in zip(x.shape[-2:], scales, strict=True))  # type: ignore[return-value]
+    sized(*x.shape[:-2], height, width)
+    return height, width
 
 
 def _steps(

@@ -120,9 +120,15 @@ def _check_border(blob: Blob, graph: Graph, where: str) -> None:
 def _of_delegate(model: Model, number: int, graph: Graph, blob: Blob) -> Iterator[Candidate]:
     assert model.plan is not None
     plan = model.plan
-    steps = (s for s in plan.chains[0].instructions if isinstance(s, program.DelegateCall))
-    call = next(step for step in steps if step.delegate_index == number)
-    arguments = dict(zip((*graph.inputs, *graph.outputs), call.args, strict=False))
+    where = f"{model.path}: delegate {number}"
+    steps = (s for c in plan.chains[:1] for s in c.instructions if isinstance(s, program.DelegateCall))
+    call = next((step for step in steps if step.delegate_index == number), None)
+    if call is None:
+        raise GraphError(where, "is never called", need="a call in the first chain")
+    border = (*graph.inputs, *graph.outputs)
+    if len(call.args) != len(border):
+        raise GraphError(where, "wrong number of arguments", got=len(call.args), need=len(border))
+    arguments = dict(zip(border, call.args, strict=True))
     readers: dict[int, list[int]] = {}
     written = dict.fromkeys(graph.inputs, -1)
     for at, operator in enumerate(blob.graph.chain):

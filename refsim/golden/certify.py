@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ import numpy as np
 
 from refsim.bytediff import diff
 from refsim.core.buffer import FILL, PackedBuffer
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, LimitError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
 from refsim.formats.file import quote
 from refsim.formats.reading import json_file, reading
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
-from refsim.golden.programs import KIND, MANIFEST, SCHEMA, described
+from refsim.golden.programs import KIND, MANIFEST, MAX_BYTES, SCHEMA, described
 from refsim.golden.store import Entry, digest, parse
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import check_case
 from refsim.ops.base.defect import Defect
 
 #: How a case can come out, best first.
@@ -185,8 +187,18 @@ def check(
 
 
 def _bound(entry: Entry) -> BoundCase:
-    """The case; FormatError if its bytes are no longer those that it was exported with."""
+    """The case; FormatError if its bytes are no longer those that it was exported with, or if no file could hold it."""
+    check_case(entry.case)
+    elements = [prod(shape) for shape, _ in entry.case.inputs.values() if all(type(n) is int for n in shape)]
+    if sum(elements) > MAX_BYTES:
+        raise LimitError(
+            entry.name, "too large for a program", got=f"{sum(elements)} elements", need=f"<= {MAX_BYTES}"
+        )
     bound = bind(entry.case)
+    if bound.call.out.nbytes > MAX_BYTES:
+        raise LimitError(
+            entry.name, "too large for a program", got=bound.call.out, need=f"<= {MAX_BYTES} bytes"
+        )
     now = digest(bound.call, bound.call.expected(bound.inputs))
     if now != entry.sha256:
         raise FormatError(

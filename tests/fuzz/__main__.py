@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault(
@@ -29,7 +31,9 @@ def main() -> int:
     tallies = {name: Tally() for name in names}
     found: Counter[str] = Counter()
     begin = told = time.monotonic()
-    for outcome in run(names, given.total, given.seed, given.workers, given.first):
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    outcomes = run(names, given.total, given.seed, given.workers, given.first)
+    while (outcome := _next(outcomes)) is not None:
         tallies[outcome.format].add(outcome)
         if outcome.kind in FINDINGS:
             key = f"{outcome.format}: {outcome.kind}: {outcome.what}"
@@ -45,10 +49,22 @@ def main() -> int:
             break
     for line in table(tallies):
         print(line)
+    for name, tally in tallies.items():
+        seconds, number = tally.slowest
+        if seconds > 1:
+            print(f"slowest: {name}:{number}, {seconds:.2f} s")
     print(f"seed {given.seed}, from number {given.first}, {time.monotonic() - begin:.0f} s")
     for key, count in found.most_common():
         print(f"{count} x {key}")
     return 1 if found else 0
+
+
+def _next(outcomes: Iterator[Outcome]) -> Outcome | None:
+    """None at the end, and when somebody ends the run: its table is printed all the same."""
+    try:
+        return next(outcomes, None)
+    except KeyboardInterrupt:
+        return None
 
 
 def table(tallies: dict[str, Tally]) -> list[str]:

@@ -10,7 +10,7 @@ from tests.fuzz.formats import FORMATS
 from tests.fuzz.runner import FINDINGS, read, run_here, scratch
 
 CRASHERS = Path(__file__).parents[1] / "data" / "crashers"
-SEED, COUNT, WAYS = 7, 150, 12
+SEED, COUNT, WAYS = 7, 100, 12
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from refsim.core import size_limit
 from refsim.core.errors import ShapeError
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.spec import Kind, OpSpec, Target
@@ -55,6 +57,7 @@ def meaning(
     trimmed = {
         a.name: op.trim(a, consts.get(a.name), out.shape[op.channel_dim]) for a in op.of_kind(Kind.CONST)
     }
+    size_limit.check(op.name, 8 * max(map(prod, (*shapes.values(), out.shape))))
     # what the definition gives for zeros has the right shape, and fits the constants
     made = Meaning(op, params, target, trimmed, upstream)
     try:
