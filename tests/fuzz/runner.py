@@ -157,15 +157,15 @@ class Task:
     count: int
 
 
-def _work(connection: Connection, seed: int) -> None:
+def _work(connection: Connection, seed: int, names: Sequence[str]) -> None:
     """The program of a worker: tasks come in, an outcome goes out for each mutant."""
     signal.signal(signal.SIGALRM, _alarm)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with scratch() as folder:
-        for row in FORMATS.values():  # what is loaded and compiled once belongs to no mutant
-            for files in row.seeds():
-                for way in range(8):
-                    read(folder, row, files, way=way)
+        for name in names:  # what is loaded and compiled once belongs to no mutant
+            for number, files in enumerate(FORMATS[name].seeds()):
+                for way in range(8) if number < 2 else (4,):
+                    read(folder, FORMATS[name], files, way=way)
         _limit()
         connection.send("ready")
         while (task := connection.recv()) is not None:
@@ -196,9 +196,9 @@ def _limit() -> None:
 class _Worker:
     """A worker process, and what it is doing."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, names: Sequence[str]) -> None:
         self.connection, other = get_context("spawn").Pipe()
-        self.process = get_context("spawn").Process(target=_work, args=(other, seed), daemon=True)
+        self.process = get_context("spawn").Process(target=_work, args=(other, seed, names), daemon=True)
         self.process.start()
         other.close()
         self.ready = False
@@ -222,7 +222,7 @@ class _Worker:
 def run(names: Sequence[str], total: int, seed: int, workers: int, first: int = 0) -> Iterator[Outcome]:
     """``total`` mutants over the formats, by their shares, in worker processes."""
     tasks = _tasks(names, total, first)
-    pool = [_Worker(seed) for _ in range(max(1, min(workers, len(tasks))))]
+    pool = [_Worker(seed, names) for _ in range(max(1, min(workers, len(tasks))))]
     try:
         while pool:
             for connection in wait([w.connection for w in pool], 1.0):
@@ -233,14 +233,14 @@ def run(names: Sequence[str], total: int, seed: int, workers: int, first: int = 
                     yield from _lost(worker, tasks, CRASHED)
                     pool.remove(worker)
                     if tasks:
-                        pool.append(_Worker(seed))
+                        pool.append(_Worker(seed, names))
                 if worker.ready and worker.task is None and not tasks and worker in pool:
                     worker.end()
                     pool.remove(worker)
             for worker in [w for w in pool if w.stuck]:
                 yield from _lost(worker, tasks, SLOW)
                 pool.remove(worker)
-                pool.append(_Worker(seed))
+                pool.append(_Worker(seed, names))
     finally:
         for worker in pool:
             worker.end()
