@@ -16,7 +16,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, progress, say
 from refsim.core.errors import IncompleteError, ParameterError
-from refsim.core.qmath import Profile
+from refsim.exec.cpu import isa as isas
 from refsim.formats import profiles
 from refsim.golden import verify as checks
 from refsim.golden.check import Result
@@ -69,6 +69,14 @@ def _root(given: str | None) -> Path:
     metavar="NAME",
     help="The numerics that the executors must have: canonical, lavapipe, nvidia or a file.",
 )
+@click.option(
+    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Threads of executor cpu."
+)
+@click.option(
+    "--isa",
+    type=click.Choice([row.name for row in isas.ISAS]),
+    help="Compile the kernels of the CPU for this instruction set, not for the best of this machine.",
+)
 @json_option
 def verify(
     cases: tuple[str, ...],
@@ -79,6 +87,8 @@ def verify(
     results: str | None,
     resume: bool,
     profile_name: str | None,
+    threads: int,
+    isa: str | None,
     as_json: bool,
 ) -> int:
     """Check files, definitions and executors on the whole corpus, or on CASES: operators or OPERATOR/NUMBER.
@@ -90,7 +100,10 @@ def verify(
     begin = time.monotonic()
     damaged = corpus.damaged()
     profile = None if profile_name is None else profiles.profile(profile_name)
-    done, found = _verified(corpus, cases, names, workers, seconds, results, resume, profile)
+    conditions = checks.Conditions(profile, threads, isa)
+    if isa is not None:
+        isas.environment(isa)  # what this machine lacks is said before anything starts
+    done, found = _verified(corpus, cases, names, workers, seconds, results, resume, conditions)
     failed = checks.failures(found)
     same = not damaged and not failed
     table = checks.tally(found)
@@ -98,6 +111,7 @@ def verify(
         facts = {
             "root": str(corpus.root), "cases": len({r.case for r in found}), "resumed": done,
             "seconds": round(time.monotonic() - begin, 3), "damaged_files": damaged,
+            "threads": threads, "isa": isa or isas.cpu().isa.name,
             "executors": {name: dict(counts) for name, counts in table.items()},
             "profiles": checks.profiles(found), "known": _defects(found),
             "failures": [r.as_json() for r in failed], "same": same,
@@ -148,13 +162,13 @@ def _verified(
     seconds: float,
     results: str | None,
     resume: bool,
-    profile: Profile | None,
+    conditions: checks.Conditions,
 ) -> tuple[int, list[Result]]:
     """(cases taken from earlier results, all results)."""
     if resume and results is None:
         raise click.UsageError("--resume needs --results FILE")
     before: dict[str, list[Result]] = {}
-    state = checks.state(corpus, executors, profile)
+    state = checks.state(corpus, executors, conditions)
     if results and resume and Path(results).exists():
         before = checks.read_results(Path(results), state)
     operators = _operators(corpus, cases)
@@ -180,7 +194,7 @@ def _verified(
         _log(results, state, before) as log,
         progress("cases", sum(len(task.cases) for task in work)) as advance,
     ):
-        for rows in checks.run(corpus, work, executors, workers, seconds, profile):
+        for rows in checks.run(corpus, work, executors, workers, seconds, conditions):
             found.extend(rows)
             log(rows)
             advance()

@@ -46,6 +46,9 @@ from refsim.core.errors import ParameterError
 )  # fmt: skip
 @click.option("--part", metavar="I/K", help="Of those drawn only every K-th, from the I-th on (from 0).")
 @click.option("--results", metavar="FILE", help="Append verdicts to this file; skip those that it has.")
+@click.option(
+    "--no-tests", is_flag=True, help="Do not run the tests on what the corpus and the models let pass."
+)
 @json_option
 def command(**options: Any) -> int:
     """Seed bugs into copies of the sources, run cases there, and say which bugs nothing notices.
@@ -53,7 +56,8 @@ def command(**options: Any) -> int:
     The bugs are those listed in docs/mutants.md; with --random they are small changes anywhere in the kernels.
     Status 1 if one survives. Needs a checkout.
     """
-    random = {name: options.pop(name) for name in ("count", "seed", "random_ids", "areas", "part", "results")}
+    names = ("count", "seed", "random_ids", "areas", "part", "results", "no_tests")
+    random = {name: options.pop(name) for name in names}
     if random["count"] is None and not random["random_ids"]:
         status: int = checkout_module("mutants.verb").mutate(**options)
         return status

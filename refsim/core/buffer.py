@@ -16,6 +16,9 @@ from refsim.core.tensor import TensorDesc
 GUARD_WORDS = 16
 ALIGN = 64  # a line of memory, and as many bytes as the guard words
 GUARD = np.int32(0x5A3C_C3A5)
+#: Words beyond the guard words, on both sides, that hold the same and are checked as well. A write that is off by a row
+#: or a block lands there, and a read finds no zeros. Only the host has them: a device gets the guard words alone.
+FAR_WORDS = 1024
 #: What every byte of an output is before a device writes it, where that can be chosen.
 FILL = 0x5A
 
@@ -90,19 +93,20 @@ class PackedBuffer:
 
     ``words`` (int32) is the buffer itself; it begins at a multiple of `ALIGN` bytes. ``raw`` (uint8) and ``data``
     (of the tensor's dtype) are views of the same memory. There are `GUARD_WORDS` guard words before it and after it,
-    and ``memory`` is all of this together. `check_guards` reports a guard word that was overwritten. LimitError for a
-    buffer that is larger than `refsim.core.size_limit` allows.
+    and ``memory`` is all of this together. Beyond lie `FAR_WORDS` more on both sides. `check_guards` reports one that
+    was overwritten. LimitError for a buffer that is larger than `refsim.core.size_limit` allows.
     """
 
     def __init__(self, desc: TensorDesc) -> None:
         size_limit.check(f"buffer of {desc}", desc.nbytes)
         self.desc = desc
         count = desc.words + 2 * GUARD_WORDS
-        block = np.zeros(count + ALIGN // 4, np.int32)
+        block = np.zeros(count + 2 * FAR_WORDS + ALIGN // 4, np.int32)
         first = -block.ctypes.data % ALIGN // 4
-        self.memory = block[first : first + count]
-        self.memory[:GUARD_WORDS] = GUARD
-        self.memory[-GUARD_WORDS:] = GUARD
+        self._around = block[first : first + count + 2 * FAR_WORDS]
+        self._around[: FAR_WORDS + GUARD_WORDS] = GUARD
+        self._around[-FAR_WORDS - GUARD_WORDS :] = GUARD
+        self.memory = self._around[FAR_WORDS:-FAR_WORDS]
         self.words = self.memory[GUARD_WORDS:-GUARD_WORDS]
 
     @property
@@ -184,13 +188,14 @@ class PackedBuffer:
 
     def check_guards(self, where: str) -> None:
         """GuardError, which holds this buffer, if a guard word was overwritten; ``where`` begins the message."""
-        for name, guard, first in (
-            ("before", self.memory[:GUARD_WORDS], -GUARD_WORDS),
-            ("behind", self.memory[-GUARD_WORDS:], self.desc.words),
+        wide = FAR_WORDS + GUARD_WORDS
+        for name, guard, first, nearest in (
+            ("before", self._around[:wide], -wide, -1),
+            ("behind", self._around[-wide:], self.desc.words, 0),
         ):
             broken = np.flatnonzero(guard != GUARD)
             if broken.size:
-                at = first + int(broken[0])
+                at = first + int(broken[nearest])
                 error = GuardError(
                     where, f"wrote {name} the buffer of {self.desc}", got=f"a write to word {at}"
                 )
@@ -205,6 +210,16 @@ class PackedBuffer:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def surrounded(words: np.ndarray) -> np.ndarray:
+    """A copy of an array that lies among guard words: who reads beyond it finds no zeros, as in a fresh heap."""
+    around = GUARD_WORDS * GUARD.itemsize
+    block = np.full((words.nbytes + 2 * around + ALIGN + 3) // 4, GUARD, np.int32).view(np.uint8)
+    first = -block.ctypes.data % ALIGN + around
+    copy = block[first : first + words.nbytes].view(words.dtype).reshape(words.shape)
+    copy[...] = words
+    return copy
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.bytediff import diff
 from refsim.core import doing
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.executor import YOURS, Executor
@@ -43,9 +43,9 @@ class Result:
         return {"case": self.case, "executor": self.executor, "status": self.status, **self.detail}
 
 
-def open_executors(names: list[str]) -> dict[str, Executor]:
+def open_executors(names: list[str], threads: int = 1) -> dict[str, Executor]:
     """Executor by name; raises what `executor_named` raises."""
-    return {name: executor_named(name) for name in names}
+    return {name: executor_named(name, threads) for name in names}
 
 
 def check_entry(
@@ -102,7 +102,12 @@ def run(
         refused = executor.refusal(bound.call)
         if refused is not None:
             return Result(case, name, ERROR, {"message": f"refused: {refused}"})
-        actual, outside = within(executor, bound)
+        before = {argument: buffer.raw.copy() for argument, buffer in bound.inputs.items()}
+        with guarded(f"{bound.case.op}: an input", *bound.inputs.values()):
+            actual, outside = within(executor, bound)
+        for argument, raw in before.items():
+            if not np.array_equal(bound.inputs[argument].raw, raw):
+                return Result(case, name, ERROR, {"message": f"input {argument} was written to"})
         same = np.array_equal(expected.raw, actual.raw)
         foreign = not same and executor.foreign and executor.source(bound.call).whose == YOURS
     except RefsimError as error:

@@ -91,7 +91,7 @@ def choose(
 def _numbers(op: str) -> frozenset[int]:
     """The numbers that are chosen of an operator: telling ones, then a spread within the limits."""
     found = set(RULES[op].telling)
-    combinations, count = len(OPS[op].layouts), RULES[op].count
+    combinations, count = len(OPS[op].layouts), RULES[op].spread
     slots = count // combinations
     total = large = 0
     for place in range(slots):

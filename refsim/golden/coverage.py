@@ -17,7 +17,7 @@ from refsim.ops.base.case_rule import ZERO_POINTS
 from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind, OpSpec
-from refsim.ops.base.styles import STYLES
+from refsim.ops.base.styles import SPREAD
 from refsim.ops.base.traits import BY_ROWS, INTEGER_SUMS, WINDOWED, Family
 
 PRIMES = frozenset((2, 3, 5, 7, 11, 13, 17, 19, 23))
@@ -152,6 +152,15 @@ def _k(case: Case) -> int:
     return taps * (shape[-3] // case.params["groups"] if "groups" in case.params else shape[-1])
 
 
+def _wide_window(op: OpSpec) -> bool:
+    return op.family is Family.CONVOLUTION and _has_window(op)
+
+
+def _is_wide(case: Case) -> bool:
+    window = case.params["kernel_size"] == (3, 3) and case.params["stride"] == (1, 1)
+    return window and case.params["groups"] == 1 and case.inputs["x"][0][-3] > 227
+
+
 def _several_blocks(case: Case) -> bool:
     _, c, h, w = shape4(case)
     return w > 4 and (c > 4 or h > 4)
@@ -195,12 +204,18 @@ def _rows() -> Iterable[Feature]:
     yield Feature("W > 64", lambda op: _any_rank(op) and _scalars(op), lambda case: shape4(case)[3] > 64)
     yield Feature("more than 32 output channels", _has_weights, lambda c: c.features["out_channels"] > 32)
     yield Feature("more than 15,000 positions", _tiled, lambda case: _positions(case) > 15_000)
-    for style in STYLES:
+    for style in SPREAD:
 
         def of_style(case: Case, style: str = style) -> bool:
             return case.style == style
 
         yield Feature(f"data {style}", _always, of_style)
+    yield Feature("sums that cancel", _has_weights, lambda case: case.style == "cancelling", False)
+    yield Feature(
+        "weights of the other sign", _has_weights, lambda case: bool(case.features.get("negated")), False
+    )
+    yield Feature("more than 65,536 positions", _tiled, lambda case: _positions(case) > 65_536, False)
+    yield Feature("3x3 over more than 227 channels", _wide_window, _is_wide, False)
     yield Feature("poisoned padding", _always, lambda case: case.poison)
     yield Feature("zeroed padding", _always, lambda case: not case.poison)
     for on, what in ((True, "bias"), (False, "no bias")):

@@ -141,7 +141,7 @@ class _Chosen:
     def __init__(self, op: str) -> None:
         self._combinations = len(OPS[op].layouts)
         self._per_layouts = max(LEAST_PER_LAYOUTS, LEAST_PER_OPERATOR // self._combinations)
-        slots = RULES[op].count // self._combinations
+        slots = RULES[op].spread // self._combinations
         spread = [(5 + 37 * k) % slots for k in range(self._per_layouts + 3)]  # a few spare ones
         self._preferred = frozenset(spread)
         self._taken: Counter[int] = Counter()

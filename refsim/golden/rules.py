@@ -1,7 +1,7 @@
 """The cases of the corpus, by rule: case i of an operator is the same on every machine.
 
 The number first counts through the legal layouts of the operator. The rule in the operator's own file makes the rest of
-the case; `refsim.ops.base.case_rule` says what all rules have in common.
+the case; `refsim.ops.base.case_rule` says what all rules have in common. Behind these cases stand hard ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from zlib import crc32
 
 from refsim.core.rng import Rng
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Hard, Made
 from refsim.ops.base.registry import OPS
 
 SEEDS = 1 << 31
@@ -23,12 +23,30 @@ RULES: dict[str, CaseRule] = {name: op.golden for name, op in OPS.items()}
 def case(name: str, number: int) -> Case:
     """Case ``number`` of an operator."""
     combinations = OPS[name].layouts
-    rng = Rng(crc32(name.encode()) << 20 | number)
-    slot = CaseSlot(combinations[number % len(combinations)], number // len(combinations), rng)
-    params, shapes, features = RULES[name].make(slot)
+    found = RULES[name].hard_of(number)
+    if found is not None:
+        return _hard(name, number, *found)
+    slot = CaseSlot(combinations[number % len(combinations)], number // len(combinations), _rng(name, number))
+    return _case(name, slot, RULES[name].make(slot))
+
+
+def _rng(name: str, number: int) -> Rng:
+    return Rng(crc32(name.encode()) << 20 | number)
+
+
+def _hard(name: str, number: int, kind: Hard, index: int) -> Case:
+    group = index // kind.alike
+    rng = _rng(name, number - index % kind.alike)
+    combinations = OPS[name].layouts
+    slot = CaseSlot(combinations[(3 + 7 * group) % len(combinations)], index, rng, kind.style)
+    return _case(name, slot, kind.make(slot))
+
+
+def _case(name: str, slot: CaseSlot, made: Made) -> Case:
+    params, shapes, features = made
     inputs = {key: (shape, str(row)) for (key, shape), row in zip(shapes.items(), slot.layouts, strict=False)}
     return Case(
-        name, params, inputs, str(slot.layouts[-1]), rng.integer(0, SEEDS - 1), features,
+        name, params, inputs, str(slot.layouts[-1]), slot.rng.integer(0, SEEDS - 1), features,
         style=slot.style, poison=slot.number % 4 != 3,
     )  # fmt: skip
 

@@ -137,7 +137,7 @@ def _corpus(op: str, count: int) -> tuple[list[Candidate], list[Candidate]]:
 
 def _numbers(op: str, most: int) -> list[int]:
     """Case numbers of an operator, spread over its combinations of layouts and over their slots."""
-    combinations, total = len(OPS[op].layouts), RULES[op].count
+    combinations, total = len(OPS[op].layouts), RULES[op].spread
     slots = total // combinations
     step = next(number for number in _STEPS if gcd(number, slots) == 1)
     turn = next(number for number in _TURNS if gcd(number, combinations) == 1)

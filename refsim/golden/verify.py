@@ -16,6 +16,7 @@ import refsim
 from refsim.core import cache
 from refsim.core.errors import DeviceError, FormatError, RefsimError
 from refsim.core.qmath import Profile
+from refsim.exec.cpu import isa
 from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.formats.file import read_file
 from refsim.formats.reading import reading
@@ -39,6 +40,16 @@ class Task:
     def key(self, case: str) -> str:
         """The case's name in results."""
         return f"{case}.bytes" if self.kind == "bytes" else case
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Under what the executors run: the ``profile`` that they have to follow, threads of ``cpu``, and the instruction
+    set that CPU kernels are compiled for (a row of `refsim.exec.cpu.isa`), both the machine's own if not said."""
+
+    profile: Profile | None = None
+    threads: int = 1
+    isa: str | None = None
 
 
 def tasks(
@@ -67,9 +78,9 @@ def run(
     executors: Sequence[str],
     workers: int = 1,
     seconds: float = CASE_SECONDS,
-    profile: Profile | None = None,
+    conditions: Conditions | None = None,
 ) -> Iterator[list[Result]]:
-    """The results of every case, as they come. ``profile`` is the one that the executors have to follow.
+    """The results of every case, as they come.
 
     Raises DeviceError or another RefsimError if an executor cannot be opened. A worker that dies or takes longer
     than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and goes on with a new process.
@@ -83,7 +94,7 @@ def run(
     threads = [
         threading.Thread(
             target=_serve,
-            args=(corpus.root, waiting, results, executors, seconds, stop, profile),
+            args=(corpus.root, waiting, results, executors, seconds, stop, conditions or Conditions()),
             daemon=True,
         )
         for _ in range(max(1, min(workers, len(work))))
@@ -111,7 +122,7 @@ def _serve(
     executors: Sequence[str],
     seconds: float,
     stop: threading.Event,
-    profile: Profile | None,
+    conditions: Conditions,
 ) -> None:
     """One thread: gives cases to a process of its own until none wait."""
     worker: Worker | None = None
@@ -125,7 +136,7 @@ def _serve(
                 if stop.is_set():
                     break
                 if worker is None or not worker.alive:
-                    worker = _started(root, executors, seconds, profile)
+                    worker = _started(root, executors, seconds, conditions)
                 results.put(_checked(worker, task, case, executors, seconds))
     except RefsimError as error:
         results.put(error)
@@ -137,11 +148,13 @@ def _serve(
         results.put(None)
 
 
-def _started(root: Path, executors: Sequence[str], seconds: float, profile: Profile | None) -> Worker:
+def _started(root: Path, executors: Sequence[str], seconds: float, conditions: Conditions) -> Worker:
     where, limit = "golden verify", max(seconds, CASE_SECONDS)  # a case's limit is not that of the start
+    held = (str(root), list(executors), conditions.profile, conditions.threads)
+    environment = isa.environment(conditions.isa) if conditions.isa else {}
     try:
         return Worker(
-            Checker, str(root), list(executors), profile, where=where, seconds=limit, keep_stderr=True
+            Checker, *held, where=where, seconds=limit, environment=environment, keep_stderr=True
         )
     except RefsimError as error:
         raise DeviceError("golden verify", "no worker could be started", got=_words(error)) from error
@@ -176,8 +189,10 @@ def _result(row: dict[str, Any]) -> Result:
 # --- results on disk -------------------------------------------------------------------------------------
 
 
-def state(corpus: Corpus, executors: Sequence[str], profile: Profile | None = None) -> dict[str, Any]:
-    """What results depend on: digests of the corpus and of all sources and shaders, the executors, their profile."""
+def state(corpus: Corpus, executors: Sequence[str], conditions: Conditions | None = None) -> dict[str, Any]:
+    """What results depend on: digests of the corpus and of all sources and shaders, the executors, the conditions."""
+    conditions = conditions or Conditions()
+    profile = conditions.profile
     found = hashlib.sha256()
     package = Path(refsim.__file__).parent
     shaders = package.parent / "shaders"
@@ -190,6 +205,8 @@ def state(corpus: Corpus, executors: Sequence[str], profile: Profile | None = No
         "sources": found.hexdigest(),
         "executors": list(executors),
         **({} if profile is None else {"profile": asdict(profile)}),
+        **({} if conditions.threads == 1 else {"threads": conditions.threads}),
+        **({} if conditions.isa is None else {"isa": conditions.isa}),
     }
 
 

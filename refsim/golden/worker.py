@@ -10,10 +10,12 @@ from refsim.golden.store import Corpus, Entry
 class Checker:
     """Checks one case after another. Raises what opening an executor raises."""
 
-    def __init__(self, root: str, executors: list[str], profile: Profile | None = None) -> None:
+    def __init__(
+        self, root: str, executors: list[str], profile: Profile | None = None, threads: int = 1
+    ) -> None:
         self.corpus = Corpus(root)
         self.profile = profile
-        self.executors = open_executors(executors)
+        self.executors = open_executors(executors, threads)
         self._op = ""
         self._entries: dict[int, Entry] = {}
 

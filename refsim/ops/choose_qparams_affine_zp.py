@@ -96,7 +96,7 @@ OP = OpSpec(
     check=row_range.check,
     defects=(row_range.PLANES,),
     sample=sample,
-    golden=CaseRule(320, row_range.golden),
+    golden=CaseRule(320, row_range.golden, hard=row_range.HARD),
     bench=row_range.bench(NAME, "4W"),
     cases=row_range.cases(NAME, "4W"),
     min_rank=2,

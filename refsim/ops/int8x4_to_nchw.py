@@ -21,7 +21,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, ranked_input
+from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
@@ -110,7 +110,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.work_item,
     sample=sample,
-    golden=CaseRule(640, ranked_input),
+    golden=CaseRule(640, ranked_input, hard=(many(ranked_input, MANY_IMAGE, "x"),)),
     bench=BENCH,
     cases=CASES,
     module=MODULE,

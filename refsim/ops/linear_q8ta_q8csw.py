@@ -119,7 +119,7 @@ OP = OpSpec(
     check=linear.check,
     constants=linear.constants,
     sample=sample,
-    golden=CaseRule(960, float_linear.golden),
+    golden=CaseRule(960, float_linear.golden, hard=linear.hard(float_linear.golden)),
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,

@@ -21,7 +21,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, ranked_shape
+from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, CaseSlot, Hard, Made, ranked_shape
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
@@ -97,6 +97,11 @@ def golden(slot: CaseSlot) -> Made:
     return {"shape": shape}, {"x": (prod(shape),)}, {}
 
 
+def large(slot: CaseSlot) -> Made:
+    """More positions than 16 bits count."""
+    return {"shape": MANY_IMAGE}, {"x": (prod(MANY_IMAGE),)}, {}
+
+
 BENCH = Case("nchw_to_int8x4", {"shape": (1, 64, 112, 112)}, {"x": ((64 * 112 * 112,), "4W")}, "4W4C")
 
 MODULE = ModuleCall(
@@ -126,7 +131,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.work_item,
     sample=sample,
-    golden=CaseRule(640, golden),
+    golden=CaseRule(640, golden, hard=(Hard("many positions", 2, large, "position"),)),
     bench=BENCH,
     cases=CASES,
     module=MODULE,

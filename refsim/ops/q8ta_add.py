@@ -24,7 +24,16 @@ from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, mul
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
+from refsim.ops.base.case_rule import (
+    MANY_IMAGE,
+    CaseRule,
+    CaseSlot,
+    Made,
+    many,
+    quantization,
+    ranked_shape,
+    twins,
+)
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
@@ -242,7 +251,12 @@ OP = OpSpec(
     beyond=beyond,
     defects=(ALPHA_IGNORED,),
     sample=sample,
-    golden=CaseRule(2240, golden, telling=(175, 945, 987, 2002, 2163)),
+    golden=CaseRule(
+        2240,
+        golden,
+        telling=(175, 945, 987, 2002, 2163),
+        hard=(twins(golden), many(golden, MANY_IMAGE, "a", "b")),
+    ),
     bench=BENCH,
     cases=CASES,
     sync=("a", "b", "out"),

@@ -19,7 +19,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, ranked_input
+from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
 from refsim.ops.base.traits import Family
@@ -104,7 +104,9 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
-    golden=CaseRule(1600, ranked_input, telling=(537, 1057, 1395)),
+    golden=CaseRule(
+        1600, ranked_input, telling=(537, 1057, 1395), hard=(many(ranked_input, MANY_IMAGE, "x"),)
+    ),
     bench=BENCH,
     cases=CASES,
     module=MODULE,

@@ -92,7 +92,7 @@ OP = OpSpec(
     input_layout=input_layout,
     constants=conv_cases.constants,
     sample=sample,
-    golden=CaseRule(1440, conv_cases.golden),
+    golden=CaseRule(1440, conv_cases.golden, hard=conv_cases.hard(conv_cases.golden)),
     bench=BENCH,
     cases=conv_cases.cases("q8ta_conv2d"),
     min_rank=3,

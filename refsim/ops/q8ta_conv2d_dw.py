@@ -239,7 +239,12 @@ OP = OpSpec(
     input_layout=lambda params, x, out, target: PACKED_4C1W,
     constants=constants,
     sample=sample,
-    golden=CaseRule(1440, golden, telling=(279, 513, 843, 960, 1398)),
+    golden=CaseRule(
+        1440,
+        golden,
+        telling=(279, 513, 843, 960, 1398),
+        hard=conv_cases.hard(golden, (11, 16), depthwise=True),
+    ),
     bench=BENCH,
     cases=CASES,
     min_rank=3,

@@ -134,7 +134,9 @@ OP = OpSpec(
     check=conv.check,
     constants=conv_cases.constants,
     sample=sample,
-    golden=CaseRule(1440, conv_cases.golden, telling=(55, 502, 1271, 1281)),
+    golden=CaseRule(
+        1440, conv_cases.golden, telling=(55, 502, 1271, 1281), hard=conv_cases.hard(conv_cases.golden)
+    ),
     bench=BENCH,
     cases=CASES,
     min_rank=3,

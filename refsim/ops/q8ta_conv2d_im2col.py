@@ -111,7 +111,7 @@ OP = OpSpec(
     check=check,
     constants=conv_cases.constants,
     sample=sample,
-    golden=CaseRule(1440, golden, telling=(843, 950, 1271)),
+    golden=CaseRule(1440, golden, telling=(843, 950, 1271), hard=conv_cases.hard(golden, whole_words=True)),
     bench=BENCH,
     cases=CASES,
     min_rank=3,

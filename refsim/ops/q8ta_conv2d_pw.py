@@ -176,7 +176,7 @@ OP = OpSpec(
     check=conv.check,
     constants=conv_cases.constants,
     sample=sample,
-    golden=CaseRule(1280, golden, telling=(15,)),
+    golden=CaseRule(1280, golden, telling=(15,), hard=conv_cases.hard(golden, (1, 1))),
     bench=BENCH,
     cases=CASES,
     min_rank=3,

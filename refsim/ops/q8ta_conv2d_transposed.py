@@ -265,7 +265,7 @@ OP = OpSpec(
     check=conv.check,
     constants=conv_cases.constants,
     sample=sample,
-    golden=CaseRule(1440, golden, telling=(736,)),
+    golden=CaseRule(1440, golden, telling=(736,), hard=conv_cases.hard(golden, transposed=True)),
     bench=BENCH,
     cases=CASES,
     min_rank=3,

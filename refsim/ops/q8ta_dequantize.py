@@ -115,7 +115,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
-    golden=CaseRule(1200, quantized.golden, telling=(776,)),
+    golden=CaseRule(1200, quantized.golden, telling=(776,), hard=quantized.HARD),
     bench=BENCH,
     cases=CASES,
     max_rank=8,

@@ -23,7 +23,7 @@ from refsim.core.push import PushWords, int32
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, twins
 from refsim.ops.base.conv import (
     DILATION_H,
     DILATION_W,
@@ -186,7 +186,7 @@ OP = OpSpec(
     work_item=work_item,
     check=check,
     sample=sample,
-    golden=CaseRule(640, golden),
+    golden=CaseRule(640, golden, hard=(twins(golden),)),
     bench=BENCH,
     cases=CASES,
     min_rank=3,

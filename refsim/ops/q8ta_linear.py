@@ -165,7 +165,7 @@ OP = OpSpec(
     check=linear.check,
     constants=linear.constants,
     sample=sample,
-    golden=CaseRule(960, golden, telling=(116, 227, 303, 525, 708)),
+    golden=CaseRule(960, golden, telling=(116, 227, 303, 525, 708), hard=linear.hard(golden)),
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,

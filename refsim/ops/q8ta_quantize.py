@@ -132,7 +132,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
-    golden=CaseRule(1440, quantized.golden, telling=(1200,)),
+    golden=CaseRule(1440, quantized.golden, telling=(1200,), hard=quantized.HARD),
     bench=BENCH,
     cases=CASES,
     max_rank=8,

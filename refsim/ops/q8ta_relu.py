@@ -22,7 +22,16 @@ from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, req
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
+from refsim.ops.base.case_rule import (
+    MANY_IMAGE,
+    CaseRule,
+    CaseSlot,
+    Made,
+    many,
+    quantization,
+    ranked_shape,
+    twins,
+)
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, Kind, OpSpec, Target
 from refsim.ops.base.traits import Affine, Family, Term
@@ -166,7 +175,7 @@ OP = OpSpec(
     kernel=kernel,
     work_item=elementwise.tile_work_item,
     sample=sample,
-    golden=CaseRule(1040, golden, telling=(656, 733)),
+    golden=CaseRule(1040, golden, telling=(656, 733), hard=(twins(golden), many(golden, MANY_IMAGE, "x"))),
     bench=BENCH,
     cases=CASES,
     sync=("x", "out"),

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from examples import LINEAR, UNARY
 
+from refsim.core.errors import DeviceError, ParameterError
+from refsim.exec.cpu import isa
 from refsim.golden import coverage, regen, rules, verify
 from refsim.golden.store import Corpus, write_sums
 from refsim.ops.base.case import Case
@@ -31,7 +33,7 @@ def _small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("corpus")
     patch = pytest.MonkeyPatch()
     for name in SMALL:
-        patch.setitem(rules.RULES, name, replace(rules.RULES[name], count=26))
+        patch.setitem(rules.RULES, name, replace(rules.RULES[name], spread=26, hard=()))
     regen.write(root, [regen.plan(name, None) for name in SMALL], "For tests")
     patch.undo()
     return root
@@ -179,7 +181,7 @@ def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
 
 def shrink(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     for name in SMALL:
-        monkeypatch.setitem(rules.RULES, name, replace(rules.RULES[name], count=count))
+        monkeypatch.setitem(rules.RULES, name, replace(rules.RULES[name], spread=count, hard=()))
 
 
 def test_regen_of_the_same_rules_changes_nothing(
@@ -210,7 +212,7 @@ def test_regen_tells_changed_bytes_from_redrawn_cases(small: Path) -> None:
     rows[4]["seed"] += 1
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     patch = pytest.MonkeyPatch()
-    patch.setitem(rules.RULES, OP, replace(rules.RULES[OP], count=25))
+    patch.setitem(rules.RULES, OP, replace(rules.RULES[OP], spread=25, hard=()))
     change = regen.plan(OP, Corpus(small)).change
     patch.undo()
     assert change.changed == [f"{OP}/0002"] and change.redrawn == [f"{OP}/0004"]
@@ -306,3 +308,44 @@ def test_a_worker_that_cannot_start_is_a_device_error(small: Path) -> None:
     corpus = Corpus(small)
     with pytest.raises(Exception, match="no worker could be started"):
         list(verify.run(corpus, verify.tasks(corpus), ["nonesuch"]))
+
+
+# --- threads and instruction sets ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [("--threads", "3"), ("--isa", "portable"), ("--isa", "portable", "--threads", "2")]
+)
+def test_one_machine_checks_other_threads_and_instruction_sets(
+    small: Path, refsim, options: tuple[str, ...]
+) -> None:
+    facts = verified(refsim, small, "-x", "cpu,cpu:emulated", LINEAR.name, *options)
+    assert facts["same"] and facts["executors"]["cpu"] == {"same": facts["cases"]}
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    assert facts["threads"] == int(given.get("--threads", 1))
+    assert facts["isa"] == given.get("--isa", isa.cpu().isa.name)
+
+
+def test_results_are_of_one_instruction_set(small: Path, refsim, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    verified(refsim, small, CASE, "-x", "cpu", "--results", str(results))
+    other = refsim(
+        "golden", "verify", CASE, "--root", small, "--results", results, "--resume", "--isa", "portable"
+    )
+    assert other.status == 2 and "another state" in other.err
+
+
+def test_an_instruction_set_that_the_machine_lacks_is_named(small: Path, refsim) -> None:
+    lacking = [row.name for row in isa.ISAS if not _has(row)]
+    assert lacking, "a machine with the instructions of two families"
+    done = refsim("golden", "verify", CASE, "--root", small, "--isa", lacking[0])
+    assert done.status == 3 and "lacks" in done.err
+    with pytest.raises(ParameterError, match="unknown"):
+        isa.environment("avx9")
+
+
+def _has(row: isa.Isa) -> bool:
+    try:
+        return bool(isa.environment(row.name))
+    except DeviceError:
+        return False

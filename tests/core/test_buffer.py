@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refsim.core.buffer import GUARD_WORDS, ByteKind, PackedBuffer, byte_kinds, guarded
+from refsim.core.buffer import (
+    ALIGN,
+    FAR_WORDS,
+    GUARD,
+    GUARD_WORDS,
+    ByteKind,
+    PackedBuffer,
+    byte_kinds,
+    guarded,
+    surrounded,
+)
 from refsim.core.errors import RawBufferError, ShapeError
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.rng import Rng
@@ -107,6 +117,37 @@ def test_guards_notice_a_write_beside_the_buffer(place: int | str, word: int) ->
         packed.check_guards("kernel")
     with pytest.raises(RawBufferError, match="kernel"), guarded("kernel", packed):
         pass
+
+
+@pytest.mark.parametrize("word", [-GUARD_WORDS - FAR_WORDS, -GUARD_WORDS - 1, 60 + GUARD_WORDS, 1099])
+def test_guards_reach_far_and_name_the_nearest_word(word: int) -> None:
+    packed = PackedBuffer.pack(data((2, 5, 3, 7), INT8_LAYOUTS[2]), "4W")
+    around = packed._around[FAR_WORDS + GUARD_WORDS :] if word > 0 else packed._around
+    around[word if word > 0 else word + FAR_WORDS + GUARD_WORDS] ^= 1
+    with pytest.raises(RawBufferError, match=rf"got a write to word {word}$"):
+        packed.check_guards("kernel")
+    near = -1 if word < 0 else 60
+    packed.memory[GUARD_WORDS + near] ^= 1
+    with pytest.raises(RawBufferError, match=rf"got a write to word {near}$"):
+        packed.check_guards("kernel")
+
+
+def test_what_is_surrounded_is_a_copy_among_guard_words() -> None:
+    for words in (
+        np.arange(7, dtype=np.int32),
+        np.arange(12, dtype=np.int8).reshape(3, 4),
+        np.zeros(1, np.int64),
+    ):
+        copy = surrounded(words)
+        assert copy.dtype == words.dtype and np.array_equal(copy, words) and not np.shares_memory(copy, words)
+        assert copy.ctypes.data % ALIGN == 0
+        block = copy.base
+        while isinstance(block.base, np.ndarray):
+            block = block.base
+        first = (copy.ctypes.data - block.ctypes.data) // 4
+        assert first >= GUARD_WORDS and (block[:first] == GUARD).all()
+        assert (block[first + -(-copy.nbytes // 4) :] == GUARD).all()
+        assert len(block) - first - -(-copy.nbytes // 4) >= GUARD_WORDS
 
 
 def test_guarded_lets_other_errors_through() -> None:

@@ -19,9 +19,10 @@ from refsim.core.buffer import PackedBuffer
 from refsim.formats.cases import contents
 from refsim.golden import coverage, rules
 from refsim.golden.store import Entry, line
-from refsim.ops.base.binding import STYLES, BoundCase, bind
+from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.styles import SPREAD
 
 #: How many cases are tried: the first few, and the rest if those show nothing.
 COUNT, FEW = 48, 10
@@ -32,7 +33,7 @@ SMALL, LARGE, LARGE_COUNT = 40_000, 200_000, 4
 
 def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
     """(name, case) of an operator's cases that are tried: styles in turn, within each those first that show most."""
-    total, combinations = rules.RULES[op].count, len(OPS[op].layouts)
+    total, combinations = rules.RULES[op].spread, len(OPS[op].layouts)
     slots = total // combinations
     numbers = {(5 + 37 * k) % slots * combinations + (7 * k) % combinations: None for k in range(4 * count)}
     found = [(f"{op}/{n:04d}", rules.case(op, n)) for n in numbers]
@@ -40,11 +41,14 @@ def chosen(op: str, count: int = COUNT) -> list[tuple[str, Case]]:
     large = [row for row in found if SMALL < size(row[1]) <= LARGE][:LARGE_COUNT]
     small.sort(key=lambda row: -_telling(row[1]))
     by_style = [[row for row in small if row[1].style == style] for style in _STYLES]
-    return [row for rows in zip_longest(*by_style) for row in rows if row is not None] + large
+    rule = rules.RULES[op]
+    hard = [(f"{op}/{n:04d}", rules.case(op, n)) for n in range(rule.spread, rule.count)]
+    spread = [row for rows in zip_longest(*by_style) for row in rows if row is not None]
+    return [*spread, *(row for row in hard if size(row[1]) <= LARGE), *large]
 
 
 #: A position shows an exchange best.
-_STYLES = ("position", *(style for style in STYLES if style != "position"))
+_STYLES = ("position", *(style for style in SPREAD if style != "position"))
 
 
 def size(case: Case) -> int:

@@ -199,11 +199,15 @@ STAGES: dict[str, Callable[..., None]] = {
 
 
 def main(stage: str, folder: str, *arguments: str) -> None:
-    """A typed error outside a case is left in the folder's file ``error``."""
+    """A typed error outside a case is left in the folder's file ``error``, what a compiler refuses in ``invalid``."""
     try:
         STAGES[stage](folder, *arguments)
     except RefsimError as error:
         (Path(folder) / "error").write_text(f"{type(error).__name__}: {error}")
+    except Exception as error:
+        if _is_no_program(error):
+            (Path(folder) / "invalid").write_text(f"{type(error).__name__}: {error}"[:2000])
+        raise
 
 
 if __name__ == "__main__":

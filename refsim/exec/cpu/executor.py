@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import ParameterError
+from refsim.core.buffer import FAR_WORDS, GUARD, PackedBuffer
+from refsim.core.errors import ParameterError, RawBufferError
 from refsim.core.launch import Launch
 from refsim.exec.cpu.plan import Plan
 from refsim.exec.cpu.routes import Choice, choose
@@ -73,8 +73,18 @@ class NativeExecutor(Executor):
                 return self._emulated.run_prepared(prepared, inputs)
             out = PackedBuffer(prepared.call.out)
             buffers = {name: buffer.words for name, buffer in {**inputs, "out": out}.items()}
-            buffers |= {n: np.empty(size // 4 + 16, np.int32) for job in ready.jobs for n, size in job.temps}
+            between = {name: _between(size) for job in ready.jobs for name, size in job.temps}
+            buffers |= {name: block[FAR_WORDS:] for name, block in between.items()}
             ready.bind({name: words.ctypes.data for name, words in buffers.items()})
             ready.run()
+            ready.check_scratch(prepared.call.op.name)
+        for name, block in between.items():
+            if (block[:FAR_WORDS] != GUARD).any() or (block[-FAR_WORDS:] != GUARD).any():
+                raise RawBufferError(prepared.call.op.name, f"wrote beside buffer {name} between its jobs")
         out.check_guards(prepared.call.op.name)
         return out
+
+
+def _between(nbytes: int) -> np.ndarray:
+    """Words for a buffer between two jobs of a call, with guard words around it."""
+    return np.full(-(-nbytes // 4) + 2 * FAR_WORDS, GUARD, np.int32)

@@ -6,10 +6,13 @@ Numba's variables decide here too: NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name an
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
+
+from refsim.core.errors import DeviceError, ParameterError
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,34 @@ def cpu() -> Cpu:
     return _cpu(name, features or "")
 
 
+def environment(isa: str) -> dict[str, str]:
+    """The variables that make a new process compile for a row of `ISAS`.
+
+    Raises ParameterError for an unknown row, DeviceError for one whose instructions this processor lacks.
+    """
+    names = {row.name: row for row in ISAS}
+    if isa not in names:
+        raise ParameterError("instruction set", "unknown", got=isa, need=", ".join(names))
+    host = llvm.get_host_cpu_features()
+    lacking = [need for need in names[isa].needs if not host.get(need)]
+    if lacking:
+        raise DeviceError(f"instruction set {isa}", "this processor lacks it", need=", ".join(lacking))
+    named = _LEAST.get(isa, "generic")
+    if isa == "portable" and platform.machine().lower() in ("x86_64", "amd64"):
+        named = "x86-64-v2"
+    return {"NUMBA_CPU_NAME": named, "NUMBA_CPU_FEATURES": ""}
+
+
+#: The least processor that reaches a row.
+_LEAST = {
+    "avx512vbmi": "icelake-server",
+    "avx512vnni": "cascadelake",
+    "avx512": "skylake-avx512",
+    "avxvnni": "alderlake",
+    "avx2": "haswell",
+}
+
+
 def _cpu(name: str, features: str) -> Cpu:
     on = {item[1:] for item in features.split(",") if item.startswith("+")}
     off = {item[1:] for item in features.split(",") if item.startswith("-")}
@@ -89,6 +120,7 @@ _AVX2 = frozenset({"avx", "avx2", "fma"})
 _IMPLIED = {
     **dict.fromkeys(("haswell", "broadwell", "skylake", "znver1", "znver2", "znver3", "x86-64-v3"), _AVX2),
     **dict.fromkeys(("skylake-avx512", "x86-64-v4"), _AVX2.union(_AVX512)),
+    "alderlake": _AVX2.union({"avxvnni"}),
     "cascadelake": _AVX2.union(_AVX512, {"avx512vnni"}),
     **dict.fromkeys(
         ("icelake-server", "sapphirerapids", "znver4"), _AVX2.union(_AVX512, {"avx512vnni", "avx512vbmi"})

@@ -7,9 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from refsim.core.buffer import surrounded
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.ir import Module, Value
+
+#: Larger constants are not copied.
+SURROUNDED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,15 @@ class Arguments:
     relocations: list[Relocation] = field(default_factory=list)
     owned: list[np.ndarray] = field(default_factory=list)
 
-    def address(self, array: np.ndarray) -> int:
-        """The address of an array, which the job will own."""
+    def address(self, array: np.ndarray, shared: bool = False) -> int:
+        """The address of a constant, of which the job will own a copy among guard words.
+
+        What is ``shared`` is not copied, nor is a block of this job: addresses will be written into it.
+        """
+        if any(array is block for block in self.owned):
+            return int(array.ctypes.data)
+        if array.nbytes <= SURROUNDED_BYTES and not shared:
+            array = surrounded(array)
         self.owned.append(array)
         return int(array.ctypes.data)
 

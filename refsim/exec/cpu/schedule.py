@@ -165,8 +165,8 @@ def _inputs(node: Node) -> tuple[int, ...]:
 
 
 def constant_bytes(steps: Sequence[Step]) -> int:
-    """Bytes that these steps hold beyond what the graph stores, each array once."""
-    held = {id(owner): owner.nbytes for step in steps for owner in map(_owner, _constants(step))}
+    """Bytes that these steps hold beyond what the graph stores, each array once and without guard words around it."""
+    held = {id(_owner(array)): array.nbytes for step in steps for array in _constants(step)}
     calls = [node.call for step in steps for node in step.nodes if node.call is not None]
     stored = {id(_owner(value)) for call in calls for value in call.consts.values() if value is not None}
     return sum(nbytes for owner, nbytes in held.items() if owner not in stored)

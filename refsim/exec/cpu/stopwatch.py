@@ -50,6 +50,6 @@ class TimedSteps:
 
     def _stamp(self, number: int) -> Job:
         args = Arguments()
-        at = args.address(self._times[number])
+        at = args.address(self._times[number], shared=True)
         block = args.block(_ARGS, {}, clock=time.CLOCK_MONOTONIC, at=at)
         return Job("stamp", compiled.address(stamp), block, 1, 0, (), tuple(args.owned))

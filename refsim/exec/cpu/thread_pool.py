@@ -11,16 +11,28 @@ from queue import SimpleQueue
 
 import numpy as np
 
+from refsim.core.errors import RawBufferError
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.runner import FIRST, LAST, entry, job_table, shared_words
 
 _ALIGN = 64
+#: Bytes behind scratch that hold this value and that no kernel may write.
+_GUARD_BYTES, _GUARD = 256, 0xA5
 
 
 def scratch_for(jobs: Sequence[Job], threads: int) -> list[np.ndarray]:
     """Working memory for lists of these jobs that never run at the same time: a block for each thread."""
     size = max((job.scratch for job in jobs), default=0)
-    return [np.empty(size + _ALIGN, np.uint8) for _ in range(threads)]
+    blocks = [np.empty(size + _ALIGN + _GUARD_BYTES, np.uint8) for _ in range(threads)]
+    for block in blocks:
+        _guard_of(block)[:] = _GUARD
+    return blocks
+
+
+def _guard_of(block: np.ndarray) -> np.ndarray:
+    """The bytes of a block of scratch that nothing may write: those behind the largest job's."""
+    first = -int(block.ctypes.data) % _ALIGN
+    return block[first + len(block) - _ALIGN - _GUARD_BYTES :]
 
 
 class JobList:
@@ -64,6 +76,15 @@ class JobList:
         pool.start(self)
         self.work(0)
         pool.join()
+
+    def check_scratch(self, where: str) -> None:
+        """RawBufferError if a job wrote behind its scratch."""
+        for block in self._scratch:
+            broken = np.flatnonzero(_guard_of(block) != _GUARD)
+            if broken.size:
+                raise RawBufferError(
+                    where, "wrote behind its scratch", got=f"a write to byte {int(broken[0])} behind it"
+                )
 
     def work(self, thread: int, alone: bool = False) -> None:
         """One thread's share of a run."""

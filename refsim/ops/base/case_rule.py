@@ -15,23 +15,26 @@ from typing import Any
 
 from refsim.core.layout import C, Layout
 from refsim.core.rng import Rng
-from refsim.ops.base.styles import STYLES
+from refsim.ops.base.styles import SPREAD
 
 ZERO_POINTS = (-128, -1, 0, 1, 127, 5, -37)
-STYLE_NAMES = tuple(STYLES)
 
 
 @dataclass(frozen=True)
 class CaseSlot:
-    """What a rule gets: the layouts, the case's number among those with the same layouts, and a source of draws."""
+    """What a rule gets: the layouts, the case's number among those with the same layouts, and a source of draws.
+
+    ``fixed`` is the style of the data where it does not follow from the number.
+    """
 
     layouts: tuple[Layout, ...]
     number: int
     rng: Rng
+    fixed: str = ""
 
     @property
     def style(self) -> str:
-        return STYLE_NAMES[self.number % len(STYLE_NAMES)]
+        return self.fixed or SPREAD[self.number % len(SPREAD)]
 
     @property
     def activation(self) -> str:
@@ -72,16 +75,46 @@ Made = tuple[dict[str, Any], dict[str, tuple[int, ...]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
+class Hard:
+    """Cases of one kind that stand behind the spread ones, for what those never reach.
+
+    There are ``count``. So many as ``alike`` in a row have the same layouts, seed and draws; `make` tells them apart by
+    the number, which counts from 0. ``style`` is that of their data, if not that of their number.
+    """
+
+    kind: str
+    count: int
+    make: Callable[[CaseSlot], Made]
+    style: str = ""
+    alike: int = 1
+
+
+@dataclass(frozen=True)
 class CaseRule:
     """An operator's golden cases: how many there are, and how the one of a slot is made.
 
-    ``telling`` are the numbers of cases that showed a seeded bug (docs/mutants.md). What takes only some of the cases
-    takes these.
+    ``spread`` cases run through layouts, sizes and styles; ``hard`` ones have the numbers behind them. ``telling`` are
+    the numbers of cases that showed a seeded bug (docs/mutants.md). What takes only some of the cases takes these.
     """
 
-    count: int
+    spread: int
     make: Callable[[CaseSlot], Made]
     telling: tuple[int, ...] = ()
+    hard: tuple[Hard, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many cases there are, hard ones included."""
+        return self.spread + sum(kind.count for kind in self.hard)
+
+    def hard_of(self, number: int) -> tuple[Hard, int] | None:
+        """(kind, number within it) of a case that is not spread."""
+        left = number - self.spread
+        for kind in self.hard if left >= 0 else ():
+            if left < kind.count:
+                return kind, left
+            left -= kind.count
+        return None
 
 
 def rounded(value: float) -> float:
@@ -135,3 +168,50 @@ def ranked_shape(slot: CaseSlot, max_rank: int = 4) -> tuple[int, ...]:
 def ranked_input(slot: CaseSlot) -> Made:
     """An input of such a shape, and no parameters."""
     return {}, {"x": ranked_shape(slot)}, {}
+
+
+# --- hard cases ------------------------------------------------------------------------------------------
+
+#: More positions than 16 bits count, in sizes that no block divides.
+MANY_ROWS, MANY_COLUMNS = 259, 257
+MANY = MANY_ROWS * MANY_COLUMNS
+
+_TWINS = 4
+
+
+def twins(make: Callable[[CaseSlot], Made]) -> Hard:
+    """Calls that differ in zero points, in scales, or in constants alone: one that keeps anything of the other shows.
+
+    They stand one behind the other, and an executor runs them so.
+    """
+
+    def twin(slot: CaseSlot) -> Made:
+        first, which = slot.number - slot.number % _TWINS, slot.number % _TWINS
+        params, shapes, features = make(CaseSlot(slot.layouts, 5 + 37 * first, slot.rng, slot.fixed))
+        changed: dict[str, Any] = {}
+        for name, value in params.items():
+            if which == 1 and name.endswith("zp"):
+                changed[name] = (value + 128 + 57) % 256 - 128
+            elif which == 2 and (name.endswith("_scale") or name == "scale"):
+                changed[name] = rounded(value * 1.375)
+        return (
+            params | changed,
+            shapes,
+            {**features, "negated": True} if which == 3 and features else features,
+        )
+
+    return Hard("twins", 2 * _TWINS, twin, "random", alike=_TWINS)
+
+
+def many(make: Callable[[CaseSlot], Made], shape: tuple[int, ...], *names: str) -> Hard:
+    """Two cases of a shape with more than 65,536 positions for the inputs of these names."""
+
+    def large(slot: CaseSlot) -> Made:
+        params, _, features = make(CaseSlot(slot.layouts, 1 + slot.number, slot.rng, slot.fixed))
+        return params, dict.fromkeys(names, shape), features
+
+    return Hard("many positions", 2, large, "position")
+
+
+#: An image of that many positions, for operators that take any.
+MANY_IMAGE = (1, 3, MANY_ROWS, MANY_COLUMNS)

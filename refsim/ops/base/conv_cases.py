@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
 from refsim.core.rng import Rng
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseSlot, Made, quantization
+from refsim.ops.base.case_rule import MANY_COLUMNS, MANY_ROWS, CaseSlot, Hard, Made, quantization, twins
 from refsim.ops.base.conv import ConvParams
 from refsim.ops.base.epilogue import random_features, row_constants
+from refsim.ops.base.styles import CANCELLED
 
 # --- random cases ----------------------------------------------------------------------------------------
 
@@ -171,3 +173,63 @@ def golden(slot: CaseSlot, whole_words: bool = False) -> Made:
     groups, channels, out = golden_channels(slot, whole_words)
     params = golden_params(slot, golden_window(slot), groups)
     return params, golden_image(slot, params, channels), {"out_channels": out, "bias": slot.bias}
+
+
+# --- hard golden cases -----------------------------------------------------------------------------------
+
+#: Input channels of a 3x3 window whose sums pass 2**24, most of them no multiple of 4.
+_DEEP = (258, 229, 322, 1030)
+#: Ordinary images, for which the routes of a CPU differ.
+_IMAGES = ((14, 14), (28, 27), (7, 9), (13, 16), (6, 31))
+_WIDE = (227, 230, 258, 388, 514)
+_PLAIN = {"stride": (1, 1), "dilation": (1, 1)}
+
+
+def hard(
+    make: Callable[[CaseSlot], Made],
+    kernel: tuple[int, int] = (3, 3),
+    whole_words: bool = False,
+    depthwise: bool = False,
+    transposed: bool = False,
+) -> tuple[Hard, ...]:
+    """Sums and biases that cancel, ordinary windows over many channels, many positions, twins."""
+
+    def window(size: tuple[int, int], pad: int) -> dict[str, Any]:
+        rest = {**_PLAIN, "output_padding": (0, 0)} if transposed else _PLAIN
+        return {"kernel_size": size, "padding": (pad, pad), **rest}
+
+    def whole(channels: int) -> int:
+        return -(-channels // 4) * 4 if whole_words else channels
+
+    def cancelling(slot: CaseSlot) -> Made:
+        at = slot.number % len(_DEEP)
+        channels, out = whole(_DEEP[at] * 9 // prod(kernel)), 9 + at
+        side = (9, 10) if kernel == (3, 3) else (5, 7)
+        if depthwise:
+            channels = out = 8 + 4 * at
+            side = (17, 22)
+        params = golden_params(slot, window(kernel, kernel[0] // 2), out if depthwise else 1)
+        if slot.number >= len(_DEEP) and kernel != (1, 1):  # no route for stride 1 alone
+            params["stride"] = (2, 1)
+        by_bias = slot.number % 2 == 1
+        params["in_zp"] = 127 if by_bias else CANCELLED
+        return params, {"x": (1 + slot.number % 2, channels, *side)}, {"out_channels": out, "bias": by_bias}
+
+    def wide(slot: CaseSlot) -> Made:
+        at = slot.number % len(_WIDE)
+        params = golden_params(slot, window(kernel, kernel[0] // 2), 1)
+        out = (64, 16, 33, 9, 20)[at]
+        return params, {"x": (1, whole(_WIDE[at]), *_IMAGES[at])}, {"out_channels": out, "bias": slot.bias}
+
+    def positions(slot: CaseSlot) -> Made:
+        params = golden_params(slot, window((1, 1), 0), 4 if depthwise else 1)
+        features = {"out_channels": 4 + (0 if depthwise else slot.number), "bias": slot.bias}
+        return params, {"x": (1, 4, MANY_ROWS, MANY_COLUMNS)}, features
+
+    rows = [
+        Hard("cancelling sums", 8, cancelling, "cancelling"),
+        Hard("many positions", 2, positions, "position"),
+    ]
+    if not depthwise:
+        rows.insert(1, Hard("many channels", 10, wide))
+    return (*rows, twins(make))

@@ -30,6 +30,7 @@ from refsim.core.qmath import (
 )
 from refsim.core.rng import Rng
 from refsim.ops.base.spec import Call, Target
+from refsim.ops.base.styles import CANCELLED
 from refsim.ops.base.traits import Epilogue
 
 ACTIVATIONS = ("none", "relu")
@@ -217,6 +218,12 @@ def _sparse(rng: Rng, shape: tuple[int, ...], k: int) -> np.ndarray:
     return rng.choices([-1, 1], shape) * (rng.ints(0, k - 1, shape) < 4)
 
 
+def _one_sign(rng: Rng, shape: tuple[int, ...]) -> np.ndarray:
+    """Large weights, of one sign in each row: sums of values of one sign grow as far as they can."""
+    signs = 1 - 2 * (np.arange(shape[0]) % 2)
+    return rng.ints(90, 127, shape) * signs.reshape(-1, *(1,) * (len(shape) - 1))
+
+
 #: Style of a case -> weights (int64) of a shape with k of them per output channel.
 _WEIGHTS: dict[str, Callable[[Rng, tuple[int, ...], int], np.ndarray]] = {
     "random": lambda rng, shape, k: rng.ints(-127, 127, shape),
@@ -224,6 +231,7 @@ _WEIGHTS: dict[str, Callable[[Rng, tuple[int, ...], int], np.ndarray]] = {
     "ties": _sparse,
     "near_ties": lambda rng, shape, k: rng.ints(-2, 2, shape),  # larger ones saturate nearly every output
     "saturation": lambda rng, shape, k: rng.choices([-128, -128, 127], shape),
+    "cancelling": lambda rng, shape, k: _one_sign(rng, shape),
 }
 
 
@@ -232,9 +240,10 @@ def _style(features: Mapping[str, Any]) -> str:
 
 
 def weights(features: Mapping[str, Any], shape: tuple[int, ...], k: int, rng: Rng) -> np.ndarray:
-    """Weights (int64), k of them per output channel, in the case's style."""
+    """Weights (int64), k of them per output channel, in the case's style; ``negated`` ones with that feature."""
     size_limit.check("weights", 8 * prod(shape))
-    return _WEIGHTS[_style(features)](rng, shape, k)
+    found = _WEIGHTS[_style(features)](rng, shape, k)
+    return np.minimum(-found, 127) if features.get("negated") else found
 
 
 def row_constants(params: Any, out: int, k: int, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
@@ -257,7 +266,8 @@ def per_channel(
 
     With style ``near_ties``, the scales are inexact fractions of the output's scale and the bias is a multiple of it.
     Many sums then lie within an ulp of a tie, where one rounding and two roundings give different bytes. With style
-    ``ties`` they are powers of two.
+    ``ties`` they are powers of two. With style ``cancelling`` the bias takes away what the zero point leaves of the
+    sums, which may be millions of steps.
     """
     out, style, step = len(sums), _style(features), _step(params)
     if style == "near_ties":
@@ -269,6 +279,10 @@ def per_channel(
         halves = 2.0 ** rng.ints(-2, -1, (out,)) * (step / params.in_scale)
         scales = np.exp2(np.rint(np.log2(halves)))
         bias = rng.ints(-64, 64, (out,)) * (step / 2)
+    elif style == "cancelling":
+        scales = rng.uniform(0.5, 1.5, (out,)) * 40.0 * step / (params.in_scale * 1.4 * 108.0 * k**0.5)
+        left = (CANCELLED - params.in_zp) * sums * scales.astype(np.float32).astype(np.float64)
+        bias = rng.uniform(-60.0, 60.0, (out,)) * step - left * params.in_scale
     else:
         spread = 2.0 ** rng.integer(-1, 2) * 40.0 * step
         spread /= params.in_scale * 74.0 * 74.0 * k**0.5

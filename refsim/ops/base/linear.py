@@ -5,7 +5,7 @@ acc[m, o] = sum over k of q_x[m, k] * w[o, k];  then the integer epilogue
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,10 +17,11 @@ from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue
-from refsim.ops.base.case_rule import CaseSlot, quantization
+from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, with_dot_product
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
+from refsim.ops.base.styles import CANCELLED
 from refsim.ops.base.traits import Epilogue
 
 
@@ -153,3 +154,25 @@ def module(name: str, global_size: str, local_size: str) -> ModuleCall:
         local_size=local_size,
         packing={"weight": MATRIX},
     )
+
+
+#: K of sums that pass 2**24, and one whose bias is millions of steps.
+_DEEP_K = (2324, 4100, 20004, 131068)
+
+
+def hard(make: Callable[[CaseSlot], Made], rows: bool = True) -> tuple[Hard, ...]:
+    """Sums and biases that cancel, many rows if the operator takes more than one, twins."""
+
+    def cancelling(slot: CaseSlot) -> Made:
+        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        k, by_bias = _DEEP_K[slot.number % len(_DEEP_K)], slot.number % 2 == 1
+        # 1: so that the difference of sum and zero point stays below 2**31 for the largest K
+        params["in_zp"] = 1 if by_bias else CANCELLED
+        return params, {"x": (5 if rows else 1, k)}, {"out_channels": 9 + slot.number, "bias": by_bias}
+
+    def positions(slot: CaseSlot) -> Made:
+        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        return params, {"x": (MANY, 4)}, {"out_channels": 5 + slot.number, "bias": slot.bias}
+
+    found = [Hard("cancelling sums", 8, cancelling, "cancelling"), twins(make)]
+    return (*found, Hard("many positions", 2, positions, "position")) if rows else tuple(found)

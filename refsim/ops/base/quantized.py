@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import QMAX, QMIN, check_scale, check_zero_point
-from refsim.ops.base.case_rule import CaseSlot, Made, ranked_shape, rounded
+from refsim.ops.base.case_rule import MANY_IMAGE, CaseSlot, Made, many, ranked_shape, rounded, twins
 
 
 @dataclass(frozen=True)
@@ -36,3 +36,6 @@ class QuantizedParams:
 def golden(slot: CaseSlot) -> Made:
     scale = slot.rng.choice([0.5, 0.25]) if slot.style == "ties" else rounded(slot.rng.scale_moderate())
     return {"scale": scale, "zp": slot.zero_point(0)}, {"x": ranked_shape(slot, 8)}, {}
+
+
+HARD = (twins(golden), many(golden, MANY_IMAGE, "x"))

@@ -30,7 +30,7 @@ from refsim.core.push import PushWords, SpecWords, int32
 from refsim.core.qmath import QMAX, QMIN, flush, round_half
 from refsim.core.rng import Rng
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseSlot, Made, shape4
+from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, shape4
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.spec import Arg, Call, Kind, Target
 
@@ -191,6 +191,14 @@ def golden(slot: CaseSlot) -> Made:
     # rows whose range is far below, about and above that of the least scale
     scale = slot.rng.choice([0.5, 0.013, 6.1e-5, 2.0**-15, 1e-6, 1e-20])
     return {"block": _block(shape)}, {"x": shape}, {"scale": scale}
+
+
+def _many(slot: CaseSlot) -> Made:
+    shape = (MANY, 6)
+    return {"block": _block(shape)}, {"x": shape}, {"scale": 0.013}
+
+
+HARD = (Hard("many positions", 1, _many, "random"),)
 
 
 def cases(name: str, out: str) -> tuple[Case | ErrorCase, ...]:

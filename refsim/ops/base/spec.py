@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, surrounded
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import Layout, layout
@@ -208,7 +208,7 @@ class Prepared:
     def words(self, name: str) -> np.ndarray:
         """The words of a constant, the same array every time."""
         if name not in self._words:
-            self._words[name] = self.call.words(name)
+            self._words[name] = surrounded(self.call.words(name))
         return self._words[name]
 
 

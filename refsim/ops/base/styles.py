@@ -2,7 +2,8 @@
 
 ``random`` is uniform. ``position`` encodes in each value its own position, so that a value in the wrong place always
 shows. ``ties`` lands on halves if the scales are powers of two. ``near_ties`` puts many sums within an ulp of a tie.
-``saturation`` consists of extremes.
+``saturation`` consists of extremes. ``cancelling`` stays close to one extreme, so that sums grow beyond 2**24 and the
+zero point or the bias takes nearly all of them away again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ def positions(count: int, number: int = 0) -> np.ndarray:
     return (np.arange(count) + 17 * number) % 251 - 125
 
 
+#: What values of the style ``cancelling`` lie around: a zero point of the same value leaves little of any sum.
+CANCELLED = -126
+
+
 def _extremes(rng: Rng, count: int) -> np.ndarray:
     """-128 and 127 at random, after a first quarter of only -128, which gives the largest sums."""
     values = rng.choices([-128, 127], (count,))
@@ -33,7 +38,11 @@ STYLES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
     "ties": lambda rng, count, number: rng.ints(-40, 40, (count,)),
     "near_ties": lambda rng, count, number: rng.ints(-128, 127, (count,)),
     "saturation": lambda rng, count, number: _extremes(rng, count),
+    "cancelling": lambda rng, count, number: CANCELLED + rng.ints(-2, 2, (count,)),
 }
+
+#: The styles that the spread cases of the corpus run through.
+SPREAD = ("random", "position", "ties", "near_ties", "saturation")
 
 #: Style -> what a float input holds, in steps; "random" is `Rng.floats`.
 FLOAT_STYLES: dict[str, Callable[[Rng, int], np.ndarray]] = {

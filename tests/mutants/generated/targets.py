@@ -25,7 +25,8 @@ class Area:
     """A part of the sources. ``share``: how many of a hundred mutants are of it.
 
     ``skipped`` are functions (and files) that do not compute: meanings, cases, reasons, costs.
-    ``tests`` are the tests that are run where no case shows a change.
+    ``tests`` are the tests that are run where no case shows a change; before them the cases on ``also``, an executor
+    that takes launches and constants from the same functions.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Area:
     skipped: str
     tests: tuple[str, ...]
     tables: str = r"$^"
+    also: str = ""
 
     def files(self) -> Iterator[Path]:
         for pattern in self.patterns:
@@ -50,7 +52,10 @@ class Area:
 
 
 #: Meanings, and what makes cases: the reference itself is not a kernel.
-_MEANING = r"_?(define|sample|golden|cases|case|random|constants|data|check|refuse|describe|accumulate|windows|source)"
+_MEANING = (
+    r"_?(groups_of|hard|many|twins|define|sample|golden|cases|case|random|constants|data|values|check|refuse|describe"
+    r"|accumulate|windows|source)"
+)
 _TEXTS = r".*why_not|_?slower|_?cost|cycles|_?check|_?find$|as_dict|rows$|_row$|text|makespan|ratio|total|__str__|name"
 
 AREAS = {
@@ -64,6 +69,7 @@ AREAS = {
             _MEANING + r"|.*_cases|pairs$|out_shape|shape_for|out_size|__post_init__|__str__|logical_",
             ("tests/core", "tests/ops not test_example"),
             r"PUSH|SPEC|WINDOW",
+            "gpu:0",
         ),
         Area(
             "native",

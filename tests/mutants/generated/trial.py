@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from mutants import cases, graphs
+from mutants.bugs import GPU
 from mutants.generated import equivalent, naming
 from mutants.generated.change import Change
 from mutants.generated.targets import AREAS, MODELS, Area, subjects
 from mutants.mutant import MODEL, Mutant
 from mutants.outcome import SURVIVED, Outcome
+from mutants.run import missing
 from mutants.tree import CHECKOUT, build, copy, execute, pytest
 from refsim.bytediff import diff
 from refsim.core.buffer import PackedBuffer
@@ -75,8 +77,8 @@ class Verdict:
         return {**self.__dict__, "causes": list(self.causes), "pattern": list(self.pattern)}
 
 
-def run(area: str, change: Change) -> Verdict:
-    """Put the change into a copy of the sources and run what may notice it."""
+def run(area: str, change: Change, tests: bool = True) -> Verdict:
+    """Put the change into a copy of the sources and run what may notice it; the tests only if they are asked for."""
     begin = time.monotonic()
     made = Verdict(change.id, area, str(change), LIVES)
     known = equivalent.reason(change.id)
@@ -85,7 +87,7 @@ def run(area: str, change: Change) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="refsim-mutant-") as scratch:
         root = Path(scratch) / "copy"
         root.mkdir()
-        found = _Trial(AREAS[area], change, root).verdict(made)
+        found = _Trial(AREAS[area], change, root).verdict(made, tests)
     return replace(found, seconds=round(time.monotonic() - begin, 1))
 
 
@@ -102,14 +104,14 @@ class _Trial:
             area.executor,
         )
 
-    def verdict(self, made: Verdict) -> Verdict:
+    def verdict(self, made: Verdict, tests: bool) -> Verdict:
         copy(self.mutant, self.root)
         if self.area.name == "shaders":
             stopped = self._built()
             if stopped is not None:
                 verdict = EQUIVALENT if stopped == "" else INVALID
                 return replace(made, verdict=verdict, said=stopped or "the same SPIR-V")
-        for stage in (self._cases, self._models, self._tests):
+        for stage in (self._cases, self._elsewhere, self._models, *([self._tests] if tests else [])):
             found = stage(made)
             if found is not None:
                 return found
@@ -129,15 +131,23 @@ class _Trial:
         return "" if before == after else None
 
     def _cases(self, made: Verdict) -> Verdict | None:
-        if not self.subjects:
-            return None
-        folder = self.root.parent / "corpus"
-        folder.mkdir()
         most = EACH if len(self.subjects) <= MANY else OF_MANY
+        return self._corpus(made, self.area.executor, most) if self.subjects else None
+
+    def _elsewhere(self, made: Verdict) -> Verdict | None:
+        """Some cases on a device: its grids and workgroups mean nothing to the emulated kernels."""
+        if not (self.area.also and self.subjects) or missing(GPU) is not None:
+            return None
+        return self._corpus(made, self.area.also, OF_MANY)
+
+    def _corpus(self, made: Verdict, executor: str, most: int) -> Verdict | None:
+        folder = self.root.parent / "corpus"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
         names = [name for op in self.subjects for name in _order(op, most)]
         (folder / "cases.json").write_text(json.dumps(names))
         golden = str(CHECKOUT / "golden")
-        message = execute(self.root, folder, "corpus", self.area.executor, golden, seconds=SECONDS)
+        message = execute(self.root, folder, "corpus", executor, golden, seconds=SECONDS)
         result = folder / "result.json"
         if result.exists():
             return self._judged(made, json.loads(result.read_text()), folder)
@@ -176,7 +186,11 @@ class _Trial:
             return None
         for name in MODELS:
             outcome: Outcome = graphs.run_model(replace(self.mutant, stage=MODEL, subject=name), self.root)
+            invalid = self.root / "model" / "invalid"
+            refused = invalid.read_text() if invalid.exists() else ""
             shutil.rmtree(self.root / "model")
+            if refused:
+                return replace(made, verdict=INVALID, by=name, said=refused)
             if outcome.how != SURVIVED:
                 causes = outcome.causes
                 named = [cause.partition(":")[0] for cause in causes]
@@ -202,6 +216,7 @@ def _order(op: str, most: int) -> tuple[str, ...]:
     """Cases of an operator, those first that show most: spread ones, those that showed a seeded bug, the others."""
     found = [name for name, _ in cases.chosen(op)]
     found += [f"{op}/{number:04d}" for number in RULES[op].telling]
+    found += [f"{op}/{number:04d}" for number in range(RULES[op].spread, RULES[op].count)]
     step = 7 if RULES[op].count % 7 else 11
     found += [f"{op}/{k * step % RULES[op].count:04d}" for k in range(RULES[op].count)]
     small = (

@@ -33,6 +33,7 @@ def mutate(
     part: str | None,
     workers: int,
     results: str | None,
+    no_tests: bool,
     listing: bool,
     keep: bool,
     as_json: bool,
@@ -52,7 +53,7 @@ def mutate(
             raise MissingDependencyError("mutate", missing)
         left_out = {"shaders": missing}
         rows = [row for row in rows if row[0] != "shaders"]
-    found = list(_verdicts(rows, workers, results))
+    found = list(_verdicts(rows, workers, results, not no_tests))
     summary = record.summary(found)
     if keep:
         record.write(found, count, seed, left_out)
@@ -96,7 +97,7 @@ def _list(rows: Sequence[Row], as_json: bool) -> int:
     return SAME
 
 
-def _verdicts(rows: Sequence[Row], workers: int, results: str | None) -> Iterator[Verdict]:
+def _verdicts(rows: Sequence[Row], workers: int, results: str | None, tests: bool) -> Iterator[Verdict]:
     """The verdicts in the order of the rows; those that ``results`` has already are not found again."""
     path = Path(results) if results else None
     known = {each.id: each for each in record.read_verdicts(path)} if path else {}
@@ -104,7 +105,7 @@ def _verdicts(rows: Sequence[Row], workers: int, results: str | None) -> Iterato
     with progress("mutants", len(rows)) as advance, ThreadPoolExecutor(max(1, workers)) as pool:
         for _ in range(len(rows) - len(todo)):
             advance()
-        for verdict in pool.map(lambda row: run(*row), todo):
+        for verdict in pool.map(lambda row: run(row[0], row[1], tests), todo):
             known[verdict.id] = verdict
             advance()
             if path:
