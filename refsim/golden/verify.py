@@ -153,9 +153,7 @@ def _started(root: Path, executors: Sequence[str], seconds: float, conditions: C
     held = (str(root), list(executors), conditions.profile, conditions.threads)
     environment = isa.environment(conditions.isa) if conditions.isa else {}
     try:
-        return Worker(
-            Checker, *held, where=where, seconds=limit, environment=environment, keep_stderr=True
-        )
+        return Worker(Checker, *held, where=where, seconds=limit, environment=environment, keep_stderr=True)
     except RefsimError as error:
         raise DeviceError("golden verify", "no worker could be started", got=_words(error)) from error
 
