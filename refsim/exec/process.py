@@ -33,6 +33,9 @@ GRACE_S = 10.0
 COMPILE_S = 900.0
 LAST_LINES, LAST_BYTES = 3, 16384
 
+#: A frame that `refsim.core.doing` has given the name of the work.
+_NAMED = f'{doing.__file__}"'
+
 _START = "import sys; sys.path[:] = {path!r}; from refsim.exec.runner import serve; serve()"
 
 
@@ -260,11 +263,15 @@ def status(code: int) -> str:
 
 
 def last_lines(text: str) -> tuple[str, ...]:
-    """The last lines; of a crash that Python reported its kind, and the innermost frames of the thread."""
+    """The last lines; of a crash that Python reported its kind, the innermost frames, and those that name the work."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     fatal = next((n for n, line in enumerate(lines) if line.startswith("Fatal Python error:")), None)
     if fatal is None:
         return tuple(lines[-LAST_LINES:])
     thread = next((n for n in range(fatal, len(lines)) if lines[n].startswith("Current thread")), fatal)
-    frames = [line.strip() for line in lines[thread + 1 : thread + 3] if line.lstrip().startswith("File ")]
-    return (*lines[max(0, fatal - 1) : fatal], lines[fatal], *frames)
+    end = next(
+        (n for n in range(thread + 1, len(lines)) if not lines[n].lstrip().startswith("File ")), len(lines)
+    )
+    frames = [line.strip() for line in lines[thread + 1 : end]]
+    named = [line for line in frames[2:] if _NAMED in line]
+    return (*lines[max(0, fatal - 1) : fatal], lines[fatal], *frames[:2], *named)

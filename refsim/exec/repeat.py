@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
 from refsim.exec.executor import Executor, Session
 from refsim.exec.model import Model
@@ -95,9 +96,13 @@ def repeat(
     """
     record = _Record(model)
     tap = _Tap(executor, record.enter)
-    for _ in range(runs):
+    for run in range(runs):
         record.place = 0
-        record.end(model.run(inputs, tap, Observer(record.see)))
+        try:
+            record.end(model.run(inputs, tap, Observer(record.see)))
+        except DeviceError as error:
+            where = f"run {run + 1} of {runs}: {error.where}"
+            raise DeviceError(where, error.what, got=error.got, need=error.need) from error.__cause__ or error
         tell()
     return record.result(runs)
 

@@ -48,10 +48,14 @@ _NAMESPACES = ("torchao", "et_vk", "dim_order_ops")
 _HIGHER_ORDER = ("cond", "while_loop", "wrap_with_set_grad_enabled", "wrap_with_autocast", "map_impl", "scan")
 #: What programs hold before they are decomposed, beside the functions that torch may run for any file.
 _UNDECOMPOSED = """
-    _assert_async _assert_scalar _assert_tensor_metadata _native_batch_norm_legit alpha_dropout as_strided
-    as_strided_copy dropout empty empty_like empty_permuted feature_dropout native_batch_norm native_dropout
-    remainder _scaled_dot_product_flash_attention_for_cpu sym_constrain_range sym_constrain_range_for_size
-    sym_numel sym_size sym_storage_offset sym_stride gru lstm rnn_relu rnn_tanh
+    _assert_async _assert_scalar _assert_tensor_metadata _embedding_bag _fft_c2c _fft_c2r _fft_r2c
+    _local_scalar_dense _native_batch_norm_legit _native_batch_norm_legit_functional _pdist_forward
+    _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu _unsafe_index
+    _unsafe_index_put _weight_norm _weight_norm_interface alpha_dropout as_strided as_strided_copy bernoulli
+    dropout embedding_bag empty empty_like empty_permuted feature_dropout gcd gru gru_cell item lcm lstm
+    lstm_cell native_batch_norm native_dropout rand rand_like randint randn randn_like remainder rnn_relu
+    rnn_relu_cell rnn_tanh rnn_tanh_cell sym_constrain_range sym_constrain_range_for_size sym_numel sym_size
+    sym_storage_offset sym_stride unsafe_chunk unsafe_split
 """
 _IN_TRAINING_FORM = frozenset(_UNDECOMPOSED.split())
 

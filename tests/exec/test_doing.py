@@ -11,11 +11,14 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from examples import UNARY
 
 from refsim.core import doing
+from refsim.core.errors import DeviceError
 from refsim.exec import process
+from refsim.exec.factory import executor_named
 from refsim.exec.process import Ended, Silent, Worker
 
 ROOT = Path(__file__).parents[2]
@@ -180,3 +183,40 @@ def test_a_case_that_compiles_longer_than_its_limit_is_in_time(tmp_path: Path) -
         env=environment | {"XDG_CACHE_HOME": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+
+
+def test_a_long_report_keeps_the_frame_that_names_the_work() -> None:
+    frames = [f'  File "x.py", line {n} in f{n}' for n in range(9)]
+    frames[6] = f'  File "{doing.__file__}", line 9 in case q8ta_x/0003'
+    text = [
+        "last words",
+        "Fatal Python error: Aborted",
+        "",
+        "Current thread 0x01 (most recent call first):",
+        *frames,
+    ]
+    found = process.last_lines("\n".join([*text, "", "Extension modules: numpy, more"]))
+    assert found == (
+        "last words", "Fatal Python error: Aborted", 'File "x.py", line 0 in f0', 'File "x.py", line 1 in f1',
+        f'File "{doing.__file__}", line 9 in case q8ta_x/0003',
+    )  # fmt: skip
+    assert process.last_lines("a\n\nb\nc\nd\n") == ("b", "c", "d")
+
+
+def test_a_device_that_is_lost_says_in_which_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from refsim.exec.model import Model, load
+    from refsim.exec.repeat import repeat
+
+    model = load(ROOT / "tests/data/models/linear_head.pte")
+    given = [np.zeros(shape, dtype) for shape, dtype in model.input_shapes()]
+    honest, count = Model.run, [0]
+
+    def run(self, *arguments):
+        count[0] += 1
+        if count[0] == 3:
+            raise DeviceError("gpu:0", "the driver ended the worker process", got="signal 11")
+        return honest(self, *arguments)
+
+    monkeypatch.setattr(Model, "run", run)
+    with pytest.raises(DeviceError, match=r"run 3 of 5: gpu:0: the driver ended .*; got signal 11"):
+        repeat(model, given, executor_named("cpu"), 5)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.errors import RefsimError
 
 
@@ -26,6 +27,7 @@ def cases(folder: str, executor: str, mode: str) -> None:
     from refsim.golden.store import parse
     from refsim.ops.base.binding import bind
 
+    doing.name_frames()
     runner = executor_named(executor)
     held = None
     for path in sorted(p for p in Path(folder).iterdir() if p.is_dir()):
@@ -35,7 +37,7 @@ def cases(folder: str, executor: str, mode: str) -> None:
                 bound = bind(parse(info["op"], info["line"], str(path)).case)
             else:
                 bound = read_folder(path).bound
-            out = runner.run_call(bound.call, bound.inputs)
+            out = doing.during(f"case {bound.case}", runner.run_call, bound.call, bound.inputs)
         except RefsimError as error:
             path.with_suffix(".error").write_text(f"{type(error).__name__}: {error}")
             continue
