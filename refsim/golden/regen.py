@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime
 import io
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refsim.core.errors import ParameterError
+from refsim.core.errors import ParameterError, RefsimError
 from refsim.core.folder_write import current, writing
 from refsim.formats.cases import add_to_zip, contents
+from refsim.formats.reading import archive, member
 from refsim.golden.rules import RULES, case
 from refsim.golden.store import SUMS, Corpus, Entry, digest, line, sums_of
 from refsim.ops.base.binding import BoundCase, bind
@@ -94,9 +94,12 @@ def _other(corpus: Corpus, files: Mapping[str, bytes]) -> list[str]:
 def _unzipped(source: Path | bytes) -> dict[str, bytes] | None:
     """Name -> content; None for what is no zip file."""
     try:
-        with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
-            return {name: archive.read(name) for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError, zlib.error, EOFError, NotImplementedError):
+        held = (
+            archive(source, "a zip file") if isinstance(source, Path) else zipfile.ZipFile(io.BytesIO(source))
+        )
+        with held as opened:
+            return {name: member(opened, name, name) for name in opened.namelist()}
+    except RefsimError:
         return None
 
 

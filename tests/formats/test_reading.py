@@ -196,3 +196,27 @@ def test_cases_in_lines_of_digests(change: dict[str, object]) -> None:
 
 def test_the_line_is_right_otherwise() -> None:
     assert bind(parse("q8ta_conv2d_general", json.dumps(LINE), "line").case).call.out.shape == (2, 8, 5, 7)
+
+
+#: Modules that parse what they read themselves, and why.
+PARSERS = {
+    "formats/reading.py": "the one place",
+    "check/runtime.py": "a file of the package",
+    "golden/programs.py": "a line that it has just made",
+    "golden/store.py": "lines of digests, within reading",
+    "golden/verify.py": "lines of results, within reading",
+    "golden/regen.py": "archives that it writes or repairs",
+    "partition/archive.py": "what torch may be given of a .pt2 file",
+}
+PARSING = ("json.load(", "json.loads(", "zipfile.ZipFile(", "np.load(")
+
+
+def test_files_are_parsed_in_one_place() -> None:
+    """A reader that parses on its own has its own idea of which errors damage brings."""
+    package = Path(npz.__file__).parents[1]
+    found = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if any(call in path.read_text(encoding="utf-8") for call in PARSING)
+    }
+    assert found == set(PARSERS), "use refsim/formats/reading.py"
