@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from refsim.bytediff.invocations import Geometry, Writer, named, work_items, writer
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
+from refsim.core.buffer import FILL, ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
@@ -122,10 +122,11 @@ class Evidence:
 
     @cached_property
     def fills(self) -> tuple[int, ...]:
-        """What a cell may hold that no kernel wrote: 0, or the most common of the wrong values."""
+        """What a cell may hold that no kernel wrote: 0, the most common wrong value, or what outputs begin as."""
         values, counts = np.unique(self.got[self.differing], return_counts=True)
         common = int(values[counts.argmax()]) if len(values) else 0
-        return tuple(dict.fromkeys((0, common)))
+        before = FILL if self.desc.is_int8 else 0x01010101 * FILL
+        return tuple(dict.fromkeys((0, common, *([before] if before in values else []))))
 
     def with_values(self, values: np.ndarray) -> np.ndarray:
         """Cells of the expected buffer with other logical values, wrapped to the buffer's dtype."""

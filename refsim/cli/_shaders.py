@@ -20,9 +20,11 @@ from refsim.golden.verification import Outcome, tally
 MOST_CAUSES = 3
 
 
-def print_folder(build: Build) -> None:
-    """The table of modules, what is odd about the folder, and what is about to run."""
-    print_table(("operator", "module", "variant", "state", "runs"), [_row(build, row) for row in build.rows])
+def print_folder(build: Build, once: bool) -> None:
+    """The table of modules, what is odd about the folder, and what is about to run; ``once``: no further variants."""
+    print_table(
+        ("operator", "module", "variant", "state", "runs"), [_row(build, row, once) for row in build.rows]
+    )
     for row in build.rows:
         if row.note:
             say(f"damaged: {row.note}")
@@ -31,22 +33,24 @@ def print_folder(build: Build) -> None:
         say(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
     others = sum(not meant for _, meant in strangers)
     if others:
-        say(f"{others} other modules are of operators that refsim has no reference for")
+        say(f"{_number(others, 'other module')} of operators that refsim has no reference for")
     allowed = " or ".join(profile.name for profile in build.profiles)
     say(f"device {build.device.index}: {build.device.name}; numerics: {allowed}")
 
 
-def _row(build: Build, row: modules.Row) -> tuple[str, ...]:
-    return row.operator, row.module, row.variant, row.state, _runs(build, row)
+def _row(build: Build, row: modules.Row, once: bool) -> tuple[str, ...]:
+    return row.operator, row.module, row.variant, row.state, _runs(build, row, once)
 
 
-def _runs(build: Build, row: modules.Row) -> str:
-    """Whether a module is what runs here, and what runs instead."""
+def _runs(build: Build, row: modules.Row, once: bool) -> str:
+    """Whether a module runs, and what runs instead."""
     if row.variant == modules.PACKS:
         return "no, refsim packs"
     taken = modules.chosen(row.operator, build.features, build.interfaces)
     if row.module in taken:
         return "yes"
+    if row.state == modules.FOUND and not once:
+        return "later"
     return f"no, {taken[0]} does" if taken else "no, refsim's own does"
 
 
@@ -73,11 +77,11 @@ MOST_BAD = 20
 def print_findings(build: Build, outcome: Outcome) -> None:
     """Everything that is not the same: legal bytes, known defects, the first wrong case of an operator."""
     for names, count in outcome.legal.items():
-        say(f"legal: {count} cases have the bytes of {names}")
+        say(f"legal: {_number(count, 'case')} with the bytes of {names}")
     for name, (note, count) in outcome.known.items():
-        say(f"known defect {name}: {count} cases; {note}")
+        say(f"known defect {name}: {_number(count, 'case')}; {note}")
     for op, count in outcome.skipped.items():
-        say(f"skipped: {count} cases of {op}, which no module of the folder computes")
+        say(f"skipped: {_number(count, 'case')} of {op}, which no module of the folder computes")
     for tried in outcome.failed:
         say(f"{tried.candidate.name} did not run: {tried.message}")
         say(f"  again: {again(build, tried)}")
@@ -102,6 +106,8 @@ def remarks(build: Build, found: Explained) -> Iterator[str]:
     module = build.writer(found.tried.candidate.bound.call)
     if module:
         yield f"  written by {module}{SUFFIX}"
+    for place, source in build.stores(module)[:MOST_SHOWN]:
+        yield f"  stored at {place}" + (f": {source}" if source else "")
 
 
 def again(build: Build, tried: Tried) -> str:
@@ -115,7 +121,7 @@ def again(build: Build, tried: Tried) -> str:
 def sentence(build: Build, outcome: Outcome) -> str:
     """One line: right or wrong, how many cases, how long."""
     count = tally(outcome.counts)
-    took = f"{outcome.cases} cases of {_number(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
+    took = f"{_number(outcome.cases, 'case')} of {_number(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
     if outcome.right and build.broken:
         return f"wrong: {', '.join(f'{name}{SUFFIX}' for name in build.broken)} cannot be read; {took}"
     if outcome.right:
@@ -151,9 +157,10 @@ def content(build: Build, outcome: Outcome) -> dict[str, Any]:
     """The verdict as plain data; docs/cli.md lists the keys."""
     return {
         "folder": build.path,
+        "executor": build.executor_name,
         "device": build.device.name,
         "profiles": [profile.name for profile in build.profiles],
-        "modules": [{**vars(row), "runs": _runs(build, row)} for row in build.rows],
+        "modules": [{**vars(row), "runs": _runs(build, row, True)} for row in build.rows],
         "unknown": [
             {"module": name, "meant": meant} for name, meant in modules.strangers(build.folder.names())
         ],
@@ -171,9 +178,11 @@ def content(build: Build, outcome: Outcome) -> dict[str, Any]:
 
 
 def _explained(build: Build, found: Explained) -> dict[str, Any]:
+    module = build.writer(found.tried.candidate.bound.call)
     return {
         "case": found.tried.candidate.name,
-        "module": build.writer(found.tried.candidate.bound.call),
+        "module": module,
+        "lines": [{"place": place, "source": source} for place, source in build.stores(module)],
         "causes": [cause.as_json() for cause in found.causes],
         "cases": list(found.cases),
         "distinct": found.distinct,

@@ -25,6 +25,7 @@ from refsim.golden.verification import CASES, Verification
 from refsim.ops.base.module_call import Features, why_not, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
+from refsim.spirv.lines import Lines
 from refsim.spirv.module import Module
 from refsim.spirv.reflect import Interface, interface
 
@@ -123,6 +124,23 @@ class Build:
         )
         return Geometry(launch, last.items)
 
+    @property
+    def taken(self) -> set[str]:
+        """The modules that run here."""
+        return {name for op in self.operators for name in modules.chosen(op, self.features, self.interfaces)}
+
+    def others(self) -> list[tuple[str, bool, list[str]]]:
+        """(variant, images, operators) of further runs, which take modules that this one does not."""
+        found, seen = [], self.taken
+        for variant, images in (("fallback", False), ("unsigned", False), ("", True)):
+            features = replace(self.features, variant=variant, float_images=images)
+            fresh = {op: {*modules.chosen(op, features, self.interfaces)} - seen for op in self.operators}
+            operators = [op for op, names in fresh.items() if names and OPS[op].expand is None]
+            if operators:
+                found.append((variant, images, operators))
+                seen |= set().union(*fresh.values())
+        return found
+
     def takes(self, call: Call) -> bool:
         """Whether the modules compute a call; else a kernel of ours would run."""
         return why_not(call, self.features, self.interfaces) is None
@@ -133,6 +151,16 @@ class Build:
             return written(call, self.features, self.interfaces).shader
         except (UnknownOperatorError, ParameterError):
             return ""
+
+    def stores(self, module: str) -> list[tuple[str, str]]:
+        """(place, source line) of each store to the module's output, which is binding 0; empty without line numbers."""
+        if module not in self.modules:
+            return []
+        try:
+            lines = Lines(self.modules[module])
+        except RefsimError:  # it runs all the same
+            return []
+        return [(str(place), lines.text(place)) for place in lines.store_places(0)]
 
     def _operators(self) -> list[str]:
         found = modules.computed(self.interfaces)
@@ -145,7 +173,8 @@ class Build:
                 need = f"{near[0]}?" if near else ", ".join(found)
                 raise ParameterError("shaders", "no such operator", got=name, need=need)
             if name not in found:
-                need = " or ".join(row.module + SUFFIX for row in self.rows)
+                rows = [row for row in self.rows if row.operator in modules.kernels(name)]
+                need = " or ".join(row.module + SUFFIX for row in rows if row.variant != modules.PACKS)
                 raise FormatError(
                     self.path,
                     f"no module computes {name}",
@@ -175,19 +204,24 @@ def opened(
     device: int = 0,
     variant: str = "",
     images: bool = False,
+    recorded: bool = True,
 ) -> Iterator[Build]:
     """Read the folder, open the device, and choose the cases.
 
     Raises FormatError for a folder without modules that refsim knows, ParameterError for an unknown operator or a
-    pattern without cases, DeviceError or MissingDependencyError if the device cannot be used.
+    pattern without cases, DeviceError or MissingDependencyError if the device cannot be used. Without ``recorded``
+    there are only cases of the corpus, and a pattern may fit none of them.
     """
     chosen = None if profile is None else profiles.profile(profile)
     build = Build(path, _info(device), variant, images, chosen, wanted)
     build.executor = executor_named(build.executor_name)
     try:
         trial = Trial(build.executor, build.profiles, geometry=build.geometry)
-        build.verification = Verification(trial, count, _recordings(), pattern, build.takes)
-        build.verification.check_pattern(build.operators)
+        build.verification = Verification(
+            trial, count, _recordings() if recorded else None, pattern, build.takes
+        )
+        if recorded:
+            build.verification.check_pattern(build.operators)
         yield build
     finally:
         close = getattr(build.executor, "close", None)

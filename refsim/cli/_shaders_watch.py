@@ -59,7 +59,8 @@ class Watch:
         return touched
 
     def _verify(self, touched: Sequence[str], changed: Collection[str], since: float) -> None:
-        rest = [op for op in self.build.operators if op in self.unsure and op not in touched]
+        later = {*touched, *modules.affected(self.build.folder.unsettled, self.build.operators)}
+        rest = [op for op in self.build.operators if op in self.unsure and op not in later]
         stages = ((touched, 0, FIRST_WORD, FIRST), (touched, FIRST_WORD, None, ALL), (rest, 0, None, ALL))
         for operators, skip, most, stage in stages:
             if not operators:

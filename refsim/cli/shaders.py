@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
 import click
 
 from refsim.cli import _shaders as text
 from refsim.cli._buffers import html_option, limit_option, write_html
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, progress
-from refsim.cli._shaders_build import opened
+from refsim.cli._output import print_json, progress, say
+from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_watch import Watch
-from refsim.golden.verification import CASES
+from refsim.golden.verification import CASES, Outcome
 
 
 @click.command("shaders")
@@ -72,19 +76,63 @@ def command(
     """
     if watch and html:
         raise click.UsageError("--watch prints what it finds; --html is for a single run")
-    with opened(folder, operators, count, pattern, profile_name, device, variant or "", images) as build:
+    asked = _Asked(folder, operators, count, pattern, profile_name, device, everything, limit)
+    with asked.opened(variant or "", images) as build:
         if not as_json:
-            text.print_folder(build)
+            text.print_folder(build, bool(watch or variant or images))
         if watch:
             return Watch(build, everything, limit, as_json).run()
-        about = len(build.operators) * count
-        with progress("cases", about) as advance:
-            outcome = build.verification.run(
-                build.operators, everything=everything, limit=limit, tell=lambda tried: advance()
+        found = [(build, asked.run(build))]
+        further = [] if variant or images else build.others()
+    if not as_json:
+        text.print_outcome(*found[0], everything)
+    for other, in_images, which in further:
+        if found[-1][1].right or everything:
+            with replace(asked, operators=tuple(which), count=count // 2).opened(
+                other, in_images, False
+            ) as build:
+                found.append((build, asked.run(build)))
+            if not as_json:
+                say("")
+                say(f"the same with {build.executor_name}")
+                text.print_outcome(*found[-1], everything)
+    wrong = [explained for _, outcome in found for explained in outcome.wrong]
+    write_html(html, wrong[0].report if wrong else None)
+    same = all(outcome.right for _, outcome in found) and not found[0][0].broken
+    if as_json:
+        first, *rest = [text.content(build, outcome) for build, outcome in found]
+        print_json("shaders", {**first, "variants": [_brief(row) for row in rest], "same": same})
+    return SAME if same else DIFFERENT
+
+
+#: What the JSON of a further run repeats of the first one's.
+_REPEATED = ("folder", "device", "profiles", "modules", "unknown")
+
+
+def _brief(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key not in _REPEATED}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the command line asks for, whichever variant runs."""
+
+    folder: str
+    operators: tuple[str, ...]
+    count: int
+    pattern: str
+    profile: str | None
+    device: int
+    everything: bool
+    limit: int
+
+    def opened(self, variant: str, images: bool, recorded: bool = True) -> AbstractContextManager[Build]:
+        return opened(
+            self.folder, self.operators, self.count, self.pattern, self.profile, self.device, variant, images, recorded
+        )  # fmt: skip
+
+    def run(self, build: Build) -> Outcome:
+        with progress("cases", len(build.operators) * self.count) as advance:
+            return build.verification.run(
+                build.operators, everything=self.everything, limit=self.limit, tell=lambda tried: advance()
             )
-        write_html(html, outcome.wrong[0].report if outcome.wrong else None)
-        if as_json:
-            print_json("shaders", text.content(build, outcome))
-        else:
-            text.print_outcome(build, outcome, everything)
-        return SAME if outcome.right and not build.broken else DIFFERENT

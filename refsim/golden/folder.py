@@ -58,6 +58,11 @@ class Folder:
         """The modules that are there, watched or not."""
         return sorted(self._stamps)
 
+    @property
+    def unsettled(self) -> frozenset[str]:
+        """The modules that somebody seems to be writing."""
+        return frozenset(self._broken)
+
     def changed(self) -> frozenset[str]:
         """The modules that have changed since this was asked last; does not wait."""
         now = self._listed()

@@ -13,6 +13,7 @@ import numpy as np
 
 from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import Agreed, agreed, decided, reordered
+from refsim.bytediff.hypotheses import defects
 from refsim.bytediff.invocations import Geometry
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import DeviceError, MissingDependencyError, RawBufferError, RefsimError
@@ -121,8 +122,10 @@ class Trial:
                 if further.verdict == WRONG:
                     reports.append(self._report(further, 1, ""))
                     names.append(other.name)
-        causes = agreed(reports)
+        # had it been a known defect, the case would not be wrong
+        causes = [row for row in agreed(reports) if row.name != defects.NAME]
         report = reordered(reports[0], causes)
+        report = replace(report, causes=tuple(cause for cause in report.causes if cause.name != defects.NAME))
         return Explained(tried, report, tuple(causes), tuple(names), len(results), 1 + REPEATS)
 
     def _report(self, tried: Tried, limit: int, title: str) -> Report:

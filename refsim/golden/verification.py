@@ -18,6 +18,8 @@ from refsim.ops.base.spec import Call
 
 #: Cases of the corpus that are run of each operator, beside the recordings, and those after which a first word is said.
 CASES, FIRST_WORD = 48, 12
+#: Of how many further cases some may be run to explain a bad one, and how many of these if that one did not run.
+MOST_OTHERS, MOST_AFTER_FAILURE = 60, 8
 
 
 @dataclass
@@ -136,14 +138,26 @@ class Verification:
         return outcome
 
     def _explain(self, outcome: Outcome, tried: Tried, limit: int) -> None:
+        """Say why the first bad case of an operator is bad. If it did not run, a further one that is wrong may tell."""
         op = tried.candidate.op
+        if op in {row.tried.candidate.op for row in outcome.wrong}:
+            return
+        after = dropwhile(lambda one: one is not tried.candidate, self.cases(op))
+        others = [
+            one for one in islice(after, 1, 1 + MOST_OTHERS) if not one.hidden and self.takes(one.bound.call)
+        ]
         if tried.verdict != WRONG:
-            if op not in {row.candidate.op for row in outcome.failed}:
-                outcome.failed.append(tried)
-        elif op not in {row.tried.candidate.op for row in outcome.wrong}:
-            after = dropwhile(lambda one: one is not tried.candidate, self.cases(op))
-            others = (one for one in islice(after, 1, None) if not one.hidden and self.takes(one.bound.call))
-            outcome.wrong.append(self.trial.explain(tried, others, limit))
+            if op in {row.candidate.op for row in outcome.failed}:
+                return
+            outcome.failed.append(tried)
+            told = (self.trial.run(one) for one in islice(others, MOST_AFTER_FAILURE))
+            instead = next((row for row in told if row.verdict == WRONG), None)
+            if instead is None:
+                return
+            tried = instead
+        outcome.wrong.append(
+            self.trial.explain(tried, (one for one in others if one is not tried.candidate), limit)
+        )
 
 
 class _Kept:

@@ -102,9 +102,10 @@ def _layouts_exchanged(ev: Evidence) -> Iterator[Prediction]:
         if values is not None:
             at = _words_by(ev.desc, buffer.desc.hashed)
             inside = (at >= 0) & (at < len(values))
-            fresh = np.zeros_like(values)
-            fresh[at[inside]] = values[ev.places][inside]
-            yield Prediction(f"the layout words of {name} and of the output exchanged", fresh)
+            for fill in ev.fills:
+                fresh = np.full_like(values, fill)
+                fresh[at[inside]] = values[ev.places][inside]
+                yield Prediction(f"the layout words of {name} and of the output exchanged", fresh, fill != 0)
 
 
 def _words_by(desc: TensorDesc, hashed: int) -> np.ndarray:
