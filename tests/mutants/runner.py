@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import doing
-from refsim.core.errors import RefsimError
+from refsim.core.errors import GuardError, RefsimError
 
 
 def cases(folder: str, executor: str, mode: str) -> None:
@@ -174,6 +174,11 @@ def _first_wrong(root: Path, names: Sequence[str], executor: str, golden: str) -
             if digest(bound.call, out) != entries[name].sha256:
                 (root / "out").write_bytes(out.raw.tobytes())
                 return {"case": name, "how": "differs", "said": ""}
+        except GuardError as error:  # what is in the buffer itself is told as well
+            held = error.buffer
+            if held is not None and held.desc == bound.call.out:
+                (root / "out").write_bytes(held.raw.tobytes())
+            return {"case": name, "how": "outside", "said": f"{type(error).__name__}: {error}"}
         except RefsimError as error:
             return {"case": name, "how": "refused", "said": f"{type(error).__name__}: {error}"}
     faulthandler.cancel_dump_traceback_later()

@@ -77,7 +77,7 @@ AREAS = {
             35,
             ("refsim/exec/cpu/**/*.py",),
             _TEXTS,
-            ("tests/exec/cpu", "tests/exec/test_networks.py", "tests/exec/test_group_layers.py"),
+            ("tests/exec/test_networks.py", "tests/exec/test_group_layers.py", "tests/exec/cpu"),
         ),
         Area(
             "graph",

@@ -38,10 +38,14 @@ CORPUS, MODELS_, TESTS, LIVES, INVALID, EQUIVALENT = (
     "equivalent",
 )
 NOTICED = (CORPUS, MODELS_, TESTS)
+#: The cause that the error of a guard word names.
+OUTSIDE = "write out of bounds"
 
 #: Elements of all inputs of a case, and cases of an operator, where few operators are tried and where many are.
 MOST_ELEMENTS, EACH, OF_MANY = 120_000, 400, 60
 MANY = 4
+#: Where there are not very many operators, so many cases of each come before the rest of any.
+FEW = 12
 #: Seconds for all cases of a mutant (a case that takes `runner.CASE_SECONDS` ends it too), and for its tests.
 SECONDS, TEST_SECONDS = 600.0, 1200.0
 
@@ -144,7 +148,9 @@ class _Trial:
         folder = self.root.parent / "corpus"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        names = [name for op in self.subjects for name in _order(op, most)]
+        orders = [_order(op, most) for op in self.subjects]
+        names = [name for order in orders for name in order[:FEW]] if len(orders) <= 2 * MANY else []
+        names = list(dict.fromkeys((*names, *(name for order in orders for name in order))))
         (folder / "cases.json").write_text(json.dumps(names))
         golden = str(CHECKOUT / "golden")
         message = execute(self.root, folder, "corpus", executor, golden, seconds=SECONDS)
@@ -161,22 +167,23 @@ class _Trial:
         if how == "invalid":
             return replace(made, verdict=INVALID, by=name, said=said)
         made = replace(made, verdict=CORPUS, by=name, said=said)
-        if how != "differs":
-            return replace(made, cause=naming.cause(self.change, [said]))
+        outside = [OUTSIDE] if how == "outside" else []
+        if not (folder / "out").exists():
+            return replace(made, cause=naming.cause(self.change, [*outside, said]))
         op, _, number = name.partition("/")
         bound = bind(case_of(op, int(number)))
         expected = bound.call.expected(bound.inputs)
-        actual = PackedBuffer.from_raw(
-            (folder / "out").read_bytes(), expected.desc.shape, expected.desc.layout, expected.desc.dtype
-        )
+        actual = PackedBuffer(expected.desc)
+        actual.raw[:] = np.frombuffer((folder / "out").read_bytes(), np.uint8)
         if np.array_equal(expected.raw, actual.raw):
-            return replace(made, said="another digest of the same bytes: what a seed draws changed")
+            said = said or "another digest of the same bytes: what a seed draws changed"
+            return replace(made, said=said, cause=naming.cause(self.change, outside))
         report = diff(expected, actual, call=bound, limit=1)
         causes = tuple(map(str, report.causes[:3]))
+        named = [*outside, *(cause.name for cause in report.causes[:3])]
         return replace(
-            made, said=f"{report.differing} differ", causes=causes, pattern=tuple(report.pattern),
-            cause=naming.cause(self.change, [cause.name for cause in report.causes[:3]]),
-            region=naming.region(self.change, report.pattern),
+            made, said=said or f"{report.differing} differ", causes=causes, pattern=tuple(report.pattern),
+            cause=naming.cause(self.change, named), region=naming.region(self.change, report.pattern),
         )  # fmt: skip
 
     # --- models and tests --------------------------------------------------------------------------------
