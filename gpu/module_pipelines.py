@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import FILL, GUARD, GUARD_WORDS
+from refsim.core.buffer import FILL, GUARD, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import RawBufferError
+from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import Bind, ModuleDispatch
 from refsim.spirv.rewrite import Rewritten
 from refsim_gpu.kompute import Device
@@ -28,24 +29,30 @@ class Pipeline:
     """One dispatch over buffers of its own: content is written, the kernel runs, what it may write is read back."""
 
     def __init__(
-        self, device: Device, loaded: Loaded, rewritten: Rewritten, dispatch: ModuleDispatch, where: str
+        self,
+        device: Device,
+        loaded: Loaded,
+        rewritten: Rewritten,
+        dispatch: ModuleDispatch,
+        where: str,
+        extra: Sequence[np.ndarray] = (),
     ):
-        self.device, self.where, self.stamp = device, where, loaded.stamp
+        """``extra`` are the words at further bindings, which are read back as well."""
+        self.device, self.where, self.stamp, self.local = device, where, loaded.stamp, dispatch.local
         declared = {binding.number: binding for binding in loaded.interface.bindings}
-        arrays = {binding.number for binding in rewritten.bindings if binding.stride}
-        #: Words in front of each buffer's content: only arrays without a length can be shifted.
-        self.fronts = [GUARD_WORDS * (number in arrays) for number in range(len(dispatch.binds))]
+        self.fronts = fronts_of(rewritten, dispatch)
         self.counts = [bind.count for bind in dispatch.binds]
         self.tensors = [
             device.tensor(np.full(front + count + GUARD_WORDS, GUARD_WORD, np.uint32))
             for front, count in zip(self.fronts, self.counts, strict=True)
         ]
+        self.extra = [device.tensor(words) for words in extra]
         self.written = [
             number for number in range(len(self.tensors)) if number in declared and declared[number].writable
         ]
         algorithm = device.algorithm(
             rewritten.code,
-            self.tensors,
+            [*self.tensors, *self.extra],
             dispatch.grid,
             spec(dispatch, loaded, rewritten),
             np.frombuffer(dispatch.push, "<u4").tolist(),
@@ -54,9 +61,9 @@ class Pipeline:
         )
         kp = device.kp
         self.sequence = device.recorded(
-            kp.OpTensorSyncDevice(self.tensors),
+            kp.OpTensorSyncDevice([*self.tensors, *self.extra]),
             device.dispatch(algorithm),
-            kp.OpTensorSyncLocal([self.tensors[number] for number in self.written]),
+            kp.OpTensorSyncLocal([*(self.tensors[number] for number in self.written), *self.extra]),
         )
 
     @property
@@ -104,6 +111,40 @@ class Pipeline:
             )
 
 
+def fronts_of(rewritten: Rewritten, dispatch: ModuleDispatch) -> list[int]:
+    """Words in front of each buffer's content: only arrays without a length can be shifted."""
+    arrays = {binding.number for binding in rewritten.bindings if binding.stride}
+    return [GUARD_WORDS * (number in arrays) for number in range(len(dispatch.binds))]
+
+
+def given(
+    step: ModuleDispatch, inputs: Mapping[str, PackedBuffer], buffers: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The words of the tensors that a step reads, by buffer: of the call's inputs, or of what steps before it wrote."""
+    return {
+        bind.buffer: _content(bind, inputs[bind.buffer]) if bind.buffer in inputs else buffers[bind.buffer]
+        for bind in step.binds
+        if bind.buffer and not bind.writes
+    }
+
+
+def _content(bind: Bind, buffer: PackedBuffer) -> np.ndarray:
+    """The words of a tensor as it lies in what is bound: a buffer, or an image."""
+    if bind.storage == "buffer":
+        return buffer.words
+    assert bind.desc is not None
+    return tensor.to_texels(buffer.unpack(), bind.desc)
+
+
+def contents(dispatch: ModuleDispatch, buffers: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
+    """The words of each binding, of ``buffers`` by name where they are no constants; None for what is written."""
+    found: list[np.ndarray | None] = []
+    for bind in dispatch.binds:
+        given = bind.words if bind.words is not None else buffers.get(bind.buffer)
+        found.append(None if bind.writes or given is None else given.view(np.uint32).reshape(-1))
+    return found
+
+
 def spec(dispatch: ModuleDispatch, loaded: Loaded, rewritten: Rewritten) -> list[int]:
     """The specialization words from id 0 on: the host's, then the extents of images; defaults between them."""
     given = spec_words(dispatch)
@@ -129,14 +170,11 @@ class ModulePipelines:
 
     def run(self, dispatch: ModuleDispatch, buffers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The words of the buffers that a dispatch writes, by name; ``buffers`` are those that it reads."""
-        contents: list[np.ndarray | None] = []
-        for bind in dispatch.binds:
-            given = bind.words if bind.words is not None else buffers.get(bind.buffer)
-            contents.append(None if bind.writes or given is None else given.view(np.uint32).reshape(-1))
-        found = self._pipeline(dispatch).run(contents, dispatch.binds)
+        found = self.pipeline(dispatch).run(contents(dispatch, buffers), dispatch.binds)
         return {bind.buffer: found[number] for number, bind in enumerate(dispatch.binds) if bind.writes}
 
-    def _pipeline(self, dispatch: ModuleDispatch) -> Pipeline:
+    def pipeline(self, dispatch: ModuleDispatch) -> Pipeline:
+        """The pipeline of a dispatch, kept or new."""
         loaded, rewritten = self.folder.rewritten(dispatch)
         shapes = tuple((bind.count, bind.extent, bind.writes) for bind in dispatch.binds)
         key = (

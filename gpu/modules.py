@@ -22,6 +22,7 @@ from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, Source
+from refsim.exec.finding import Finding
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.host import tensor
@@ -37,7 +38,8 @@ from refsim.ops.base.module_call import (
 from refsim.ops.base.spec import Call, Prepared
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.module_folder import SUFFIX, ModuleFolder
-from refsim_gpu.module_pipelines import ModulePipelines
+from refsim_gpu.module_pipelines import ModulePipelines, given
+from refsim_gpu.sanitizer import Sanitizer
 from refsim_gpu.worker import IsolatedExecutor
 
 KIND = "spv"
@@ -190,6 +192,14 @@ class ModuleExecutor(Executor):
             return self._fallback(prepared.call).run_prepared(prepared, inputs)
         return self._run(prepared.call, plan, inputs)
 
+    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0) -> list[Finding]:
+        plan = self._plan(call)
+        return [] if isinstance(plan, str) else self.sanitizer.run(call, plan, inputs, repeats)
+
+    @cached_property
+    def sanitizer(self) -> Sanitizer:
+        return Sanitizer(self.pipelines)
+
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> ModuleSession:
         return ModuleSession(self, graph)
 
@@ -215,14 +225,7 @@ class ModuleExecutor(Executor):
     ) -> PackedBuffer:
         buffers: dict[str, np.ndarray] = {}
         for step in steps:
-            given = {
-                bind.buffer: _content(bind, inputs[bind.buffer])
-                if bind.buffer in inputs
-                else buffers[bind.buffer]
-                for bind in step.binds
-                if bind.buffer and not bind.writes
-            }
-            buffers |= self.pipelines.run(step, given)
+            buffers |= self.pipelines.run(step, given(step, inputs, buffers))
         out = PackedBuffer(call.out)
         last = next(
             (bind for step in steps for bind in step.binds if bind.writes and bind.buffer == "out"), None
@@ -268,14 +271,6 @@ class ModuleSession:
 def _output(steps: Sequence[ModuleDispatch]) -> Bind | None:
     """Where the output of a call is bound; None if nothing is dispatched."""
     return next((bind for step in steps for bind in step.binds if bind.writes and bind.buffer == "out"), None)
-
-
-def _content(bind: Bind, buffer: PackedBuffer) -> np.ndarray:
-    """The words of a tensor as it lies in what is bound: a buffer, or an image."""
-    if bind.storage == "buffer":
-        return buffer.words
-    assert bind.desc is not None
-    return tensor.to_texels(buffer.unpack(), bind.desc)
 
 
 def _take(out: PackedBuffer, bind: Bind, words: np.ndarray) -> None:

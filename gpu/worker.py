@@ -16,6 +16,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
 from refsim.exec.executor import Executor, Source, run_graph
+from refsim.exec.finding import Finding
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event, Observer
@@ -81,6 +82,9 @@ class IsolatedExecutor(Executor):
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         return self._work("run_prepared", prepared, dict(inputs))
+
+    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0) -> list[Finding]:
+        return self._work("sanitize", call, dict(inputs), repeats)
 
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> IsolatedSession:
         return IsolatedSession(self, graph)
@@ -163,6 +167,9 @@ class _Child:
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         return self.executor.run_prepared(prepared, inputs)
+
+    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int) -> list[Finding]:
+        return self.executor.sanitize(call, inputs, repeats)
 
     def graph(self, key: int, graph: Graph) -> None:
         self.graphs[key] = graph

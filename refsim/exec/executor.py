@@ -13,6 +13,7 @@ from refsim.core import size_limit
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GuardError
 from refsim.core.launch import Launch
+from refsim.exec.finding import Finding
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.spec import Call, Prepared
@@ -90,6 +91,14 @@ class Executor(ABC):
         Returns a fresh buffer, zeroed before the dispatch; raises RawBufferError if a guard word around it
         was overwritten.
         """
+
+    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0) -> list[Finding]:
+        """What the kernels of a call do and must not do, although its bytes may be right.
+
+        Only an executor of modules looks, and only where its own modules compute the call. The call then also runs
+        ``repeats`` times more. Raises what `run_call` raises.
+        """
+        return []
 
     def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """Run all dispatches of one operator call, in order, and return the output."""
