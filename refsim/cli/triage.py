@@ -74,7 +74,8 @@ def command(
     commands = _commands(found, output)
     page = render(file, found, several, commands)
     held = frozenset.intersection(*(run.judged for run in runs))
-    whole = Completeness(file, found.needed, held, partial)
+    notes = [f"not checked: {path} does not say of which inputs it is" for path in outputs]
+    whole = Completeness(file, found.needed, held, partial, notes)
     content = data(file, found, several, commands) | whole.as_json()
     content["same"] = content["same"] and whole.enough
     if output is not None:

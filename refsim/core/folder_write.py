@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +42,9 @@ def writing(folder: str | os.PathLike[str], wait: bool = False) -> Iterator[Fold
 
     FormatError if they cannot be written, or if another process writes there, unless this shall ``wait`` for it.
     """
+    import shutil  # imported here: most commands write no folder
+    import tempfile
+
     target = Path(folder)
     fresh = not target.exists()
     atomic_write.make_folder(target)
@@ -74,6 +75,8 @@ def writing(folder: str | os.PathLike[str], wait: bool = False) -> Iterator[Fold
 
 def finish(folder: Path) -> bool:
     """Move what an earlier writer left behind to its place; whether there was something."""
+    import shutil
+
     commit = folder / COMMIT
     if not commit.is_dir():
         return False

@@ -57,7 +57,7 @@ def test_a_killed_writer_leaves_the_old_files_or_the_new(tmp_path: Path) -> None
             put(folder, b"again")
             assert held(folder) == {b"again"} == {(folder / name).read_bytes() for name in FILES}
             assert sorted(os.listdir(folder)) == ["a.bin", "b.json", "e.bin", "inner"]
-    assert len(seen) > 2
+    assert seen - {b"first", b"again"}  # some of them came as far as to count
 
 
 @pytest.mark.parametrize("at", range(1, 8))
