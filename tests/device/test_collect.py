@@ -322,6 +322,31 @@ def test_damaged_manifests(form: str, data: st.DataObject, linear: Run, tmp_path
     outcome(copy, outputs, tmp_path / "dump")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"own": 7}, "more than there are"),
+        ({"value": None, "way": None, "held": None}, "holds no value"),
+        ({"outputs": "value", "to": "delegate" + "9" * 5000 + "_v1"}, "not the name of a value"),
+        ({"outputs": "value", "to": "delegate1_v\u0663"}, "not the name of a value"),
+    ],
+)
+def test_manifests_that_do_not_fit(change: dict[str, Any], message: str, linear: Run, tmp_path: Path) -> None:
+    """Numbers of outputs, and names of values that are no numbers."""
+    copy = tmp_path / "m.pte"
+    shutil.copyfile(linear.file, copy)
+    content = json.loads(Path(m.path_of(linear.file)).read_text())
+    if "to" in change:
+        content["outputs"][-1]["value"] = change["to"]
+    elif "value" in change:
+        content["outputs"][-1] |= change
+    else:
+        content |= change
+    Path(m.path_of(copy)).write_text(json.dumps(content))
+    with pytest.raises(FormatError, match=message):
+        m.read(copy)
+
+
 @RELAXED
 @given(data=st.data())
 def test_damaged_bytes(data: st.DataObject, linear: Run, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check.small_files import Graph, T, program
 
 from device.simulated import Refused, Runtime
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
@@ -17,6 +18,7 @@ from refsim.core.errors import FormatError, GraphError, ParameterError, RefsimEr
 from refsim.core.layout import PACKED_4W4C
 from refsim.core.rng import Rng
 from refsim.device import manifest as m
+from refsim.device.choose import candidates
 from refsim.device.expose import Exposed, Options, expose, write
 from refsim.device.strip import source
 from refsim.exec.model import Model, built, load
@@ -404,3 +406,16 @@ def test_the_manifest_is_what_the_json_says(tmp_path: Path) -> None:
     assert m.read(path)[1] == exposed.manifest
     content = json.loads(Path(m.path_of(path)).read_text())
     assert content["fill"] == 0x5A and content["source"] == "mixed_ops.pte" and content["own"] == 1
+
+
+def test_a_delegate_that_is_never_called(tmp_path: Path) -> None:
+    """A damaged plan: its values go nowhere."""
+    graph, x = Graph(), T((1, 4))
+    graph.call("aten.relu.default", x, x.but())
+    pte = read_pte(program(graph))
+    (plan,) = pte.program.plans
+    plan = replace(plan, chains=(replace(plan.chains[0], instructions=()),))
+    path = tmp_path / "m.pte"
+    path.write_bytes(write_pte(replace(pte.program, plans=(plan,)), pte.segments))
+    with pytest.raises(GraphError, match="is never called"):
+        candidates(load(path))
