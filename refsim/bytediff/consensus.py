@@ -47,7 +47,9 @@ class Agreed:
 def decided(report: Report) -> bool:
     """Whether one buffer is enough: exactly one cause predicts it, and not with a part read off the differences."""
     exact = [cause for cause in report.causes if cause.exact]
-    return len(exact) == 1 and not exact[0].fitted and exact[0].differing >= LEAST_DIFFERING
+    if len(exact) != 1 or exact[0].fitted or exact[0].where:
+        return False
+    return exact[0].differing >= LEAST_DIFFERING
 
 
 #: A cause that predicts fewer differing cells than these may do so by chance.
@@ -57,7 +59,8 @@ LEAST_DIFFERING = 8
 def agreed(reports: Sequence[Report]) -> list[Agreed]:
     """The causes of several wrong buffers of one kernel, the one that explains most of them first.
 
-    A cause that predicts a buffer exactly counts more than any number of parts; where two explain as many buffers
+    A cause that predicts a buffer exactly counts more than any number of parts, unless so little differs there that
+    anything may fit it. Causes that are weak wherever they are named come last. Where two explain as many buffers
     equally well, the one that ranks higher in the first of them comes first.
     """
     rows: dict[str, list[Cause]] = {}
@@ -71,8 +74,17 @@ def agreed(reports: Sequence[Report]) -> list[Agreed]:
         )
         for causes in rows.values()
     ]
-    fitted = {row.name: sum(cause.fitted for cause in rows[row.name]) for row in found}
-    return sorted(found, key=lambda row: (-row.exact, -row.score, fitted[row.name], order[row.name]))
+    fitted = {name: sum(c.fitted or bool(c.where) for c in causes) for name, causes in rows.items()}
+    weak = {name: all(c.weak and not c.exact for c in causes) for name, causes in rows.items()}
+    telling = {
+        name: sum(c.exact and c.differing >= LEAST_DIFFERING for c in causes) for name, causes in rows.items()
+    }
+
+    def order_of(row: Agreed) -> tuple[float, ...]:
+        name = row.name
+        return (weak[name], -telling[name], -row.exact, -row.score, fitted[name], order[name])
+
+    return sorted(found, key=order_of)
 
 
 def reordered(report: Report, found: Sequence[Agreed]) -> Report:

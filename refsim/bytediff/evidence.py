@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,8 @@ class Evidence:
     previous: BoundCase | None = None
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
     geometry: Geometry | None = None
+    #: What is costly to compute and needed by several hypotheses, by name.
+    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def desc(self) -> TensorDesc:
@@ -90,7 +93,10 @@ class Evidence:
         for part in before:
             buffers[part.output] = part.call.expected({name: buffers[at] for name, at in part.inputs.items()})
         inputs = {name: buffers[at] for name, at in last.inputs.items()}
-        return (self, replace(self, bound=BoundCase(self.bound.case, last.call, inputs), previous=None))
+        return (
+            self,
+            replace(self, bound=BoundCase(self.bound.case, last.call, inputs), previous=None, kept={}),
+        )
 
     @cached_property
     def launch(self) -> Launch | None:

@@ -40,7 +40,8 @@ class Findings:
 
     ``same`` is the verdict; it spares what the chosen profile allows, and padding that upstream leaves to chance.
     ``legal`` says of each profile how many differing cells it explains, and how many right cells it would make wrong.
-    ``differing`` counts cells; ``differences`` lists the first of them.
+    ``differing`` counts cells; ``differences`` lists the first of them. ``facts`` are what is certain where no
+    cause fits well.
     """
 
     evidence: Evidence
@@ -52,6 +53,14 @@ class Findings:
     profile: str | None
     pattern: tuple[str, ...]
     causes: tuple[Cause, ...]
+    facts: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether a cause fits well: the first one is exact, or not weak and explains most of what differs."""
+        return bool(self.causes) and (
+            self.causes[0].exact or (not self.causes[0].weak and self.causes[0].score > 0.5)
+        )
 
     @property
     def desc(self) -> TensorDesc:

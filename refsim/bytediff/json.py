@@ -21,12 +21,13 @@ def render(findings: Findings) -> dict[str, Any]:
         "legal": {name: {"explains": a, "contradicts": b} for name, (a, b) in findings.legal.items()},
         "pattern": list(findings.pattern),
         "causes": [_cause(cause) for cause in findings.causes],
+        "facts": list(findings.facts),
         "differences": [_difference(difference) for difference in findings.differences],
     }
 
 
 def _cause(cause: Cause) -> dict[str, Any]:
-    names = ("name", "detail", "explained", "differing", "contradicted", "exact", "whole")
+    names = ("name", "detail", "explained", "differing", "contradicted", "exact", "whole", "where", "weak")
     return {name: getattr(cause, name) for name in names}
 
 

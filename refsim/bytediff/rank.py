@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from refsim.bytediff import within
 from refsim.bytediff.evidence import Evidence, Hypothesis, Prediction
 from refsim.bytediff.hypotheses import ALL
 from refsim.core.buffer import ByteKind
@@ -13,6 +14,12 @@ from refsim.core.buffer import ByteKind
 #: A cause is reported if the cells that it explains, less those that it contradicts, are at least this share of all.
 LEAST_SCORE = 0.25
 PADDING = "padding leaked"  # the first suspect where every element is right
+#: A cause is weak if it contradicts more right cells than this share of what it explains,
+MOST_CONTRADICTED = 0.1
+#: or if it was made for fewer differing cells, or for fewer distinct values, than these: anything may fit so little.
+LEAST_FITTED, LEAST_VALUES = 8, 2
+#: Regions are tried for a prediction that explains this share of the differing cells.
+LEAST_IN_REGION = 0.6
 
 
 @dataclass(frozen=True)
@@ -21,7 +28,9 @@ class Cause:
 
     ``explained`` of ``differing`` cells are predicted exactly; ``contradicted`` cells are right in the actual
     buffer and would be wrong by the prediction. Where any element differs, only elements are counted, not padding.
-    ``whole`` says that the prediction equals the actual buffer in every byte, padding included.
+    ``whole`` says that the prediction equals the actual buffer in every byte, padding included. ``where`` is the region
+    that the prediction holds in, "" for the whole buffer; outside of it the right bytes are predicted. ``values``
+    counts the distinct values that are predicted for differing cells.
     """
 
     name: str
@@ -31,6 +40,8 @@ class Cause:
     contradicted: int
     whole: bool = False
     fitted: bool = False
+    where: str = ""
+    values: int = LEAST_VALUES
 
     @property
     def exact(self) -> bool:
@@ -41,6 +52,14 @@ class Cause:
         return (self.explained - self.contradicted) / self.differing
 
     @property
+    def weak(self) -> bool:
+        """Whether right bytes contradict it, or little evidence was needed to make it fit."""
+        if self.contradicted > MOST_CONTRADICTED * self.explained:
+            return True
+        made = self.fitted or bool(self.where)
+        return made and (self.differing < LEAST_FITTED or (not self.exact and self.values < LEAST_VALUES))
+
+    @property
     def fit(self) -> str:
         """How well the prediction fits, in words."""
         if self.exact:
@@ -49,11 +68,12 @@ class Cause:
         return f"explains {self.explained} of {self.differing}{against}"
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.detail} ({self.fit})"
+        where = f", {self.where}" if self.where else ""
+        return f"{self.name}: {self.detail}{where} ({self.fit}{', weak' if self.weak else ''})"
 
 
 def causes(ev: Evidence) -> list[Cause]:
-    """The supported causes, best first; of equal ones the more specific first."""
+    """The supported causes, best first; of equal ones the more specific first, and those that are weak last."""
     if not ev.differing.any():
         return []
     elements = _scope(ev)[1]
@@ -63,16 +83,18 @@ def causes(ev: Evidence) -> list[Cause]:
     return sorted(found, key=lambda cause: (not elements and cause.name != PADDING, _worse(cause)))
 
 
-def _worse(cause: Cause) -> tuple[float, bool, bool]:
-    return (-cause.score, cause.fitted, not cause.whole)
+def _worse(cause: Cause) -> tuple[bool, float, bool, bool, bool]:
+    return (cause.weak and not cause.exact, -cause.score, bool(cause.where), cause.fitted, not cause.whole)
 
 
 def _scope(ev: Evidence) -> tuple[np.ndarray, bool]:
     """(the cells that are counted, whether any element differs)."""
-    values = ev.kinds == ByteKind.VALUE
-    if (ev.differing & values).any():
-        return values & ev.compared, True
-    return ev.compared, False
+    if "scope" not in ev.kept:
+        values = ev.kinds == ByteKind.VALUE
+        elements = bool((ev.differing & values).any())
+        ev.kept["scope"] = (values & ev.compared if elements else ev.compared, elements)
+    scope, elements = ev.kept["scope"]
+    return scope, elements
 
 
 def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:
@@ -84,15 +106,50 @@ def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:
 
 
 def judge(ev: Evidence, name: str, prediction: Prediction) -> Cause:
-    """Count what one prediction explains and contradicts."""
+    """Count what one prediction explains and contradicts, in the whole buffer or in the region where it fits best."""
     scope, _ = _scope(ev)
     right, differing = prediction.cells == ev.got, ev.differing & scope
+    explained, count = int(np.count_nonzero(right & differing)), int(np.count_nonzero(differing))
+    against = ~right & ~ev.differing & scope
+    contradicted = int(np.count_nonzero(against))
+    where, mask = "", None
+    values = len(np.unique(prediction.cells[differing]))
+    # one constant value in a region says no more than the pattern does
+    if contradicted and values >= LEAST_VALUES and explained >= LEAST_IN_REGION * count:
+        where, mask = _region(ev, against, contradicted)
+        if mask is not None:
+            right = np.where(mask, right, ev.want == ev.got)
+            contradicted = int(np.count_nonzero(against & mask))
     return Cause(
         name,
         prediction.detail,
-        explained=int(np.count_nonzero(right & differing)),
-        differing=int(np.count_nonzero(differing)),
-        contradicted=int(np.count_nonzero(~right & ~ev.differing & scope)),
+        explained=explained,
+        differing=count,
+        contradicted=contradicted,
         whole=bool((right | ~ev.compared).all()),
         fitted=prediction.fitted,
+        where=where,
+        values=values,
     )
+
+
+def _region(ev: Evidence, against: np.ndarray, contradicted: int) -> tuple[str, np.ndarray | None]:
+    """The region, or two regions at once, that holds every difference and the fewest of the cells ``against``.
+
+    The widest of equal ones; "" and None where no region holds fewer than half of these cells.
+    """
+    if "regions" not in ev.kept:
+        ev.kept["regions"] = within.regions(ev)
+    regions: list[within.Within] = ev.kept["regions"]
+    best, name, mask = contradicted / 2, "", None
+    left = [int(np.count_nonzero(against & region.mask)) for region in regions]
+    for region, count in zip(regions, left, strict=True):
+        if count < best:
+            best, name, mask = count, region.name, region.mask
+    if best and mask is not None:
+        first, inside = (name, mask), against & mask
+        for region in regions:
+            count = int(np.count_nonzero(inside & region.mask))
+            if count < best / 2:
+                best, name, mask = count, f"{first[0]} and {region.name}", first[1] & region.mask
+    return name, mask

@@ -10,6 +10,7 @@ import numpy as np
 
 from refsim.bytediff import json, text
 from refsim.bytediff.evidence import Evidence, cells
+from refsim.bytediff.facts import facts
 from refsim.bytediff.findings import Count, Difference, Findings
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
@@ -82,7 +83,7 @@ def diff(
         raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=chosen)
     if chosen is not None and chosen not in legal:
         raise ParameterError("diff", "unknown profile", got=repr(chosen), need=", ".join(legal))
-    return Report(
+    report = Report(
         ev,
         title or f"{desc}",
         (*_counts(ev), *_tail(want_tail, got_tail)),
@@ -93,6 +94,7 @@ def diff(
         tuple(summary(ev)) if explain else (),
         tuple(causes(ev)) if explain else (),
     )
+    return replace(report, facts=tuple(facts(ev))) if explain and not report.known else report
 
 
 def _described(

@@ -31,7 +31,10 @@ def styled(findings: Findings) -> Iterator[tuple[str, str]]:
     if findings.pattern:
         yield "pattern:", "head"
         yield from ((f"  {line}", "") for line in findings.pattern)
-    yield ("likely cause:" if findings.causes else "likely cause: none of the known ones"), "head"
+    yield heading(findings), "head"
+    yield from ((f"  {line}", "") for line in findings.facts)
+    if findings.facts and findings.causes:
+        yield "what fits in part:", "head"
     for number, cause in enumerate(findings.causes[:MOST_CAUSES], 1):
         yield f"  {number}. {cause}", "cause" if number == 1 else ""
     yield f"first {len(findings.differences)} of {findings.differing} differences:", "head"
@@ -42,6 +45,13 @@ def styled(findings: Findings) -> Iterator[tuple[str, str]]:
             "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(),
             "",
         )
+
+
+def heading(findings: Findings) -> str:
+    """What stands above the causes, or above the facts where none fits well."""
+    if findings.facts:
+        return "likely cause: unknown, but"
+    return "likely cause:" if findings.causes else "likely cause: none of the known ones"
 
 
 def verdict(findings: Findings) -> str:

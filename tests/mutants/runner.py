@@ -5,7 +5,8 @@ from __future__ import annotations
 import faulthandler
 import json
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,50 +140,77 @@ CASE_SECONDS = 60.0
 _NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError)
 
 
+#: Further wrong cases of a kernel that already gave one, and how many are run to find them, and for how long.
+MORE_WRONG, MORE_TRIED, MORE_SECONDS = 5, 24, 10.0
+
+
 def corpus(folder: str, executor: str, golden: str) -> None:
     """Run the cases of the corpus that ``cases.json`` names until one gives other bytes than recorded.
 
-    ``result.json`` says which, how and what was said, ``out`` has the bytes. Nothing is written if all are right.
-    Whether they are is told by the recorded digests alone: in the copy a definition may be wrong as well.
+    ``result.json`` says which, how and what was said, ``out`` has the bytes. Then a few further cases of the same
+    operator are run: ``further`` names those that are wrong as well, ``out-1``, ``out-2`` and so on have their bytes.
+    Nothing is written if all are right. Whether they are is told by the recorded digests alone: in the copy a
+    definition may be wrong as well.
     """
     root = Path(folder)
     names: list[str] = json.loads((root / "cases.json").read_text())
     try:
-        found = _first_wrong(root, names, executor, golden)
+        for found in _wrong(root, names, executor, golden):
+            (root / "result.new").write_text(json.dumps(found))
+            (root / "result.new").replace(root / "result.json")
     except Exception as error:
-        how = "invalid" if _is_no_program(error) else "raised"
-        found = {"how": how, "said": f"{type(error).__name__}: {error}"[:2000], "case": _at(root)}
-    if found is not None:
-        (root / "result.json").write_text(json.dumps(found))
+        if not (root / "result.json").exists():
+            how = "invalid" if _is_no_program(error) else "raised"
+            found = {"how": how, "said": f"{type(error).__name__}: {error}"[:2000], "case": _at(root)}
+            (root / "result.json").write_text(json.dumps(found))
 
 
-def _first_wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> dict[str, str] | None:
+def _wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> Iterator[dict[str, Any]]:
+    """What was found so far, again after each wrong case."""
     from refsim.exec.factory import executor_named
     from refsim.golden.store import Corpus, digest
     from refsim.ops.base.binding import bind
 
     store, runner = Corpus(golden), executor_named(executor)
     entries: dict[str, Any] = {}
+    first: dict[str, Any] = {}
+    further: list[str] = []
+    tried, end = 0, 0.0
     for name in names:
+        op = name.partition("/")[0]
+        if first and (op != first["case"].partition("/")[0] or tried == MORE_TRIED or time.monotonic() > end):
+            break
+        tried += bool(first)
         if name not in entries:
-            entries = {entry.name: entry for entry in store.entries(name.partition("/")[0])}
+            entries = {entry.name: entry for entry in store.entries(op)}
         (root / "at").write_text(name)
         faulthandler.dump_traceback_later(CASE_SECONDS, exit=True)
+        how, said, out = "differs", "", None
         try:
             bound = bind(entries[name].case)
             out = runner.run_call(bound.call, bound.inputs)
-            if digest(bound.call, out) != entries[name].sha256:
-                (root / "out").write_bytes(out.raw.tobytes())
-                return {"case": name, "how": "differs", "said": ""}
         except GuardError as error:  # what is in the buffer itself is told as well
-            held = error.buffer
-            if held is not None and held.desc == bound.call.out:
-                (root / "out").write_bytes(held.raw.tobytes())
-            return {"case": name, "how": "outside", "said": f"{type(error).__name__}: {error}"}
+            how, said, out = "outside", f"{type(error).__name__}: {error}", error.buffer
+            if out is not None and out.desc != bound.call.out:
+                out = None
         except RefsimError as error:
-            return {"case": name, "how": "refused", "said": f"{type(error).__name__}: {error}"}
+            how, said = "refused", f"{type(error).__name__}: {error}"
+        if out is None:
+            if first:
+                continue
+            yield {"case": name, "how": how, "said": said}
+            break
+        if how == "differs" and digest(bound.call, out) == entries[name].sha256:
+            continue
+        (root / (f"out-{len(further) + 1}" if first else "out")).write_bytes(out.raw.tobytes())
+        if first:
+            further.append(name)
+        else:
+            first, end = {"case": name, "how": how, "said": said}, time.monotonic() + MORE_SECONDS
+        yield {**first, "further": further}
+        if len(further) == MORE_WRONG:
+            break
     faulthandler.cancel_dump_traceback_later()
-    return None
 
 
 def _at(root: Path) -> str:

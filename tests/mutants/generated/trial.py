@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,8 @@ from mutants.mutant import MODEL, Mutant
 from mutants.outcome import SURVIVED, Outcome
 from mutants.run import missing
 from mutants.tree import CHECKOUT, build, copy, execute, pytest
-from refsim.bytediff import diff
+from refsim.bytediff import Report, diff
+from refsim.bytediff.consensus import agreed
 from refsim.core.buffer import PackedBuffer
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as case_of
@@ -162,7 +164,7 @@ class _Trial:
             return replace(made, verdict=CORPUS, by=at.read_text() if at.exists() else "start", said=message)
         return None
 
-    def _judged(self, made: Verdict, found: dict[str, str], folder: Path) -> Verdict:
+    def _judged(self, made: Verdict, found: dict[str, Any], folder: Path) -> Verdict:
         name, how, said = found["case"], found["how"], found["said"]
         if how == "invalid":
             return replace(made, verdict=INVALID, by=name, said=said)
@@ -170,21 +172,28 @@ class _Trial:
         outside = [OUTSIDE] if how == "outside" else []
         if not (folder / "out").exists():
             return replace(made, cause=naming.cause(self.change, [*outside, said]))
-        op, _, number = name.partition("/")
-        bound = bind(case_of(op, int(number)))
-        expected = bound.call.expected(bound.inputs)
-        actual = PackedBuffer(expected.desc)
-        actual.raw[:] = np.frombuffer((folder / "out").read_bytes(), np.uint8)
-        if np.array_equal(expected.raw, actual.raw):
+        reports = list(self._reports(folder, [name, *found.get("further", ())]))
+        if not reports:
             said = said or "another digest of the same bytes: what a seed draws changed"
             return replace(made, said=said, cause=naming.cause(self.change, outside))
-        report = diff(expected, actual, call=bound, limit=1)
-        causes = tuple(map(str, report.causes[:3]))
-        named = [*outside, *(cause.name for cause in report.causes[:3])]
+        causes, pattern = agreed(reports)[: 3 - len(outside)], reports[0].pattern
+        named = [*outside, *(each.name for each in causes)]
         return replace(
-            made, said=said or f"{report.differing} differ", causes=causes, pattern=tuple(report.pattern),
-            cause=naming.cause(self.change, named), region=naming.region(self.change, report.pattern),
+            made, said=said or f"{reports[0].differing} differ", causes=tuple(map(str, causes)), pattern=tuple(pattern),
+            cause=naming.cause(self.change, named), region=naming.region(self.change, pattern),
         )  # fmt: skip
+
+    def _reports(self, folder: Path, names: Sequence[str]) -> Iterator[Report]:
+        """The diffs of the wrong cases, the first of them in ``out``, the others in ``out-1`` and so on."""
+        for number, name in enumerate(names):
+            op, _, place = name.partition("/")
+            bound = bind(case_of(op, int(place)))
+            expected = bound.call.expected(bound.inputs)
+            actual = PackedBuffer(expected.desc)
+            raw = (folder / (f"out-{number}" if number else "out")).read_bytes()
+            actual.raw[:] = np.frombuffer(raw, np.uint8)
+            if not np.array_equal(expected.raw, actual.raw):
+                yield diff(expected, actual, call=bound, limit=1)
 
     # --- models and tests --------------------------------------------------------------------------------
 

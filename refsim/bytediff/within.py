@@ -1,0 +1,173 @@
+"""Regions that hold every difference of a buffer: a bug that one lane, border, sign or workgroup alone has.
+
+A hypothesis predicts the whole buffer. Where it explains the differences but contradicts right bytes elsewhere, it may
+still be the cause if the bug is in a region alone: inside the region it then predicts every byte, and outside of it
+the bytes are right. `regions` gives the regions that the differences allow; `refsim.bytediff.rank` tries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.invocations import coordinates
+from refsim.core.buffer import ByteKind
+
+#: Fewer differing elements than this lie in some region by chance.
+FEW = 4
+#: A region is a part of the buffer: with fewer elements outside than this share it says nothing.
+LEAST_OUTSIDE = 0.02
+
+
+@dataclass(frozen=True)
+class Within:
+    """A region in words, and bool per cell: whether it lies in the region."""
+
+    name: str
+    mask: np.ndarray
+
+
+Rule = Callable[[Evidence, np.ndarray], Iterator[Within]]
+
+
+def regions(ev: Evidence) -> list[Within]:
+    """The regions of each kind that hold all differing elements, the widest first; none where few elements differ."""
+    values = ev.kinds == ByteKind.VALUE
+    at = np.flatnonzero(ev.differing & values)
+    if len(at) < FEW:
+        return []
+    elements = np.count_nonzero(values)
+    found = []
+    for rule in RULES:
+        for region in rule(ev, at):
+            inside = np.count_nonzero(region.mask & values)
+            if inside <= elements * (1 - LEAST_OUTSIDE):
+                found.append((inside, region))
+    found.sort(key=lambda row: -row[0])
+    return [region for _, region in found]
+
+
+def _seen(along: np.ndarray, at: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the numbers below ``count`` that differing cells have, bool per cell: whether it has one of these)."""
+    hit = np.zeros(count, bool)
+    hit[along[at]] = True
+    return np.flatnonzero(hit), hit[along]
+
+
+def _listed(numbers: np.ndarray) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _lanes(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """Lanes of the words."""
+    if ev.desc.is_int8:
+        lanes, mask = _seen(np.arange(len(ev.want)) % 4, at, 4)
+        if len(lanes) < 4:
+            yield Within(f"only in lane {_listed(lanes)}", mask)
+
+
+def _ranges(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """From one place of a dim to another: a border, a tail, one channel, one batch."""
+    for dim, along in zip("nchw", coordinates(ev.desc), strict=True):
+        low, high, last = int(along[at].min()), int(along[at].max()), int(along.max())
+        if low == high:
+            yield Within(f"only at {dim} = {low}", along == low)
+        elif low:
+            yield Within(f"only at {dim} >= {low}", along >= low)
+        if high < last and low < high:
+            yield Within(f"only at {dim} <= {high}", along <= high)
+
+
+def _borders(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """Near the edge of the image, or away from it."""
+    _, _, h, w = coordinates(ev.desc)
+    width, height, *_ = ev.desc.sizes_whcn
+    if min(width, height) < 3:
+        return
+    rows, columns = np.minimum(h, height - 1 - h), np.minimum(w, width - 1 - w)
+    for name, distance in (("edge", np.minimum(rows, columns)), ("top or bottom", rows), ("sides", columns)):
+        most, least = int(distance[at].max()), int(distance[at].min())
+        yield Within(f"only at most {most} from the {name} of the image", distance <= most)
+        if least > 0:
+            yield Within(f"only at least {least} from the {name} of the image", distance >= least)
+
+
+def _residues(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """Places of a dim modulo a small number: a phase of a stride, a group of channels, a place in a tile."""
+    for dim, along in zip("nchw", coordinates(ev.desc), strict=True):
+        for modulus in (2, 3, 4, 8, 16):
+            if along.max() >= modulus:
+                numbers, mask = _seen(along % modulus, at, modulus)
+                if len(numbers) < modulus and len(numbers) <= max(1, modulus // 2, modulus - 1):
+                    yield Within(f"only where {dim} % {modulus} is {_listed(numbers)}", mask)
+
+
+def _blocks(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """Words of a block, and words modulo a small number."""
+    if not ev.desc.is_int8:
+        return
+    words = np.arange(len(ev.want)) // 4
+    for modulus in (2, 4, 8):
+        if words[-1] >= modulus:
+            numbers, mask = _seen(words % modulus, at, modulus)
+            if len(numbers) < modulus:
+                yield Within(f"only in words whose number % {modulus} is {_listed(numbers)}", mask)
+
+
+def _launched(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """Workgroups, invocations of a workgroup, and places in an invocation's tile."""
+    launch = ev.launch
+    if launch is None:
+        return
+    each = 4 if ev.desc.is_int8 else 1
+    items = ev.items
+    groups, locals_ = launch.invocation(list(items))
+    for axis, name in enumerate("xyz"):
+        for what, numbers in (
+            ("workgroup", groups[axis]),
+            ("local id", locals_[axis]),
+            ("place in the tile", items[axis] % launch.tile[axis]),
+        ):
+            along = np.repeat(np.asarray(numbers, np.int64), each)
+            count = int(along.max()) + 1
+            if count < 2:
+                continue
+            seen, mask = _seen(along, at, count)
+            if len(seen) == 1:
+                yield Within(f"only in {what} {seen[0]} along {name}", mask)
+            elif len(seen) < count and seen[-1] - seen[0] == len(seen) - 1:
+                yield Within(f"only in {what}s {seen[0]} to {seen[-1]} along {name}", mask)
+            elif len(seen) <= count // 2:
+                yield Within(f"only in {len(seen)} of {count} {what}s along {name}", mask)
+
+
+def _signs(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """Where the right value has one sign, is saturated, or is not."""
+    if not ev.desc.is_int8:
+        return
+    want = ev.want
+    for name, mask in (
+        ("only where the right value is negative", want < 0),
+        ("only where the right value is not negative", want >= 0),
+        ("only where the right value is -128 or 127", (want == -128) | (want == 127)),
+        ("only where the right value is 127", want == 127),
+        ("only where the right value is -128", want == -128),
+    ):
+        if mask[at].all():
+            yield Within(name, mask)
+
+
+def _tail(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """Everything from a place of the buffer on, or up to one."""
+    cells = np.arange(len(ev.want))
+    unit = 1 if ev.desc.is_int8 else 4
+    if at[0]:
+        yield Within(f"only from byte {at[0] * unit} on", cells >= at[0])
+    if at[-1] < len(cells) - 1:
+        yield Within(f"only up to byte {at[-1] * unit}", cells <= at[-1])
+
+
+RULES: tuple[Rule, ...] = (_lanes, _ranges, _borders, _residues, _blocks, _launched, _signs, _tail)

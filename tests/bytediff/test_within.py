@@ -1,0 +1,127 @@
+"""A bug of one lane, border, sign or workgroup alone is named with its region; what does not fit is called weak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from wrong_kernels import CONV, conv
+
+from refsim.bytediff import Cause, Report, diff
+from refsim.bytediff.consensus import agreed
+from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.html import render
+from refsim.bytediff.invocations import coordinates
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.ops.base.binding import bind
+
+LARGE = replace(
+    CONV, inputs={"x": ((2, 8, 9, 7), "4W4C")}, features={"out_channels": 16, "bias": True},
+    params={**CONV.params, "activation": "none", "out_scale": 4.0},
+)  # fmt: skip
+BOUND = bind(LARGE)
+EXPECTED = BOUND.call.expected(BOUND.inputs)
+N, C, H, W = coordinates(EXPECTED.desc)
+CELLS = np.arange(len(EXPECTED.data))
+
+Row = tuple[str, str, str, dict[str, object], np.ndarray]
+ROWS: list[Row] = [
+    ("zero point not folded", "only in lane 3", "lane", {"fold": 0}, CELLS % 4 == 3),
+    ("zero point folded twice", "only at h = 0", "border", {"fold": 2}, H == 0),
+    ("unsigned lanes", "only where the right value is negative", "sign", {"unsigned_w": True}, EXPECTED.data < 0),
+    ("H and W exchanged", "only at c >= 12", "channels", {"exchange": True}, C >= 12),
+    ("zero point not folded", "only at n = 1", "batch", {"fold": 0}, N == 1),
+    ("truncation", "only where w % 2 is 1", "phase", {"rounding": np.trunc}, W % 2 == 1),
+]  # fmt: skip
+
+
+def partly(mask: np.ndarray, **bug: object) -> PackedBuffer:
+    """The buffer of a kernel that has a bug in a region alone."""
+    wrong = PackedBuffer.pack(conv(BOUND, relu="none", **bug), EXPECTED.desc.layout)  # type: ignore[arg-type]
+    made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
+    chosen = mask & (EXPECTED.kinds() == ByteKind.VALUE)
+    made.data[chosen] = wrong.data[chosen]
+    return made
+
+
+def report_of(actual: PackedBuffer) -> Report:
+    return diff(EXPECTED, actual, call=BOUND, limit=2)
+
+
+@pytest.mark.parametrize(("name", "where", "_", "bug", "mask"), ROWS, ids=[f"{r[0]} {r[2]}" for r in ROWS])
+def test_a_cause_holds_in_a_region_alone(
+    name: str, where: str, _: str, bug: dict[str, object], mask: np.ndarray
+) -> None:
+    report = report_of(partly(mask, **bug))
+    assert report.differing >= 8
+    named = [cause for cause in report.causes[:3] if cause.name == name]
+    assert named and named[0].exact, str(report)
+    assert where in str(named[0]) or named[0].where, str(report)
+
+
+def test_the_region_is_printed() -> None:
+    report = report_of(partly(CELLS % 4 == 3, fold=0))
+    assert "the input's zero point is not subtracted, only in lane 3 (predicts every byte)" in str(report)
+    assert report.as_json()["causes"][0]["where"] == "only in lane 3"
+    assert "only in lane 3" in render(report)
+
+
+def test_two_regions_at_once() -> None:
+    report = report_of(partly((CELLS % 4 == 3) & (H == 0), fold=0))
+    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    assert first.exact and "lane 3" in first.where and "h = 0" in first.where
+
+
+def test_random_bytes_have_no_cause_but_facts() -> None:
+    made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
+    chosen = (CELLS % 4 == 1) & (EXPECTED.kinds() == ByteKind.VALUE)
+    made.data[chosen] = np.random.default_rng(4).integers(-128, 128, int(chosen.sum()))
+    report = report_of(made)
+    assert not report.known and "likely cause: unknown, but" in str(report)
+    assert any("only in lane 1" in line for line in report.facts)
+    assert any("steps in the middle" in line for line in report.facts)
+    assert "unknown, but" in render(report) and report.as_json()["facts"] == list(report.facts)
+
+
+def test_an_epilogue_that_maps_values_is_said() -> None:
+    """Equal right values become equal wrong ones: something behind the sums."""
+    made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
+    table = np.random.default_rng(4).permutation(256).astype(np.int16) - 128
+    values = EXPECTED.kinds() == ByteKind.VALUE
+    made.data[values] = table[made.data[values].astype(np.int64) + 128]
+    assert any("depends on the right one alone" in line for line in report_of(made).facts)
+
+
+def test_what_right_bytes_contradict_is_weak_and_comes_last() -> None:
+    def cause(**changes: int | bool | str) -> Cause:
+        return replace(Cause("a", "b", 50, 100, 0, values=9), **changes)  # type: ignore[arg-type]
+
+    assert not cause().weak
+    assert cause(contradicted=20).weak and "weak" in str(cause(contradicted=20))
+    assert cause(explained=2, differing=2, fitted=True).weak
+    assert cause(explained=2, differing=2, where="only in lane 3").weak
+    assert not cause(explained=2, differing=2).weak
+
+
+def test_tiny_cases_never_decide_alone() -> None:
+    """One element fits many causes; a larger case that fits another one counts more."""
+    tiny = Cause("block transposed", "x", 1, 1, 0, whole=True)
+    both = Cause("zero point not folded", "y", 1, 1, 0, whole=True)
+    large = Cause("zero point not folded", "y", 90, 90, 0, whole=True)
+    other = report_of(partly(H == 0, fold=0))
+    reports = [
+        replace(other, causes=(tiny, both)),
+        replace(other, causes=(tiny, both)),
+        replace(other, causes=(large,)),
+    ]
+    assert [row.name for row in agreed(reports)] == ["zero point not folded", "block transposed"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_few_differences_have_no_region(count: int) -> None:
+    from refsim.bytediff.within import regions
+
+    made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
+    made.data[np.flatnonzero(EXPECTED.kinds() == ByteKind.VALUE)[:count]] ^= 1
+    assert regions(Evidence(EXPECTED, made, np.ones(len(CELLS), bool), BOUND)) == []
