@@ -48,6 +48,8 @@ MOST_ELEMENTS, EACH, OF_MANY = 120_000, 400, 60
 MANY = 4
 #: Where there are not very many operators, so many cases of each come before the rest of any.
 FEW = 12
+#: Cases on a device for what changed the emulated kernels' sources.
+ELSEWHERE = 120
 #: Seconds for all cases of a mutant (a case that takes `runner.CASE_SECONDS` ends it too), and for its tests.
 SECONDS, TEST_SECONDS = 600.0, 1200.0
 
@@ -142,9 +144,9 @@ class _Trial:
 
     def _elsewhere(self, made: Verdict) -> Verdict | None:
         """Some cases on a device: its grids and workgroups mean nothing to the emulated kernels."""
-        if not (self.area.also and self.subjects) or missing(GPU) is not None:
+        if not (self.area.also and self.subjects) or not _has_gpu():
             return None
-        return self._corpus(made, self.area.also, OF_MANY)
+        return self._corpus(made, self.area.also, max(FEW, ELSEWHERE // len(self.subjects)))
 
     def _corpus(self, made: Verdict, executor: str, most: int) -> Verdict | None:
         folder = self.root.parent / "corpus"
@@ -225,6 +227,11 @@ class _Trial:
                     made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said])
                 )
         return None
+
+
+@cache
+def _has_gpu() -> bool:
+    return missing(GPU) is None
 
 
 @cache
