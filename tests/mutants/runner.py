@@ -171,7 +171,8 @@ def _wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> Iter
     from refsim.golden.store import Corpus, digest
     from refsim.ops.base.binding import bind
 
-    store, runner = Corpus(golden), executor_named(executor)
+    which, _, threads = executor.partition("*")
+    store, runner = Corpus(golden), executor_named(which, int(threads or 1))
     entries: dict[str, Any] = {}
     first: dict[str, Any] = {}
     further: list[str] = []

@@ -25,8 +25,8 @@ class Area:
     """A part of the sources. ``share``: how many of a hundred mutants are of it.
 
     ``skipped`` are functions (and files) that do not compute: meanings, cases, reasons, costs.
-    ``tests`` are the tests that are run where no case shows a change; before them the cases on ``also``, an executor
-    that takes launches and constants from the same functions.
+    ``tests`` are the tests that are run where no case shows a change; before them the cases on ``also``: an executor
+    that takes launches and constants from the same functions, or the same one with ``*N`` threads.
     """
 
     name: str
@@ -53,9 +53,10 @@ class Area:
 
 #: Meanings, and what makes cases: the reference itself is not a kernel.
 _MEANING = (
-    r"_?(groups_of|hard|many|twins|define|sample|golden|cases|case|random|constants|data|values|check|refuse|describe"
+    r"_?(groups_of|sparse|one_sign|hard|many|twins|define|sample|golden|cases|case|random|constants|data|values|check|refuse|describe"
     r"|accumulate|windows|source)"
 )
+_CORE = tuple(f"refsim/core/{name}.py" for name in ("index", "lanes", "qmath", "launch", "push"))
 _TEXTS = r".*why_not|_?slower|_?cost|cycles|_?check|_?find$|as_dict|rows$|_row$|text|makespan|ratio|total|__str__|name"
 
 AREAS = {
@@ -65,7 +66,7 @@ AREAS = {
             "emulated",
             "cpu:emulated",
             30,
-            ("refsim/ops/*.py", "refsim/ops/base/*.py", "refsim/core/*.py", "refsim/exec/emulated.py"),
+            ("refsim/ops/*.py", "refsim/ops/base/*.py", *_CORE, "refsim/exec/emulated.py"),
             _MEANING + r"|.*_cases|pairs$|out_shape|shape_for|out_size|__post_init__|__str__|logical_",
             ("tests/core", "tests/ops not test_example"),
             r"PUSH|SPEC|WINDOW",
@@ -78,6 +79,7 @@ AREAS = {
             ("refsim/exec/cpu/**/*.py",),
             _TEXTS,
             ("tests/exec/test_networks.py", "tests/exec/test_group_layers.py", "tests/exec/cpu"),
+            also="cpu*3",
         ),
         Area(
             "graph",
@@ -102,7 +104,7 @@ AREAS = {
 SKIPPED = re.compile(
     r"refsim/ops/base/(case|case_rule|styles|conv_cases|binding|registry|spec|param_types|traits|defect|meaning)\.py"
     r"|refsim/ops/__main__\.py"
-    r"|refsim/core/(errors|cache|jit|rng|atomic_write|locate|lifetimes|dtypes|layout|tensor|buffer)\.py"
+    r"|refsim/ops/base/module_\w+\.py"
     r"|refsim/exec/cpu/(compiled|isa|stopwatch|step)\.py"
 )
 
@@ -115,7 +117,9 @@ def changes(area: Area) -> Iterator[Change]:
             continue
         source = path.read_text()
         if path.suffix == ".py":
-            yield from python_sites.changes(file, source, area.wanted)
+            found = python_sites.changes(file, source, area.wanted)
+            # what no operator reaches is part of no kernel
+            yield from (change for change in found if area.name != "emulated" or subjects(change, area))
         else:
             yield from glsl_sites.changes(file, source)
 

@@ -143,8 +143,8 @@ class _Trial:
         return self._corpus(made, self.area.executor, most) if self.subjects else None
 
     def _elsewhere(self, made: Verdict) -> Verdict | None:
-        """Some cases on a device: its grids and workgroups mean nothing to the emulated kernels."""
-        if not (self.area.also and self.subjects) or not _has_gpu():
+        """Some cases on a device, whose grids mean nothing to emulated kernels, or on several threads."""
+        if not (self.area.also and self.subjects) or (self.area.also.startswith(GPU) and not _has_gpu()):
             return None
         return self._corpus(made, self.area.also, max(FEW, ELSEWHERE // len(self.subjects)))
 
