@@ -173,8 +173,8 @@ def _work(connection: Connection, seed: int, names: Sequence[str]) -> None:
         while (task := connection.recv()) is not None:
             row = FORMATS[task.format]
             for number in range(task.first, task.first + task.count):
-                files = row.mutant(seed, number)
                 connection.send(number)
+                files = row.mutant(seed, number)
                 signal.setitimer(signal.ITIMER_PROF, SECONDS)
                 try:
                     outcome = read(folder, row, files, number)
@@ -286,9 +286,10 @@ def _lost(worker: _Worker, tasks: list[Task], kind: str) -> Iterator[Outcome]:
     """A worker that died or hangs: the mutant that it had is a finding, and the rest of its task goes to another."""
     status = worker.process.exitcode
     worker.end()
-    task, number = worker.task, worker.number
-    if task is None or number is None:
+    task = worker.task
+    if task is None:
         raise RuntimeError(f"a worker died before its first mutant, with status {status}")
+    number = task.first if worker.number is None else worker.number
     yield Outcome(
         task.format,
         number,

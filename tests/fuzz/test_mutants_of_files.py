@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.formats import FORMATS
-from tests.fuzz.runner import FINDINGS, read, run_here, scratch
+from refsim.core.errors import FormatError
+from tests.fuzz import readers
+from tests.fuzz.formats import FORMATS, Format
+from tests.fuzz.runner import FINDINGS, TooSlow, read, run, run_here, scratch
 
 CRASHERS = Path(__file__).parents[1] / "data" / "crashers"
 SEED, COUNT, WAYS = 7, 100, 12
@@ -50,3 +52,40 @@ def test_crashers(path: Path) -> None:
         for way in range(WAYS):
             outcome = read(folder, row, files, way=way)
             assert outcome.kind not in FINDINGS, f"{outcome.what}\n{outcome.trace}"
+
+
+def _raises(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (FormatError("x", "y"), "typed"),
+        (KeyError("x"), "untyped"),
+        (RecursionError(), "untyped"),
+        (readers.Finding("x"), "untyped"),
+        (MemoryError(), "too much memory"),
+        (TooSlow(), "too slow"),
+    ],
+)
+def test_outcomes(error: BaseException, kind: str) -> None:
+    """The fuzzer itself: what it takes for a finding."""
+    row = Format("x", lambda: (), lambda rng, files: files, lambda folder, way: _raises(error))
+    with scratch() as folder:
+        assert read(folder, row, {"a": b""}).kind == kind
+
+
+def test_unprintable_output_is_a_finding() -> None:
+    readers.printable("a line\nand another, größer")
+    for text in ("\x1b[2J", "a\u202eb", "\x9b"):
+        with pytest.raises(readers.Finding):
+            readers.printable(text)
+
+
+def test_workers() -> None:
+    """Processes give each mutant's outcome once, the same as here."""
+    found = sorted(run(["npy", "sums"], 120, SEED, 2), key=lambda one: (one.format, one.number))
+    assert [(one.format, one.number) for one in found] == [(f, n) for f in ("npy", "sums") for n in range(60)]
+    here = run_here(FORMATS["sums"], SEED, range(60))
+    assert [one.kind for one in found if one.format == "sums"] == [one.kind for one in here]
