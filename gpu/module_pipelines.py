@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import FILL, GUARD, GUARD_WORDS, PackedBuffer
-from refsim.core.errors import RawBufferError
+from refsim.core.errors import GuardError
 from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import Bind, ModuleDispatch
 from refsim.spirv.rewrite import Rewritten
@@ -73,7 +73,7 @@ class Pipeline:
     def run(self, contents: Sequence[np.ndarray | None], binds: Sequence[Bind]) -> dict[int, np.ndarray]:
         """Dispatch over these words (None: an output, filled with `FILL`); what the bindings that it writes then hold.
 
-        RawBufferError if a word outside an output was written, DeviceError if the device was lost.
+        GuardError if a word outside an output was written, DeviceError if the device was lost.
         """
         for number, content in enumerate(contents):
             memory, front = self.tensors[number].data(), self.fronts[number]
@@ -94,7 +94,7 @@ class Pipeline:
     def _check(
         self, bind: Bind, words: np.ndarray, front: int, count: int, content: np.ndarray | None
     ) -> None:
-        """RawBufferError if guard words changed, or any word of what is an input."""
+        """GuardError if guard words changed, or any word of what is an input."""
         whole = np.full(words.size, GUARD_WORD, np.uint32)
         whole[front : front + count] = 0
         if content is None:
@@ -106,9 +106,12 @@ class Pipeline:
             at = int(broken[0]) - front
             place = "before" if at < 0 else "behind" if at >= count else "to its input, which is"
             size = f"{bind.desc}" if bind.desc is not None else f"{count} words"
-            raise RawBufferError(
-                self.where, f"wrote {place} the buffer of {bind.what}, {size}", got=f"a write to word {at}"
-            )
+            what = f"wrote {place} the buffer of {bind.what}, {size}"
+            error = GuardError(self.where, what, got=f"a write to word {at}")
+            if content is None and bind.desc is not None and bind.desc.words <= count:
+                error.buffer = PackedBuffer(bind.desc)  # so that what lies inside can be compared
+                error.buffer.words[:] = words[front : front + bind.desc.words].view(np.int32)
+            raise error
 
 
 def fronts_of(rewritten: Rewritten, dispatch: ModuleDispatch) -> list[int]:

@@ -62,7 +62,8 @@ class _Witness(Executor):
         try:
             return self.inner.run_prepared(prepared, inputs)
         except GuardError as error:
-            if not self.past_guards or not isinstance(error.buffer, PackedBuffer):
+            found = error.buffer  # of an earlier dispatch, where an executor stops there
+            if not self.past_guards or not isinstance(found, PackedBuffer) or found.desc != prepared.call.out:
                 raise
             self.outside = str(error)
             return error.buffer

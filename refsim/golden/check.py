@@ -131,7 +131,7 @@ def within(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer, str]:
         what = f"{bound.case} on {executor.name}"
         return doing.during(what, executor.run_call, bound.call, bound.inputs), ""
     except GuardError as error:
-        if not isinstance(error.buffer, PackedBuffer):
+        if not isinstance(error.buffer, PackedBuffer) or error.buffer.desc != bound.call.out:
             raise
         return error.buffer, str(error)
 
