@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -15,7 +17,7 @@ from refsim.cli._golden_device import check, export
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, progress, say
-from refsim.core.errors import IncompleteError, ParameterError
+from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.exec.cpu import isa as isas
 from refsim.formats import profiles
 from refsim.golden import verify as checks
@@ -226,10 +228,18 @@ def _log(
     if path is None:
         yield lambda rows: None
         return
-    with open(path, "w", encoding="utf-8") as file:
-        checks.write_head(file, state)
-        for rows in before.values():
-            checks.write_row(file, rows)
+    with open(path, "a" if os.path.isfile(path) else "w", encoding="utf-8") as file:
+        if os.path.isfile(path):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FormatError(
+                    path, "another process writes its results there", need="one at a time"
+                ) from None
+            # what is there stays until it is replaced; a kill may have cut off the last line
+            file.truncate(Path(path).read_bytes().rfind(b"\n") + 1 if before else 0)
+        if not before:
+            checks.write_head(file, state)
         yield lambda rows: checks.write_row(file, rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -217,6 +218,22 @@ def test_regen_tells_changed_bytes_from_redrawn_cases(small: Path) -> None:
     patch.undo()
     assert change.changed == [f"{OP}/0002"] and change.redrawn == [f"{OP}/0004"]
     assert change.removed == [f"{OP}/0025"] and change.added == []
+
+
+def test_results_of_two_processes_do_not_mix(small: Path, tmp_path: Path, refsim) -> None:
+    path = tmp_path / "results.jsonl"
+    facts = verified(refsim, small, CASE, "--results", str(path))
+    before = path.read_bytes()
+    with open(path, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for options in ((), ("--resume",)):
+            refsim("golden", "verify", CASE, "--root", small, "--results", path, *options).refused(
+                "another process writes its results there"
+            )
+    assert path.read_bytes() == before
+    path.write_bytes(before + b'{"case": "half a li')  # as after a kill
+    again = verified(refsim, small, CASE, "--results", str(path), "--resume")
+    assert again["resumed"] == facts["cases"] and path.read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", ["digests", "zip", "sums", "missing"])
