@@ -1,4 +1,4 @@
-"""The generated tables of docs/numerics.md, check.md and modules.md: padding, recordings, rules, calls of modules...
+"""The generated tables of docs/numerics.md, check.md, modules.md and own-kernels.md: padding, rules, calls, keys...
 
 python docs/tables.py          says whether a table is out of date
 python docs/tables.py --write  writes the tables again
@@ -24,6 +24,7 @@ from refsim.core.errors import LayoutError, RefsimError
 from refsim.core.qmath import LAVAPIPE
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
+from refsim.formats import kernels
 from refsim.formats.recordings import Differences, Recording, read
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -34,7 +35,7 @@ from refsim.ops.base.spec import Call, Kind, Target
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "numerics.md"
-PAGES = (PAGE, ROOT / "docs" / "check.md", ROOT / "docs" / "modules.md")
+PAGES = (PAGE, *(ROOT / "docs" / name for name in ("check.md", "modules.md", "own-kernels.md")))
 GOLDEN = ROOT / "golden" / "upstream"
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 
@@ -270,6 +271,15 @@ def packings() -> str:
     return markdown(("packing", "operators", "modules", "sizes", "texel (x, y)"), rows)
 
 
+def kernel_keys() -> str:
+    """The keys of a table of `refsim.toml`."""
+    rows = (
+        (f"`{name}`", key.kind, f"{key.meaning}{'; required' if key.required else ''}")
+        for name, key in kernels.KEYS.items()
+    )
+    return markdown(("key", "value", "what it says"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "padding": padding,
     "floats": floats,
@@ -281,6 +291,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "modules": modules,
     "module_sizes": module_sizes,
     "packings": packings,
+    "kernel_keys": kernel_keys,
 }
 
 

@@ -22,7 +22,6 @@ from refsim.spirv.rewrite import Rewritten, for_kompute
 
 SUFFIX = ".spv"
 MOST_BYTES = 1 << 24
-LOCAL_IDS = 3  # specialization constants 0 to 2 are the workgroup
 
 _Stamp = tuple[int, int, int]
 
@@ -97,7 +96,7 @@ class ModuleFolder(Mapping[str, Interface]):
             where = str(self.file(dispatch.shader))
             raise FormatError(where, "cannot be read", got="no such file", need="the module") from None
         check(loaded.interface, dispatch, str(self.file(dispatch.shader)))
-        count = LOCAL_IDS + len(dispatch.spec)
+        count = len(dispatch.spec_words)
         if count not in loaded.rewritten:
             loaded.rewritten[count] = for_kompute(loaded.module, count, GUARD_WORDS)
         return loaded, loaded.rewritten[count]
@@ -124,16 +123,12 @@ class ModuleFolder(Mapping[str, Interface]):
 # --- what a module declares, beside what it gets ---------------------------------------------------------
 
 
-def spec_words(dispatch: ModuleDispatch) -> dict[int, int]:
-    """Specialization constants that a host sets, by id."""
-    return dict(enumerate((*dispatch.local, *dispatch.spec)))
-
-
 def check(declared: Interface, dispatch: ModuleDispatch, where: str) -> None:
     """FormatError, naming the file, if a module asks for something else than the dispatch gives."""
     found = [*disagreements(dispatch, declared), *_more(declared, dispatch)]
     if found:
-        raise FormatError(where, "asks for something else than its host gives", got="; ".join(found))
+        host = "its host" if dispatch.own is None else dispatch.own.where
+        raise FormatError(where, f"asks for something else than {host} gives", got="; ".join(found))
 
 
 def _more(declared: Interface, dispatch: ModuleDispatch) -> Iterator[str]:
@@ -149,6 +144,6 @@ def _more(declared: Interface, dispatch: ModuleDispatch) -> Iterator[str]:
                 yield f"binding {number} ({bind.what}) is a {binding.kind}"
             if not binding.element.endswith("vec4"):
                 yield f"binding {number} ({bind.what}) has texels of {binding.element}; the host's have four words"
-    local = declared.local(spec_words(dispatch))
+    local = declared.local(dispatch.spec_words)
     if local != dispatch.local:
         yield f"has a workgroup of {local}, whatever the host sets; it sets {dispatch.local}"

@@ -17,7 +17,7 @@ from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import Bind, ModuleDispatch
 from refsim.spirv.rewrite import Rewritten
 from refsim_gpu.kompute import Device
-from refsim_gpu.module_folder import Loaded, ModuleFolder, spec_words
+from refsim_gpu.module_folder import Loaded, ModuleFolder
 
 #: Bytes of the buffers of all pipelines that are kept for the next call.
 MOST_KEPT = 1 << 28
@@ -150,11 +150,11 @@ def contents(dispatch: ModuleDispatch, buffers: Mapping[str, np.ndarray]) -> lis
 
 def spec(dispatch: ModuleDispatch, loaded: Loaded, rewritten: Rewritten) -> list[int]:
     """The specialization words from id 0 on: the host's, then the extents of images; defaults between them."""
-    given = spec_words(dispatch)
+    given = dict(dispatch.spec_words)
     for number, ids in rewritten.extent_ids.items():
         given |= dict(zip(ids, dispatch.binds[number].extent, strict=False))
     defaults = loaded.interface.spec_ids
-    return [given.get(number, defaults.get(number, 0)) for number in range(max(given) + 1)]
+    return [given.get(number, defaults.get(number, 0)) for number in range(max(given, default=-1) + 1)]
 
 
 class ModulePipelines:

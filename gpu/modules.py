@@ -16,13 +16,14 @@ from functools import cached_property
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, Source
 from refsim.exec.finding import Finding
+from refsim.formats import kernels
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.host import tensor
@@ -94,7 +95,8 @@ def parse(rest: str) -> tuple[str, Options]:
 class ModuleExecutor(Executor):
     """Runs calls on the modules of a folder, and on refsim's own shaders where the folder has none.
 
-    ``rows`` say how the modules of these operators are called, in the place of `OpSpec.module`.
+    ``folder`` may also be a file that says how its kernels are called (`refsim.formats.kernels`). ``rows`` say the
+    same of operators, in the place of `OpSpec.module`.
     """
 
     foreign = True
@@ -106,10 +108,11 @@ class ModuleExecutor(Executor):
         name: str = "",
         rows: Mapping[str, ModuleCall] | None = None,
     ) -> None:
-        self.rows = dict(rows or {})
+        path, own = kernels.rows_of(folder)
+        self.rows = {**own, **(rows or {})}
         self.options = options or Options()
         self.name = name or f"{KIND}:{folder}"
-        self.folder = ModuleFolder(folder)
+        self.folder = ModuleFolder(path)
         self.ours = KomputeExecutor(self.options.index)
         info = self.ours.device.info
         self.features = Features(
@@ -232,7 +235,8 @@ class ModuleExecutor(Executor):
         )
         if last is not None:
             _take(out, last, buffers["out"])
-        return call.settle(out, inputs)
+        defined = steps[-1].own is None or steps[-1].own.defines_padding if steps else True
+        return call.settle(out, inputs, None if defined else byte_kinds(call.out) != ByteKind.VALUE)
 
     # --- weights that the folder's own modules pack --------------------------------------------------------
 
@@ -315,7 +319,8 @@ def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
     if not rest:
         return None
     folder, options = parse(rest)
-    ModuleFolder(folder)  # a folder that cannot be read is known before a process is started
+    path, _ = kernels.rows_of(folder)
+    ModuleFolder(path)  # a folder that cannot be read is known before a process is started
     executor = IsolatedExecutor(
         f"{KIND}:{rest}", open_executor, os.path.abspath(folder), options, f"{KIND}:{rest}", foreign=True
     )

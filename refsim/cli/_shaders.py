@@ -28,7 +28,7 @@ def print_folder(build: Build, once: bool) -> None:
     for row in build.rows:
         if row.note:
             say(f"damaged: {row.note}")
-    strangers = modules.strangers(build.folder.names())
+    strangers = modules.strangers(build.folder.names(), build.own)
     for name, meant in [row for row in strangers if row[1]][:MOST_SHOWN]:
         say(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
     others = sum(not meant for _, meant in strangers)
@@ -46,7 +46,7 @@ def _runs(build: Build, row: modules.Row, once: bool) -> str:
     """Whether a module runs, and what runs instead."""
     if row.variant == modules.PACKS:
         return "no, refsim packs"
-    taken = modules.chosen(row.operator, build.features, build.interfaces)
+    taken = modules.chosen(row.operator, build.features, build.interfaces, build.own)
     if row.module in taken:
         return "yes"
     if row.state == modules.FOUND and not once:
@@ -162,7 +162,8 @@ def content(build: Build, outcome: Outcome) -> dict[str, Any]:
         "profiles": [profile.name for profile in build.profiles],
         "modules": [{**vars(row), "runs": _runs(build, row, True)} for row in build.rows],
         "unknown": [
-            {"module": name, "meant": meant} for name, meant in modules.strangers(build.folder.names())
+            {"module": name, "meant": meant}
+            for name, meant in modules.strangers(build.folder.names(), build.own)
         ],
         "operators": {op: dict(count) for op, count in outcome.counts.items()},
         "cases": outcome.cases,

@@ -12,10 +12,10 @@ from typing import Any
 from refsim.bytediff.invocations import Geometry
 from refsim.cli import _device
 from refsim.core.errors import DeviceError, FormatError, ParameterError, RefsimError, UnknownOperatorError
-from refsim.core.qmath import CANONICAL, Profile
+from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
-from refsim.formats import profiles
+from refsim.formats import kernels, profiles
 from refsim.formats.file import read_file
 from refsim.golden import modules
 from refsim.golden.folder import SUFFIX, Folder
@@ -57,7 +57,8 @@ class Build:
         )
         own = profiles.profile(device.numerics) if profile is None else profile
         self.profiles = (CANONICAL, own) if own != CANONICAL else (CANONICAL,)
-        self.folder = Folder(path, modules.known())
+        self.inside, self.own = kernels.rows_of(path)
+        self.folder = Folder(self.inside, modules.known(self.own))
         self.modules: dict[str, Module] = {}
         self.interfaces: dict[str, Interface] = {}
         self.damaged: dict[str, str] = {}
@@ -71,11 +72,11 @@ class Build:
         for name in names:
             for held in (self.modules, self.interfaces, self.damaged):
                 held.pop(name, None)
-            if name not in modules.known() or name not in self.folder.names():
+            if name not in self.folder.watched or name not in self.folder.names():
                 continue
             where = f"{name}{SUFFIX}"
             try:
-                module = Module.parse(bytes(read_file(Path(self.path) / where)), where)
+                module = Module.parse(bytes(read_file(Path(self.inside) / where)), where)
                 if not module.functions:
                     raise module.error("ends before its functions")
                 self.interfaces[name], self.modules[name] = interface(module), module
@@ -90,7 +91,7 @@ class Build:
     @property
     def rows(self) -> list[modules.Row]:
         """The table of the folder: of all modules that refsim can run, or of those that the named operators need."""
-        found = modules.rows(self.folder.names(), self.damaged)
+        found = modules.rows(self.folder.names(), self.damaged, self.own)
         kernels = {kernel for op in self.wanted if op in OPS for kernel in modules.kernels(op)}
         return [row for row in found if not kernels or row.operator in kernels]
 
@@ -98,6 +99,17 @@ class Build:
     def broken(self) -> dict[str, str]:
         """The modules of the table that cannot be read, and why."""
         return {row.module: row.note for row in self.rows if row.state == modules.DAMAGED}
+
+    @property
+    def rounding(self) -> dict[str, tuple[Profile, ...]]:
+        """The operators with kernels that are not upstream's, and the numerics that these may have besides."""
+        found = {}
+        for name in self.operators:
+            used = [self.own[kernel].own for kernel in (name, *modules.kernels(name)) if kernel in self.own]
+            if used:
+                words = {own.rounding for own in used if own is not None and own.rounding}
+                found[name] = tuple(PROFILES[word] for word in sorted(words))
+        return found
 
     @property
     def executor_name(self) -> str:
@@ -110,7 +122,7 @@ class Build:
     def geometry(self, call: Call) -> Geometry | None:
         """How upstream's host launches the module that writes a call's output; None if a kernel of ours does."""
         try:
-            last = written(call, self.features, self.interfaces)
+            last = written(call, self.features, self.interfaces, self.own)
         except (UnknownOperatorError, ParameterError):
             return None
         ours = call.dispatches()[-1].launch
@@ -127,14 +139,20 @@ class Build:
     @property
     def taken(self) -> set[str]:
         """The modules that run here."""
-        return {name for op in self.operators for name in modules.chosen(op, self.features, self.interfaces)}
+        return {
+            name
+            for op in self.operators
+            for name in modules.chosen(op, self.features, self.interfaces, self.own)
+        }
 
     def others(self) -> list[tuple[str, bool, list[str]]]:
         """(variant, images, operators) of further runs, which take modules that this one does not."""
         found, seen = [], self.taken
         for variant, images in (("fallback", False), ("unsigned", False), ("", True)):
             features = replace(self.features, variant=variant, float_images=images)
-            fresh = {op: {*modules.chosen(op, features, self.interfaces)} - seen for op in self.operators}
+            fresh = {
+                op: {*modules.chosen(op, features, self.interfaces, self.own)} - seen for op in self.operators
+            }
             operators = [op for op, names in fresh.items() if names and OPS[op].expand is None]
             if operators:
                 found.append((variant, images, operators))
@@ -143,32 +161,37 @@ class Build:
 
     def takes(self, call: Call) -> bool:
         """Whether the modules compute a call; else a kernel of ours would run."""
-        return why_not(call, self.features, self.interfaces) is None
+        return why_not(call, self.features, self.interfaces, self.own) is None
 
     def writer(self, call: Call) -> str:
         """The module that writes a call's output; empty if a kernel of ours does."""
         try:
-            return written(call, self.features, self.interfaces).shader
+            return written(call, self.features, self.interfaces, self.own).shader
         except (UnknownOperatorError, ParameterError):
             return ""
 
     def stores(self, module: str) -> list[tuple[str, str]]:
-        """(place, source line) of each store to the module's output, which is binding 0; empty without line numbers."""
+        """(place, source line) of each store to the module's output; empty without line numbers."""
         if module not in self.modules:
             return []
         try:
             lines = Lines(self.modules[module])
         except RefsimError:  # it runs all the same
             return []
-        return [(str(place), lines.text(place)) for place in lines.store_places(0)]
+        return [(str(place), lines.text(place)) for place in lines.store_places(self._output(module))]
+
+    def _output(self, module: str) -> int:
+        """The binding of a module's output; in modules of upstream's build it is the first one."""
+        rows = (row for row in self.own.values() if module in {shader.name for shader in row.shaders})
+        return next((row.bindings.index("out") for row in rows), 0)
 
     def _operators(self) -> list[str]:
-        found = modules.computed(self.interfaces)
+        found = modules.computed(self.interfaces, self.own)
         if not found:
             got = "; ".join(self.damaged.values()) or self._there()
             raise FormatError(self.path, "no module of a kernel that refsim knows", got=got, need=_example())
         for name in self.wanted:
-            if name not in OPS or (OPS[name].module is None and not OPS[name].expand):
+            if name not in OPS or not (name in self.own or OPS[name].module or OPS[name].expand):
                 near = get_close_matches(name, found, 1)
                 need = f"{near[0]}?" if near else ", ".join(found)
                 raise ParameterError("shaders", "no such operator", got=name, need=need)
@@ -185,7 +208,9 @@ class Build:
 
     def _there(self) -> str:
         near = [
-            f"{name}{SUFFIX} ({meant}?)" for name, meant in modules.strangers(self.folder.names()) if meant
+            f"{name}{SUFFIX} ({meant}?)"
+            for name, meant in modules.strangers(self.folder.names(), self.own)
+            if meant
         ]
         return ", ".join(near[:MOST_SHOWN]) or f"{len(self.folder.names())} {SUFFIX} files"
 
@@ -216,10 +241,10 @@ def opened(
     build = Build(path, _info(device), variant, images, chosen, wanted)
     build.executor = executor_named(build.executor_name)
     try:
-        trial = Trial(build.executor, build.profiles, geometry=build.geometry)
-        build.verification = Verification(
-            trial, count, _recordings() if recorded else None, pattern, build.takes
-        )
+        trial = Trial(build.executor, build.profiles, geometry=build.geometry, own=build.rounding)
+        layouts = {name: row.own.layouts for name, row in build.own.items() if row.own is not None}
+        upstream = _recordings() if recorded else None
+        build.verification = Verification(trial, count, upstream, pattern, build.takes, layouts)
         if recorded:
             build.verification.check_pattern(build.operators)
         yield build

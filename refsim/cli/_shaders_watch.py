@@ -54,7 +54,7 @@ class Watch:
         for module, why in self.build.broken.items():
             if module in changed:
                 self._say(f"  {why}")
-        touched = modules.affected(changed, self.build.operators)
+        touched = modules.affected(changed, self.build.operators, self.build.own)
         self.unsure = (self.unsure & set(self.build.operators)) | set(touched)
         return touched
 

@@ -36,11 +36,13 @@ def judged(
     actual: PackedBuffer,
     fill: int = FILL,
     profiles: Iterable[Profile] = tuple(PROFILES.values()),
+    defects: bool = True,
 ) -> Judged:
     """Judge what a device wrote, in all bytes that upstream's kernel defines.
 
     Where a kernel with a known defect writes nothing, the buffer must still hold ``fill``. ``profiles`` are the
-    numerics that the device may have; those that the call is bound with are always allowed.
+    numerics that the device may have; those that the call is bound with are always allowed. Without ``defects``,
+    what upstream's kernel does wrong is wrong.
     """
     own = bound.call.target.profile
     if same(bound, actual, own):
@@ -49,7 +51,7 @@ def judged(
     legal = tuple(name for name, profile in allowed.items() if same(bound, actual, profile))
     if legal:
         return Judged(LEGAL, legal)
-    for row in bound.call.defects:
+    for row in bound.call.defects if defects else ():
         shown = tuple(name for name, p in allowed.items() if _shows(under(bound, p), row, actual, fill))
         if shown:
             return Judged(KNOWN_DEFECT, shown, row)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
+from types import MappingProxyType
 
 from refsim.core.errors import UnknownOperatorError
 from refsim.golden.rules import RULES, case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.host.choice import Host
-from refsim.ops.base.module_call import Available, Features, Shader
+from refsim.ops.base.module_call import Available, Features, ModuleCall, Shader
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
 
+#: Operator -> how a kernel of the user's own is called, in the place of `OpSpec.module`.
+Rows = Mapping[str, ModuleCall]
+NONE: Rows = MappingProxyType({})
 FOUND, MISSING, DAMAGED = "found", "missing", "damaged"
-PACKS = "packs weights"
+PACKS, OWN = "packs weights", "own"
 #: How alike two names must be for one to be taken for a slip of the other.
 _ALIKE = 0.8
 #: Numbers of cases that show which kernels an operator with several may take.
@@ -35,9 +39,17 @@ class Row:
     note: str = ""
 
 
-@cache
-def known() -> Mapping[str, tuple[str, Shader | None]]:
+def known(own: Rows = NONE) -> Mapping[str, tuple[str, Shader | None]]:
     """Every module that refsim can run by name: its operator, and its row (None: it packs weights)."""
+    if not own:
+        return _upstream()
+    found = {shader.name: (name, shader) for name, row in own.items() for shader in row.shaders}
+    theirs = {module: row for module, row in _upstream().items() if row[0] not in own}
+    return theirs | found
+
+
+@cache
+def _upstream() -> Mapping[str, tuple[str, Shader | None]]:
     found: dict[str, tuple[str, Shader | None]] = {}
     for name, op in OPS.items():
         if op.module is not None:
@@ -59,26 +71,29 @@ def _packers(op: OpSpec) -> Iterator[str]:
             yield from (f"{stem}_{storage}" for storage in ("texture2d", "buffer"))
 
 
-def rows(there: Collection[str], damaged: Mapping[str, str]) -> list[Row]:
-    """The table of a folder that holds the modules ``there``, of which some are ``damaged`` (name -> why)."""
+def rows(there: Collection[str], damaged: Mapping[str, str], own: Rows = NONE) -> list[Row]:
+    """The table of a folder that holds the modules ``there``, of which some are ``damaged`` (name -> why).
+
+    A folder with kernels of its own is no build of upstream's: what it lacks of that is not named.
+    """
     found = []
-    for module, (op, shader) in known().items():
-        if shader is None and module not in there:
+    for module, (op, shader) in known(own).items():
+        if module not in there and (shader is None or (own and op not in own)):
             continue
         state = DAMAGED if module in damaged else FOUND if module in there else MISSING
-        found.append(
-            Row(module, op, PACKS if shader is None else shader.variant, state, damaged.get(module, ""))
-        )
+        variant = PACKS if shader is None else OWN if op in own else shader.variant
+        found.append(Row(module, op, variant, state, damaged.get(module, "")))
     order = list(OPS)
     return sorted(found, key=lambda row: (row.variant == PACKS, order.index(row.operator)))
 
 
-def strangers(there: Collection[str]) -> list[tuple[str, str]]:
+def strangers(there: Collection[str], own: Rows = NONE) -> list[tuple[str, str]]:
     """(file, the name that it may be meant to have) of modules that no operator has; the others are not named."""
-    absent = [name for name in known() if name not in there]
+    names = known(own)
+    absent = [name for name in names if name not in there]
     found = []
     for name in sorted(there):
-        if name not in known():
+        if name not in names:
             meant = get_close_matches(name, absent, 1, _ALIKE)
             found.append((name, meant[0] if meant else ""))
     return found
@@ -101,30 +116,36 @@ def _leaves(call: Call) -> Iterator[str]:
             yield from _leaves(part.call)
 
 
-def computed(there: Collection[str]) -> list[str]:
+def computed(there: Collection[str], own: Rows = NONE) -> list[str]:
     """The operators that the modules of a folder compute, at least in part; those with one kernel come first."""
-    own = {op for module, (op, shader) in known().items() if shader is not None and module in there}
-    found = [name for name in OPS if own & set(kernels(name))]
+    direct = {op for module, (op, shader) in known(own).items() if shader is not None and module in there}
+    found = [
+        name
+        for name in OPS
+        if name in direct or (direct >= set(kernels(name)) if own else direct & set(kernels(name)))
+    ]
     return sorted(found, key=lambda name: OPS[name].expand is not None)
 
 
-def affected(modules: Collection[str], operators: Collection[str]) -> list[str]:
+def affected(modules: Collection[str], operators: Collection[str], own: Rows = NONE) -> list[str]:
     """Those of the operators that a change of these modules can touch, in their order."""
-    touched = {known()[module][0] for module in modules if module in known()}
-    packers = {module for module in modules if module in known() and known()[module][1] is None}
+    names = known(own)
+    touched = {names[module][0] for module in modules if module in names}
+    packers = {module for module in modules if module in names and names[module][1] is None}
     return [
         name
         for name in operators
-        if touched & set(kernels(name)) or packers & {p for k in kernels(name) for p in _packers(OPS[k])}
+        if touched & {name, *kernels(name)} or packers & {p for k in kernels(name) for p in _packers(OPS[k])}
     ]
 
 
-def chosen(op: str, features: Features, available: Available) -> tuple[str, ...]:
-    """The modules of a folder that a device of these features takes for an operator."""
+def chosen(op: str, features: Features, available: Available, own: Rows = NONE) -> tuple[str, ...]:
+    """The modules of a folder that a device of these features takes for an operator, for some of its calls."""
     found: dict[str, None] = {}
-    for kernel in kernels(op):
+    rows = {name: replace(row, refuses=None) for name, row in own.items()}
+    for kernel in (op,) if op in own else kernels(op):
         for number in _SAMPLED:
             call = bind(case(kernel, number)).call
             with suppress(UnknownOperatorError):
-                found[Host(features, available).choose(call).name] = None
+                found[Host(features, available, rows).choose(call).name] = None
     return tuple(found)

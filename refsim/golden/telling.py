@@ -8,7 +8,7 @@ and those of which upstream's kernel has a known defect come after all of it, be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -27,6 +27,7 @@ from refsim.golden.rules import RULES, case
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind
 
 UPSTREAM = "upstream"
 #: How many cases of an operator the spread is chosen from, and how large one of them may be (elements of its inputs).
@@ -80,14 +81,19 @@ class Candidate:
         return sum(prod(desc.shape) for desc in self.bound.call.descs.values())
 
 
-def ordered(op: str, count: int, upstream: Path | None = None) -> Iterator[Candidate]:
+def ordered(
+    op: str, count: int, upstream: Path | None = None, layouts: Mapping[str, Collection[str]] | None = None
+) -> Iterator[Candidate]:
     """About ``count`` cases of the corpus, and all recordings of the operator in the folder ``upstream`` that bind.
 
-    The first ones come at once, the others are chosen only when they are asked for.
+    The first ones come at once, the others are chosen only when they are asked for. ``layouts`` are those that a
+    kernel takes, by argument; cases of others are left out.
     """
-    told = sorted((_candidate(op, number) for number in RULES[op].telling), key=lambda one: one.elements)
+    fit = _combinations(op, layouts or {})
+    numbers = [number for number in RULES[op].telling if number % len(OPS[op].layouts) in fit]
+    told = sorted((_candidate(op, number) for number in numbers), key=lambda one: one.elements)
     yield from (one for one in told if not one.hidden)
-    corpus, hidden = _corpus(op, count)
+    corpus, hidden = _corpus(op, count, fit)
     recorded = sorted(recorded_cases(op, upstream), key=lambda one: one.elements)
     half = len(corpus) // 2
     yield from corpus[:half]
@@ -123,10 +129,22 @@ def _candidate(op: str, number: int) -> Candidate:
     return Candidate(f"{op}/{number:04d}", op, case(op, number))
 
 
-def _corpus(op: str, count: int) -> tuple[list[Candidate], list[Candidate]]:
+def _combinations(op: str, layouts: Mapping[str, Collection[str]]) -> frozenset[int]:
+    """Numbers of the combinations of layouts of an operator that these allow."""
+    names = [arg.name for arg in (*OPS[op].of_kind(Kind.INPUT), OPS[op].output)]
+    return frozenset(
+        number
+        for number, rows in enumerate(OPS[op].layouts)
+        if all(str(row) in layouts.get(name, (str(row),)) for name, row in zip(names, rows, strict=True))
+    )
+
+
+def _corpus(op: str, count: int, fit: Collection[int]) -> tuple[list[Candidate], list[Candidate]]:
     """(A spread of small cases and a few large ones, a few with a known defect), without the telling ones."""
     told = RULES[op].telling
-    pool = [_candidate(op, number) for number in _numbers(op, max(POOL, 3 * count)) if number not in told]
+    pool = [
+        _candidate(op, number) for number in _numbers(op, max(POOL, 3 * count), fit) if number not in told
+    ]
     small = [one for one in pool if one.elements <= SMALL]
     large = [one for one in pool if SMALL < one.elements <= LARGE and not one.hidden][:LARGE_CASES]
     clean, hidden = ([one for one in small if one.hidden is wanted] for wanted in (False, True))
@@ -135,14 +153,17 @@ def _corpus(op: str, count: int) -> tuple[list[Candidate], list[Candidate]]:
     )
 
 
-def _numbers(op: str, most: int) -> list[int]:
-    """Case numbers of an operator, spread over its combinations of layouts and over their slots."""
+def _numbers(op: str, most: int, fit: Collection[int]) -> list[int]:
+    """Case numbers of an operator, spread over combinations of its layouts and over their slots."""
     combinations, total = len(OPS[op].layouts), RULES[op].spread
     slots = total // combinations
     step = next(number for number in _STEPS if gcd(number, slots) == 1)
     turn = next(number for number in _TURNS if gcd(number, combinations) == 1)
-    places = (((5 + step * k) % slots, turn * k % combinations) for k in range(most))
-    return list(dict.fromkeys(slot * combinations + combination for slot, combination in places))
+    places = (((5 + step * k) % slots, turn * k % combinations) for k in range(total))
+    found = dict.fromkeys(
+        slot * combinations + combination for slot, combination in places if combination in fit
+    )
+    return list(found)[:most]
 
 
 def _spread(op: str, pool: Sequence[Candidate], count: int) -> list[Candidate]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -71,13 +71,16 @@ class Explained:
 class Trial:
     """An executor under trial. ``profiles`` are the numerics that it may have, ``fill`` is in its fresh outputs.
 
-    ``geometry`` says who writes a word where that is not refsim's own launch (`refsim.bytediff.diff`).
+    ``geometry`` says who writes a word where that is not refsim's own launch (`refsim.bytediff.diff`). ``own`` has
+    the operators whose kernel is not upstream's, and is not forgiven what that one does wrong, with further numerics
+    that it may have.
     """
 
     executor: Executor
     profiles: Sequence[Profile] = (CANONICAL,)
     fill: int = FILL
     geometry: Callable[[Call], Geometry | None] = lambda call: None
+    own: Mapping[str, Sequence[Profile]] = field(default_factory=dict)
 
     def run(self, candidate: Candidate) -> Tried:
         """Run one case and judge it. Raises what opening a device raises; a case that fails is a verdict."""
@@ -101,7 +104,8 @@ class Trial:
             defined = candidate.bound.call.device_defined()
             if np.array_equal(recorded[defined], actual.raw[defined]):
                 return Judged(SAME)
-        return judged(candidate.bound, actual, self.fill, self.profiles)
+        profiles = (*self.profiles, *self.own.get(candidate.op, ()))
+        return judged(candidate.bound, actual, self.fill, profiles, candidate.op not in self.own)
 
     def explain(
         self, tried: Tried, others: Iterable[Candidate], limit: int = 10, title: str = ""

@@ -66,7 +66,7 @@ class Verification:
 
     ``count`` cases of the corpus of each operator are run, and its recordings in the folder ``upstream``. With a
     ``pattern`` these are all cases and recordings whose names match it, and no others. Calls that the executor's
-    modules do not compute (``takes``) are left out.
+    modules do not compute (``takes``) are left out. ``layouts`` are those that kernels take, by operator and argument.
     """
 
     def __init__(
@@ -76,8 +76,9 @@ class Verification:
         upstream: Path | None = None,
         pattern: str = "",
         takes: Callable[[Call], bool] = lambda call: True,
+        layouts: Mapping[str, Mapping[str, Collection[str]]] | None = None,
     ) -> None:
-        self.takes = takes
+        self.takes, self.layouts = takes, layouts or {}
         self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
         self._cases: dict[str, _Kept] = {}
 
@@ -87,7 +88,7 @@ class Verification:
             found = (
                 iter(telling.matching(op, self.pattern, self.upstream))
                 if self.pattern
-                else telling.ordered(op, self.count, self.upstream)
+                else telling.ordered(op, self.count, self.upstream, self.layouts.get(op))
             )
             self._cases[op] = _Kept(found)
         return iter(self._cases[op])

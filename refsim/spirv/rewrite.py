@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from refsim.core.errors import LimitError, ParameterError
 from refsim.spirv import images
-from refsim.spirv.module import Instruction, Module, Section
+from refsim.spirv.module import Instruction, Module, Section, string_words
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.reflect import IMAGES, UNIFORM_BLOCK, Binding, interface
 from refsim.spirv.types import Types
@@ -21,6 +21,7 @@ from refsim.spirv.types import Types
 CHAINS = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN, Op.PTR_ACCESS_CHAIN, Op.IN_BOUNDS_PTR_ACCESS_CHAIN)
 BUFFERS = (Storage.STORAGE_BUFFER, Storage.UNIFORM)
 MAX_GUARD_WORDS = 1 << 24
+MAIN = "main"
 MAX_SPEC_ID = 1 << 16  # Kompute wants all of them from 0 on
 
 
@@ -51,6 +52,7 @@ def for_kompute(module: Module, spec_count: int, guard_words: int = 0) -> Rewrit
         raise ParameterError(module.where, "guard words", got=guard_words, need=f"0 to {MAX_GUARD_WORDS}")
     found = interface(module)
     work = module.copy()
+    _named_main(work)
     uniforms = [row for row in found.bindings if row.kind == UNIFORM_BLOCK]
     pictures = [row for row in found.bindings if row.kind in IMAGES]
     extent_ids = {}
@@ -64,6 +66,15 @@ def for_kompute(module: Module, spec_count: int, guard_words: int = 0) -> Rewrit
     if guard_words:
         _shift(work, guard_words)
     return Rewritten(work.to_bytes(), interface(work).bindings, extent_ids)
+
+
+def _named_main(work: Module) -> None:
+    """Kompute starts the entry point ``main``; compilers of other languages name it otherwise."""
+    rows = work.sections[Section.ENTRY_POINT]
+    for at, row in enumerate(rows):
+        if row.op == Op.ENTRY_POINT and row.text(2) != MAIN:
+            behind = 2 + len(string_words(row.text(2)))
+            rows[at] = row.with_args(*row.args[:2], *string_words(MAIN), *row.args[behind:])
 
 
 def _buffers_for_uniforms(work: Module, uniforms: list[Binding]) -> None:

@@ -6,7 +6,7 @@ tensor. Everything here is data for an executor that loads the modules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,15 +14,15 @@ import numpy as np
 from refsim.core.errors import UnknownOperatorError
 from refsim.core.launch import Triple
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.host import tensor, weights, words, writers
+from refsim.ops.base.host import expression, tensor, weights, words, writers
 from refsim.ops.base.host.choice import Available, Features, Host, Interface
-from refsim.ops.base.host.row import ModuleCall, Shader
+from refsim.ops.base.host.row import ModuleCall, Own, Shader, Words
 from refsim.ops.base.host.words import Site
 from refsim.ops.base.spec import Call, Kind
 
 __all__ = [
-    "Available", "Bind", "Features", "Interface", "ModuleCall", "ModuleDispatch", "Shader", "Written", "disagreements",
-    "dispatches", "packing_dispatches", "why_not", "written",
+    "Available", "Bind", "Features", "Interface", "ModuleCall", "ModuleDispatch", "Own", "Shader", "Words", "Written",
+    "disagreements", "dispatches", "packing_dispatches", "why_not", "written",
 ]  # fmt: skip
 
 BUFFER, UNIFORM, TEXTURE_2D, TEXTURE_3D = "buffer", "uniform", "texture2d", "texture3d"
@@ -50,7 +50,10 @@ class Bind:
 
 @dataclass(frozen=True)
 class ModuleDispatch:
-    """One dispatch of one module: bindings in order, push bytes, specialization words from id 3 on, sizes."""
+    """One dispatch of one module: bindings in order, push bytes, specialization words from id ``first_spec`` on, sizes.
+
+    The ids before hold the workgroup. ``own`` is set for a kernel that is not upstream's.
+    """
 
     shader: str
     binds: tuple[Bind, ...]
@@ -58,6 +61,13 @@ class ModuleDispatch:
     spec: tuple[int, ...]
     global_size: Triple
     local: Triple
+    first_spec: int = 3
+    own: Own | None = None
+
+    @property
+    def spec_words(self) -> dict[int, int]:
+        """Specialization constants that a host sets, by id."""
+        return dict(enumerate((*self.local[: self.first_spec], *self.spec)))
 
     @property
     def grid(self) -> Triple:
@@ -137,17 +147,48 @@ def _site(host: Host, step: _Step, made: dict[str, TensorDesc]) -> tuple[Site, M
 
 def _dispatch(host: Host, step: _Step, made: dict[str, TensorDesc]) -> ModuleDispatch | None:
     site, row, names = _site(host, step, made)
-    size = words.global_size(site, row.global_size)
+    size, local = _sizes(host, site, row)
     if 0 in size:
         return None
+    plain = row.own is not None
+    push, spec = (_plain_push(local), _plain_push(local)) if plain else (words.push, words.spec)
     return ModuleDispatch(
         site.shader.name,
         tuple(_bind(host, site, word, names) for word in row.bindings),
-        np.array([words.push(site, word) for word in row.push], "<u4").tobytes(),
-        tuple(words.spec(site, word) for word in row.spec),
+        np.array([push(site, word) for word in row.push], "<u4").tobytes(),
+        tuple(spec(site, word) for word in row.spec),
         size,
-        words.local_size(site, size, row.local_size),
+        local,
+        0 if plain else 3,
+        row.own,
     )
+
+
+def _plain_push(local: Triple) -> Callable[[Site, str], int]:
+    return lambda site, word: expression.word(site, word, local)
+
+
+def _sizes(host: Host, site: Site, row: ModuleCall) -> tuple[Triple, Triple]:
+    """Global size and workgroup. A kernel that is not upstream's may have a workgroup of its own."""
+    if isinstance(row.global_size, str):
+        size = words.global_size(site, row.global_size)
+    else:
+        x, y, z = (expression.count(site, word) for word in row.global_size)
+        size = (x, y, z)
+    local = (
+        words.local_size(site, size, row.local_size) if row.local_size else _declared_local(host, site, row)
+    )
+    if row.own is not None and row.own.groups:
+        size = (size[0] * local[0], size[1] * local[1], size[2] * local[2])
+    return size, local
+
+
+def _declared_local(host: Host, site: Site, row: ModuleCall) -> Triple:
+    """The workgroup that a module has with the specialization words of its row."""
+    module = host.declared(site.shader.name)
+    if module is None:
+        return (1, 1, 1)  # nothing is dispatched where the modules are not known
+    return module.local({number: expression.word(site, word) for number, word in enumerate(row.spec)})
 
 
 @dataclass(frozen=True)
@@ -173,15 +214,17 @@ def written(
     for step in before:
         _site(host, step, made)
     site, row, _ = _site(host, last, made)
-    size = words.global_size(site, row.global_size)
-    items = writers.work_items(site, row.global_size)
-    return Written(site.shader.name, size, words.local_size(site, size, row.local_size), items)
+    size, local = _sizes(host, site, row)
+    return Written(site.shader.name, size, local, writers.work_items(site, row.global_size))
 
 
 # --- bindings --------------------------------------------------------------------------------------------
 
 
-def _bind(host: Host, site: Site, word: str, names: Mapping[str, str]) -> Bind:
+def _bind(host: Host, site: Site, word: str | Words, names: Mapping[str, str]) -> Bind:
+    if isinstance(word, Words):
+        block = weights.padded_words(np.array([expression.word(site, each) for each in word.words], "<u4"))
+        return Bind(str(word), UNIFORM if word.uniform else BUFFER, block.size, words=block)
     name, of = words.split(word)
     if name in words.BLOCKS:
         block = words.BLOCKS[name](site, of)
@@ -194,8 +237,17 @@ def _bind(host: Host, site: Site, word: str, names: Mapping[str, str]) -> Bind:
     row = host.row(site.call.op)
     if row is not None and word in row.packing:
         return _packed(host, site, word)
-    content = weights.padded_words(site.call.consts[word])
+    content = weights.padded_words(_content(site, word, row))
     return Bind(word, BUFFER, content.size, words=content)
+
+
+def _content(site: Site, name: str, row: ModuleCall | None) -> np.ndarray | None:
+    """A constant. A kernel that is not upstream's gets zeros for one that the call lacks, as long as its others."""
+    value = site.call.consts[name]
+    if value is not None or row is None or row.own is None:
+        return value
+    rows = [given.size for given in site.call.consts.values() if given is not None and given.ndim == 1]
+    return np.zeros(max(rows, default=0), np.float32)
 
 
 def _tensor(site: Site, name: str, buffer: str) -> Bind:
@@ -237,7 +289,7 @@ def packing_dispatches(
     found = []
     for step in _steps(host, call):
         row = host.row(step.call.op)
-        if row is not None and row.packing and host.ranked(step.call, step.whole):
+        if row is not None and row.own is None and row.packing and host.ranked(step.call, step.whole):
             shader = host.choose(step.call, step.whole)
             found += [
                 module for name in row.packing for module in _packings(host, step, name, shader.unsigned)
@@ -297,8 +349,10 @@ def disagreements(step: ModuleDispatch, module: Interface) -> list[str]:
             found.append(f"binding {binding.number} ({bind.what}) has {size}")
     if module.push_bytes > len(step.push):
         found.append(f"declares {module.push_bytes} push bytes; the host pushes {len(step.push)}")
-    beyond = [number for number in module.spec_ids if number >= 3 + len(step.spec)]
+    elif step.own is not None and module.push_bytes != len(step.push):
+        found.append(f"declares {module.push_bytes} push bytes, and gets {len(step.push)}")
+    beyond = [number for number in module.spec_ids if number not in step.spec_words]
     if beyond:
-        last = f"the host's last is {2 + len(step.spec)}"
+        last = f"the host's last is {max(step.spec_words, default='none')}"
         found.append(f"declares specialization constants {', '.join(map(str, beyond))}; {last}")
     return found

@@ -139,9 +139,14 @@ class Call:
             buffer.raw[spare] = source.raw[spare]
         return buffer
 
-    def settle(self, buffer: PackedBuffer, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        """A device's output, in which padding that upstream's kernel leaves to chance gets its declared bytes."""
-        chance = ~self.device_defined()
+    def settle(
+        self, buffer: PackedBuffer, inputs: Mapping[str, PackedBuffer], chance: np.ndarray | None = None
+    ) -> PackedBuffer:
+        """A device's output, in which padding that its kernel leaves to chance gets its declared bytes.
+
+        ``chance`` says which bytes these are; else they are those of upstream's kernel.
+        """
+        chance = ~self.device_defined() if chance is None else chance
         if chance.any():
             padding = self.padding
             if padding.copied:

@@ -28,6 +28,8 @@ class Interface(Protocol):
     @property
     def spec_ids(self) -> Mapping[int, int]: ...
 
+    def local(self, spec: Mapping[int, int]) -> tuple[int, int, int]: ...
+
 
 #: Modules that there are: names, or what each declares by its name. None stands for every name there is.
 Available = Mapping[str, Interface] | Collection[str] | None
@@ -80,6 +82,8 @@ class Host:
         """How a constant is laid out: as the call that the graph holds says, else as the operator itself does."""
         outer, own = self.row(whole.op), self.row(call.op)
         assert own is not None
+        if own.own is not None:
+            return own.packing[name]
         return own.packing[name] if outer is None else outer.packing.get(name, own.packing[name])
 
     def ranked(self, call: Call, whole: Call | None = None) -> list[Shader]:

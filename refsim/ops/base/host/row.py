@@ -34,6 +34,34 @@ class Shader:
 
 
 @dataclass(frozen=True)
+class Words:
+    """A binding that holds plain words, one after the other: a uniform block, or a buffer."""
+
+    words: tuple[str, ...]
+    uniform: bool = True
+
+    def __str__(self) -> str:
+        return f"{'uniform' if self.uniform else 'buffer'} of {len(self.words)} words"
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the row of a kernel says that is not upstream's.
+
+    ``where`` is the place of the row in its file. Its push, specialization and size words are plain ones
+    (`host.expression`). Specialization words begin with id 0. With ``groups`` its global size counts workgroups.
+    ``rounding`` is the numerics profile of the kernel, beside that of the device. ``defines_padding``: the padding
+    that it writes is compared. ``layouts`` are those that it takes, by argument, as `Layout` prints them.
+    """
+
+    where: str
+    groups: bool = False
+    rounding: str = ""
+    defines_padding: bool = True
+    layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ModuleCall:
     """How a host calls a kernel.
 
@@ -47,19 +75,21 @@ class ModuleCall:
     - ``refuses(call)``: why the host refuses a call that refsim takes, or None. Its kernel would be wrong there.
     - ``later``: how later releases call it, oldest first. A module tells by its push words which one it belongs to;
       where they are the same, ``told_by`` names the operator whose module tells.
+    - ``own``: more about a kernel that is not upstream's. Its ``global_size`` may be three plain words.
     """
 
     shaders: tuple[Shader, ...] = ()
-    bindings: tuple[str, ...] = ()
+    bindings: tuple[str | Words, ...] = ()
     push: tuple[str, ...] = ()
     spec: tuple[str, ...] = ()
-    global_size: str = ""
+    global_size: str | tuple[str, str, str] = ""
     local_size: str = ""
     packing: Mapping[str, Packing] = field(default_factory=dict)
     view: str = ""
     refuses: Callable[[Any], str | None] | None = None
     later: tuple[ModuleCall, ...] = ()
     told_by: str = ""
+    own: Own | None = None
 
     def since(self, **changes: Any) -> ModuleCall:
         """This row, and how a later release differs from it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from refsim.core import index
+from refsim.core.errors import ParameterError
 from refsim.core.layout import DIM_NAMES
 from refsim.ops.base.host import tensor, words
 from refsim.ops.base.host.words import Site
@@ -22,12 +23,14 @@ _FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)")
 Places = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def work_items(site: Site, word: str) -> np.ndarray:
+def work_items(site: Site, word: str | tuple[str, str, str]) -> np.ndarray:
     """The number along x, y and z of the invocation that writes each word of the output: int64 (3, words).
 
     A word that is padding belongs to whoever writes the nearest element; one of a batch that the kernel does not
-    compute, to whoever writes that element of the first one.
+    compute, to whoever writes that element of the first one. ParameterError for a size that is no rule or product.
     """
+    if not isinstance(word, str):
+        raise ParameterError("module", "who writes a word is not known", got=word, need="products of sizes")
     places = _places(site)
     name, of = words.split(word)
     if name in _RULES:

@@ -1,0 +1,438 @@
+"""Kernels that are not ExecuTorch's: a TOML file that says how they are called. docs/own-kernels.md explains its keys.
+
+The file lies beside the modules. It has one table per operator; `KEYS` are the keys of a table. All words are looked up
+in a small call of the operator when the file is read, so that a slip is found before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any
+
+from refsim.core.errors import FormatError, LayoutError, ParameterError, RefsimError, UnknownOperatorError
+from refsim.core.layout import layout
+from refsim.core.qmath import PROFILES
+from refsim.formats.file import quote, read_file
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.host import expression
+from refsim.ops.base.host.order import ordered
+from refsim.ops.base.host.row import ModuleCall, Own, Shader, Words
+from refsim.ops.base.host.weights import PACKINGS, Packing
+from refsim.ops.base.host.words import Site
+from refsim.ops.base.module_call import dispatches
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call, Kind, OpSpec
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAME = "refsim.toml"
+SUFFIX, MODULE_SUFFIX = ".toml", ".spv"
+MAX_BYTES = 1 << 20
+MAX_WORDS = 256
+PADDING = ("defined", "any")
+
+
+def find(path: str | os.PathLike[str]) -> tuple[str, str | None]:
+    """(The folder of modules, the file that says how they are called) for a folder or such a file.
+
+    A folder need not have the file ``refsim.toml``.
+    """
+    text = os.fspath(path)
+    if text.endswith(SUFFIX) and not os.path.isdir(text):
+        return os.path.dirname(text) or os.curdir, text
+    inside = os.path.join(text, NAME)
+    return text, inside if os.path.lexists(inside) else None
+
+
+def rows_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, ModuleCall]]:
+    """(The folder of modules, how kernels of operators are called) for a folder, or for the file of one."""
+    folder, file = find(path)
+    return folder, {} if file is None else read(file)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, ModuleCall]:
+    """Operator -> how its kernel is called. FormatError, naming file, line and key, for what is wrong with the file."""
+    where = os.fspath(path)
+    try:
+        text = bytes(read_file(where, MAX_BYTES)).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(where, "no text", got=f"a wrong byte at {error.start}", need="UTF-8") from error
+    try:
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise FormatError(where, "not TOML", got=str(error)[:200] or "nested too deeply") from error
+    rows = {}
+    for name, table in content.items():
+        place = _Place(where, text, name)
+        if name not in OPS:
+            raise place.error("no such operator", got=quote(name), need=_near(name, OPS))
+        if not isinstance(table, dict):
+            raise place.error("not a table", got=quote(table), need=f"[{name}]")
+        rows[name] = _Table(place, OPS[name], table).row()
+    if not rows:
+        raise FormatError(where, "no kernel", got="no table", need="a table named as an operator")
+    return rows
+
+
+def _near(got: str, allowed: Sequence[str] | Mapping[str, Any]) -> str:
+    found = get_close_matches(got, list(allowed), 1)
+    return f"{found[0]}?" if found else ", ".join(allowed)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a table or a key of it stands."""
+
+    file: str
+    text: str
+    table: str
+    key: str = ""
+
+    def at(self, key: str) -> _Place:
+        return replace(self, key=key)
+
+    @property
+    def line(self) -> int | None:
+        """The line of the key, or of the table; None if it is not written in the usual way."""
+        name = re.escape(self.table)
+        start, inside = None, False
+        for number, row in enumerate(self.text.split("\n"), 1):
+            if re.match(r"\s*\[", row) and "=" not in row:
+                inside = re.match(rf'\s*\[\s*["\']?{name}["\']?\s*[].]', row) is not None
+                start = number if inside and start is None else start
+                if inside and self.key and re.match(rf"\s*\[.*\.\s*{re.escape(self.key)}\s*\]", row):
+                    return number
+            elif inside and self.key and re.match(rf'\s*["\']?{re.escape(self.key)}["\']?\s*[=.]', row):
+                return number
+        return start
+
+    def __str__(self) -> str:
+        line = self.line
+        return f"{self.file}{f':{line}' if line else ''}: {quote(self.table)[1:-1]}"
+
+    def error(self, what: str, *, got: object = None, need: object = None) -> FormatError:
+        key = f".{self.key}" if self.key else ""
+        return FormatError(f"{self}{key}", what, got=got, need=need)
+
+    def of(self, error: RefsimError) -> FormatError:
+        """An error of a word, with the place; a long list of words becomes the nearest of them."""
+        need = error.need
+        if isinstance(need, str) and need.count(", ") > 3:
+            near = get_close_matches(str(error.got), need.split(", "), 1)
+            need = f"{near[0]}?" if near else need
+        return self.error(f"{error.where}: {error.what}", got=error.got, need=need)
+
+
+# --- keys ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a table: what it must be, and what it says. ``takes`` says whether a value is of its kind."""
+
+    kind: str
+    takes: Callable[[Any], bool]
+    meaning: str
+    required: bool = False
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _word(value: Any) -> bool:
+    return _text(value) or _number(value)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value)) and len(value) <= MAX_WORDS
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_word, value)) and len(value) <= MAX_WORDS
+
+
+def _bindings(value: Any) -> bool:
+    return isinstance(value, list) and 0 < len(value) <= MAX_WORDS and all(map(_binding, value))
+
+
+def _binding(value: Any) -> bool:
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, inside),) = value.items()
+        return name in ("uniform", "buffer") and _words(inside) and bool(inside)
+    return _text(value)
+
+
+def _three(value: Any) -> bool:
+    return _words(value) and len(value) == 3
+
+
+def _layouts(value: Any) -> bool:
+    return isinstance(value, dict) and all(_texts(row) and row for row in value.values())
+
+
+def _weights(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_weight, value.values()))
+
+
+def _weight(value: Any) -> bool:
+    return _text(value) or (
+        isinstance(value, dict)
+        and set(value) <= {"order", "add"}
+        and _text(value.get("order"))
+        and value.get("add", 0) in (0, 128)
+    )
+
+
+#: The keys of an operator's table.
+KEYS: Mapping[str, Key] = {
+    "module": Key("a file name", _text, "the module, a `.spv` file in the same folder", True),
+    "bindings": Key(
+        "a list of words, or of `{ uniform = [WORD...] }` and `{ buffer = [WORD...] }`",
+        _bindings,
+        "what stands at binding 0, 1, ... of set 0",
+        True,
+    ),
+    "push": Key("a list of words", _words, "the push constants, 32 bits each, without holes"),
+    "spec": Key("a list of words", _words, "specialization constants from id 0 on"),
+    "global": Key(
+        "three words, or one of the rules of [modules.md](modules.md#sizes)",
+        lambda value: _text(value) or _three(value),
+        "how many invocations are needed along x, y and z; or else `groups`",
+    ),
+    "groups": Key("three words", _three, "how many workgroups are dispatched along x, y and z"),
+    "local": Key(
+        "three numbers, or one of the rules of [modules.md](modules.md#sizes)",
+        lambda value: _text(value) or (_three(value) and all(type(one) is int for one in value)),
+        "the workgroup; without this key it is what the module itself declares",
+    ),
+    "layouts": Key(
+        "a table: tensor = a list of layouts",
+        _layouts,
+        "the layouts that the kernel takes, for each tensor that is named; without this key, all of the operator's",
+    ),
+    "takes": Key(
+        "a list of comparisons",
+        _texts,
+        "what must hold of a call besides: `n == 1` for a kernel without batches, `x.c % 4 == 0`",
+    ),
+    "weights": Key(
+        "a table: constant = an order of axes, or `{ order = ORDER, add = 128 }`",
+        _weights,
+        "how constants are packed; without this key they lie as refsim keeps them",
+    ),
+    "images": Key(
+        "a list of words", _texts, "the bindings that are images: float tensors in 3-d, weights in 2-d"
+    ),
+    "dot_product": Key("true or false", _flag, "whether the module needs the device's integer dot product"),
+    "rounding": Key(
+        f"one of {', '.join(f'`{name}`' for name in PROFILES)}",
+        lambda value: value in PROFILES if _text(value) else False,
+        "numerics that the kernel may have besides those of the device: `nvidia` for one that uses fma()",
+    ),
+    "padding": Key(
+        " or ".join(f"`{word}`" for word in PADDING),
+        lambda value: value in PADDING if _text(value) else False,
+        "`any` if the kernel leaves padding to chance; then it is not compared. `defined` if nothing is said",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The table of one operator while it becomes a row."""
+
+    place: _Place
+    op: OpSpec
+    table: Mapping[str, Any]
+    site: Site = field(init=False)
+
+    def row(self) -> ModuleCall:
+        self._check_keys()
+        table, place = self.table, self.place
+        textures = tuple(table.get("images", ()))
+        shader = Shader(self._module(), dot_product=table.get("dot_product", False), textures=textures)
+        object.__setattr__(self, "site", _site(self.op, shader))
+        local = table.get("local", "")
+        row = ModuleCall(
+            (shader,),
+            tuple(map(_as_binding, table["bindings"])),
+            tuple(map(str, table.get("push", ()))),
+            tuple(map(str, table.get("spec", ()))),
+            self._size(),
+            local if isinstance(local, str) else ",".join(map(str, local)),
+            {name: self._packing(name, value) for name, value in table.get("weights", {}).items()},
+            own=Own(
+                f"{place.file} [{self.op.name}]",
+                "groups" in table,
+                table.get("rounding", ""),
+                table.get("padding", PADDING[0]) == PADDING[0],
+            ),
+        )
+        self._check_words(row)
+        layouts = self._layouts()
+        assert row.own is not None
+        return replace(row, refuses=self._refuses(layouts), own=replace(row.own, layouts=layouts))
+
+    def _check_keys(self) -> None:
+        for name, value in self.table.items():
+            if name not in KEYS:
+                raise self.place.at(name).error("unknown key", got=quote(name), need=_near(name, KEYS))
+            if not KEYS[name].takes(value):
+                raise self.place.at(name).error("wrong value", got=quote(value), need=KEYS[name].kind)
+        missing = [name for name, key in KEYS.items() if key.required and name not in self.table]
+        if missing:
+            raise self.place.error("a key is missing", got=", ".join(self.table), need=", ".join(missing))
+        if ("global" in self.table) == ("groups" in self.table):
+            got = "both" if "global" in self.table else "neither"
+            raise self.place.error("how much is dispatched", got=got, need="global or groups")
+
+    def _module(self) -> str:
+        name: str = self.table["module"]
+        stem = name.removesuffix(MODULE_SUFFIX)
+        if name == stem or not stem or os.path.basename(name) != name or "\\" in name or "\0" in name:
+            need = f"NAME{MODULE_SUFFIX} in the folder of the file"
+            raise self.place.at("module").error("not a module's file name", got=quote(name), need=need)
+        if not os.path.isfile(os.path.join(os.path.dirname(self.place.file), name)):
+            raise self.place.at("module").error(
+                "no such file", got=quote(name), need="a module beside the file"
+            )
+        return stem
+
+    def _size(self) -> str | tuple[str, str, str]:
+        """The global size; products of sizes become the words of a rule, from which invocations can be told."""
+        given = self.table.get("global", self.table.get("groups"))
+        if isinstance(given, str):
+            return given
+        x, y, z = map(str, given)
+        products = [self._asked("global", expression.as_product, one) for one in (x, y, z)]
+        if "groups" in self.table or None in products:
+            return (x, y, z)
+        return ",".join(map(str, products))
+
+    def _asked(self, key: str, ask: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of words answers; its error gets the place of the key."""
+        try:
+            return ask(*arguments)
+        except (ParameterError, LayoutError, UnknownOperatorError) as error:
+            raise self.place.at(key).of(error) from error
+
+    def _packing(self, name: str, value: Any) -> Packing:
+        order, add = (value, 0) if isinstance(value, str) else (value["order"], value.get("add", 0))
+        bases = {} if self.op.module is None else self.op.module.packing
+        place = self.place.at("weights")
+        if name not in bases:
+            raise place.error(
+                "nothing that is packed", got=quote(name), need=_near(name, bases) or "no weights"
+            )
+        if order in PACKINGS:
+            if PACKINGS[order] != bases[name]:
+                near = next(word for word, packing in PACKINGS.items() if packing == bases[name])
+                raise place.error("a packing for other operators", got=order, need=near)
+            if not add:
+                return bases[name]
+            raise place.error("add", got=order, need="an order of axes")
+        found: Packing = self._asked("weights", ordered, order, bases[name], bool(add))
+        return found
+
+    def _check_words(self, row: ModuleCall) -> None:
+        """Look up every word in a small call of the operator."""
+        local = (1, 1, 1)
+        for key in ("push", "spec"):
+            for one in getattr(row, key):
+                self._asked(key, expression.word, self.site, one, local)
+        for block in (one for one in row.bindings if isinstance(one, Words)):
+            for one in block.words:
+                self._asked("bindings", expression.word, self.site, one)
+        if not isinstance(row.global_size, str):
+            key = "groups" if "groups" in self.table else "global"
+            for one in row.global_size:
+                self._asked(key, expression.count, self.site, one)
+        for one in self.table.get("takes", ()):
+            self._asked("takes", expression.holds, self.site, one)
+        size = ("1,1,1", "1,1,1")
+        steps = {
+            "global": replace(row, bindings=(), push=(), spec=(), local_size=size[1]),
+            "local": replace(row, bindings=(), push=(), spec=(), global_size=size[0]),
+            "bindings": replace(row, push=(), spec=(), global_size=size[0], local_size=size[1]),
+        }
+        for key, part in steps.items():
+            self._asked(key, lambda rows: dispatches(self.site.call, rows=rows), {self.op.name: part})
+        known = [*self.site.tensors, *self.site.call.consts]
+        for name in self.table.get("images", ()):
+            if name not in known:
+                raise self.place.at("images").error(
+                    "no such binding", got=quote(name), need=_near(name, known)
+                )
+        outputs = [one for one in row.bindings if one == "out"]
+        if len(outputs) != 1:
+            raise self.place.at("bindings").error(
+                "the output", got=f"bound {len(outputs)} times", need="out once"
+            )
+
+    def _layouts(self) -> dict[str, tuple[str, ...]]:
+        """The layouts that the kernel takes, by argument."""
+        legal = {name: tuple(map(str, self._legal(name))) for name in self.site.tensors}
+        layouts = {}
+        for name, given in self.table.get("layouts", {}).items():
+            place = self.place.at("layouts")
+            if name not in legal:
+                raise place.error("no such tensor", got=quote(name), need=_near(name, list(legal)))
+            layouts[name] = tuple(str(self._asked("layouts", layout, one)) for one in given)
+            for one, spelled in zip(layouts[name], given, strict=True):
+                if one not in legal[name]:
+                    need = ", ".join(legal[name])
+                    raise place.error(f"the operator never has it for {name}", got=quote(spelled), need=need)
+        return layouts
+
+    def _refuses(self, layouts: Mapping[str, Sequence[str]]) -> Callable[[Call], str | None]:
+        conditions, shader = tuple(self.table.get("takes", ())), self.site.shader
+
+        def refuses(call: Call) -> str | None:
+            for name, allowed in layouts.items():
+                if str(call.tensors[name].layout) not in allowed:
+                    return (
+                        f"{name} is in {call.tensors[name].layout}, the kernel takes {' or '.join(allowed)}"
+                    )
+            site = Site(call, call, call.tensors, frozenset(), shader)
+            return next(
+                (f"{one} does not hold" for one in conditions if not expression.holds(site, one)), None
+            )
+
+        return refuses
+
+    def _legal(self, name: str) -> Iterator[Any]:
+        for arg in (*self.op.of_kind(Kind.INPUT), self.op.output):
+            if arg.name == name:
+                yield from arg.layouts
+
+
+def _as_binding(value: Any) -> str | Words:
+    if isinstance(value, str):
+        return value
+    ((kind, inside),) = value.items()
+    return Words(tuple(map(str, inside)), kind == "uniform")
+
+
+def _site(op: OpSpec, shader: Shader) -> Site:
+    """A small call of an operator."""
+    case = next(row for row in op.cases if isinstance(row, Case))
+    call = bind(case).call
+    return Site(call, call, call.tensors, frozenset(), shader)

@@ -1,0 +1,130 @@
+"""Kernels that are not ExecuTorch's (tests/modules/own): run, compared, bisected, verified; their wrong twins named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from modules.own.build import RIGHT, TWINS, WRONG, Twin, build
+from modules.test_modules_build import needs_tools
+
+from refsim.cli._shaders_build import opened
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError
+from refsim.core.rng import Rng
+from refsim.exec.executor import YOURS
+from refsim.exec.factory import executor_named
+from refsim.formats import kernels
+from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
+from refsim.spirv.module import Module, Section, string_words
+from refsim.spirv.reflect import interface
+from refsim_gpu.kompute import Device
+from refsim_gpu.modules import ModuleExecutor, Options
+
+INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
+
+
+@needs_tools
+def test_committed_modules_are_up_to_date() -> None:
+    assert build(check=True) == [], "run: PYTHONPATH=tests python tests/modules/own/build.py"
+    assert (RIGHT / kernels.NAME).read_bytes() == (WRONG / kernels.NAME).read_bytes()
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
+def test_a_right_kernel_gives_the_same_bytes(device: Device, twin: Twin) -> None:
+    """Every call that it takes runs on it; the others run on a kernel of ours."""
+    taken = 0
+    with ModuleExecutor(str(RIGHT), Options(INDEX)) as executor:
+        for seed in range(120):
+            bound = bind(OPS[twin.op].sample(Rng(seed)))
+            taken += executor.source(bound.call).whose == YOURS
+            assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs), seed
+    assert 10 < taken < 120
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
+def test_the_cause_of_a_wrong_twin_is_named(device: Device, twin: Twin) -> None:
+    with opened(str(WRONG), [twin.op], device=INDEX) as build:
+        outcome = build.verification.run(build.operators)
+        assert not outcome.right and outcome.cases <= 6
+        assert outcome.wrong[0].causes[0].name == twin.cause
+        assert build.writer(outcome.wrong[0].tried.candidate.bound.call) == twin.name
+
+
+def test_a_right_folder_is_right(device: Device) -> None:
+    with opened(str(RIGHT), device=INDEX) as build:
+        outcome = build.verification.run(build.operators)
+        assert outcome.right and all(sum(count.values()) >= 20 for count in outcome.counts.values())
+
+
+@pytest.mark.parametrize("name", [str(RIGHT), str(RIGHT / kernels.NAME)])
+def test_the_executor_opens_a_folder_or_a_file(device: Device, name: str) -> None:
+    executor = executor_named(f"spv:{name}@{INDEX}")
+    try:
+        bound = next(b for b in map(bind, _cases("q8ta_conv2d_pw")) if b.call.params.groups == 1)
+        assert executor.source(bound.call).kernels == ("pointwise",)
+        assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+    finally:
+        executor.close()  # type: ignore[attr-defined]
+
+
+def _cases(op: str) -> list[object]:
+    return [case for case in OPS[op].cases if hasattr(case, "seed") and case.out_layout == "4W4C"]
+
+
+def test_padding_that_is_left_to_chance_is_not_compared(device: Device, tmp_path: Path) -> None:
+    """The pointwise kernel writes no columns behind the last; with another zero point its lanes would differ."""
+    folder = tmp_path / "own"
+    shutil.copytree(RIGHT, folder)
+    text = (folder / kernels.NAME).read_text()
+    (folder / kernels.NAME).write_text(text.replace("[q8ta_add]", 'padding = "any"\n\n[q8ta_add]'))
+    bound = bind(_cases("q8ta_conv2d_pw")[0])  # type: ignore[arg-type]
+    with ModuleExecutor(str(folder), Options(INDEX)) as executor:
+        out = executor.run_call(bound.call, bound.inputs)
+    assert isinstance(out, PackedBuffer) and np.array_equal(out.raw, bound.call.expected(bound.inputs).raw)
+
+
+@pytest.mark.parametrize("key", ["out_zp", "activation"])
+def test_a_missing_word_is_a_typed_error(device: Device, tmp_path: Path, key: str) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(RIGHT, folder)
+    text = (folder / kernels.NAME).read_text()
+    (folder / kernels.NAME).write_text(
+        text.replace(f'"{key}", "activation",' if key == "out_zp" else f'"{key}",', "")
+    )
+    bound = bind(_cases("q8ta_conv2d_pw")[0])  # type: ignore[arg-type]
+    gives = r"refsim.toml \[q8ta_conv2d_pw\] gives; got declares 72 push bytes"
+    with ModuleExecutor(str(folder), Options(INDEX)) as executor, pytest.raises(FormatError, match=gives):
+        executor.run_call(bound.call, bound.inputs)
+
+
+def test_an_entry_point_may_have_any_name(device: Device, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(RIGHT, folder)
+    module = Module.parse((folder / "sum.spv").read_bytes(), "sum").copy()
+    rows = module.sections[Section.ENTRY_POINT]
+    row = rows[0]
+    rows[0] = row.with_args(*row.args[:2], *string_words("sum_of_two_tensors"), *row.args[4:])
+    (folder / "sum.spv").write_bytes(module.to_bytes())
+    assert interface(Module.parse(module.to_bytes(), "sum")).entry_point == "sum_of_two_tensors"
+    with opened(str(folder), ["q8ta_add"], count=4, device=INDEX) as build:
+        assert build.verification.run(build.operators).right
+
+
+def test_workgroups_can_be_counted_instead_of_invocations(device: Device, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(RIGHT, folder)
+    text = (folder / kernels.NAME).read_text()
+    text = text.replace(
+        'global = ["w", "h", "n * ceil(c / 4)"]',
+        'groups = ["ceil(w/16)", "(h + 1) // 2", "ceil(n * ceil(c / 4) / 4)"]',
+    )
+    assert "groups = [" in text
+    (folder / kernels.NAME).write_text(text)
+    with opened(str(folder), ["q8ta_add"], count=12, device=INDEX) as build:
+        outcome = build.verification.run(build.operators)
+        assert outcome.right and outcome.cases >= 12
