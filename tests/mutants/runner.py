@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -137,7 +138,7 @@ def network(folder: str, name: str) -> None:
 #: A case that takes longer ends the process: it hangs.
 CASE_SECONDS = 60.0
 #: What a compiler would have said: such a program is none.
-_NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError)
+_NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError, struct.error)
 
 
 #: Further wrong cases of a kernel that already gave one, and how many are run to find them, and for how long.

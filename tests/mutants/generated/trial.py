@@ -29,6 +29,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as case_of
 from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
 
 #: What may become of one: by whom it was noticed, or why it does not count.
 CORPUS, MODELS_, TESTS, LIVES, INVALID, EQUIVALENT = (
@@ -114,12 +115,12 @@ class _Trial:
 
     def verdict(self, made: Verdict, tests: bool) -> Verdict:
         copy(self.mutant, self.root)
-        if self.area.name == "shaders":
-            stopped = self._built()
-            if stopped is not None:
-                verdict = EQUIVALENT if stopped == "" else INVALID
-                return replace(made, verdict=verdict, said=stopped or "the same SPIR-V")
-        for stage in (self._cases, self._elsewhere, self._models, *([self._tests] if tests else [])):
+        for stage in (
+            self._shaders if self.area.name == "shaders" else self._cases,
+            self._elsewhere,
+            self._models,
+            *([self._tests] if tests else []),
+        ):
             found = stage(made)
             if found is not None:
                 return found
@@ -127,9 +128,25 @@ class _Trial:
 
     # --- the corpus --------------------------------------------------------------------------------------
 
-    def _built(self) -> str | None:
+    def _shaders(self, made: Verdict) -> Verdict | None:
+        """The shaders of one operator are compiled and tried first: those of all take a minute and more."""
+        ordered = sorted(self.subjects, key=lambda op: len(OPS[op].variants))
+        same = True
+        for part in filter(None, (ordered[:1], ordered[1:])):
+            stopped = self._built(part)
+            if stopped:
+                return replace(made, verdict=INVALID, said=stopped)
+            if stopped is None:
+                same = False
+                most = EACH if len(part) <= MANY else OF_MANY
+                found = self._corpus(made, self.area.executor, most, part)
+                if found is not None:
+                    return found
+        return replace(made, verdict=EQUIVALENT, said="the same SPIR-V") if same else None
+
+    def _built(self, ops: Sequence[str]) -> str | None:
         """What stopped the compilation of the shaders; "" if it gave the same modules as before, None if others."""
-        names = sorted({shader for op in self.subjects for shader in cases.shaders(op)})
+        names = sorted({shader for op in ops for shader in cases.shaders(op)})
         folder = self.root / "shaders" / "spirv"
         before = {path.name: path.read_bytes() for path in folder.glob("*.spv")}
         stopped = build(self.root, names, variants=True)
@@ -140,19 +157,19 @@ class _Trial:
 
     def _cases(self, made: Verdict) -> Verdict | None:
         most = EACH if len(self.subjects) <= MANY else OF_MANY
-        return self._corpus(made, self.area.executor, most) if self.subjects else None
+        return self._corpus(made, self.area.executor, most, self.subjects) if self.subjects else None
 
     def _elsewhere(self, made: Verdict) -> Verdict | None:
         """Some cases on a device, whose grids mean nothing to emulated kernels, or on several threads."""
         if not (self.area.also and self.subjects) or (self.area.also.startswith(GPU) and not _has_gpu()):
             return None
-        return self._corpus(made, self.area.also, max(FEW, ELSEWHERE // len(self.subjects)))
+        return self._corpus(made, self.area.also, max(FEW, ELSEWHERE // len(self.subjects)), self.subjects)
 
-    def _corpus(self, made: Verdict, executor: str, most: int) -> Verdict | None:
+    def _corpus(self, made: Verdict, executor: str, most: int, ops: Sequence[str]) -> Verdict | None:
         folder = self.root.parent / "corpus"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        orders = [_order(op, most) for op in self.subjects]
+        orders = [_order(op, most) for op in ops]
         names = [name for order in orders for name in order[:FEW]] if len(orders) <= 2 * MANY else []
         names = list(dict.fromkeys((*names, *(name for order in orders for name in order))))
         (folder / "cases.json").write_text(json.dumps(names))
