@@ -16,6 +16,7 @@ from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.errors import LimitError
 from refsim.exec.finding import (
     FOREIGN,
+    NOT_SEEN,
     ORDER,
     OUTSIDE,
     SAME_TWICE,
@@ -78,6 +79,7 @@ class Sanitizer:
             words = contents(step, given(step, inputs, buffers))
             look = _Look(self._watched(step), words, call)
             found += look.findings()
+            found += [Finding(NOT_SEEN, step.shader, f"has {why}") for why in look.watched.made.uncounted]
             if not any(one.kind == OUTSIDE for one in found):  # the plain module would be stopped for it
                 found += self._other_size(look)
                 found += self._repeated(look, repeats)
@@ -106,7 +108,7 @@ class Sanitizer:
             or look.watched.made.shared
             or look.watched.made.subgroups
             or numbers & {LOCAL, LOCAL_INDEX, WORKGROUP}
-            or None in loaded.interface.local_size_ids
+            or loaded.interface.local_size_ids != (0, 1, 2)
         ):
             return
         x, y, z = (size // (1 + (axis == largest)) for axis, size in enumerate(step.local))

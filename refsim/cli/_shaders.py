@@ -14,7 +14,7 @@ from refsim.golden import modules
 from refsim.golden.folder import SUFFIX
 from refsim.golden.judge import SAME
 from refsim.golden.telling import UPSTREAM
-from refsim.golden.trial import FAILED, VERDICTS, Explained, Tried
+from refsim.golden.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.golden.verification import Outcome, tally
 
 MOST_CAUSES = 3
@@ -82,8 +82,15 @@ def print_findings(build: Build, outcome: Outcome) -> None:
         say(f"known defect {name}: {_number(count, 'case')}; {note}")
     for op, count in outcome.skipped.items():
         say(f"skipped: {_number(count, 'case')} of {op}, which no module of the folder computes")
+    for (kind, module, what), cases in outcome.notes.items():
+        say(f"note: {kind}: {module} {what}, in {_number(cases, 'case')}")
+    for tried in outcome.unsafe:
+        say(f"{tried.candidate.name} has the right bytes, but not for certain")
+        print_faults(tried)
+        say(f"  again: {again(build, tried)}")
     for tried in outcome.failed:
         say(f"{tried.candidate.name} did not run: {tried.message}")
+        print_faults(tried)
         say(f"  again: {again(build, tried)}")
     for found in outcome.wrong:
         print_explained(build, found)
@@ -94,7 +101,14 @@ def print_explained(build: Build, found: Explained) -> None:
     print_lines(styled(found.report))
     for line in remarks(build, found):
         say(line)
+    print_faults(found.tried)
     say(f"  again: {again(build, found.tried)}")
+
+
+def print_faults(tried: Tried) -> None:
+    """What the sanitizers say of a case."""
+    for one in tried.findings:
+        say(f"  {one}")
 
 
 def remarks(build: Build, found: Explained) -> Iterator[str]:
@@ -113,8 +127,9 @@ def remarks(build: Build, found: Explained) -> Iterator[str]:
 def again(build: Build, tried: Tried) -> str:
     """The command that runs a case again: replay knows the corpus, but no recordings."""
     name = tried.candidate.name
-    if name.startswith(UPSTREAM):
-        return shlex.join(["refsim", "shaders", build.path, tried.candidate.op, "--case", name])
+    if name.startswith(UPSTREAM) or tried.findings:
+        more = ["--sanitize"] if tried.findings else []
+        return shlex.join(["refsim", "shaders", build.path, tried.candidate.op, "--case", name, *more])
     return shlex.join(["refsim", "replay", name, "-x", build.executor_name])
 
 
@@ -126,9 +141,10 @@ def sentence(build: Build, outcome: Outcome) -> str:
         return f"wrong: {', '.join(f'{name}{SUFFIX}' for name in build.broken)} cannot be read; {took}"
     if outcome.right:
         more = [f"{count[name]} {name}" for name in VERDICTS if count[name]]
+        more += [f"{outcome.sanitized} sanitized"] if outcome.sanitized else []
         return f"right: {', '.join(more)}; {took}"
     first = outcome.bad[0]
-    what = "did not run" if first.verdict == FAILED else "is wrong"
+    what = {FAILED: "did not run", UNSAFE: "is unsafe"}.get(first.verdict, "is wrong")
     rest = f", {len(outcome.bad)} in all" if len(outcome.bad) > 1 else ""
     return f"wrong: {first.candidate.name} {what}{rest}; {took}"
 
@@ -142,6 +158,8 @@ def verdict(outcome: Outcome, whole: bool) -> str:
         return f"wrong in {first.tried.candidate.name}: {cause}"
     if outcome.failed:
         return f"{outcome.failed[0].candidate.name} did not run"
+    if outcome.unsafe:
+        return f"unsafe in {outcome.unsafe[0].candidate.name}: {outcome.unsafe[0].findings[0].kind}"
     more = [f"{count[name]} {name}" for name in VERDICTS if count[name] and name != SAME]
     return f"right{'' if whole else ' so far'}, {', '.join((f'{outcome.cases} cases', *more))}"
 
@@ -172,10 +190,23 @@ def content(build: Build, outcome: Outcome) -> dict[str, Any]:
         "known": {name: {"what": note, "cases": count} for name, (note, count) in outcome.known.items()},
         "wrong": [_explained(build, found) for found in outcome.wrong],
         "skipped": dict(outcome.skipped),
-        "failed": [{"case": row.candidate.name, "message": row.message} for row in outcome.failed],
+        "failed": [
+            {"case": row.candidate.name, "message": row.message, "findings": _findings(row)}
+            for row in outcome.failed
+        ],
+        "unsafe": [{"case": row.candidate.name, "findings": _findings(row)} for row in outcome.unsafe],
+        "notes": [
+            {"kind": kind, "module": module, "what": what, "cases": cases}
+            for (kind, module, what), cases in outcome.notes.items()
+        ],
+        "sanitized": outcome.sanitized,
         "bad": [row.candidate.name for row in outcome.bad],
         "same": outcome.right and not build.broken,
     }
+
+
+def _findings(tried: Tried) -> list[dict[str, Any]]:
+    return [one.as_json() for one in tried.findings]
 
 
 def _explained(build: Build, found: Explained) -> dict[str, Any]:
@@ -188,5 +219,6 @@ def _explained(build: Build, found: Explained) -> dict[str, Any]:
         "cases": list(found.cases),
         "distinct": found.distinct,
         "again": again(build, found.tried),
+        "findings": _findings(found.tried),
         "report": found.report.as_json(),
     }

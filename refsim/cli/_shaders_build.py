@@ -230,12 +230,15 @@ def opened(
     variant: str = "",
     images: bool = False,
     recorded: bool = True,
+    sanitized: int = 0,
+    repeats: int = 0,
 ) -> Iterator[Build]:
     """Read the folder, open the device, and choose the cases.
 
     Raises FormatError for a folder without modules that refsim knows, ParameterError for an unknown operator or a
     pattern without cases, DeviceError or MissingDependencyError if the device cannot be used. Without ``recorded``
-    there are only cases of the corpus, and a pattern may fit none of them.
+    there are only cases of the corpus, and a pattern may fit none of them. ``sanitized`` and ``repeats`` are as for
+    `Verification`.
     """
     chosen = None if profile is None else profiles.profile(profile)
     build = Build(path, _info(device), variant, images, chosen, wanted)
@@ -244,7 +247,9 @@ def opened(
         trial = Trial(build.executor, build.profiles, geometry=build.geometry, own=build.rounding)
         layouts = {name: row.own.layouts for name, row in build.own.items() if row.own is not None}
         upstream = _recordings() if recorded else None
-        build.verification = Verification(trial, count, upstream, pattern, build.takes, layouts)
+        build.verification = Verification(
+            trial, count, upstream, pattern, build.takes, layouts, sanitized, repeats
+        )
         if recorded:
             build.verification.check_pattern(build.operators)
         yield build

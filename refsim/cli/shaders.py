@@ -15,7 +15,7 @@ from refsim.cli._options import json_option
 from refsim.cli._output import print_json, progress, say
 from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_watch import Watch
-from refsim.golden.verification import CASES, Outcome
+from refsim.golden.verification import CASES, SANITIZED, Outcome
 
 
 @click.command("shaders")
@@ -51,6 +51,18 @@ from refsim.golden.verification import CASES, Outcome
     type=click.Choice(("base", "fallback", "unsigned")),
     help="Take this variant of a kernel where there is one, whatever the device has.",
 )
+@click.option(
+    "--sanitize",
+    is_flag=True,
+    help="Also look for foreign reads, words with two writers, and bytes that depend on the order of work.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(0, 100_000),
+    default=0,
+    metavar="N",
+    help="With --sanitize: run each case N times more, and compare.",
+)
 @click.option("--images", is_flag=True, help="Keep float tensors in images, for the texture3d variants.")
 @limit_option
 @html_option
@@ -65,6 +77,8 @@ def command(
     profile_name: str | None,
     device: int,
     variant: str | None,
+    sanitize: bool,
+    repeats: int,
     images: bool,
     limit: int,
     html: str | None,
@@ -76,7 +90,12 @@ def command(
     """
     if watch and html:
         raise click.UsageError("--watch prints what it finds; --html is for a single run")
-    asked = _Asked(folder, operators, count, pattern, profile_name, device, everything, limit)
+    if repeats and not sanitize:
+        raise click.UsageError("--repeats counts runs of --sanitize")
+    sanitized = 0 if not sanitize else MOST_SANITIZED if pattern else SANITIZED
+    asked = _Asked(
+        folder, operators, count, pattern, profile_name, device, everything, limit, sanitized, repeats
+    )
     with asked.opened(variant or "", images) as build:
         if not as_json:
             text.print_folder(build, bool(watch or variant or images))
@@ -105,6 +124,8 @@ def command(
     return SAME if same else DIFFERENT
 
 
+#: Cases of an operator that are looked at if a pattern chooses them: all.
+MOST_SANITIZED = 1 << 20
 #: What the JSON of a further run repeats of the first one's.
 _REPEATED = ("folder", "device", "profiles", "modules", "unknown")
 
@@ -125,10 +146,13 @@ class _Asked:
     device: int
     everything: bool
     limit: int
+    sanitized: int
+    repeats: int
 
     def opened(self, variant: str, images: bool, recorded: bool = True) -> AbstractContextManager[Build]:
         return opened(
-            self.folder, self.operators, self.count, self.pattern, self.profile, self.device, variant, images, recorded
+            self.folder, self.operators, self.count, self.pattern, self.profile, self.device, variant, images, recorded,
+            self.sanitized, self.repeats,
         )  # fmt: skip
 
     def run(self, build: Build) -> Outcome:

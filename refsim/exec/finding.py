@@ -9,8 +9,9 @@ Triple = tuple[int, int, int]
 
 OUTSIDE, FOREIGN, UNFILLED = "write out of bounds", "foreign read", "uninitialized read"
 TWICE, SAME_TWICE, ORDER, UNSTABLE = "two writers", "same bits twice", "order of work", "not repeatable"
-#: Worth knowing, and no fault: an output cannot depend on it.
-HARMLESS = (SAME_TWICE,)
+NOT_SEEN = "not looked at"
+#: Worth knowing, and no fault.
+HARMLESS = (SAME_TWICE, NOT_SEEN)
 
 
 @dataclass(frozen=True)

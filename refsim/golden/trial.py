@@ -16,15 +16,22 @@ from refsim.bytediff.consensus import Agreed, agreed, decided, reordered
 from refsim.bytediff.hypotheses import defects
 from refsim.bytediff.invocations import Geometry
 from refsim.core.buffer import FILL, PackedBuffer
-from refsim.core.errors import DeviceError, MissingDependencyError, RawBufferError, RefsimError
+from refsim.core.errors import (
+    DeviceError,
+    MissingDependencyError,
+    RawBufferError,
+    RefsimError,
+    UnsupportedError,
+)
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
+from refsim.exec.finding import NOT_SEEN, Finding
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import Candidate
 from refsim.ops.base.spec import Call
 
-FAILED = "failed"
-VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, FAILED)
+FAILED, UNSAFE = "failed", "unsafe"
+VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, UNSAFE, WRONG, FAILED)
 #: What a case that is wrong is worth in further cases: how many are compared, and how many are run to find them.
 MOST_WRONG, MOST_TRIED, SECONDS = 6, 24, 0.8
 #: The cause of a failure that a device's guard words show, in the words of `refsim.bytediff`.
@@ -35,13 +42,18 @@ REPEATS = 2
 
 @dataclass(frozen=True)
 class Tried:
-    """One case on one executor. ``message`` says why a case ``failed``; then there is no ``actual``."""
+    """One case on one executor. ``message`` says why a case ``failed``; then there is no ``actual``.
+
+    ``findings`` are what the executor's sanitizers say of its kernels. A case is ``unsafe`` if its bytes are right, but
+    not for certain.
+    """
 
     candidate: Candidate
     judged: Judged
     actual: PackedBuffer | None = None
     message: str = ""
     seconds: float = 0.0
+    findings: tuple[Finding, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -49,7 +61,7 @@ class Tried:
 
     @property
     def bad(self) -> bool:
-        return self.verdict in (WRONG, FAILED)
+        return self.verdict in (WRONG, FAILED, UNSAFE)
 
 
 @dataclass(frozen=True)
@@ -82,8 +94,11 @@ class Trial:
     geometry: Callable[[Call], Geometry | None] = lambda call: None
     own: Mapping[str, Sequence[Profile]] = field(default_factory=dict)
 
-    def run(self, candidate: Candidate) -> Tried:
-        """Run one case and judge it. Raises what opening a device raises; a case that fails is a verdict."""
+    def run(self, candidate: Candidate, sanitize: bool = False, repeats: int = 0) -> Tried:
+        """Run one case and judge it. Raises what opening a device raises; a case that fails is a verdict.
+
+        ``sanitize``: the executor also looks at its kernels, and runs them ``repeats`` times (`Executor.sanitize`).
+        """
         begin = time.perf_counter()
         bound = candidate.bound
         try:
@@ -96,7 +111,23 @@ class Trial:
             tried = Tried(candidate, Judged(FAILED), None, str(error))
         else:
             tried = Tried(candidate, self._judged(candidate, actual), actual)
+        if sanitize:
+            tried = self._sanitized(tried, repeats)
         return replace(tried, seconds=time.perf_counter() - begin)
+
+    def _sanitized(self, tried: Tried, repeats: int) -> Tried:
+        bound = tried.candidate.bound
+        try:
+            found = tuple(self.executor.sanitize(bound.call, bound.inputs, repeats))
+        except UnsupportedError as error:
+            return replace(tried, findings=(Finding(NOT_SEEN, error.where, str(error)),))
+        except RefsimError as error:
+            if tried.bad:  # of what did not run, nothing more is known
+                return tried
+            return replace(tried, judged=Judged(FAILED), message=f"the sanitizers cannot run it: {error}")
+        faults = any(not one.harmless for one in found)
+        unsafe = Judged(UNSAFE) if faults and not tried.bad else tried.judged
+        return replace(tried, judged=unsafe, findings=found)
 
     def _judged(self, candidate: Candidate, actual: PackedBuffer) -> Judged:
         recorded = candidate.recorded

@@ -13,13 +13,15 @@ from refsim.core.errors import ParameterError
 from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
 from refsim.golden.telling import Candidate
-from refsim.golden.trial import Explained, Trial, Tried, in_turn
+from refsim.golden.trial import OUT_OF_BOUNDS, UNSAFE, Explained, Trial, Tried, in_turn
 from refsim.ops.base.spec import Call
 
 #: Cases of the corpus that are run of each operator, beside the recordings, and those after which a first word is said.
 CASES, FIRST_WORD = 48, 12
 #: Of how many further cases some may be run to explain a bad one, and how many of these if that one did not run.
 MOST_OTHERS, MOST_AFTER_FAILURE = 60, 8
+#: Cases of each operator that sanitizers look at: each costs some ten runs, and a pipeline or two.
+SANITIZED = 6
 
 
 @dataclass
@@ -27,8 +29,9 @@ class Outcome:
     """What a run over some operators found.
 
     ``counts``: operator -> verdict -> cases. ``known``: the defects that were seen, name -> (what, cases).
-    ``wrong``: the first case that is wrong, explained; ``failed``: the first that did not run. ``bad`` has every
-    case that is one of these.
+    ``wrong``: the first case that is wrong, explained; ``failed``: the first that did not run; ``unsafe``: the first
+    whose bytes are right, but not for certain; one each for an operator. ``bad`` has every case that is one of these.
+    ``notes`` counts harmless findings by (kind, module, what); sanitizers looked at ``sanitized`` cases.
     """
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -36,6 +39,9 @@ class Outcome:
     legal: Counter[str] = field(default_factory=Counter)
     wrong: list[Explained] = field(default_factory=list)
     failed: list[Tried] = field(default_factory=list)
+    unsafe: list[Tried] = field(default_factory=list)
+    notes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    sanitized: int = 0
     bad: list[Tried] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -57,6 +63,7 @@ class Outcome:
             self.known[defect.name] = (defect.note, count + 1)
         if tried.verdict == LEGAL:
             self.legal[" or ".join(tried.judged.profiles)] += 1
+        self.notes.update({(one.kind, one.module, one.what) for one in tried.findings if one.harmless})
         if tried.bad:
             self.bad.append(tried)
 
@@ -67,6 +74,8 @@ class Verification:
     ``count`` cases of the corpus of each operator are run, and its recordings in the folder ``upstream``. With a
     ``pattern`` these are all cases and recordings whose names match it, and no others. Calls that the executor's
     modules do not compute (``takes``) are left out. ``layouts`` are those that kernels take, by operator and argument.
+    The first ``sanitized`` cases of each operator go through the executor's sanitizers as well, with so many
+    ``repeats``.
     """
 
     def __init__(
@@ -77,8 +86,11 @@ class Verification:
         pattern: str = "",
         takes: Callable[[Call], bool] = lambda call: True,
         layouts: Mapping[str, Mapping[str, Collection[str]]] | None = None,
+        sanitized: int = 0,
+        repeats: int = 0,
     ) -> None:
         self.takes, self.layouts = takes, layouts or {}
+        self.sanitized, self.repeats = sanitized, repeats
         self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
         self._cases: dict[str, _Kept] = {}
 
@@ -128,7 +140,9 @@ class Verification:
             if not self.takes(candidate.bound.call):
                 outcome.skipped[candidate.op] += 1
                 continue
-            tried = self.trial.run(candidate)
+            done = skip + sum(outcome.counts.get(candidate.op, Counter[str]()).values())
+            tried = self.trial.run(candidate, done < self.sanitized, self.repeats)
+            outcome.sanitized += done < self.sanitized
             outcome.add(tried)
             tell(tried)
             if tried.bad:
@@ -143,6 +157,10 @@ class Verification:
         op = tried.candidate.op
         if op in {row.tried.candidate.op for row in outcome.wrong}:
             return
+        if tried.verdict == UNSAFE:
+            if op not in {row.candidate.op for row in outcome.unsafe}:
+                outcome.unsafe.append(tried)
+            return
         after = dropwhile(lambda one: one is not tried.candidate, self.cases(op))
         others = [
             one for one in islice(after, 1, 1 + MOST_OTHERS) if not one.hidden and self.takes(one.bound.call)
@@ -150,6 +168,8 @@ class Verification:
         if tried.verdict != WRONG:
             if op in {row.candidate.op for row in outcome.failed}:
                 return
+            if tried.message.startswith(OUT_OF_BOUNDS) and not tried.findings:
+                tried = self.trial.run(tried.candidate, True)  # which invocation it was
             outcome.failed.append(tried)
             told = (self.trial.run(one) for one in islice(others, MOST_AFTER_FAILURE))
             instead = next((row for row in told if row.verdict == WRONG), None)

@@ -18,6 +18,7 @@ import pytest
 from modules import build, example
 from modules.bugs import BUGS
 from modules.example import BINARY
+from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
 from refsim.cli import _shaders_build
@@ -54,6 +55,9 @@ class Kept:
 
     def run_call(self, call, inputs):
         return self._executor.run_call(call, inputs)
+
+    def sanitize(self, call, inputs, repeats=0):
+        return self._executor.sanitize(call, inputs, repeats)
 
 
 @pytest.fixture
@@ -204,6 +208,67 @@ def test_the_example_of_the_page_is_up_to_date() -> None:
     assert BINARY.read_bytes() == example.compiled(), (
         "run: PYTHONPATH=tests python -m modules.example --write"
     )
+
+
+# --- sanitizers ------------------------------------------------------------------------------------------
+
+
+def hidden(id: str, scratch: Path) -> tuple[str, bytes]:
+    bug = next(bug for bug in HIDDEN if bug.id == id)
+    return bug.module, bug.compiled(scratch)
+
+
+def test_sanitizers_on_right_modules(folder: Path, refsim) -> None:
+    arguments = ("shaders", folder, "q8ta_relu", "--count", "4", "--sanitize", "--repeats", "5")
+    done = refsim(*arguments)
+    assert done.status == 0 and ", 6 sanitized; " in done.out.splitlines()[-1]
+    content = refsim(*arguments, "--json").json
+    assert (content["unsafe"], content["notes"], content["sanitized"]) == ([], [], 6)
+    assert refsim("shaders", folder, "--repeats", "3").status == 2
+
+
+@needs_tools
+def test_right_bytes_that_are_not_certain(folder: Path, tmp_path: Path, refsim) -> None:
+    put(folder, *hidden("gemv-clears-the-next", tmp_path))
+    arguments = ("shaders", folder, "q8ta_linear_gemv", "--variant", "base")
+    assert refsim(*arguments).status == 0, "its bytes are right"
+    done = refsim(*arguments, "--sanitize")
+    assert done.status == 1 and "has the right bytes, but not for certain" in done.out
+    assert (
+        "  two writers: q8ta_linear_gemv_float stores different bits twice in a word; binding 0 (out)"
+        in done.out
+    )
+    assert (
+        "  order of work: q8ta_linear_gemv_float writes other bytes when workgroups run from last" in done.out
+    )
+    assert done.out.splitlines()[-1].startswith("wrong: q8ta_linear_gemv/")
+    assert " is unsafe; " in done.out.splitlines()[-1]
+    again = next(line for line in done.out.splitlines() if line.startswith("  again: refsim shaders"))
+    assert again.endswith(" --sanitize")
+    content = refsim(*arguments, "--sanitize", "--json").json
+    (row,) = content["unsafe"]
+    assert {one["kind"] for one in row["findings"]} == {"two writers", "order of work"}
+    assert len(row["findings"][0]["workers"]) == 2 and content["same"] is False
+
+
+@needs_tools
+def test_what_is_harmless_is_a_note(folder: Path, tmp_path: Path, refsim) -> None:
+    put(folder, *hidden("conv-last-row-again", tmp_path))
+    done = refsim(
+        "shaders", folder, "q8ta_conv2d_general", "--variant", "base", "--count", "8", "--sanitize", "--all"
+    )
+    assert done.status == 0
+    assert "note: same bits twice: q8ta_conv2d_float stores a word twice, in " in done.out
+
+
+@needs_tools
+def test_a_write_outside_names_the_invocation(folder: Path, tmp_path: Path, refsim) -> None:
+    """Without being asked: it is looked at once more."""
+    put(folder, *hidden("conv-past-the-end", tmp_path))
+    done = refsim("shaders", folder, "q8ta_conv2d_general", "--variant", "base")
+    assert done.status == 1
+    assert "  write out of bounds: q8ta_conv2d_float writes behind the buffer of out" in done.out
+    assert "binding 0 (out), word " in done.out and ", workgroup (" in done.out
 
 
 # --- seeded bugs -----------------------------------------------------------------------------------------
