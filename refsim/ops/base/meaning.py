@@ -50,6 +50,8 @@ def meaning(
         if not quantized:  # kernels are never given these values, so they may lie in any way
             op.check_layout(arg, inputs[arg.name].layout)
     op.check_layout(op.output, out.layout)
+    for arg in op.of_kind(Kind.CONST):
+        op.check_const(arg, consts.get(arg.name))
     if len(out.shape) < -op.channel_dim:
         raise ShapeError(
             op.name, "the output has too few dims", got=list(out.shape), need=f"{-op.channel_dim} or more"

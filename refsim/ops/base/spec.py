@@ -378,7 +378,7 @@ class OpSpec:
         """
         self.check_inputs(inputs)
         for arg in self.of_kind(Kind.CONST):
-            self._check_const(arg, consts.get(arg.name))
+            self.check_const(arg, consts.get(arg.name))
         self.check_layout(self.output, layout(out_layout))
         shapes = {name: desc.shape for name, desc in inputs.items()}
         declared = None if out_shape is None else tuple(out_shape)
@@ -433,7 +433,8 @@ class OpSpec:
         if given not in ("int8", need):
             raise ParameterError(self.name, f"{arg.name} has the wrong dtype", got=given, need=need)
 
-    def _check_const(self, arg: Arg, value: np.ndarray | None) -> None:
+    def check_const(self, arg: Arg, value: np.ndarray | None) -> None:
+        """ParameterError or ShapeError for a constant that is missing, of another dtype, or with too few dims."""
         if value is None:
             if not arg.optional:
                 raise ParameterError(self.name, f"constant {arg.name} is missing")
