@@ -12,6 +12,16 @@ from refsim.exec.finding import FOREIGN, ORDER, OUTSIDE, SAME_TWICE, TWICE, UNFI
 RELU, CLONE = "q8ta_relu_buffer", "q8ta_clone"
 BARRIER = "    memoryBarrierShared();\n    barrier();\n"
 
+STAGING = """\
+void main() {
+    const uint number = gl_GlobalInvocationID.x;
+    if (number >= out_tensor.counts.y / 4u) {
+        return;
+    }
+    const uvec4 first = coord_at(out_tensor, OUT_LAYOUT, 4u * number), sizes = out_tensor.sizes[0];
+    const uint along = inner_dim(OUT_LAYOUT), lanes = lanes_inside(out_tensor, first, along);
+    int word = 0;"""
+
 HIDDEN: tuple[Bug, ...] = (
     *_of(GENERAL, "q8ta_conv2d_general", "q8ta_conv2d.comp",
         ("conv-sums-without-value", "    ivec4 sums = ivec4(0);", "    ivec4 sums;", UNFILLED),
@@ -56,5 +66,10 @@ HIDDEN: tuple[Bug, ...] = (
         ("relu-reads-padding", "max(real_value(lane(source, k)", "max(real_value(lane(source, 3u - k)", FOREIGN),
         ("relu-counts-on-64", "gl_GlobalInvocationID.x, first)",
             "64u * gl_NumWorkGroups.x - 1u - gl_GlobalInvocationID.x, first)", ORDER),
+    ),
+    *_of("nchw_to_int8x4_buffer", "nchw_to_int8x4", "nchw_to_int8x4.comp",
+        ("stage-in-keeps-lanes", STAGING,
+            "layout(set = 0, binding = 0) readonly buffer Before { int before[]; };\n"
+            + STAGING.replace("int word = 0;", "int word = before[number];"), FOREIGN),
     ),
 )  # fmt: skip
