@@ -21,7 +21,7 @@ from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
 from refsim.exec.emulated import EmulatedExecutor
-from refsim.exec.executor import YOURS, Executor, ExecutorInfo, Source
+from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
 from refsim.exec.finding import Finding
 from refsim.formats import kernels
 from refsim.graph.graph import Graph
@@ -165,12 +165,14 @@ class ModuleExecutor(Executor):
 
     def source(self, call: Call) -> Source:
         try:
-            names = tuple(step.shader for step in self._steps(call))
+            steps = self._steps(call)
         except UnknownOperatorError as error:
             runner = self._fallback(call)
             ours = runner.source(call)
             return replace(ours, why=f"{error.what}: {error.need}" if error.need else error.what)
-        return Source(YOURS, names)
+        names = tuple(step.shader for step in steps)
+        own = any(step.own is not None for step in steps)
+        return OwnSource(YOURS, names) if own else Source(YOURS, names)
 
     def _fallback(self, call: Call) -> Executor:
         """Who runs a call that the folder cannot: the shaders here are canonical and have limits."""

@@ -167,9 +167,9 @@ def _judge(
             row.kernels = str(source)
             if not row.different or source.whose != YOURS:
                 continue
-            found = judged(traced.bound, held, profiles=())
+            found = judged(traced.bound, held, profiles=(), defects=source.forgiven)
             if found.verdict == WRONG:
-                found = judged(traced.bound, held)
+                found = judged(traced.bound, held, defects=source.forgiven)
             row.verdict = str(found)
             if found.verdict == LEGAL:
                 row.verdict += f"; --profile {found.profiles[0]} allows it"

@@ -110,7 +110,8 @@ class Foreign(NamedTuple):
 
 
 def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreign:
-    return Foreign(runner.source(bound.call), judged(bound, result))
+    source = runner.source(bound.call)
+    return Foreign(source, judged(bound, result, defects=source.forgiven))
 
 
 def _show_all(

@@ -160,7 +160,8 @@ def sources_lines(result: Result, executor: str) -> Iterator[str]:
             names = dict.fromkeys(row.operator for row in found.values() if row.sources[executor].why == why)
             yield f"{executor}: ours for {', '.join(names)}: {why}"
     for row in found.values():
-        if row.sources[executor].whose == YOURS and row.known:
+        source = row.sources[executor]
+        if source.whose == YOURS and source.forgiven and row.known:
             yield f"{executor}: node {row.node} {row.operator}: known defect of upstream: {', '.join(row.known)}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -46,12 +46,22 @@ class Source:
     their names in the order of the dispatches; ``why`` says what kept an executor of yours from taking yours.
     """
 
+    #: Whether a known defect of upstream's kernel is no fault of this one.
+    forgiven: ClassVar[bool] = True
+
     whose: str
     kernels: tuple[str, ...]
     why: str = ""
 
     def __str__(self) -> str:
         return f"{self.whose}: {', '.join(self.kernels)}"
+
+
+@dataclass(frozen=True)
+class OwnSource(Source):
+    """Kernels that are not upstream's: they have no excuse to be wrong."""
+
+    forgiven: ClassVar[bool] = False
 
 
 OURS, YOURS = "ours", "yours"

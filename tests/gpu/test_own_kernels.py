@@ -18,7 +18,10 @@ from refsim.core.rng import Rng
 from refsim.exec.executor import YOURS
 from refsim.exec.factory import executor_named
 from refsim.formats import kernels
+from refsim.golden.judge import KNOWN_DEFECT, judged
+from refsim.golden.judge import WRONG as WRONG_BYTES
 from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.spirv.module import Module, Section, string_words
 from refsim.spirv.reflect import interface
@@ -128,3 +131,23 @@ def test_workgroups_can_be_counted_instead_of_invocations(device: Device, tmp_pa
     with opened(str(folder), ["q8ta_add"], count=12, device=INDEX) as build:
         outcome = build.verification.run(build.operators)
         assert outcome.right and outcome.cases >= 12
+
+
+def test_a_defect_of_upstreams_kernel_is_no_excuse(device: Device, tmp_path: Path) -> None:
+    """A sum that ignores alpha, as ExecuTorch's kernel does, is wrong here."""
+    folder = tmp_path / "own"
+    shutil.copytree(RIGHT, folder)
+    text = (folder / kernels.NAME).read_text()
+    (folder / kernels.NAME).write_text(text.replace('"alpha"', "1.0"))
+    given = {"a": ((1, 4, 2, 2), "4C"), "b": ((1, 4, 2, 2), "4C")}
+    scales = {f"{name}_scale": 0.1 for name in ("a", "b", "out")} | {
+        f"{name}_zp": 0 for name in ("a", "b", "out")
+    }
+    bound = bind(Case("q8ta_add", scales | {"alpha": 0.5}, given, "4C"))
+    with ModuleExecutor(str(folder), Options(INDEX)) as executor:
+        out, source = executor.run_call(bound.call, bound.inputs), executor.source(bound.call)
+    assert source.kernels == ("sum",) and not source.forgiven
+    assert (
+        judged(bound, out).verdict == KNOWN_DEFECT
+        and judged(bound, out, defects=False).verdict == WRONG_BYTES
+    )
