@@ -54,8 +54,8 @@ def _off(ev: Evidence, at: np.ndarray) -> Iterator[str]:
         middle = int(np.median(np.abs(step)))
         yield f"{above} too large, {below} too small, by {middle} steps in the middle, {np.abs(step).max()} at most"
         return
-    want, got = ev.expected.data[at].astype(np.float64), ev.actual.data[at].astype(np.float64)
     with np.errstate(all="ignore"):
+        want, got = ev.expected.data[at].astype(np.float64), ev.actual.data[at].astype(np.float64)
         ratio = got / want
     kept = ratio[np.isfinite(ratio)]
     if len(kept):

@@ -27,6 +27,9 @@ class Wrong(Profile):
         return super().flags | self.extra
 
 
+_CHANNEL = frozenset(("weight_sums", "weight_scales", "bias"))
+
+
 def rerun(
     ev: Evidence,
     *,
@@ -38,6 +41,9 @@ def rerun(
     """Cells of the buffer if parts of the call are replaced; None if the operator refuses such a call."""
     call = ev.call
     target = call.target if profile is None else replace(call.target, profile=profile)
+    if consts and not (params or inputs or profile) and has_weights(ev) and _CHANNEL.issuperset(consts):
+        with np.errstate(all="ignore"):
+            return finished(ev, integer_sums(ev), consts)  # the sums stay the same
     try:
         changed = replace(call.params, **params) if params else call.params
         values = call.op.define(
@@ -99,6 +105,13 @@ def convolve(
 
 def integer_sums(ev: Evidence) -> np.ndarray:
     """The sums of a call with weights, int64: (N, OC, OH, OW) of a convolution, else (..., outputs)."""
+    if "sums" not in ev.kept:
+        ev.kept["sums"] = _integer_sums(ev)
+    found: np.ndarray = ev.kept["sums"]
+    return found
+
+
+def _integer_sums(ev: Evidence) -> np.ndarray:
     call = ev.call
     if is_convolution(ev):
         size = (call.out.shape[-2], call.out.shape[-1])

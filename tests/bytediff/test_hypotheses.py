@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from wrong_int4 import ROWS as INT4_ROWS
 from wrong_kernels import CONV, conv
+from wrong_linear import ROWS as LINEAR_ROWS
 from wrong_sums import ROWS as SUM_ROWS
 
 from refsim.bytediff import diff
@@ -289,6 +290,7 @@ def _overrun(buffer: PackedBuffer) -> None:
 ROWS: tuple[Row, ...] = (
     *INT4_ROWS,
     *SUM_ROWS,
+    *LINEAR_ROWS,
     ("nothing written", "every byte is 0x00", _edited(BOUND, lambda b: np.zeros_like(b.raw))),
     ("last tile missing", "x >= 64", _edited(BOUND, _tail_zero)),
     ("last tile missing", "all dispatches rounded down", _grids_floored("both")),

@@ -46,7 +46,10 @@ def written(ev: Evidence, at: np.ndarray) -> np.ndarray:
     """The expected elements scattered to other cells of a zeroed buffer; writes beyond it are dropped."""
     fresh = np.zeros_like(ev.want)
     inside = (at >= 0) & (at < len(fresh))
-    fresh[at[inside]] = ev.logical[inside]
+    to, values = at[inside], ev.logical[inside]
+    fresh[to] = values
+    same = values == ev.got[to]  # where several elements go to one cell, any of them may have come last
+    fresh[to[same]] = values[same]
     return fresh
 
 

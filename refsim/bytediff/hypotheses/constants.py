@@ -92,6 +92,24 @@ def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
         whole = np.where(np.arange(len(value)) < len(value) // 4 * 4, value, 0).astype(value.dtype)
         yield from _with(ev, name, whole, "missing beyond the last whole word of channels")
 
+    # the first channel of a word computed with another factor than 4
+    names = [name for name in _CHANNEL if ev.call.consts[name] is not None]
+    for factor in (0, 1, 2, 3, 5, 8):
+        changed: dict[str, np.ndarray | None] = {}
+        for name in names:
+            value = ev.call.consts[name]
+            assert value is not None
+            channel = np.arange(len(value))
+            at = factor * (channel // 4) + channel % 4
+            changed[name] = np.where(at < len(value), value[np.minimum(at, len(value) - 1)], 0).astype(
+                value.dtype
+            )
+        for chosen in (names, *([name] for name in names)):
+            cells = rerun(ev, consts={name: changed[name] for name in chosen})
+            if cells is not None:
+                what = f"of the channel {factor} * word + lane"
+                yield Prediction(f"{', '.join(chosen)} {what}", cells)
+
 
 def _with(ev: Evidence, name: str, value: np.ndarray, what: str) -> Iterator[Prediction]:
     cells = rerun(ev, consts={name: value})

@@ -49,6 +49,7 @@ ROLES = (
     Role(
         "zero point", r"zps?|zero|zero_points?|wsums?|sums|border|splat|in_zp|shift(ed)?",
         (
+            "zero point one off", "order of the epilogue", "edge of the input",
             "zero point not folded", "zero point folded twice", "border padded with 0", "zero point of rows",
             "weight sums over the wrong dimension", "weight sums of other outputs", "channel constants misplaced",
             "another tensor's quantization", "stale constant", "sums of groups doubled", "clamp order",
@@ -58,6 +59,7 @@ ROLES = (
     Role(
         "scale", r"scales?|inv|inverse|factor|alpha|multiplier|ratio",
         (
+            "scale changed", "order of the epilogue", "half precision",
             "another tensor's quantization", "alpha ignored", "scale of another group", "scale of rows",
             "channel constants misplaced", "stale constant", "range of rows", "operands exchanged",
         ),
@@ -65,11 +67,16 @@ ROLES = (
     ),
     Role(
         "bias", r"bias(es)?|addend",
-        ("channel constants misplaced", "stale constant"), _CHANNEL + "|always too|off by",
+        (
+            "bias changed", "order of the epilogue", "channel constants misplaced", "stale constant",
+        ),
+        _CHANNEL + "|always too|off by",
     ),
     Role(
-        "rounding", r"round\w*|rint|ties?|half|floor|trunc|magic|nearest|to_f32|fma|fused|precise|contract|wide",
+        "rounding", r"round\w*|rint|ties?|half|floor|trunc|magic|nearest|to_f32|fma|fused|precise|contract|wide|"
+        r"float\d*|double",
         (
+            "half precision", "order of the epilogue",
             "tie rule", "truncation", "fused multiply-add", "conversion out of range", "order of float sums",
             "clamp order",
         ),
@@ -77,12 +84,16 @@ ROLES = (
     ),
     Role(
         "clamp", r"clamp\w*|relu|low|high|min|max|bounds?|limit|saturat\w*|narrow\w*|least|most",
-        ("clamp order", "clamp bounds", "relu bound", "relu dropped or added", "conversion out of range"),
+        (
+            "no clamp", "clamp order", "clamp bounds", "relu bound", "relu dropped or added",
+            "conversion out of range",
+        ),
         _BOUNDS + "|" + _TAIL + "|" + _SIGN + "|always too",
     ),
     Role(
         "window", r"stride\w*|dilation\w*|pad(ding)?s?|taps?\w*|kernel_?[hwsize]*|window\w*|hit|ih|iw|extent\w*|pool",
         (
+            "edge of the input", "input read at a neighbour", "products miscounted", "one coordinate for another",
             "stride or dilation", "padding offset", "border padded with 0", "H and W exchanged",
             "reduction too short", "weights in another order",
         ),
@@ -91,6 +102,7 @@ ROLES = (
     Role(
         "reduction", r"acc\w*|dot\w*|k4s?|k\d?|depth|total\w*|partial\w*|reduc\w*|sum|stage|run_\w*|group\w*|left",
         (
+            "products miscounted", "weights read at another stride",
             "reduction too short", "float sum too short", "order of float sums", "sums of groups doubled",
             "unsigned lanes", "weights in another order", "scale of another group",
             "weights laid out for another kernel", "range of rows",
@@ -100,6 +112,7 @@ ROLES = (
     Role(
         "weights", r"weights?|nibbles?|int4|halves|panels?|prepack\w*",
         (
+            "weights read at another stride", "products miscounted",
             "weights in another order", "weights laid out for another kernel", "nibbles read wrong",
             "reduction too short", "unsigned lanes", "channel constants misplaced",
             "weight sums over the wrong dimension",
@@ -109,6 +122,7 @@ ROLES = (
     Role(
         "lanes", r"lanes?\w*|bytes?|shuffle|insert|extract|shr|sext|zext|quarters|zipped|unzip\w*|lane_of|words?_of",
         (
+            "sign smeared over a word", "products miscounted",
             "byte order", "lanes rotated", "unsigned lanes", "block transposed", "padding leaked",
             "nibbles read wrong",
         ),
@@ -118,6 +132,8 @@ ROLES = (
         "address", r"at|to|source|word\w*|idx|\w*_idx|index|offsets?|place\w*|pointer|buf\w*|block\w*|hash\w*|"
         r"layout\w*|tiled?|texel|\w*_stride|strides|row|rows|column\w*|pixel\w*|coord|position\w*|quad\w*|nhwc|plane\w*",
         (
+            "values moved", "one coordinate for another", "input read at a neighbour",
+            "weights read at another stride", "only a part is written",
             "rows apart", "lanes rotated", "byte order", "block transposed", "another layout's strides",
             "H and W exchanged", "C and another dim exchanged", "write out of bounds", "stale or foreign buffer",
             "padding leaked", "nothing written", "last tile missing", "batch ignored",
@@ -127,6 +143,8 @@ ROLES = (
     Role(
         "dims", r"[whcn]|[oi][hwc]|width|height|channels?|batch|images?|out_[hwc]|extents?",
         (
+            "one coordinate for another", "input read at a neighbour", "edge of the input", "values moved",
+            "weights read at another stride",
             "H and W exchanged", "C and another dim exchanged", "batch ignored", "another layout's strides",
             "rows apart", "last tile missing", "border padded with 0",
         ),
@@ -134,18 +152,24 @@ ROLES = (
     ),
     Role(
         "batch", r"n|batch\w*|images?|out_image",
-        ("batch ignored",), _BATCH,
+        ("one coordinate for another", "batch ignored"), _BATCH,
     ),
     Role(
         "tail", r"tail\w*|rest|last|part\w*|count\w*|whole|full|edge|inside|remain\w*|mask\w*|spill\w*|direct|chunks?|"
         r"all_\w+|live",
-        ("last tile missing", "padding leaked", "write out of bounds", "reduction too short", "nothing written"),
+        (
+            "edge of the input", "only a part is written", "last tile missing", "padding leaked",
+            "write out of bounds", "reduction too short", "nothing written",
+        ),
         _TAIL + r"|only [nchw] ",
     ),
     Role(
         "dispatch", r"reached|grid|local\w*|LOCAL_[XYZ]|TILE_[XYZ]|global\w*|gl_\w+|invocation\w*|workgroup\w*|launch|"
         r"threads?|tasks?|jobs?|begin|end|first|shares?",
-        ("last tile missing", "nothing written", "write out of bounds", "batch ignored", "rows apart"),
+        (
+            "only a part is written", "last tile missing", "nothing written", "write out of bounds", "batch ignored",
+            "rows apart",
+        ),
         r"workgroup|" + _TAIL,
     ),
     Role(
@@ -166,6 +190,7 @@ ROLES = (
     Role(
         "quantization", r"steps?|quantize\w*|dequantize\w*|q|real|values?|integers?",
         (
+            "half precision", "order of the epilogue", "no clamp", "scale changed", "zero point one off",
             "another tensor's quantization", "clamp order", "clamp bounds", "conversion out of range",
             "zero point not folded", "zero point folded twice", "truncation", "tie rule", "quantized rows",
         ),

@@ -1,0 +1,121 @@
+"""Causes in the computing of an address: one coordinate used for another, and weight words at another stride."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses.addressing import written
+from refsim.bytediff.rerun import convolve, has_weights, is_convolution, is_depthwise, logical_weight, rerun
+from refsim.core import index
+from refsim.core.buffer import PackedBuffer
+from refsim.core.layout import DIM_NAMES
+from refsim.core.tensor import TensorDesc
+
+#: Weights of more words than this are not read again in every order.
+MOST_WEIGHTS = 1 << 14
+
+
+@hypothesis("one coordinate for another")
+def exchanged(ev: Evidence) -> Iterator[Prediction]:
+    """A coordinate of an address replaced by another one, or two of them exchanged."""
+    for chosen, what in _rules():
+        if any(ev.desc.sizes_whcn[dim] > 1 for dim in range(4) if chosen[dim] != dim):
+            yield Prediction(f"output written with {what}", written(ev, _by(ev.desc, chosen)))
+    if ev.bound is None:
+        return
+    for name, buffer in ev.inputs.items():
+        for chosen, what in _rules():
+            if all(buffer.desc.sizes_whcn[dim] == 1 for dim in range(4) if chosen[dim] != dim):
+                continue
+            cells = rerun(ev, inputs={name: _read(buffer, _by(buffer.desc, chosen))})
+            if cells is not None:
+                yield Prediction(f"{name} read with {what}", cells)
+
+
+def _rules() -> Iterator[tuple[tuple[int, ...], str]]:
+    for a, b in permutations(range(4), 2):
+        chosen = [0, 1, 2, 3]
+        chosen[a] = b
+        yield tuple(chosen), f"{DIM_NAMES[b]} for {DIM_NAMES[a]}"
+        if a < b:
+            chosen[b] = a
+            yield tuple(chosen), f"{DIM_NAMES[a]} and {DIM_NAMES[b]} exchanged"
+
+
+def _by(desc: TensorDesc, chosen: tuple[int, ...]) -> np.ndarray:
+    """The cell of each element, NCHW, if its word is addressed by other coordinates."""
+    coords = list(np.indices(desc.sizes_whcn[::-1], np.int64)[::-1])
+    lane: np.ndarray | int = 0
+    if desc.is_int8:
+        lane = coords[desc.layout.inner] % 4
+        coords[desc.layout.inner] = coords[desc.layout.inner] - lane
+    at: np.ndarray = index.buf_idx(desc.meta, 0, desc.hashed, *(coords[dim] for dim in chosen))
+    return at // 4 * 4 + lane if desc.is_int8 else at
+
+
+def _read(buffer: PackedBuffer, at: np.ndarray) -> np.ndarray:
+    inside = (at >= 0) & (at < len(buffer.data))
+    values = np.where(inside, buffer.data[np.where(inside, at, 0)], 0).astype(buffer.data.dtype)
+    return values.reshape(buffer.desc.shape)
+
+
+@hypothesis("weights read at another stride", needs_call=True)
+def weight_strides(ev: Evidence) -> Iterator[Prediction]:
+    """Words [tap][word of channels][output channel] read at another stride, or some words away."""
+    if not has_weights(ev) or is_depthwise(ev):
+        return
+    convolution = is_convolution(ev)
+    weight = logical_weight(ev) if convolution else ev.call.consts["weight"]
+    assert weight is not None
+    out, channels = weight.shape[0], weight.shape[-1]
+    taps = weight.reshape(out, -1, channels)
+    padded = np.zeros((-(-out // 4) * 4, taps.shape[1], -(-channels // 4) * 4), np.int8)
+    padded[:out, :, :channels] = taps
+    blocks = padded.reshape(*padded.shape[:2], -1, 4)  # output channel, tap, word, lane
+    words = np.ascontiguousarray(blocks.transpose(1, 2, 0, 3)).reshape(-1, 4)
+    if len(words) > MOST_WEIGHTS:
+        return
+    outputs, count, depth = blocks.shape[:3]
+    o, t, k = tuple(np.indices((outputs, count, depth)))
+    for what, at in _strides(o, t, k, outputs, count, depth):
+        inside = (at >= 0) & (at < len(words))
+        read = np.where(inside[..., None], words[np.where(inside, at, 0)], 0).astype(np.int8)
+        changed = read.reshape(padded.shape)[:out, :, :channels].reshape(weight.shape)
+        cells = convolve(ev, weight=changed) if convolution else rerun(ev, consts={"weight": changed})
+        if cells is not None:
+            yield Prediction(what, cells)
+
+
+def _strides(
+    o: np.ndarray, t: np.ndarray, k: np.ndarray, outputs: int, count: int, depth: int
+) -> Iterator[tuple[str, np.ndarray]]:
+    right = (t * depth + k) * outputs + o
+    for by in dict.fromkeys((1, -1, 2, -2, 4, -4, outputs, -outputs)):
+        yield f"words {by:+d} away", right + by
+    for lane in (1, 2, 3):
+        yield (
+            f"the word of output {-lane} instead of {lane:+d} from the first of four",
+            right - o % 4 * 2 * (o % 4 == lane),
+        )
+        yield f"the word of output {lane - 1} for {lane} of four", right - (o % 4 == lane)
+        yield f"the word of output {lane + 1} for {lane} of four", right + (o % 4 == lane)
+    if depth > 1:
+        for stride in dict.fromkeys((0, 1, 4, outputs - 4, outputs + 4, 2 * outputs)):
+            if stride != outputs:
+                yield (
+                    f"words of channels {stride} apart instead of {outputs}",
+                    t * depth * outputs + k * stride + o,
+                )
+    if count > 1:
+        whole = depth * outputs
+        for stride in dict.fromkeys((0, outputs, whole - outputs, whole + outputs)):
+            if stride != whole:
+                yield f"taps {stride} words apart instead of {whole}", t * stride + k * outputs + o
+    flat = t * depth + k
+    for stride in dict.fromkeys((0, 4, outputs - 4, outputs + 4)):
+        if stride != outputs and count * depth > 1:
+            yield f"rows of {stride} words instead of {outputs}", flat * stride + o

@@ -1,0 +1,139 @@
+"""Which products of a sum were counted, and how often: inferred from the wrong bytes, then proved on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.rerun import (
+    finished,
+    has_weights,
+    integer_sums,
+    is_convolution,
+    is_depthwise,
+    logical_weight,
+)
+from refsim.ops.base import conv
+
+#: Sums of more groups of products than this are not taken apart, nor are larger outputs.
+MOST_GROUPS, MOST_OUTPUTS = 27, 1 << 14
+#: Wrong elements per unknown count, at least.
+LEAST_EACH = 3
+
+
+@hypothesis("products miscounted", needs_call=True)
+def miscounted(ev: Evidence) -> Iterator[Prediction]:
+    """Products of some taps or words of channels left out, counted again, or subtracted; or lanes mixed up."""
+    call = ev.call
+    if not has_weights(ev) or call.out.numel > MOST_OUTPUTS:
+        return
+    yield Prediction("none is counted", finished(ev, np.zeros_like(integer_sums(ev))))
+    if int(np.count_nonzero(ev.differing)) < LEAST_EACH:
+        return
+    weight = _weight(ev)
+    _, kh, kw, channels = weight.shape
+    tap = np.arange(kh * kw).reshape(kh, kw, 1) + np.zeros((1, 1, channels), np.int64)
+    word = np.zeros((kh, kw, 1), np.int64) + np.arange(channels) // 4
+    lane = np.zeros((kh, kw, 1), np.int64) + np.arange(channels) % 4
+    words = int(word.max()) + 1
+    divisions = (
+        ("tap", tap),
+        ("word of channels", word),
+        ("lane", lane),
+        ("word of a tap", tap * words + word),
+    )
+    for name, numbers in divisions:
+        count = int(numbers.max()) + 1
+        if name == "word of a tap" and (words == 1 or kh * kw == 1):
+            continue  # the same as one of those before
+        if 2 <= count <= MOST_GROUPS and _observed(ev, count):
+            parts = [_sums(ev, weight * (numbers == k)) for k in range(count)]
+            yield from _counted(ev, name, [str(k) for k in range(count)], parts)
+    if channels % 4 == 0 and not is_depthwise(ev) and _observed(ev, 16):
+        lanes = weight.reshape(*weight.shape[:-1], -1, 4)
+        names, parts = [], []
+        for mine in range(4):
+            for theirs in range(4):
+                mixed = np.zeros_like(lanes)
+                mixed[..., mine] = lanes[..., theirs]
+                names.append(f"{mine} of x by lane {theirs} of the weights")
+                parts.append(_sums(ev, mixed.reshape(weight.shape)))
+        yield from _counted(ev, "lane", names, parts)
+
+
+def _weight(ev: Evidence) -> np.ndarray:
+    if is_convolution(ev):
+        return logical_weight(ev)
+    weight = ev.call.consts["weight"]
+    assert weight is not None
+    return weight[:, None, None, :]
+
+
+def _sums(ev: Evidence, weight: np.ndarray) -> np.ndarray:
+    if is_convolution(ev):
+        size = (ev.call.out.shape[-2], ev.call.out.shape[-1])
+        return conv.accumulate(ev.call.params, conv.nchw4(ev.arrays["x"]), weight, size)
+    total: np.ndarray = ev.arrays["x"].astype(np.int64) @ weight.reshape(len(weight), -1).T.astype(np.int64)
+    return total
+
+
+def _usable(ev: Evidence) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(places of wrong outputs that are neither saturated nor cut by a relu, how far each is off, its sum's unit)."""
+    if "usable" not in ev.kept:
+        p, consts = ev.call.params, ev.call.consts
+        scales = consts["weight_scales"]
+        assert scales is not None
+        spread = (-1, 1, 1) if ev.call.op.channel_dim == -3 else (-1,)
+        unit = np.broadcast_to((scales * np.float32(p.in_scale)).reshape(spread), ev.call.out.shape).reshape(
+            -1
+        )
+        wrong = ev.differing[ev.places].reshape(-1)
+        if ev.desc.is_int8:
+            got, want = (cells[ev.places].reshape(-1).astype(np.float64) for cells in (ev.got, ev.want))
+            wrong &= (np.abs(got + 0.5) < 127) & (np.abs(want + 0.5) < 127)
+            if getattr(p, "activation", "none") == "relu":
+                wrong &= (got > p.out_zp) & (want > p.out_zp)
+            off = (got - want) * np.float64(p.out_scale)
+        else:
+            with np.errstate(invalid="ignore"):  # signalling NaNs
+                got, want = (
+                    np.ascontiguousarray(cells[ev.places].reshape(-1)).view(np.float32).astype(np.float64)
+                    for cells in (ev.got, ev.want)
+                )
+            wrong &= np.isfinite(got) & np.isfinite(want)
+            off = got - want
+        at = np.flatnonzero(wrong)
+        at = at[:: max(1, len(at) // 1000)]
+        ev.kept["usable"] = at, off[at], unit[at].astype(np.float64)
+    found: tuple[np.ndarray, np.ndarray, np.ndarray] = ev.kept["usable"]
+    return found
+
+
+def _observed(ev: Evidence, count: int) -> bool:
+    """Whether there are enough wrong outputs to tell so many numbers."""
+    return len(_usable(ev)[0]) >= LEAST_EACH * count
+
+
+def _counted(ev: Evidence, name: str, names: list[str], parts: list[np.ndarray]) -> Iterator[Prediction]:
+    """How often each group of products must have been counted, if every wrong byte comes of that."""
+    at, off, unit = _usable(ev)
+    matrix = np.stack([part.reshape(-1)[at] * unit for part in parts], axis=1)
+    least = np.abs(matrix).max() or 1.0
+    solved, *_ = np.linalg.lstsq(matrix / least, off / least, rcond=None)
+    times = np.rint(np.nan_to_num(np.clip(solved, -99, 99))).astype(np.int64)
+    if not times.any() or np.abs(times).max() > 4:
+        return
+    sums = integer_sums(ev) + sum(int(n) * part for n, part in zip(times, parts, strict=True))
+    yield Prediction(_said(name, names, times), finished(ev, sums), True)
+
+
+def _said(name: str, names: list[str], times: np.ndarray) -> str:
+    said = []
+    for change in np.unique(times[times != 0]):
+        where = np.flatnonzero(times == change)
+        listed = ", ".join(names[k] for k in where[:6]) + (" and so on" if len(where) > 6 else "")
+        how = {-1: "counted once less", 1: "counted once more"}.get(int(change), f"counted {change:+d} times")
+        said.append(f"{name} {listed} {how}")
+    return "; ".join(said)
