@@ -30,9 +30,10 @@ HEAVY = {
     "executorch": set(),
     "kp": set(),
     "refsim_gpu": set(),
+    "distributed": set(),
 }
-#: The only module that imports one of them later: when a float operator has no row in NumPy.
-LATE = {"torch": {"refsim.aten.bridge"}}
+#: The only modules that import one of them later: when a float operator has no row in NumPy; for a cluster.
+LATE = {"torch": {"refsim.aten.bridge"}, "distributed": {"refsim.sweep.cluster"}}
 
 
 class Import(NamedTuple):

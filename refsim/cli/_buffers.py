@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import prod
 from typing import Any, TypeVar
 
 import click
@@ -14,8 +13,7 @@ from refsim.bytediff.html import render
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, say
-from refsim.core import atomic_write, size_limit
-from refsim.core.rng import Rng
+from refsim.core import atomic_write
 from refsim.exec.model import Model
 from refsim.formats import npz, profiles
 from refsim.formats.file import read_file
@@ -101,14 +99,10 @@ def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.nd
     """The arrays of --input, or arrays drawn from the seed --random."""
     if (path is None) == (seed is None):
         raise click.UsageError("give the inputs either with -i FILE or with --random SEED")
-    wanted = model.input_shapes()
     if path is not None:
-        return npz.read_arrays(path, ("in",), wanted)
+        return npz.read_arrays(path, ("in",), model.input_shapes())
     assert seed is not None
-    drawn = sum(prod(shape) * dtype.itemsize for shape, dtype in wanted)
-    size_limit.check(f"{model.path}: random inputs", drawn)
-    rng = Rng(seed)
-    return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]
+    return model.random_inputs(seed)
 
 
 def raw_file(path: str) -> np.ndarray:

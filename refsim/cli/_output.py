@@ -84,18 +84,22 @@ def _coloured(columns: Sequence[str], texts: Sequence[Sequence[str]], terminal: 
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A function that advances a progress bar by one. The bar is on stderr, and only if that is a terminal."""
+def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
+    """A function that advances a progress bar, by one or by the number that it is given, and may add a note.
+
+    The bar is on stderr, and only if that is a terminal.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda: None
+        yield lambda count=1, note="": None
         return
-    with Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(what, total=total, note="")
+        yield lambda count=1, note="": bar.update(task, advance=count, note=note)
 
 
 _NO_LIMIT = 10_000  # rich drops digits to fit a terminal; a line that wraps keeps them

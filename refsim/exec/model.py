@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
 
 from refsim import aten
+from refsim.core import size_limit
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, GraphError, ShapeError
 from refsim.core.folder_write import current
+from refsim.core.rng import Rng
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
 from refsim.formats.file import read_file
@@ -57,6 +60,14 @@ class Model:
                 )
             shapes.append((value.sizes, _dtype(value, self.path)))
         return shapes
+
+    def random_inputs(self, seed: int) -> list[np.ndarray]:
+        """Inputs uniform in [-1, 1). LimitError if they are larger than files may ask for."""
+        wanted = self.input_shapes()
+        drawn = sum(prod(shape) * dtype.itemsize for shape, dtype in wanted)
+        size_limit.check(f"{self.path}: random inputs", drawn)
+        rng = Rng(seed)
+        return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in wanted]
 
     def run(
         self,

@@ -1,0 +1,89 @@
+"""What `refsim sweep` prints: a table of counts, why calls were refused, and the failures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from refsim.cli._output import print_table, say
+from refsim.sweep.outcome import COMPARED, FAILED, REFUSED, STATUSES, Failure, Outcome
+from refsim.sweep.plan import Plan
+
+MOST_SHOWN = 20
+_ALL = "all"
+
+
+def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, str]], seconds: float) -> None:
+    """Print everything."""
+    rows = [*found, *totals(found)]
+    used = [status for status in STATUSES if any(row.statuses[status] for row in rows)]
+    print_table(
+        ("operator", "executor", "configs count", *(f"{status} count" for status in used), "bytes"),
+        [
+            (row.subject, row.variant, row.count, *(row.statuses[status] for status in used), row.nbytes)
+            for row in rows
+        ],
+    )
+    why = reasons(found)
+    for text, count in why.most_common(MOST_SHOWN):
+        say(f"{REFUSED} {count}: {text}")
+    for failure, folder in failed[:MOST_SHOWN]:
+        say(
+            f"{failure.subject} on {failure.variant}, seed {failure.seed}, {failure.profile}: {failure.status}"
+        )
+        say(f"  {failure.case}")
+        say(f"  {failure.message}")
+        if folder:
+            say(f"  refsim replay {folder} -x {failure.variant.executor}")
+    if len(failed) > MOST_SHOWN:
+        say(f"... {len(failed) - MOST_SHOWN} more")
+    calls = sum(row.statuses[status] for row in found for status in COMPARED)
+    wrong = sum(row.failed for row in found)
+    say(f"{plan.total} configurations, {calls} calls compared, {wrong} failed, {seconds:.1f} s")
+
+
+def totals(found: Sequence[Outcome]) -> list[Outcome]:
+    """One row per variant, over all operators."""
+    rows: dict[Any, Outcome] = {}
+    for one in found:
+        whole = rows.setdefault(one.variant, Outcome(_ALL, 0, 0, one.variant))
+        whole.count += one.count
+        whole.add(one)
+    return list(rows.values())
+
+
+def reasons(found: Sequence[Outcome]) -> Counter[str]:
+    """Why calls were refused, and how many."""
+    return sum((outcome.reasons for outcome in found), Counter[str]())
+
+
+def as_json(
+    plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, str]], seconds: float
+) -> dict[str, Any]:
+    """The same as one object."""
+
+    def row(one: Outcome) -> dict[str, Any]:
+        return {
+            "operator": one.subject, "executor": one.variant.executor, "threads": one.variant.threads,
+            "isa": one.variant.isa or None, "configurations": one.count, **one.statuses, "bytes": one.nbytes,
+            "seconds": round(one.seconds, 3),
+        }  # fmt: skip
+
+    return {
+        "seed": plan.seed,
+        "configurations": plan.total,
+        "profiles": [profile.name for profile in plan.profiles],
+        "counts": [row(one) for one in found],
+        "refused": dict(reasons(found)),
+        "failures": [
+            {
+                "operator": f.subject, "executor": str(f.variant), "seed": f.seed, "profile": f.profile,
+                "status": f.status, "message": f.message, "case": f.case, "folder": folder or None,
+            }
+            for f, folder in failed
+        ],
+        "failed": sum(one.statuses[status] for one in found for status in FAILED),
+        "seconds": round(seconds, 3),
+        "same": not any(one.failed for one in found),
+    }  # fmt: skip

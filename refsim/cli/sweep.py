@@ -1,0 +1,178 @@
+"""Compare executors with the definitions on random configurations of every operator, by the million."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from refsim.cli import _sweep as text
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import EXECUTORS, json_option
+from refsim.cli._output import print_json, progress, say
+from refsim.core.errors import IncompleteError, ParameterError
+from refsim.core.qmath import PROFILES
+from refsim.exec.cpu import isa as isas
+from refsim.ops.base.registry import OPS
+from refsim.sweep.database import Database
+from refsim.sweep.outcome import COMPARED
+from refsim.sweep.plan import Plan, Variant, shared
+from refsim.sweep.run import Serve, sources, sweep
+from refsim.sweep.servers import LOCAL, NONE, server
+
+
+@click.command("sweep")
+@click.argument("operators", nargs=-1)
+@click.option(
+    "--executor", "-x", "executors", metavar="NAMES", multiple=True, default=("cpu", "cpu:emulated"),
+    show_default="cpu,cpu:emulated", help=f"{EXECUTORS}; give several, or separate them by commas.",
+)  # fmt: skip
+@click.option(
+    "--configs", "-n", "count", type=click.IntRange(0, 10**12), default=10_000, show_default=True,
+    help="Random configurations of all operators together; each runs on every executor.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31), default=0, show_default=True, help="What they are drawn by."
+)
+@click.option(
+    "--threads", metavar="NUMBERS", multiple=True, default=("1",), show_default="1",
+    help="Threads of the executor cpu; it runs once with each of these numbers.",
+)  # fmt: skip
+@click.option(
+    "--profile", "profiles", multiple=True, type=click.Choice(tuple(PROFILES)),
+    help="The numerics to follow, in turn; kernels of another build too. [default: all, and such kernels any]",
+)  # fmt: skip
+@click.option(
+    "--isa", "sets", multiple=True, type=click.Choice([row.name for row in isas.ISAS]),
+    help="Instruction set that the executor cpu compiles for; it runs once with each. [default: the machine's]",
+)  # fmt: skip
+@click.option("--models", "folder", metavar="DIR", help="Also run every .pte file in this folder.")
+@click.option(
+    "--runs", type=click.IntRange(1, 10**6), default=len(PROFILES), show_default=True,
+    help="Random inputs of each model.",
+)  # fmt: skip
+@click.option("--db", metavar="FILE", help="Keep the results in this SQLite file, chunk by chunk.")
+@click.option("--resume", is_flag=True, help="Go on with that file; only what it lacks is computed.")
+@click.option(
+    "--failures", metavar="DIR", default="sweep-failures", show_default=True,
+    help="Where cases of failures go, for refsim replay.",
+)  # fmt: skip
+@click.option(
+    "--workers",
+    type=click.IntRange(0, 1024),
+    help="Number of processes; 0: in this one. [default: one per core]",
+)
+@click.option(
+    "--scheduler", metavar="ADDRESS",
+    help=f"A dask scheduler; {LOCAL}: one on this machine; {NONE}: processes without dask. "
+    f"[default: {LOCAL} if dask is installed]",
+)  # fmt: skip
+@json_option
+def command(
+    operators: tuple[str, ...],
+    executors: tuple[str, ...],
+    count: int,
+    seed: int,
+    threads: tuple[str, ...],
+    profiles: tuple[str, ...],
+    sets: tuple[str, ...],
+    folder: str | None,
+    runs: int,
+    db: str | None,
+    resume: bool,
+    failures: str,
+    workers: int | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> int:
+    """Draw configurations of OPERATORS (default: all), and compare the bytes of each executor with the definition.
+
+    Failures are made as small as they go, and written as cases that refsim replay runs. A sweep with --db may be
+    interrupted; --resume goes on with it, also with more configurations or executors. See docs/sweep.md.
+    """
+    if resume and db is None:
+        raise click.UsageError("--resume needs --db FILE")
+    plan = Plan(
+        shared(count, _operators(operators)) if count else {},
+        _models(folder, runs),
+        _variants(executors, threads, sets),
+        tuple(PROFILES[name] for name in profiles or PROFILES),
+        bool(profiles),
+        seed,
+    )
+    if not plan.total:
+        raise IncompleteError("sweep", "nothing to run", need="-n 1 or more, or --models")
+    begin = time.monotonic()
+    serve = server(
+        scheduler, os.cpu_count() or 1 if workers is None else workers, lambda line: say(line, err=True)
+    )
+    database = Database(db, plan.state(sources()), resume)
+    try:
+        _sweep(plan, serve, database, Path(failures), db)
+        found, failed = database.outcomes(), database.failures()
+    finally:
+        database.close()
+    seconds = time.monotonic() - begin
+    same = not any(outcome.failed for outcome in found)
+    if not any(outcome.statuses[status] for outcome in found for status in COMPARED):
+        raise IncompleteError("sweep", "nothing was compared", got=text.reasons(found) or "no results")
+    if as_json:
+        print_json("sweep", text.as_json(plan, found, failed, seconds))
+        return SAME if same else DIFFERENT
+    text.show(plan, found, failed, seconds)
+    return SAME if same else DIFFERENT
+
+
+def _sweep(plan: Plan, serve: Serve, database: Database, folder: Path, db: str | None) -> None:
+    """Compute what the database lacks."""
+    left = list(database.missing(plan.chunks()))
+    total = sum(chunk.count * len(chunk.variants) for chunk in left)
+    done = failed = 0
+    try:
+        with progress("calls", total) as advance:
+            for outcomes in sweep(left, serve, database, folder):
+                calls = sum(outcome.count for outcome in outcomes)
+                done += calls
+                failed += sum(outcome.failed for outcome in outcomes)
+                advance(calls, f"{failed} failed" if failed else "")
+    except KeyboardInterrupt:
+        kept = f"; --db {db} --resume goes on" if db else "; without --db nothing was kept"
+        say(f"sweep: {done} of {total} calls done{kept}", err=True)
+        raise
+
+
+def _operators(given: Sequence[str]) -> list[str]:
+    unknown = [name for name in given if name not in OPS]
+    if unknown:
+        raise ParameterError("sweep", "no such operator", got=unknown[0], need=", ".join(OPS))
+    return list(dict.fromkeys(given)) or list(OPS)
+
+
+def _variants(executors: Sequence[str], threads: Sequence[str], sets: Sequence[str]) -> tuple[Variant, ...]:
+    """Each executor; the native one with each number of threads and each instruction set."""
+    numbers = []
+    for number in ",".join(threads).split(","):
+        if not number.isdecimal() or not 1 <= int(number) <= 1024:
+            raise ParameterError("sweep --threads", "out of range", got=number, need="numbers from 1 to 1024")
+        numbers.append(int(number))
+    found: list[Variant] = []
+    for name in ",".join(executors).split(","):
+        own = name == "cpu"
+        found += [
+            Variant(name, n, isa)
+            for n in (numbers if own else [1])
+            for isa in ((sets or ("",)) if own else ("",))
+        ]
+    return tuple(dict.fromkeys(found))
+
+
+def _models(folder: str | None, runs: int) -> dict[str, int]:
+    if folder is None:
+        return {}
+    paths = sorted(Path(folder).rglob("*.pte"))
+    if not paths:
+        raise ParameterError("sweep --models", "no .pte file there", got=folder)
+    return {str(path.resolve()): runs for path in paths}

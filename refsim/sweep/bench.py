@@ -1,0 +1,92 @@
+"""Runs chunks in processes, one for each instruction set; a process that dies or hangs costs one configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from dataclasses import replace
+
+from refsim.core.errors import RefsimError
+from refsim.core.rng import Rng
+from refsim.exec.cpu import isa
+from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
+from refsim.golden.check import CRASHED
+from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
+from refsim.sweep.chunk import ChunkRunner, case_files
+from refsim.sweep.outcome import Failure, Outcome, merged
+from refsim.sweep.plan import Chunk
+
+#: Time limit of a chunk without compilation: these seconds, and more for each configuration.
+SECONDS, MODEL_SECONDS = 1.0, 120.0
+LEAST_SECONDS = 60.0
+
+
+class Bench:
+    """What computes for one thread of a sweep. ``inside``: in this process, as far as no instruction set is named."""
+
+    def __init__(self, inside: bool = False) -> None:
+        self._inside = ChunkRunner() if inside else None
+        self._workers: dict[str, Worker] = {}
+        self.stopped = False
+
+    def run(self, chunk: Chunk) -> list[Outcome]:
+        """An outcome for each variant of a chunk. Raises what opening an executor raises."""
+        parts: list[Outcome] = []
+        for name in dict.fromkeys(variant.isa for variant in chunk.variants):
+            same = tuple(variant for variant in chunk.variants if variant.isa == name)
+            parts += self._on(name, replace(chunk, variants=same))
+        return parts
+
+    def _on(self, name: str, chunk: Chunk) -> list[Outcome]:
+        if self._inside is not None and not name:
+            return self._inside.run(chunk)
+        each = MODEL_SECONDS if chunk.model else SECONDS
+        try:
+            worker = self._worker(name)
+            found: list[Outcome] = worker.call("run", chunk, seconds=LEAST_SECONDS + each * chunk.count)
+            return found
+        except (Ended, Silent, Raised) as error:
+            if self.stopped:
+                raise
+            if chunk.count == 1 and len(chunk.variants) == 1:
+                return [_crashed(chunk, error)]
+        parts = [part for half in chunk.halves() for part in self._on(name, half)]
+        return merged(chunk.first, chunk.count, parts)
+
+    def _worker(self, name: str) -> Worker:
+        if name not in self._workers or not self._workers[name].alive:
+            environment = isa.environment(name) if name else None
+            self._workers[name] = Worker(
+                ChunkRunner, where="sweep", seconds=LEAST_SECONDS, environment=environment, keep_stderr=True
+            )
+        return self._workers[name]
+
+    def stop(self) -> None:
+        """End the processes at once, from any thread; a chunk that runs there raises `ProcessError`."""
+        self.stopped = True
+        for worker in list(self._workers.values()):
+            with contextlib.suppress(OSError):
+                worker.signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the processes, which are idle."""
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+
+
+def _crashed(chunk: Chunk, error: ProcessError) -> Outcome:
+    """The outcome of one configuration that ended its process. Its case is as it was drawn."""
+    (variant,) = chunk.variants
+    seed, profile = chunk.draw(chunk.first)
+    outcome = Outcome(chunk.subject, chunk.first, 1, variant)
+    message = ": ".join((str(error), *error.last_lines))
+    text, files = f"{chunk.subject} --random {seed}", {}
+    if not chunk.model:
+        with contextlib.suppress(RefsimError):
+            bound = bind(OPS[chunk.subject].sample(Rng(seed)), Target(profile))
+            text, files = str(bound.case), case_files(bound, f"sweep: seed {seed}, {variant}: {CRASHED}")
+    outcome.fail(Failure(chunk.subject, seed, profile.name, variant, CRASHED, message, text, files))
+    return outcome

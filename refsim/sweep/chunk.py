@@ -1,0 +1,177 @@
+"""Runs chunks: draws each configuration once, defines it once, and compares every executor's bytes with that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import RefsimError
+from refsim.core.qmath import Profile
+from refsim.core.rng import Rng
+from refsim.exec.executor import Executor
+from refsim.exec.factory import executor_named
+from refsim.formats.cases import contents
+from refsim.golden import check
+from refsim.golden.check import ACCEPTED, DIFFERENT, ERROR
+from refsim.golden.judge import SAME
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Prepared, Target
+from refsim.sweep.models import ModelRunner
+from refsim.sweep.outcome import REFUSED, Failure, Outcome
+from refsim.sweep.plan import Chunk, Variant
+from refsim.sweep.shrink import shrunk
+
+AGAIN = "the bytes were different; a second run gave the right ones"
+
+
+class ChunkRunner:
+    """Executors that stay open, for one chunk after another. Raises what opening an executor raises."""
+
+    def __init__(self) -> None:
+        self._executors: dict[Variant, Executor] = {}
+        self._models = ModelRunner()
+
+    def executor(self, variant: Variant) -> Executor:
+        """The executor of a variant; the instruction set is that of this process."""
+        if variant not in self._executors:
+            self._executors[variant] = executor_named(variant.executor, variant.threads)
+        return self._executors[variant]
+
+    def run(self, chunk: Chunk) -> list[Outcome]:
+        """An outcome for each variant of the chunk."""
+        runners = {variant: self.executor(variant) for variant in chunk.variants}
+        if chunk.model:
+            return self._models.run(chunk, runners)
+        found = {v: Outcome(chunk.subject, chunk.first, chunk.count, v) for v in chunk.variants}
+        for number in chunk.numbers:
+            self._configuration(chunk, number, runners, found)
+        if chunk.shrink:
+            for outcome in found.values():
+                outcome.failures[:1] = [self._smallest(chunk, one) for one in outcome.failures[:1]]
+        return list(found.values())
+
+    def _configuration(
+        self, chunk: Chunk, number: int, runners: Mapping[Variant, Executor], found: Mapping[Variant, Outcome]
+    ) -> None:
+        seed, profile = chunk.draw(number)
+        text = ""
+        try:
+            case = OPS[chunk.subject].sample(Rng(seed))
+            bound = bind(case, Target(profile))
+            expected = bound.call.expected(bound.inputs)
+            prepared = Prepared(bound.call)
+        except Exception as error:  # of the operator itself, whatever it is: no executor was asked yet
+            text = f"define: {type(error).__name__}: {error}"
+        for variant, executor in runners.items():
+            outcome = found[variant]
+            if text:
+                outcome.fail(Failure(chunk.subject, seed, profile.name, variant, ERROR, text))
+                continue
+            begin = time.perf_counter()
+            refused = _refusal(executor, prepared)
+            if refused:
+                outcome.statuses[REFUSED] += 1
+                outcome.reasons[refused] += 1
+                continue
+            same = _same(executor, prepared, bound, expected)
+            outcome.seconds += time.perf_counter() - begin
+            outcome.nbytes += expected.desc.nbytes
+            if same:
+                outcome.statuses[SAME] += 1
+                continue
+            status, message = tried(executor, bound, profile if chunk.strict else None)
+            if status == SAME:
+                status, message = DIFFERENT, AGAIN
+            if status in ACCEPTED:
+                outcome.statuses[status] += 1
+                continue
+            outcome.fail(
+                Failure(chunk.subject, seed, profile.name, variant, status, message, str(bound.case))
+            )
+
+    def _smallest(self, chunk: Chunk, failure: Failure) -> Failure:
+        """The failure with the smallest case that still fails in the same way, and that case's files."""
+        executor = self.executor(failure.variant)
+        profile = next(row for row in chunk.profiles if row.name == failure.profile)
+        own = profile if chunk.strict else None
+
+        def fails(case: Case) -> bool:
+            return tried(executor, bind(case, Target(profile)), own)[0] == failure.status
+
+        try:
+            case = OPS[chunk.subject].sample(Rng(failure.seed))
+            small = shrunk(case, fails)
+            bound = bind(small, Target(profile))
+            message = tried(executor, bound, own)[1]
+            files = case_files(bound, f"sweep: seed {failure.seed}, {failure.variant}: {failure.status}")
+        except RefsimError:  # define itself fails
+            return failure
+        return replace(failure, case=str(small), message=message or failure.message, files=files)
+
+
+def case_files(bound: BoundCase, note: str) -> dict[str, bytes]:
+    """A case as `refsim replay` reads it, with the bytes of the definition."""
+    return contents(bound, bound.call.expected(bound.inputs), note)
+
+
+def tried(executor: Executor, bound: BoundCase, profile: Profile | None) -> tuple[str, str]:
+    """(status, why) of one call, by the judge that `refsim golden verify` has."""
+    try:
+        found = check.run(
+            str(bound.case),
+            executor.name,
+            executor,
+            bound,
+            bound.call.expected(bound.inputs),
+            profile,
+        )
+    except Exception as error:  # an executor's defect fails its configuration, not the sweep
+        return ERROR, f"{type(error).__name__}: {error}"
+    causes = "; ".join((*found.detail.get("pattern", ()), *found.detail.get("causes", ())[:1]))
+    return found.status, str(found.detail.get("message", causes))
+
+
+def _refusal(executor: Executor, prepared: Prepared) -> str:
+    """Why an executor does not take a call, or nothing. One that takes everything is not asked."""
+    if type(executor).refusal is not Executor.refusal:
+        return executor.refusal(prepared.call) or ""
+    if type(executor).supports is Executor.supports:
+        return ""
+    return next(filter(None, (executor.supports(step.launch) for step in prepared.dispatches)), "")
+
+
+def _same(executor: Executor, prepared: Prepared, bound: BoundCase, expected: PackedBuffer) -> bool:
+    """Whether every byte is the definition's, and nothing else was written. Whatever else happened is no yes."""
+    before = [buffer.memory.copy() for buffer in bound.inputs.values()]
+    try:
+        actual = executor.run_prepared(prepared, bound.inputs)
+    except Exception:  # what it was, the second run tells
+        return False
+    after = (buffer.memory for buffer in bound.inputs.values())
+    return _equal(expected.words, actual.words) and all(map(_equal, before, after))
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.array_equal(one, other))
+
+
+def available(variants: Sequence[Variant]) -> dict[Variant, RefsimError | None]:
+    """Why this machine lacks a variant's executor; None for one that it has."""
+    from refsim.exec.cpu import isa
+
+    found: dict[Variant, RefsimError | None] = {}
+    for variant in variants:
+        try:
+            executor_named(variant.executor, variant.threads)
+            if variant.isa:
+                isa.environment(variant.isa)
+            found[variant] = None
+        except RefsimError as error:
+            found[variant] = error
+    return found

@@ -1,0 +1,86 @@
+"""What came of a chunk on one variant: how many configurations ended how, and those that failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from refsim.golden.check import CRASHED, DIFFERENT, ERROR
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME
+from refsim.sweep.plan import Variant
+
+REFUSED = "refused"
+#: How a configuration can end. All but the last three are no failure; one that is refused was not compared.
+STATUSES = (SAME, LEGAL, KNOWN_DEFECT, REFUSED, DIFFERENT, ERROR, CRASHED)
+FAILED = (DIFFERENT, ERROR, CRASHED)
+COMPARED = (SAME, LEGAL, KNOWN_DEFECT, DIFFERENT)
+#: How many failures of a chunk are told one by one.
+MOST_TOLD = 5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A configuration that failed. ``case`` is the smallest that still fails; ``files`` are that case as a folder."""
+
+    subject: str
+    seed: int
+    profile: str
+    variant: Variant
+    status: str
+    message: str
+    case: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False, hash=False)
+
+    @property
+    def name(self) -> str:
+        """A file name."""
+        executor = "".join(letter if letter.isalnum() else "-" for letter in str(self.variant))
+        subject = self.subject.rpartition("/")[2]
+        return f"{subject}-{self.seed}-{self.profile}-{executor}"
+
+
+@dataclass
+class Outcome:
+    """A chunk on one variant. ``nbytes`` are the output bytes that were compared; ``seconds`` are the executor's own.
+
+    ``reasons`` count why it refused calls.
+    """
+
+    subject: str
+    first: int
+    count: int
+    variant: Variant
+    statuses: Counter[str] = field(default_factory=Counter)
+    nbytes: int = 0
+    seconds: float = 0.0
+    reasons: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def failed(self) -> int:
+        return sum(self.statuses[status] for status in FAILED)
+
+    def fail(self, failure: Failure) -> None:
+        """Count a failure; the first few are kept."""
+        self.statuses[failure.status] += 1
+        if len(self.failures) < MOST_TOLD:
+            self.failures.append(failure)
+
+    def add(self, other: Outcome) -> None:
+        """Take in what came of more configurations."""
+        self.statuses += other.statuses
+        self.nbytes += other.nbytes
+        self.seconds += other.seconds
+        self.reasons += other.reasons
+        self.failures += other.failures[: MOST_TOLD - len(self.failures)]
+
+
+def merged(first: int, count: int, parts: Iterable[Outcome]) -> list[Outcome]:
+    """What came of the parts of a chunk, as one outcome per variant."""
+    found: dict[Variant, Outcome] = {}
+    for part in parts:
+        if part.variant not in found:
+            found[part.variant] = Outcome(part.subject, first, count, part.variant)
+        found[part.variant].add(part)
+    return list(found.values())

@@ -1,0 +1,186 @@
+"""sweep: what it compares, how it goes on after an interruption, what it refuses, and its failures as cases."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from examples import BINARY, UNARY
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.rng import Rng
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.exec.factory import executor_named
+from refsim.formats.cases import read_folder
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Prepared
+from refsim.ops.base.traits import Family
+from refsim.sweep import chunk as chunks
+from refsim.sweep import models as whole_models
+from refsim.sweep import pool, servers
+from refsim.sweep.outcome import Outcome
+from refsim.sweep.plan import SIZE, Chunk, Variant
+
+CONV = next(op for op in OPS.of_family(Family.CONVOLUTION) if not (op.picks or op.one_tap or op.transposed))
+
+
+class Wrong(EmulatedExecutor):
+    """Inverts the last byte of every output that has more than six channels."""
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        out = super().run_prepared(prepared, inputs)
+        if out.desc.sizes_whcn[2] > 6:
+            out.raw[-1] ^= 255
+        return out
+
+
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executor cpu is wrong, in this process."""
+
+    def named(name: str, threads: int = 1):
+        return Wrong() if name == "cpu" else executor_named(name, threads)
+
+    monkeypatch.setattr(chunks, "executor_named", named)
+    monkeypatch.setattr(whole_models, "executor_named", named)
+
+
+# --- whole commands --------------------------------------------------------------------------------------
+
+
+def test_every_operator_on_both_executors(refsim) -> None:
+    done = refsim("sweep", "-n", 2 * len(OPS), "--workers", 0, "--json")
+    assert done.status == 0 and done.json["same"]
+    counts = done.json["counts"]
+    assert {(row["operator"], row["executor"]) for row in counts} == {
+        (op, executor) for op in OPS for executor in ("cpu", "cpu:emulated")
+    }
+    assert all(row["same"] == row["configurations"] == 2 and row["bytes"] > 0 for row in counts)
+
+
+def test_threads_and_instruction_sets_in_processes(refsim) -> None:
+    arguments = ("-x", "cpu", "--threads", "1,2", "--isa", "portable", "-n", 12, "--profile", "lavapipe")
+    done = refsim("sweep", UNARY.name, *arguments, "--workers", 1, "--scheduler", "none")
+    assert done.status == 0, done.err
+    rows = [line.split() for line in done.out.splitlines()]
+    assert [UNARY.name, "cpu", "isa=portable", "12", "12"] in [row[:5] for row in rows]
+    assert [UNARY.name, "cpu", "threads=2", "isa=portable", "12", "12"] in [row[:6] for row in rows]
+    assert "12 configurations, 24 calls compared, 0 failed" in done.out
+
+
+def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: Path) -> None:
+    broken(monkeypatch)
+    folder = tmp_path / "failures"
+    done = refsim("sweep", CONV.name, "-n", 40, "--workers", 0, "--failures", folder, "--json")
+    assert done.status == 1 and not done.json["same"]
+    assert done.json["failed"] == sum(row.get("different", 0) for row in done.json["counts"]) > 0
+    first = done.json["failures"][0]
+    assert first["executor"] == "cpu" and first["status"] == "different"
+    stored = read_folder(first["folder"])
+    assert stored.expected.desc.shape == (1, 7, 1, 1)
+    assert (
+        stored.bound.call.descs["x"].shape == (1, 1, 1, 1)
+        and stored.bound.case.params["activation"] == "none"
+    )
+    assert refsim("replay", first["folder"], "-x", "cpu,cpu:emulated").status == 0
+    drawn = OPS[first["operator"]].sample(Rng(first["seed"]))
+    assert drawn.op == stored.bound.case.op
+
+
+def test_models_are_compared_watched_and_not(refsim, models: Path, monkeypatch, tmp_path: Path) -> None:
+    shutil.copy(models / "mixed_ops.pte", tmp_path)
+    arguments = (
+        "sweep",
+        "--models",
+        tmp_path,
+        "-n",
+        0,
+        "--workers",
+        0,
+        "--runs",
+        2,
+        "--failures",
+        tmp_path / "f",
+    )
+    done = refsim(*arguments, "--json")
+    assert done.status == 0
+    assert [row["same"] for row in done.json["counts"]] == [2, 2]
+    broken(monkeypatch)
+    done = refsim(*arguments, "-x", "cpu", "--json")
+    assert done.status == 1
+    (first, *_) = done.json["failures"]
+    assert "writes other bytes" in first["message"] and read_folder(first["folder"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (("nonsense",), "no such operator"),
+        (("-n", 0), "nothing to run"),
+        (("--resume",), "--resume needs --db"),
+        (("--threads", "1,x"), "threads"),
+        (("--workers", 0, "--scheduler", "local"), "needs some"),
+        (("--models", "/nowhere"), "no .pte file"),
+        (("-x", "abacus", "--workers", 0), "unknown"),
+    ],
+)
+def test_bad_usage(arguments, match: str, refsim) -> None:
+    refsim("sweep", *arguments).refused(match)
+
+
+def test_nothing_compared_is_no_success(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmulatedExecutor, "supports", lambda self, launch: "not today")
+    done = refsim("sweep", UNARY.name, "-n", 3, "-x", "cpu:emulated", "--workers", 0)
+    done.refused("not today")
+
+
+def test_without_dask_a_scheduler_is_missed(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "find_spec", lambda name: None)
+    refsim("sweep", "--scheduler", "local").refused("pip install 'refsim[sweep]'")
+    assert refsim("sweep", UNARY.name, "-n", 3, "--workers", 1).status == 0
+
+
+# --- interrupted sweeps ----------------------------------------------------------------------------------
+
+
+def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> None:
+    """Two chunks of four are kept; the rest is computed by the second command, and nothing twice."""
+    whole = pool.inside
+    computed: list[Chunk] = []
+
+    def interrupted(left) -> Iterator[list[Outcome]]:
+        for number, found in enumerate(whole(left)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield found
+
+    def counted(left) -> Iterator[list[Outcome]]:
+        computed.extend(left)
+        return whole(left)
+
+    db = tmp_path / "sweep.sqlite"
+    command = ["sweep", UNARY.name, BINARY.name, "-n", 2 * SIZE + 4, "-x", "cpu", "--workers", 0, "--db", db]
+    monkeypatch.setattr(pool, "inside", interrupted)
+    done = refsim(*command)
+    assert done.status == 130 and f"{2 * SIZE} of {2 * SIZE + 4} calls done" in done.err
+    refsim(*command).refused("already exists")
+    monkeypatch.setattr(pool, "inside", counted)
+    done = refsim(*command, "--resume", "--json")
+    assert done.status == 0
+    assert [(row.subject, row.first, row.count) for row in computed] == [
+        (UNARY.name, SIZE, 2),
+        (BINARY.name, SIZE, 2),
+    ]
+    assert [row["same"] for row in done.json["counts"]] == [SIZE + 2, SIZE + 2]
+    computed.clear()
+    more = [*command[:-2], "-x", "cpu,cpu:emulated", "--db", db, "--resume"]
+    assert refsim(*more).status == 0
+    assert {row.variants for row in computed} == {(Variant("cpu:emulated"),)}
+    refsim(*more, "--seed", 1).refused("other seed")
+
+
+def test_a_database_in_no_folder_is_refused(refsim, tmp_path: Path) -> None:
+    refsim("sweep", UNARY.name, "-n", 3, "--workers", 0, "--db", tmp_path / "no" / "x.db").refused(
+        "cannot be written"
+    )

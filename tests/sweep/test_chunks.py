@@ -1,0 +1,141 @@
+"""Chunks of a sweep: what they draw, their results on disk, processes that die, and cases that are made smaller."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from examples import BINARY, UNARY
+
+from refsim.core.errors import FormatError
+from refsim.core.rng import Rng
+from refsim.golden.check import CRASHED
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.sweep import bench, pool
+from refsim.sweep.chunk import ChunkRunner
+from refsim.sweep.database import Database
+from refsim.sweep.outcome import Outcome
+from refsim.sweep.plan import Chunk, Plan, Variant, shared
+from refsim.sweep.run import sweep
+from refsim.sweep.shrink import shrunk
+
+CPU = Variant("cpu")
+STATE = {"seed": 0, "profiles": [], "strict": False, "sources": ""}
+
+
+class Deadly(ChunkRunner):
+    """Ends its process at one configuration."""
+
+    def run(self, chunk: Chunk) -> list[Outcome]:
+        if 7 in chunk.numbers and Variant("cpu:emulated") in chunk.variants:
+            os._exit(3)
+        return super().run(chunk)
+
+
+def plan(count: int, *subjects: str, **changes: object) -> Plan:
+    return replace(Plan(shared(count, subjects), {}, (CPU,)), **changes)
+
+
+# --- results on disk --------------------------------------------------------------------------------
+
+
+def test_a_longer_sweep_replaces_the_chunk_that_was_cut(tmp_path: Path) -> None:
+    path = str(tmp_path / "sweep.sqlite")
+    for count, left in ((10, 10), (30, 30), (30, 0)):
+        database = Database(path, STATE, resume=True)
+        chunks = list(database.missing(plan(count, UNARY.name).chunks()))
+        assert sum(row.count for row in chunks) == left
+        list(sweep(chunks, pool.inside, database, tmp_path))
+        (found,) = database.outcomes()
+        assert found.count == found.statuses["same"] == count
+        database.close()
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    path = str(tmp_path / "sweep.sqlite")
+    first = Database(path, STATE)
+    with pytest.raises(FormatError, match="another process"):
+        Database(path, STATE, resume=True)
+    first.close()
+    Database(path, STATE, resume=True).close()
+
+
+@pytest.mark.parametrize("content", ["text", "sqlite", "empty table"])
+def test_other_files_are_refused_and_stay_as_they_are(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    if content == "text":
+        path.write_text("no database\n" * 100)
+    else:
+        with sqlite3.connect(path) as file:
+            file.execute(
+                "CREATE TABLE sweep (key TEXT, value TEXT)" if content == "sqlite" else "CREATE TABLE t (a)"
+            )
+        file.close()
+    before = path.read_bytes()
+    with pytest.raises(FormatError, match="not the results of a sweep"):
+        Database(str(path), STATE, resume=True)
+    assert path.read_bytes() == before
+
+
+# --- chunks, crashes, shrinking --------------------------------------------------------------------------
+
+
+def test_a_configuration_does_not_depend_on_its_chunk() -> None:
+    whole = plan(8, UNARY.name, seed=5)
+    (one,) = whole.chunks()
+    parts = [part for half in one.halves() for part in half.halves()]
+    assert [number for part in parts for number in part.numbers] == list(one.numbers)
+    assert [part.draw(k) for part in parts for k in part.numbers] == [one.draw(k) for k in one.numbers]
+    assert {profile.name for _, profile in map(one.draw, one.numbers)} == {"canonical", "lavapipe", "nvidia"}
+
+
+def test_a_process_that_dies_costs_one_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "ChunkRunner", Deadly)
+    both = (CPU, Variant("cpu:emulated"))
+    (row,) = plan(9, UNARY.name, variants=both).chunks()
+    (found,) = pool.processes([row], 1)
+    good, bad = found
+    assert good.variant == CPU and good.statuses == {"same": 9}
+    assert bad.statuses == {"same": 8, CRASHED: 1}
+    (failure,) = bad.failures
+    assert failure.seed == row.draw(7)[0] and "exit status 3" in failure.message and failure.files
+
+
+def test_a_sweep_that_is_given_up_leaves_no_process() -> None:
+    found = pool.processes(list(plan(5000, UNARY.name).chunks()), 2)
+    next(found)
+    begin = time.monotonic()
+    found.close()
+    assert time.monotonic() - begin < 10
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    names = [
+        Path(f"/proc/{child}/cmdline").read_bytes() for child in children if Path(f"/proc/{child}").exists()
+    ]
+    assert not [name for name in names if name.endswith(b"\0sweep\0")]
+
+
+def test_shrinking_ends_at_the_smallest_that_still_fails() -> None:
+    case = next(
+        case
+        for case in map(OPS[BINARY.name].sample, map(Rng, range(50)))
+        if case.inputs["a"][0][-3:-2] > (5,)
+    )
+    small = shrunk(
+        case, lambda one: one.inputs["a"][0][-3] > 4 and one.params["out_zp"] == case.params["out_zp"]
+    )
+    assert small.inputs["a"][0] == (*[1] * (len(case.inputs["a"][0]) - 3), 5, 1, 1)
+    assert small.params["out_zp"] == case.params["out_zp"] and small.params["a_zp"] == 0 and small.seed == 0
+
+
+def test_what_cannot_be_bound_is_no_smaller_case() -> None:
+    case = Case(UNARY.name, {}, {"x": ((4, 4), "4C")}, "4C")
+
+    def fails(one: Case) -> bool:
+        raise FormatError("here", "no")
+
+    assert shrunk(case, fails) == case
