@@ -95,7 +95,7 @@ AREAS = {
             30,
             ("shaders/*.comp", "shaders/include/*.glsl"),
             r"$^",
-            ("tests/gpu/test_shaders.py", "tests/gpu/test_executor.py"),
+            ("tests/gpu/test_dot.py", "tests/gpu/test_shaders.py", "tests/gpu/test_executor.py"),
         ),
     )
 }
