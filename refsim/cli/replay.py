@@ -25,6 +25,7 @@ from refsim.cli._output import print_json, say
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
+from refsim.golden.apart import apart
 from refsim.golden.check import within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
@@ -136,6 +137,9 @@ def _show_all(
         if name in guards:
             say(guards[name])
         print_lines(styled(report))
+        two = apart(report)
+        if two is not None:
+            say(two.text(name))
         if name in kernels:
             row = kernels[name]
             say(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))

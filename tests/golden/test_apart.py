@@ -1,0 +1,68 @@
+"""Two causes that predict the same bytes are both said, with a case that tells them apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from refsim.bytediff import diff
+from refsim.bytediff.rank import Cause
+from refsim.core.buffer import PackedBuffer
+from refsim.golden.apart import apart
+from refsim.golden.rules import case
+from refsim.ops.base.binding import BoundCase, bind
+
+#: Square windows: the exchange of rows and columns has several readings.
+OP = "q8ta_conv2d_general"
+
+
+def doubled(bound: BoundCase) -> PackedBuffer:
+    """The buffer if the weight sums are left out: where the input's zero point is 0 twice as much is the same."""
+    sums = 0 * np.asarray(bound.call.consts["weight_sums"])
+    call = replace(bound.call, consts={**bound.call.consts, "weight_sums": sums})
+    return call.expected(bound.inputs)
+
+
+def first_wrong() -> tuple[BoundCase, PackedBuffer]:
+    for number in range(5, 1000, 37):
+        bound = bind(case(OP, number))
+        actual = doubled(bound)
+        expected = bound.call.expected(bound.inputs)
+        if np.count_nonzero(actual.raw != expected.raw) > 20:
+            return bound, actual
+    raise AssertionError("no case shows it")
+
+
+def test_two_exact_causes_are_told_apart_by_another_case() -> None:
+    bound, actual = first_wrong()
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    assert first.exact
+    other = Cause(
+        "zero point folded twice", "the input's zero point is added instead of subtracted", 30, 30, 0, True
+    )
+    both = replace(report, causes=(first, other))
+    found = apart(both)
+    assert found is not None and found.case.startswith(f"{OP}/")
+    text = found.text("cpu")
+    assert "predict the same bytes here" in text and f"refsim replay {found.case} -x cpu" in text
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_cause_needs_no_other_case(count: int) -> None:
+    bound, actual = first_wrong()
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    exact = [cause for cause in report.causes if cause.exact and not cause.where and not cause.fitted]
+    assert apart(replace(report, causes=tuple(exact[:count]))) is None
+
+
+def test_where_no_case_is_left_both_are_said() -> None:
+    bound, actual = first_wrong()
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    causes = (report.causes[0], replace(report.causes[0], name="luck"))
+    found = apart(replace(report, causes=causes), candidates=())
+    assert (
+        found is not None and found.case == "" and found.text("cpu").endswith("predict the same bytes here")
+    )
