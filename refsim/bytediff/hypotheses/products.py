@@ -18,7 +18,7 @@ from refsim.bytediff.rerun import (
 from refsim.ops.base import conv
 
 #: Sums of more groups of products than this are not taken apart, nor are larger outputs.
-MOST_GROUPS, MOST_OUTPUTS = 27, 1 << 14
+MOST_GROUPS, MOST_OUTPUTS = 27, 1 << 13
 #: Wrong elements per unknown count, at least.
 LEAST_EACH = 3
 
