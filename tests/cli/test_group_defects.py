@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from refsim.core.buffer import PackedBuffer
+from refsim.core.folder_write import writing
 from refsim.exec.model import load
 from refsim.formats.dumps import sidecar, value_name, write
 
@@ -27,7 +28,8 @@ def test_bisect_names_the_defect(name: str, cause: str, tmp_path: Path, refsim) 
         given, out = archive["in0"], archive["out0"]
     (graph,) = load(DATA / f"{name}.pte").graphs.values()
     held = PackedBuffer.pack(out, graph.nodes[-1].call.out.layout)
-    write(tmp_path, sidecar(value_name(0, graph.outputs[0]), held), held)
+    with writing(tmp_path) as writer:
+        write(writer, sidecar(value_name(0, graph.outputs[0]), held), held)
     np.savez(tmp_path / "in.npz", in0=given)
     done = refsim("bisect", DATA / f"{name}.pte", "-i", tmp_path / "in.npz", "--actual", tmp_path)
     assert done.status == 1
