@@ -17,6 +17,7 @@ from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES
 from refsim.exec.cpu import isa as isas
 from refsim.ops.base.registry import OPS
+from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import COMPARED
 from refsim.sweep.plan import Plan, Variant, shared
@@ -99,7 +100,7 @@ def command(
         shared(count, _operators(operators)) if count else {},
         _models(folder, runs),
         _variants(executors, threads, sets),
-        tuple(PROFILES[name] for name in profiles or PROFILES),
+        tuple(PROFILES[name] for name in profiles) or plans.PROFILES,
         bool(profiles),
         seed,
     )

@@ -34,7 +34,9 @@ class Rng:
 
     def integer(self, low: int, high: int) -> int:
         """One integer in [low, high], both included."""
-        return int(self.ints(low, high, (1,))[0])
+        return low + int(self._bits.random_raw()) % (
+            high - low + 1
+        )  # as `ints` draws one, without the arrays
 
     def choice(self, options: Sequence[T]) -> T:
         return options[self.integer(0, len(options) - 1)]
