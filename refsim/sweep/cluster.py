@@ -8,6 +8,7 @@ come later are asked when they are seen. What computes is a process of its own b
 from __future__ import annotations
 
 import atexit
+import logging
 import queue
 import threading
 import time
@@ -65,8 +66,9 @@ def local(chunks: Sequence[Chunk], workers: int, note: Note) -> Iterator[list[Ou
 
     with ExitStack() as stack:
         cluster = LocalCluster(
-            n_workers=1, threads_per_worker=workers, processes=False, dashboard_address=None
-        )
+            n_workers=1, threads_per_worker=workers, processes=False, dashboard_address=None,
+            silence_logs=logging.ERROR,
+        )  # fmt: skip
         client = stack.enter_context(Client(stack.enter_context(cluster)))
         stack.callback(stop_benches)
         yield from _served(client, chunks, note)
