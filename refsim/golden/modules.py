@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -94,9 +95,15 @@ def strangers(there: Collection[str], own: Rows = NONE) -> list[tuple[str, str]]
     found = []
     for name in sorted(there):
         if name not in names:
-            meant = get_close_matches(name, absent, 1, _ALIKE)
+            # q4 is no slip for q8: kernels that differ in a number are other kernels
+            alike = [known_name for known_name in absent if _numbers(known_name) == _numbers(name)]
+            meant = get_close_matches(name, alike, 1, _ALIKE)
             found.append((name, meant[0] if meant else ""))
     return found
+
+
+def _numbers(name: str) -> list[str]:
+    return re.findall(r"\d+", name)
 
 
 @cache

@@ -151,7 +151,8 @@ MODULE = ModuleCall(
     global_size="c4,w4,h",
     local_size="square",
     packing={"weight": WINDOW},
-).since(
+)
+MODULE = MODULE.since(global_size="c4,w4,n*h", came_with=f"{Params.where}_unsigned_float").since(
     push=("in_scale", "in_zp", "inv_out_scale", "out_zp", "k4", "oc4", "0"),
     spec=("apply_bias", "activation", "layout:out", "layout:x", "fed:x"),
     global_size="c4,w4,n*h",

@@ -198,6 +198,30 @@ def test_push_words_tell_the_release() -> None:
     assert module_call.dispatches(alone, available=LATE)[0].spec[-1] == 0
 
 
+def test_a_module_that_came_later_tells_the_release() -> None:
+    """Its host launches all batches. A kernel that computes only the first one returns early in the others."""
+    folder = EARLY | {"q8ta_conv2d_pw_unsigned_float": Declared(24)}
+    call = bind(OPS["q8ta_conv2d_im2col"].cases[0]).call  # type: ignore[arg-type]
+    n, _, h, _ = call.out.shape
+    early, middle = (
+        module_call.dispatches(call, available=EARLY),
+        module_call.dispatches(call, available=folder),
+    )
+    assert early[0].binds[0].desc is not None and middle[0].binds[0].desc is not None
+    assert middle[0].binds[0].desc.shape == (n, *early[0].binds[0].desc.shape)
+    assert [step.push for step in middle] == [step.push for step in early]
+    assert [len(step.spec) for step in middle] == [3, 4]
+    assert middle[0].global_size[0] == n * early[0].global_size[0]
+    assert [step.global_size[2] for step in (early[1], middle[1])] == [h, n * h]
+    alone = bind(OPS["q8ta_im2col"].cases[0]).call  # type: ignore[arg-type]
+    assert (
+        module_call.why_not(alone, available=EARLY) and module_call.why_not(alone, available=folder) is None
+    )
+    # what declares more push words is from the release after it
+    late = module_call.dispatches(call, available=LATE | {"q8ta_conv2d_pw_unsigned_float": Declared(28)})
+    assert late == module_call.dispatches(call, available=LATE)
+
+
 def test_a_module_that_tells_nothing_follows_one_that_does() -> None:
     call = convolution(5, 6)
     (early,), (late,) = (module_call.dispatches(call, available=folder) for folder in (EARLY, LATE))

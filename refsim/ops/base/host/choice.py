@@ -137,7 +137,7 @@ class Host:
         return found
 
     def release(self, op: OpSpec) -> ModuleCall:
-        """The row of the release that the modules are from: the last whose push words a module declares."""
+        """The row of the release that the modules are from: the last that they show."""
         row = self.row(op)
         assert row is not None
         if self.features.later is not None:
@@ -148,6 +148,8 @@ class Host:
         if later.told_by:
             teller = OPS[later.told_by]
             return self.release(teller) is not self.row(teller)
+        if later.came_with:
+            return self.available is not None and later.came_with in self.available
         declared = (self.declared(shader.name) for shader in row.shaders)
         return any(module is not None and module.push_bytes >= 4 * len(later.push) for module in declared)
 

@@ -73,8 +73,9 @@ class ModuleCall:
       for them, and has no shaders itself.
     - ``view``: as which shape the host sees the output, if not as the call's own.
     - ``refuses(call)``: why the host refuses a call that refsim takes, or None. Its kernel would be wrong there.
-    - ``later``: how later releases call it, oldest first. A module tells by its push words which one it belongs to;
-      where they are the same, ``told_by`` names the operator whose module tells.
+    - ``later``: how later releases call it, oldest first. A module tells by its push words which one it belongs to.
+      Where they are the same, ``came_with`` names a module that came with the release, or ``told_by`` the operator
+      whose module tells.
     - ``own``: more about a kernel that is not upstream's. Its ``global_size`` may be three plain words.
     """
 
@@ -89,6 +90,7 @@ class ModuleCall:
     refuses: Callable[[Any], str | None] | None = None
     later: tuple[ModuleCall, ...] = ()
     told_by: str = ""
+    came_with: str = ""
     own: Own | None = None
 
     def since(self, **changes: Any) -> ModuleCall:
