@@ -192,6 +192,12 @@ def requant(y: Any, inv: Any, zp: Any, flags: Any) -> Any:
     return to_int8(y * inv, zp, flags)
 
 
+@jitable
+def requant_added(y: Any, inv: Any, zp: Any, flags: Any) -> Any:
+    """`requant` by a kernel that adds the zero point before the conversion: see `to_int8_added`."""
+    return to_int8_added(y * inv, zp, flags)
+
+
 def inv_scale(scale: float) -> np.float32:
     """f32(1 / f32(scale)), computed on the host: division on a device is not IEEE."""
     return np.float32(1.0) / np.float32(scale)

@@ -20,7 +20,7 @@ from refsim.core.lanes import as_f32, insert, lane
 from refsim.core.launch import Launch
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
-from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, mul_add, requant
+from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, mul_add, requant_added
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
@@ -82,7 +82,7 @@ def define(params: Params, target: Target, a: np.ndarray, b: np.ndarray) -> np.n
         np.float32(params.alpha),
         flags,
     )
-    return requant(y, inv_scale(params.out_scale), params.out_zp, flags).astype(np.int8)
+    return requant_added(y, inv_scale(params.out_scale), params.out_zp, flags).astype(np.int8)
 
 
 def affine(params: Params) -> Affine:
@@ -149,7 +149,7 @@ def kernel(reached, spec, push, a, b, out):  # type: ignore[no-untyped-def]
                     alpha,
                     push[FLAGS],
                 )
-                word = insert(word, k, requant(total, inv, push[ZP], push[FLAGS]))
+                word = insert(word, k, requant_added(total, inv, push[ZP], push[FLAGS]))
         out[i] = word
 
 

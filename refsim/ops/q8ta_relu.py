@@ -18,7 +18,7 @@ from refsim.core.lanes import as_f32, insert, lane
 from refsim.core.launch import Launch
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
-from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
+from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant_added
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
@@ -59,7 +59,8 @@ def _relu(q, in_scale, in_zp):  # type: ignore[no-untyped-def]
 
 def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     y = _relu(x.astype(np.int32), np.float32(params.in_scale), params.in_zp)
-    return requant(y, inv_scale(params.out_scale), params.out_zp, target.profile.flags).astype(np.int8)
+    flags = target.profile.flags
+    return requant_added(y, inv_scale(params.out_scale), params.out_zp, flags).astype(np.int8)
 
 
 def affine(params: Params) -> Affine:
@@ -107,7 +108,7 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
             source = x_words[index.word_idx(push, X, x_hash, w, h, c, n)]
             for k in range(lanes):
                 real = _relu(lane(source, k), in_scale, push[IN_ZP])
-                word = insert(word, k, requant(real, inv, push[ZP], push[FLAGS]))
+                word = insert(word, k, requant_added(real, inv, push[ZP], push[FLAGS]))
         out[i] = word
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from refsim.core import qmath
 from refsim.core.errors import ParameterError
 from refsim.core.jit import ready
-from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile, fused, inv_scale, requant
+from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile, fused, inv_scale, requant, requant_added
 from refsim.core.rng import Rng
 
 numba = ready()
@@ -269,6 +269,17 @@ def test_what_each_conversion_does() -> None:
         assert requant(values, one, -5, LAVAPIPE.flags).tolist() == [127] * 5
         assert requant(values, one, 5, NVIDIA.flags).tolist() == [5, -128, -128, -128, -128]
         assert requant(values, one, 5, CANONICAL.flags).tolist() == [5, 127, -128, 127, -128]
+
+
+def test_where_the_zero_point_is_added() -> None:
+    """Kernels that add it as a float, before the conversion, cannot wrap."""
+    values, one = np.array([3e9, -3e9, INF, 100.0], np.float32), np.float32(1.0)
+    with np.errstate(all="ignore"):
+        for zp in (-5, 5):
+            above, below = 127, -128
+            assert requant_added(values, one, zp, LAVAPIPE.flags).tolist() == [-128] * 3 + [100 + zp]
+            assert requant_added(values, one, zp, NVIDIA.flags).tolist() == [above, below, above, 100 + zp]
+            assert requant_added(values, one, zp, CANONICAL.flags).tolist() == [above, below, above, 100 + zp]
 
 
 def test_ties() -> None:

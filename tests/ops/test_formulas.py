@@ -17,7 +17,7 @@ import pytest
 from laws import EXECUTOR, sampled
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.qmath import CANONICAL, Profile
+from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as corpus_case
 from refsim.ops.base.binding import bind
@@ -400,3 +400,18 @@ def test_a_choice_is_one_of_two_formulas(name: str) -> None:
                 assert values[at] == formula(p, arrays, dict(call.consts), at, False), (seed, mali, at)
             taken.add((im2col, mali, p.groups > 1))
     assert taken >= {(True, False, False), (False, False, True), (True, True, True), (False, False, False)}
+
+
+@pytest.mark.parametrize(("op", "inputs"), [("q8ta_relu", "x"), ("q8ta_add", "ab")])
+@pytest.mark.parametrize("zp", [-7, 9])
+def test_sums_out_of_range_do_not_wrap(op: str, inputs: str, zp: int) -> None:
+    """The zero point is added as a float: what lavapipe makes of a number that is too large is -128, whatever the
+    zero point; the definition, and a device that saturates, make 127 of it."""
+    scales = {f"{name}_scale": 2.0**20 for name in (("in",) if op == "q8ta_relu" else inputs)}
+    params = dict(scales, out_scale=2.0**-50, out_zp=zp) | {name.replace("scale", "zp"): 0 for name in scales}
+    case = Case(op, params, dict.fromkeys(inputs, ((1, 4, 2, 4), "4C1W")), "4C1W")
+    for profile, most in ((LAVAPIPE, -128), (NVIDIA, 127), (CANONICAL, 127)):
+        bound = bind(case, Target(profile))
+        arrays = {name: np.full((1, 4, 2, 4), 100, np.int8) for name in inputs}
+        with np.errstate(all="ignore"):
+            assert set(bound.call.define(arrays).reshape(-1).tolist()) == {most}

@@ -25,7 +25,7 @@ from refsim.core.qmath import (
     f32,
     inv_scale,
     mul_add,
-    requant,
+    requant_added,
     wrap32,
 )
 from refsim.core.rng import Rng
@@ -105,7 +105,7 @@ def requantized(
 def _finish(t, inv, zp, flags):  # type: ignore[no-untyped-def]
     if flags & RELU:
         t = np.maximum(t, np.float32(0.0))
-    return requant(t, inv, zp, flags & 255)
+    return requant_added(t, inv, zp, flags & 255)
 
 
 @jitable

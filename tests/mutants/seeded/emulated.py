@@ -169,7 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(_QMATH, "return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)",
              "return min(max(np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH)) + np.int32(zp), -128), 127)"),)),
     Mutant("cpu-N5-conv", "N5", GENERAL, ("relu bound",), (
-        edit(_EPILOGUE, "        t = np.maximum(t, np.float32(0.0))\n", "        return max(requant(t, inv, zp, flags & 255), 0)\n"),)),
+        edit(_EPILOGUE, "        t = np.maximum(t, np.float32(0.0))\n", "        return max(requant_added(t, inv, zp, flags & 255), 0)\n"),)),
     Mutant("cpu-N5-relu", "N5", RELU, ("relu bound",), (
         edit(_RELU, "return np.maximum(f32(q - in_zp) * in_scale, np.float32(0.0))", "return f32(max(q, 0) - in_zp) * in_scale"),)),
     Mutant("cpu-N5-dropped", "N5", "q8ta_linear", ("relu dropped or added",), (
