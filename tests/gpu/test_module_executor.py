@@ -27,6 +27,7 @@ from refsim.exec.executor import OURS, YOURS
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.golden import recorded
+from refsim.golden.rules import case as corpus_case
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
@@ -99,6 +100,16 @@ def test_cases_of_the_corpus(executor: ModuleExecutor, op: str) -> None:
         assert result.status in ACCEPTED, result
         source = executor.source(bind(entry.case).call)
         assert source.whose == YOURS or "refuses the call" in source.why
+
+
+@pytest.mark.parametrize("options", [{}, {"variant": "fallback"}], ids=str)
+def test_the_longest_sums(device: Device, options: dict[str, Any]) -> None:
+    """K of 131068: 32767 iterations, where lavapipe ends all loops of an invocation after 65535."""
+    with opened(SPIRV, **options) as executor:
+        for op, number in (("q8ta_linear", 963), ("q8ta_linear_gemv", 963)):
+            bound = bind(corpus_case(op, number))
+            assert bound.call.descs["x"].shape[-1] == 131068
+            assert right(executor, bound)
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
