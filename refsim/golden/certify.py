@@ -217,7 +217,7 @@ def _outputs(
     stem = Path(folder) / file.name.removesuffix(".pte")
     declared = [described(bound.call) for bound in bounds]
     for path in (stem.with_name(f"{stem.name}.npz"), stem):
-        if path.exists():
+        if os.path.exists(path):  # Path.exists raises over a name that is too long
             return outputs.read([path], declared)
     if any(stem.parent.glob(f"{stem.name}-*")):
         return outputs.read([stem], declared)

@@ -281,7 +281,7 @@ CASES = (
     _case((5, 12), 4, 8, note="K % 8 != 0"),
     _case((1, 40), 8, 1028, note="one row, more than 1024 outputs"),
     _case((1, 36), 12, 4100, bias=False, note="one row, more than 4096 outputs"),
-    ErrorCase(_case((6, 62)), ShapeError, "K is no multiple of 4"),
+    ErrorCase(_case((6, 62), group=62), ShapeError, "K is no multiple of 4"),
     ErrorCase(_case(out=10), ShapeError, "N is no multiple of 4"),
     ErrorCase(_case(group=24), ParameterError, "group_size"),
     ErrorCase(_case(group=2), ParameterError, "no multiple of 4"),

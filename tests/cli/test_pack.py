@@ -61,9 +61,9 @@ def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
         "empty": (b"", "not a readable array file"),
         "no array": (b"hello world, this is no array", "not a readable array file"),
         "huge": (huge, "shorter than it says"),
-        "cut header": (good[:50], "not a readable array file"),
+        "cut header": (good[:50], "not the header of an array"),
         "version": (good[:6] + b"\x07" + good[7:], "unknown .npy version"),
-        "objects": (good.replace(b"'|i1'", b"'|O8'"), "holds objects"),
+        "objects": (good.replace(b"'|i1'", b"'|O8'"), "does not hold numbers"),
     }
     for name, (content, _) in contents.items():
         (folder / f"{name}.npy").write_bytes(content)

@@ -308,7 +308,7 @@ def test_seeded_bugs_are_found_and_nearly_all_are_named(
             unnamed.append((bug.id, named))
         if content["cases"] > FIRST_WORD:
             late.append(bug.id)
-    assert len(unnamed) <= len(SOME) // 10, unnamed
+    assert len(SOME) - len(unnamed) >= 25, unnamed
     assert len(late) <= len(SOME) // 10, late
 
 

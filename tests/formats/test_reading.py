@@ -207,6 +207,7 @@ PARSERS = {
     "golden/verify.py": "lines of results, within reading",
     "golden/regen.py": "archives that it writes or repairs",
     "partition/archive.py": "what torch may be given of a .pt2 file",
+    "sweep/database.py": "columns that a sweep has written",
 }
 PARSING = ("json.load(", "json.loads(", "zipfile.ZipFile(", "np.load(")
 

@@ -54,7 +54,8 @@ def test_the_cause_of_a_wrong_twin_is_named(device: Device, twin: Twin) -> None:
     with opened(str(WRONG), [twin.op], device=INDEX) as build:
         outcome = build.verification.run(build.operators)
         assert not outcome.right and outcome.cases <= 6
-        assert outcome.wrong[0].causes[0].name == twin.cause
+        # a channel read as the zero point gives the bytes of a channel left out: both may come first
+        assert twin.cause in [cause.name for cause in outcome.wrong[0].causes[:2]]
         assert build.writer(outcome.wrong[0].tried.candidate.bound.call) == twin.name
 
 
