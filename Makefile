@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench mutants mutants-random clean gpu-if-possible
+.PHONY: help demo test lint docs bench mutants mutants-random clean gpu-if-possible
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -45,6 +45,16 @@ lint: $(VENV)/.installed  ## ruff and mypy
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
+
+# a broken link or anchor is an error
+docs: $(VENV)/.installed-docs  ## build the documentation as a site that needs no network: out/site/index.html
+	@echo "== building the documentation"
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
+	@echo "open out/site/index.html"
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@$(RUN) pip install --quiet --editable '.[docs]' || { echo "make: pip could not install MkDocs, see above"; exit 2; }
+	@touch $@
 
 bench: $(VENV)/.installed  ## time layouts and operators against their peers; writes out/bench/*.json
 	@echo "== running the benchmarks"

@@ -80,3 +80,22 @@ def test_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, object] = {}
     exec(code, names)
     assert names["out"].shape == (1, 10)  # type: ignore[attr-defined]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub and the site give the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ +(.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", console.PAGES, ids=lambda page: page.name)
+def test_anchors_exist(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
+def test_every_page_is_in_the_site() -> None:
+    listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "docs/site/mkdocs.yml").read_text(), re.M)
+    there = ["index.md", *(page.name for page in console.PAGES[1:])]
+    assert sorted(listed) == sorted(there), "list it under nav in docs/site/mkdocs.yml"
