@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import queue
-import threading
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import refsim
-from refsim.core import cache
 from refsim.core.errors import DeviceError, FormatError, RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa
 from refsim.exec.process import ProcessError, Silent, Worker
+from refsim.exec.task_threads import served
 from refsim.formats.file import read_file
 from refsim.formats.reading import reading
 from refsim.golden.check import ACCEPTED, CRASHED, TIMEOUT, Result
@@ -25,6 +25,7 @@ from refsim.golden.judge import LEGAL
 from refsim.golden.store import SUMS, Corpus, file_sha256
 from refsim.golden.worker import Checker
 
+WHERE = "golden verify"
 CHUNK = 100
 CASE_SECONDS = 120.0  # without compilation
 
@@ -85,77 +86,54 @@ def run(
     Raises DeviceError or another RefsimError if an executor cannot be opened. A worker that dies or takes longer
     than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and goes on with a new process.
     """
-    cache.base()  # if it cannot be used, that is said here: what workers say is only read when they die
-    waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
-    for task in work:
-        waiting.put(task)
-    results: queue.SimpleQueue[list[Result] | RefsimError | None] = queue.SimpleQueue()
-    stop = threading.Event()
-    threads = [
-        threading.Thread(
-            target=_serve,
-            args=(corpus.root, waiting, results, executors, seconds, stop, conditions or Conditions()),
-            daemon=True,
-        )
+    servers = [
+        _CaseServer(corpus.root, executors, seconds, conditions or Conditions())
         for _ in range(max(1, min(workers, len(work))))
     ]
-    for thread in threads:
-        thread.start()
-    running = len(threads)
-    try:
-        while running:
-            found = results.get()
-            if isinstance(found, RefsimError):
-                raise found
-            if found is None:
-                running -= 1
-            else:
-                yield found
-    finally:
-        stop.set()
+    return served(WHERE, work, servers)
 
 
-def _serve(
-    root: Path,
-    waiting: queue.SimpleQueue[Task],
-    results: queue.SimpleQueue[list[Result] | RefsimError | None],
-    executors: Sequence[str],
-    seconds: float,
-    stop: threading.Event,
-    conditions: Conditions,
-) -> None:
-    """One thread: gives cases to a process of its own until none wait."""
-    worker: Worker | None = None
-    try:
-        while not stop.is_set():
-            try:
-                task = waiting.get_nowait()
-            except queue.Empty:
-                break
-            for case in task.cases:
-                if stop.is_set():
-                    break
-                if worker is None or not worker.alive:
-                    worker = _started(root, executors, seconds, conditions)
-                results.put(_checked(worker, task, case, executors, seconds))
-    except RefsimError as error:
-        results.put(error)
-    except Exception as error:  # anything else would leave the parent waiting
-        results.put(RefsimError("golden verify", "a worker's thread failed", got=repr(error)))
-    finally:
+class _CaseServer:
+    """A process that checks cases for one thread; a new one when it has died."""
+
+    def __init__(self, root: Path, executors: Sequence[str], seconds: float, conditions: Conditions) -> None:
+        self._start = (root, executors, seconds, conditions)
+        self._worker: Worker | None = None
+        self.stopped = False
+
+    def serve(self, task: Task) -> Iterator[list[Result]]:
+        """The results of each case of a task."""
+        _, executors, seconds, _ = self._start
+        for case in task.cases:
+            if self._worker is None or not self._worker.alive:
+                self.close()
+                self._worker = _started(*self._start)
+            if self.stopped:
+                return
+            yield _checked(self._worker, task, case, executors, seconds)
+
+    def stop(self) -> None:
+        """End the process at once, from any thread; a case that runs there is lost."""
+        self.stopped = True
+        worker = self._worker
         if worker is not None:
-            worker.close()
-        results.put(None)
+            with contextlib.suppress(OSError):
+                worker.signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
 
 def _started(root: Path, executors: Sequence[str], seconds: float, conditions: Conditions) -> Worker:
-    where, limit = "golden verify", max(seconds, CASE_SECONDS)  # a case's limit is not that of the start
+    where, limit = WHERE, max(seconds, CASE_SECONDS)  # a case's limit is not that of the start
     held = (str(root), list(executors), conditions.profile, conditions.threads)
     environment = isa.environment(conditions.isa) if conditions.isa else {}
     try:
         return Worker(Checker, *held, where=where, seconds=limit, environment=environment, keep_stderr=True)
     except RefsimError as error:
-        raise DeviceError("golden verify", "no worker could be started", got=_words(error)) from error
+        raise DeviceError(WHERE, "no worker could be started", got=_words(error)) from error
 
 
 def _checked(worker: Worker, task: Task, case: str, executors: Sequence[str], seconds: float) -> list[Result]:

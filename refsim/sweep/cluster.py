@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from refsim.core.errors import DeviceError, ParameterError, RefsimError
-from refsim.sweep.bench import Bench
 from refsim.sweep.chunk import available
+from refsim.sweep.chunk_worker import ChunkWorker
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import Chunk, Variant
 from refsim.sweep.run import sources
@@ -31,28 +31,28 @@ AHEAD, LOOK_S = 2, 5.0
 WAIT_S = 60.0
 
 _own = threading.local()
-_benches: list[Bench] = []
+_workers: list[ChunkWorker] = []
 
 
 def run_chunk(chunk: Chunk) -> list[Outcome] | RefsimError:
     """On a worker: the outcomes, or the error that makes them impossible."""
-    if not hasattr(_own, "bench"):
-        _own.bench = Bench()
-        _benches.append(_own.bench)
-    bench: Bench = _own.bench
+    if not hasattr(_own, "worker"):
+        _own.worker = ChunkWorker()
+        _workers.append(_own.worker)
+    worker: ChunkWorker = _own.worker
     try:
-        return bench.run(chunk)
+        return worker.run(chunk)
     except RefsimError as error:
         return error
 
 
-def stop_benches() -> None:
+def stop_workers() -> None:
     """On a worker: end its processes."""
-    while _benches:
-        _benches.pop().stop()
+    while _workers:
+        _workers.pop().stop()
 
 
-atexit.register(stop_benches)
+atexit.register(stop_workers)
 
 
 def about(variants: Sequence[Variant]) -> tuple[str, dict[Variant, RefsimError | None]]:
@@ -70,7 +70,7 @@ def local(chunks: Sequence[Chunk], workers: int, note: Note) -> Iterator[list[Ou
             silence_logs=logging.ERROR,
         )  # fmt: skip
         client = stack.enter_context(Client(stack.enter_context(cluster)))
-        stack.callback(stop_benches)
+        stack.callback(stop_workers)
         yield from _served(client, chunks, note)
 
 

@@ -16,7 +16,7 @@ from refsim.core.rng import Rng
 from refsim.golden.check import CRASHED
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.sweep import bench, pool
+from refsim.sweep import chunk_worker, pool
 from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome
@@ -95,7 +95,7 @@ def test_a_configuration_does_not_depend_on_its_chunk() -> None:
 
 
 def test_a_process_that_dies_costs_one_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "ChunkRunner", Deadly)
+    monkeypatch.setattr(chunk_worker, "ChunkRunner", Deadly)
     both = (CPU, Variant("cpu:emulated"))
     (row,) = plan(2, UNARY.name, variants=both).chunks()
     (found,) = pool.processes([row], 1)

@@ -23,7 +23,7 @@ SECONDS, MODEL_SECONDS = 1.0, 120.0
 LEAST_SECONDS = 60.0
 
 
-class Bench:
+class ChunkWorker:
     """What computes for one thread of a sweep. ``inside``: in this process, as far as no instruction set is named."""
 
     def __init__(self, inside: bool = False) -> None:
@@ -38,6 +38,10 @@ class Bench:
             same = tuple(variant for variant in chunk.variants if variant.isa == name)
             parts += self._on(name, replace(chunk, variants=same))
         return parts
+
+    def serve(self, chunk: Chunk) -> list[list[Outcome]]:
+        """What `run` returns, as the one result of a task (`refsim.exec.task_threads`)."""
+        return [self.run(chunk)]
 
     def _on(self, name: str, chunk: Chunk) -> list[Outcome]:
         if self._inside is not None and not name:
