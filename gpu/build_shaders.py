@@ -19,6 +19,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
@@ -122,12 +123,15 @@ def compile_one(source: Path, options: tuple[str, ...], folder: Path) -> bytes:
             binary.write_bytes(spirv.pin_rounding(binary.read_bytes()))
             flags = [f"--{name}" for name in passes]
             run_tool(where, "spirv-opt", TARGET, *flags, str(binary), "-o", str(binary))
-        if loose := spirv.contractable(binary.read_bytes()):
-            raise FormatError(
-                where, "arithmetic could be fused", got=", ".join(loose[:5]), need="NoContraction"
-            )
+        refuse_contractable(binary, where)
     run_tool(where, "spirv-val", "--target-env", "vulkan1.1", str(binary))
     return binary.read_bytes()
+
+
+def refuse_contractable(binary: Path, where: str) -> None:
+    """FormatError if a driver may fuse some arithmetic of a module."""
+    if loose := spirv.contractable(binary.read_bytes()):
+        raise FormatError(where, "arithmetic could be fused", got=", ".join(loose[:5]), need="NoContraction")
 
 
 def compact(code: bytes, folder: Path) -> bytes:
@@ -152,20 +156,28 @@ def build(check: bool) -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         for source, binary, options in variants():
             code = compile_one(source, options, Path(scratch))
-            if not binary.is_file() or not same(binary.read_bytes(), code, Path(scratch)):
+            if renewed(binary, code, Path(scratch), check):
                 changed.append(str(binary.relative_to(SHADERS)))
-                if not check:
-                    binary.parent.mkdir(parents=True, exist_ok=True)
-                    binary.write_bytes(code)
     return changed
 
 
-def main(arguments: list[str]) -> int:
+def renewed(binary: Path, code: bytes, scratch: Path, check: bool) -> bool:
+    """Whether a file lacks this code. It is then written, unless ``check``."""
+    if binary.is_file() and same(binary.read_bytes(), code, scratch):
+        return False
+    if not check:
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        binary.write_bytes(code)
+    return True
+
+
+def report(name: str, build: Callable[[bool], list[str]], arguments: Sequence[str]) -> int:
+    """Build or, with ``--check``, compare; print what changed. The exit status of program ``name``."""
     check = "--check" in arguments
     try:
         changed = build(check)
     except RefsimError as error:
-        print(f"refsim_gpu.build_shaders: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return error.exit_status
     for binary in changed:
         print(f"{'stale' if check else 'built'} {binary}")
@@ -173,4 +185,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report("refsim_gpu.build_shaders", build, sys.argv[1:]))

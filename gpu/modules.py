@@ -27,6 +27,7 @@ from refsim.formats import kernels
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.host import tensor
+from refsim.ops.base.host.choice import VARIANTS
 from refsim.ops.base.module_call import (
     TEXTURE_2D,
     Bind,
@@ -45,7 +46,6 @@ from refsim_gpu.worker import IsolatedExecutor
 
 KIND = "spv"
 THEIRS = "pack=theirs"
-VARIANTS = {"base": "base", "fallback": "fallback", "unsigned": "unsigned"}
 IMAGES = "images"
 
 
@@ -70,7 +70,7 @@ class Options:
             if word.isdecimal() and len(word) < 4:
                 found = replace(found, index=int(word))
             elif word in VARIANTS:
-                found = replace(found, variant=VARIANTS[word])
+                found = replace(found, variant=word)
             elif word == IMAGES:
                 found = replace(found, images=True)
             elif word == THEIRS:
@@ -114,14 +114,7 @@ class ModuleExecutor(Executor):
         self.name = name or f"{KIND}:{folder}"
         self.folder = ModuleFolder(path)
         self.ours = KomputeExecutor(self.options.index)
-        info = self.ours.device.info
-        self.features = Features(
-            dot_product=info.integer_dot_product,
-            unsigned_dot=info.dot_4x8_unsigned_accelerated and not info.dot_4x8_accelerated,
-            max_texture2d=int(info.limits["maxImageDimension2D"]),  # type: ignore[arg-type]
-            float_images=self.options.images,
-            variant=self.options.variant,
-        )
+        self.features = Features.of(self.ours.device.info, self.options.variant, self.options.images)
         self.pipelines = ModulePipelines(self.ours.device, self.folder)
         self._plans: dict[int, tuple[Prepared, list[ModuleDispatch] | str]] = {}
         self._version: object = None
@@ -232,9 +225,7 @@ class ModuleExecutor(Executor):
         for step in steps:
             buffers |= self.pipelines.run(step, given(step, inputs, buffers))
         out = PackedBuffer(call.out)
-        last = next(
-            (bind for step in steps for bind in step.binds if bind.writes and bind.buffer == "out"), None
-        )
+        last = _output(steps)
         if last is not None:
             _take(out, last, buffers["out"])
         defined = steps[-1].own is None or steps[-1].own.defines_padding if steps else True

@@ -48,13 +48,7 @@ class Build:
         wanted: Sequence[str],
     ) -> None:
         self.path, self.device, self.wanted = path, device, tuple(wanted)
-        self.features = Features(
-            dot_product=device.integer_dot_product,
-            unsigned_dot=device.dot_4x8_unsigned_accelerated and not device.dot_4x8_accelerated,
-            max_texture2d=int(device.limits["maxImageDimension2D"]),
-            float_images=images,
-            variant=variant,
-        )
+        self.features = Features.of(device, variant, images)
         own = profiles.profile(device.numerics) if profile is None else profile
         self.profiles = (CANONICAL, own) if own != CANONICAL else (CANONICAL,)
         self.inside, self.own = kernels.rows_of(path)

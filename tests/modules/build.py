@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from refsim.core.errors import FormatError, RefsimError
 from refsim_gpu import spirv
-from refsim_gpu.build_shaders import TARGET, run_tool, same
+from refsim_gpu.build_shaders import TARGET, refuse_contractable, renewed, report, run_tool
 
 HERE = Path(__file__).resolve().parent
 SOURCES, BINARIES = HERE / "glsl", HERE / "spirv"
@@ -87,10 +86,7 @@ def compiled(
     source = sources / f"{module.source}.comp"
     run_tool(module.name, "glslc", TARGET, *options, *defined, f"-I{sources}", "-o", str(binary), str(source))
     binary.write_bytes(spirv.pin_rounding(binary.read_bytes()))
-    if loose := spirv.contractable(binary.read_bytes()):
-        raise FormatError(
-            module.name, "arithmetic could be fused", got=", ".join(loose[:5]), need="NoContraction"
-        )
+    refuse_contractable(binary, module.name)
     run_tool(module.name, "spirv-val", "--target-env", "vulkan1.1", str(binary))
     return binary.read_bytes()
 
@@ -101,28 +97,13 @@ def build(check: bool) -> list[str]:
     if not check:
         for name in changed:
             (BINARIES / name).unlink()
-        BINARIES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         for module in MODULES.values():
             code, binary = compiled(module, Path(scratch)), BINARIES / f"{module.name}.spv"
-            if not binary.is_file() or not same(binary.read_bytes(), code, Path(scratch)):
+            if renewed(binary, code, Path(scratch), check):
                 changed.append(binary.name)
-                if not check:
-                    binary.write_bytes(code)
     return changed
 
 
-def main(arguments: list[str]) -> int:
-    check = "--check" in arguments
-    try:
-        changed = build(check)
-    except RefsimError as error:
-        print(f"tests/modules/build.py: {error}", file=sys.stderr)
-        return error.exit_status
-    for name in changed:
-        print(f"{'stale' if check else 'built'} {name}")
-    return int(check and bool(changed))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report("tests/modules/build.py", build, sys.argv[1:]))

@@ -58,6 +58,17 @@ class Features:
         if self.variant and self.variant not in VARIANTS:
             raise ParameterError("module variant", "unknown", got=self.variant, need=" or ".join(VARIANTS))
 
+    @classmethod
+    def of(cls, device: Any, variant: str = "", images: bool = False) -> Features:
+        """What a host asks this device (``refsim_gpu.vulkan.DeviceInfo``), and these two choices."""
+        return cls(
+            dot_product=device.integer_dot_product,
+            unsigned_dot=device.dot_4x8_unsigned_accelerated and not device.dot_4x8_accelerated,
+            max_texture2d=int(device.limits["maxImageDimension2D"]),
+            float_images=images,
+            variant=variant,
+        )
+
 
 @dataclass(frozen=True)
 class Host:
