@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refsim.exec.executor import ExecutorInfo
-    from refsim_gpu.worker import IsolatedExecutor
+    from refsim.exec.isolated import IsolatedExecutor
 
 
 def open_executor(index: int = 0) -> IsolatedExecutor:
     """The executor of Vulkan device ``index``, in a process of its own; DeviceError or MissingDependencyError."""
+    from refsim.exec.isolated import IsolatedExecutor
     from refsim_gpu.executor import open_executor as opened
-    from refsim_gpu.worker import IsolatedExecutor
 
     executor = IsolatedExecutor(f"gpu:{index}", opened, index)
     executor.open()

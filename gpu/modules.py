@@ -23,6 +23,7 @@ from refsim.core.qmath import CANONICAL
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
 from refsim.exec.finding import Finding
+from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
@@ -42,7 +43,6 @@ from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.module_folder import SUFFIX, ModuleFolder
 from refsim_gpu.module_pipelines import ModulePipelines, given
 from refsim_gpu.sanitizer import Sanitizer
-from refsim_gpu.worker import IsolatedExecutor
 
 KIND = "spv"
 THEIRS = "pack=theirs"

@@ -1,6 +1,6 @@
 """One question to the Vulkan drivers, asked in a process of its own: a driver that crashes or hangs gives an error.
 
-Use this for a single answer. For longer work use `refsim_gpu.worker`, which takes longer to start.
+Use this for a single answer. For longer work use `refsim.exec.isolated`, which takes longer to start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GPU work in a process of its own: if a driver crashes, one piece of work is lost, but not the program.
+"""An executor in a process of its own: if a driver crashes, one piece of work is lost, but not the program.
 
 `IsolatedExecutor` stands for an executor in a child process. A child that ends, or is silent for too long, is a
 DeviceError; the next piece of work gets a new child.
@@ -121,7 +121,7 @@ def _as_device_errors(name: str, verb: str) -> Iterator[None]:
             name, f"the driver ended the worker process during {verb}{_during(error)}", got=error.got
         ) from error
     except Raised as error:  # a defect; it must not look like a lost device's silence
-        raise DeviceError("worker", f"{verb} failed", got=error.got) from error
+        raise DeviceError(name, f"{verb} failed", got=error.got) from error
 
 
 def _during(error: ProcessError) -> str:

@@ -12,12 +12,12 @@ from examples import UNARY
 
 from refsim.core.errors import DeviceError, ShapeError
 from refsim.exec.emulated import EmulatedExecutor
+from refsim.exec.isolated import IsolatedExecutor
 from refsim.exec.model import load
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 from refsim_gpu.executor import open_executor
 from refsim_gpu.kompute import Device
-from refsim_gpu.worker import IsolatedExecutor
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
