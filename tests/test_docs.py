@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from refsim.core.layout import Layout
 from refsim.exec.factory import executors
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +26,7 @@ def script(path: str) -> ModuleType:
 
 
 console = script("docs/console.py")
+layouts = script("docs/img/layouts.py")
 EXAMPLES = [example for page in console.PAGES for example in console.examples(page)]
 
 
@@ -48,9 +50,14 @@ def test_a_stale_example_is_noticed() -> None:
     assert not example.holds(("a 0.002 c", "z")) and not example.holds(("a 0.002 b", "z", "y"))
 
 
-@pytest.mark.parametrize("name", ["byte_order", "data_flow"])
-def test_picture_is_what_its_script_draws(name: str) -> None:
-    assert (ROOT / f"docs/img/{name}.svg").read_text() == script(f"docs/img/{name}.py").svg()
+def test_picture_is_what_its_script_draws() -> None:
+    assert (ROOT / "docs/img/data_flow.svg").read_text() == script("docs/img/data_flow.py").svg()
+
+
+@pytest.mark.parametrize("row", layouts.ROWS, ids=str)
+def test_layout_is_drawn_as_it_is(row: Layout) -> None:
+    assert layouts.path(row).read_text() == layouts.svg(row), "fix: python docs/img/layouts.py"
+    assert f"(img/{layouts.path(row).name})" in (ROOT / "docs/layouts.md").read_text()
 
 
 @pytest.mark.parametrize("page", console.PAGES, ids=lambda page: page.name)
