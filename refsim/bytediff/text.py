@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refsim.bytediff.findings import Difference, Findings
+from refsim.core import table
 
 MOST_CAUSES = 5
 
@@ -14,10 +15,10 @@ def lines(findings: Findings) -> Iterator[str]:
     return (line for line, _ in styled(findings))
 
 
-def styled(findings: Findings) -> Iterator[tuple[str, str]]:
+def styled(findings: Findings, width: int | None = None) -> Iterator[tuple[str, str]]:
     """(line, style): verdict, counts, pattern, causes, and the first differences as a table.
 
-    Styles are ``same``, ``different``, ``head``, ``cause`` or none.
+    Styles are ``same``, ``different``, ``head``, ``cause`` or none. Only the table is made to fit ``width``.
     """
     yield verdict(findings), "same" if findings.same else "different"
     for count in findings.counts:
@@ -38,13 +39,9 @@ def styled(findings: Findings) -> Iterator[tuple[str, str]]:
     for number, cause in enumerate(findings.causes[:MOST_CAUSES], 1):
         yield f"  {number}. {cause}", "cause" if number == 1 else ""
     yield f"first {len(findings.differences)} of {findings.differing} differences:", "head"
-    rows = [COLUMNS, *(cells(d) for d in findings.differences)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    for row in rows:
-        yield (
-            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(),
-            "",
-        )
+    rows = [cells(d) for d in findings.differences]
+    for line in table.lines(COLUMNS, rows, width=width and width - 2, drop=DROP):
+        yield f"  {line}".rstrip(), ""
 
 
 def heading(findings: Findings) -> str:
@@ -78,6 +75,8 @@ COLUMNS = (
     "invocation",
     "legal",
 )
+#: What a narrow terminal does without: what follows from the byte, then who wrote it.
+DROP = ("lane", "word", "block", "invocation", "workgroup")
 
 
 def cells(d: Difference) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -12,7 +12,7 @@ from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json, say
+from refsim.cli._output import print_json, say, width
 from refsim.core import atomic_write
 from refsim.exec.model import Model
 from refsim.formats import npz, profiles
@@ -114,10 +114,10 @@ def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
     return {path: raw_file(path) for path in paths}
 
 
-def print_lines(lines: Iterable[tuple[str, str]], indent: str = "") -> None:
-    """Print lines in their styles; a pipe gets plain text."""
-    for line, style in lines:
-        say(indent + line, **STYLES[style])
+def print_report(report: Report) -> None:
+    """Print a report in its styles; a pipe gets plain text."""
+    for line, style in styled(report, width()):
+        say(line, **STYLES[style])
 
 
 def show(verb: str, report: Report, as_json: bool, **facts: object) -> int:
@@ -125,5 +125,5 @@ def show(verb: str, report: Report, as_json: bool, **facts: object) -> int:
     if as_json:
         print_json(verb, {**facts, **report.as_json()})
     else:
-        print_lines(styled(report))
+        print_report(report)
     return SAME if report.same else DIFFERENT

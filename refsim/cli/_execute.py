@@ -26,6 +26,8 @@ from refsim.graph.graph import Node
 from refsim.graph.interpreter import Event, Observer
 
 COLUMNS = ("delegate", "node", "operator", "kernels", "output", "shape", "layout", "bytes")
+#: What a narrow terminal does without, first things first: the output's name has the delegate's number.
+DROP = ("delegate", "kernels", "layout", "shape", "bytes")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import click
 import refsim
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table, progress, say
+from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.core import atomic_write
 from refsim.core.errors import ParameterError
 from refsim.formats.cases import write_folder
@@ -69,7 +70,7 @@ def export(
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
     say(f"{folder}: {cases} cases in {len(files)} files, {nbytes} bytes")
     say("run each file without inputs, save all outputs as FILE.npz or FILE-0.bin and so on in one folder,")
-    say(f"then: refsim golden check --pte {folder} --outputs FOLDER")
+    say(f"then: refsim golden check --pte {folder} --outputs FOLDER", command=True)
     return SAME
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 import refsim
+from refsim.cli._output import say
 from refsim.core import doing
 from refsim.core.errors import RefsimError
 from refsim.core.escape import escaped
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RefsimError as error:
         status = _complain(str(error), error.exit_status)
         if hasattr(error.__cause__, "last_lines"):  # another process died or was silent
-            click.echo(rerun(given), err=True)
+            say(rerun(given), err=True, command=True)
         return status
     except MemoryError:
         return _complain("out of memory", BAD_INPUT)
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         return _complain("this is a defect of refsim, please report it with the lines above", BAD_INPUT)
     if status == DIFFERENT:
-        click.echo(rerun(given), err=True)
+        say(rerun(given), err=True, command=True)
     return status if isinstance(status, int) else SAME
 
 
@@ -99,5 +100,5 @@ def rerun(arguments: Sequence[str]) -> str:
 
 
 def _complain(message: str, status: int) -> int:
-    click.echo(f"refsim: {escaped(' '.join(message.split()))}", err=True)
+    say(f"refsim: {' '.join(message.split())}", err=True)
     return status

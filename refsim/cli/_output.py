@@ -1,18 +1,20 @@
 """What verbs print: tables, sentences, JSON. Colour is for terminals only.
 
-Text that comes out of files is escaped; JSON has it as it is.
+Text that comes out of files is escaped; JSON has it as it is. Tables and sentences fit the terminal:
+`refsim.core.table` has the rule.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
+from refsim.core import table as tables
 from refsim.core.escape import escaped
 
 #: Columns of figures; everything else is flush left.
@@ -30,81 +32,61 @@ def print_json(verb: str, content: dict[str, Any]) -> None:
     click.echo(json.dumps({"verb": verb, "schema": _SCHEMAS.get(verb, 1), **content}, indent=1))
 
 
-def say(text: object = "", *, err: bool = False, **style: Any) -> None:
-    """Print a line. What comes out of files is in it escaped, so no name can command the terminal or begin a line.
+def width(err: bool = False) -> int | None:
+    """How many columns a line of stdout (or stderr) may have: COLUMNS, or those of the terminal; None in a pipe."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        stream = sys.stderr if err else sys.stdout
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError, AttributeError):  # no terminal, or no file at all
+        return None
 
-    ``style`` is as for `click.style`.
+
+def say(text: object = "", *, err: bool = False, command: bool = False, **style: Any) -> None:
+    """Print a line, folded at spaces where it is too wide. ``command``: it ends in a command to be pasted.
+
+    What comes out of files is in it escaped, so no name can command the terminal or begin a line. ``style`` is as for
+    `click.style`.
     """
-    line = escaped(text)
-    click.echo(click.style(line, **style) if style else line, err=err)
+    fold = tables.command if command else tables.sentence
+    for line in fold(escaped(text), width(err)):
+        _echo(click.style(line, **style) if style and line else line, err)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print columns as wide as their content, never cut off. On a terminal there is colour, and the heads are bold."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], drop: Sequence[str] = ()) -> None:
+    """Print a table by the rule of `refsim.core.table`; ``drop``: its columns in the order in which they are left out.
+
+    On a terminal there is colour, and the heads are bold.
+    """
     texts = [[_text(value) for value in row] for row in rows]
-    lines = _coloured if sys.stdout.isatty() else _plain
-    for line in lines(columns, texts):
-        click.echo(line.rstrip())
+    right = [column for column in columns if _flush_right(column)]
+    for line in tables.lines(columns, texts, width=width(), drop=drop, right=right, paint=_painted):
+        _echo(line)
+
+
+def _echo(line: str, err: bool = False) -> None:
+    """Terminals get colour, unless NO_COLOR is set."""
+    click.echo(line, err=err, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def _flush_right(column: str) -> bool:
     return any(column == word or column.endswith(f" {word}") for word in _RIGHT)
 
 
-def _plain(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> Iterator[str]:
-    """For files and pipes, without rich: its import and its layout would take most of a short command's time."""
-    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
-    right = [_flush_right(column) for column in columns]
-    for row in (columns, *texts):
-        cells = zip(row, widths, right, strict=True)
-        yield "  ".join(text.rjust(width) if flush else text.ljust(width) for text, width, flush in cells)
+def _painted(whole: str | None, part: str) -> str:
+    if whole is None:
+        return click.style(part, bold=True)
+    style = _STYLES.get(whole.partition(" ")[0])
+    return click.style(part, **style) if style else part
 
 
-def _coloured(columns: Sequence[str], texts: Sequence[Sequence[str]], terminal: bool = True) -> Iterator[str]:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if _flush_right(column) else "left", no_wrap=True)
-    for row in texts:
-        table.add_row(*(Text(text, style=_STYLES.get(text.partition(" ")[0], "")) for text in row))
-    console = Console(
-        force_terminal=terminal,
-        color_system="auto" if terminal else None,
-        width=_NO_LIMIT,
-        emoji=False,
-        markup=False,
-        highlight=False,
-    )
-    with console.capture() as captured:
-        console.print(table)
-    yield from captured.get().splitlines()
-
-
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """A function that advances a progress bar, by one or by the number that it is given, and may add a note.
-
-    The bar is on stderr, and only if that is a terminal.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda count=1, note="": None
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(what, total=total, note="")
-        yield lambda count=1, note="": bar.update(task, advance=count, note=note)
-
-
-_NO_LIMIT = 10_000  # rich drops digits to fit a terminal; a line that wraps keeps them
-
-_STYLES = {"same": "green", "different": "bold red", "missing": "yellow"}
+_STYLES: dict[str, dict[str, Any]] = {
+    "same": {"fg": "green"},
+    "different": {"fg": "red", "bold": True},
+    "missing": {"fg": "yellow"},
+}
 
 
 def _text(value: object) -> str:

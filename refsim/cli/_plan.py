@@ -12,6 +12,7 @@ from refsim.exec.cpu.routes import RENAMED
 from refsim.exec.model import Model
 
 COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
+DROP = ("kernel", "reads", "tasks")
 
 
 def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], as_json: bool) -> None:
@@ -30,7 +31,7 @@ def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], 
     for number, plan in plans.items():
         say()
         say(f"delegate {number}")
-        print_table(COLUMNS, [_cells(row) for row in plan.rows()])
+        print_table(COLUMNS, [_cells(row) for row in plan.rows()], DROP)
         say(f"memory: {plan.memory}")
 
 

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from refsim.bytediff.text import styled
-from refsim.cli._buffers import print_lines
+from refsim.cli._buffers import print_report
 from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
 from refsim.golden import modules
@@ -87,22 +86,22 @@ def print_findings(build: Build, outcome: Outcome) -> None:
     for tried in outcome.unsafe:
         say(f"{tried.candidate.name} has the right bytes, but not for certain")
         print_faults(tried)
-        say(f"  again: {again(build, tried)}")
+        say(f"  again: {again(build, tried)}", command=True)
     for tried in outcome.failed:
         say(f"{tried.candidate.name} did not run: {tried.message}")
         print_faults(tried)
-        say(f"  again: {again(build, tried)}")
+        say(f"  again: {again(build, tried)}", command=True)
     for found in outcome.wrong:
         print_explained(build, found)
 
 
 def print_explained(build: Build, found: Explained) -> None:
     """The diff of a wrong case, and what more is known of its kernel."""
-    print_lines(styled(found.report))
+    print_report(found.report)
     for line in remarks(build, found):
         say(line)
     print_faults(found.tried)
-    say(f"  again: {again(build, found.tried)}")
+    say(f"  again: {again(build, found.tried)}", command=True)
 
 
 def print_faults(tried: Tried) -> None:

@@ -35,7 +35,7 @@ def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, s
         say(f"  {failure.case}")
         say(f"  {failure.message}")
         if folder:
-            say(f"  refsim replay {folder} -x {failure.variant.executor}")
+            say(f"  refsim replay {folder} -x {failure.variant.executor}", command=True)
     if len(failed) > MOST_SHOWN:
         say(f"... {len(failed) - MOST_SHOWN} more")
     calls = sum(row.statuses[status] for row in found for status in COMPARED)

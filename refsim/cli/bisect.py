@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 
 from refsim.bytediff import Report
-from refsim.bytediff.text import styled
 from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
     inputs_options,
     limit_option,
     model_inputs,
-    print_lines,
+    print_report,
     profile_option,
     write_html,
 )
@@ -122,7 +121,7 @@ def _show(
         }  # fmt: skip
         print_json("bisect", content)
         return whole.status(same)
-    print_table(COLUMNS, [cells(row) for row in rows])
+    print_table(COLUMNS, [cells(row) for row in rows], drop=("delegate",))
     compared = sum(row.run is not None for row in rows)
     say(f"{compared} of {len(rows)} int8 nodes dumped")
     for line in whole.lines():
@@ -136,5 +135,5 @@ def _show(
             if row.cause:
                 say(f"cause: {row.cause}")
     if report is not None:
-        print_lines(styled(report))
+        print_report(report)
     return whole.status(same)

@@ -46,7 +46,7 @@ def print_text(file: str, release: str, findings: list[Finding]) -> None:
     say(f"{file}, against the runtime of ExecuTorch {release}")
     if findings:
         say()
-        print_table(COLUMNS, [_cells(finding) for finding in findings])
+        print_table(COLUMNS, [_cells(finding) for finding in findings], drop=("operator",))
         say()
         for line in dict.fromkeys(_advice(findings)):
             say(line)

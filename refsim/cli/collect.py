@@ -65,6 +65,6 @@ def command(
         nbytes = held.desc.nbytes if hasattr(held, "desc") else held.nbytes
         shape = shape_text(info["shape"])
         rows.append((info["value"], info["output"], info.get("operator") or "(input)", shape, layout, nbytes))
-    print_table(COLUMNS, rows)
+    print_table(COLUMNS, rows, drop=("output", "bytes", "shape"))
     say(f"{len(infos)} values in {output}")
     return SAME

@@ -10,13 +10,12 @@ import click
 import numpy as np
 
 from refsim.bytediff import Report, diff
-from refsim.bytediff.text import styled
 from refsim.cli._buffers import (
     html_option,
     inputs_options,
     limit_option,
     model_inputs,
-    print_lines,
+    print_report,
     target_option,
     write_html,
 )
@@ -127,7 +126,8 @@ def command(
         print_json("compare", content)
         return whole.status(same)
     columns = (*COLUMNS, *FOREIGN_COLUMNS) if foreign else COLUMNS
-    print_table(columns, [[getattr(row, name) for name in columns] for row in rows])
+    cells = [[getattr(row, name) for name in columns] for row in rows]
+    print_table(columns, cells, drop=("delegate", "bytes", "kernels"))
     differing = sum(row.different > 0 for row in rows)
     if rows:
         excused = sum(row.excused for row in rows)
@@ -138,7 +138,7 @@ def command(
     if wrong is not None:
         say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
         if report is not None:
-            print_lines(styled(report))
+            print_report(report)
     return whole.status(same)
 
 

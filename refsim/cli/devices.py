@@ -35,5 +35,5 @@ def command(as_json: bool) -> int:
         )
         for d in found
     ]
-    print_table(COLUMNS, rows)
+    print_table(COLUMNS, rows, drop=("vulkan", "kind", "vendor", "memory bytes"))
     return SAME

@@ -56,9 +56,8 @@ def command(as_json: bool) -> int:
         content: dict[str, Any] = {"findings": [asdict(f) for f in findings]}
         print_json("doctor", content | {"executors": [asdict(e) for e in found], "usable": not broken})
         return BAD_INPUT if broken else SAME
-    print_table(
-        ("what", "status", "detail", "for"), [(f.thing, f.status, f.detail, f.purpose) for f in findings]
-    )
+    rows = [(f.thing, f.status, f.detail, f.purpose) for f in findings]
+    print_table(("what", "status", "detail", "for"), rows, drop=("for",))
     say()
     print_table(("executor", "status", "detail"), [_executor_cells(e) for e in found])
     for finding in findings:

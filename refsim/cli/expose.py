@@ -107,10 +107,10 @@ def command(
                         row.held.nbytes,
                     )
                 )
-    print_table(COLUMNS, rows)
+    print_table(COLUMNS, rows, drop=("as", "bytes", "shape"))
     for name, reason in files[0].manifest.left_out.items():
         say(f"left out: {name}, {reason}")
     for path in paths:
         say(f"{path}: run it as you run {file}, with the same inputs, and save all outputs in order")
-    say(f"then: refsim triage {paths[0]} -i IN.npz --outputs OUTPUTS")
+    say(f"then: refsim triage {paths[0]} -i IN.npz --outputs OUTPUTS", command=True)
     return SAME

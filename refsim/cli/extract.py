@@ -91,9 +91,12 @@ def command(
         say(f"{output}: {note}")
         if program is not None:
             given = f", inputs {output}/{INPUTS}" if INPUTS in files else ", no inputs"
-            say(f"run {output}/{PROGRAM} on the device{given}; then: refsim replay {output} --actual OUTPUT")
+            say(
+                f"run {output}/{PROGRAM} on the device{given}; then: refsim replay {output} --actual OUTPUT",
+                command=True,
+            )
         else:
-            say(f"refsim replay {output}")
+            say(f"refsim replay {output}", command=True)
     return SAME
 
 

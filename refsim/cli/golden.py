@@ -16,7 +16,8 @@ import click
 from refsim.cli._golden_device import check, export
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
-from refsim.cli._output import print_json, print_table, progress, say
+from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.exec.cpu import isa as isas
 from refsim.formats import profiles
@@ -29,7 +30,18 @@ from refsim.golden.store import Corpus, default_root
 MOST_SHOWN = 20
 
 
-@click.group("golden")
+class Subverbs(click.Group):
+    """Lists its subverbs with the whole first sentence of each; click would cut it off."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Subverbs"):
+            rows = [
+                (name, (self.commands[name].help or "").partition(".")[0]) for name in sorted(self.commands)
+            ]
+            formatter.write_dl(rows)
+
+
+@click.group("golden", cls=Subverbs)
 def command() -> None:
     """Check, count, renew or extend the golden corpus. Every subverb takes --json."""
 
@@ -153,7 +165,7 @@ def _print_failure(result: Result, executors: Sequence[str]) -> None:
     for cause in detail.get("causes", ()):
         say(f"  likely cause: {cause}")
     case = result.case.removesuffix(".bytes")
-    say(f"  refsim golden verify {case} -x {','.join(executors)}")
+    say(f"  refsim golden verify {case} -x {','.join(executors)}", command=True)
 
 
 def _verified(
@@ -296,7 +308,7 @@ def coverage(root: str | None, as_json: bool) -> int:
         "rarest count",
         "rarest",
     )
-    print_table(columns, rows)
+    print_table(columns, rows, drop=("whole count", "layouts count", "features count"))
     for hole in holes[:MOST_SHOWN]:
         say(f"hole: {hole}")
     say(f"{total} cases, {sum(whole.values())} of them whole, {len(holes)} holes")

@@ -20,6 +20,7 @@ from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
 from refsim.ops.base.registry import OPS
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
+DROP = ("kernels", "inputs", "bytes")
 
 
 @click.command("inspect")
@@ -78,7 +79,7 @@ def print_text(file: str, model: Model) -> None:
         facts = describe(number, graph)
         say()
         say(f"delegate {number}: inputs {_values(facts['inputs'])}; outputs {_values(facts['outputs'])}")
-        print_table(COLUMNS, [_cells(operator) for operator in facts["operators"]])
+        print_table(COLUMNS, [_cells(operator) for operator in facts["operators"]], DROP)
         memory, constants = facts["memory"], facts["constants"]
         say(f"constants: {constants['count']}, {constants['bytes']} bytes")
         say(
@@ -92,7 +93,7 @@ def print_text(file: str, model: Model) -> None:
             if "note" in operator:
                 say(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
     say()
-    say(f"{pointer(model.path)}")
+    say(pointer(model.path), command=True)
 
 
 def plan_steps(model: Model) -> list[str]:

@@ -128,7 +128,7 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
     for name, size in content["written"].items():
         say(f"wrote {output}/{name}, {size} bytes")
     if output is not None and content["written"]:
-        say(pointer(f"{output}/{LOWERED}"))
+        say(pointer(f"{output}/{LOWERED}"), command=True)
 
 
 def _fused(item: dict[str, Any]) -> tuple[object, ...]:

@@ -8,20 +8,20 @@ from typing import Any
 import click
 import numpy as np
 
-from refsim.bytediff.text import styled
 from refsim.bytediff.versions import Judgement, judge
 from refsim.cli._buffers import (
     html_option,
     inputs_options,
     limit_option,
     model_inputs,
-    print_lines,
+    print_report,
     target_option,
     write_html,
 )
 from refsim.cli._complete import Completeness
 from refsim.cli._options import EXECUTORS, json_option, threads_option
-from refsim.cli._output import print_json, print_table, progress, say
+from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
@@ -94,11 +94,11 @@ def command(
         }  # fmt: skip
         print_json("repeat", content)
         return whole.status(found.same)
-    print_table(COLUMNS, [_cells(buffer) for buffer in found.buffers])
+    print_table(COLUMNS, [_cells(buffer) for buffer in found.buffers], drop=("delegate", "bytes"))
     for line in _lines(name, found, judged):
         say(line)
     if report is not None:
-        print_lines(styled(report))
+        print_report(report)
     return whole.status(found.same)
 
 

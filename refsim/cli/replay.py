@@ -7,12 +7,11 @@ from typing import NamedTuple
 import click
 
 from refsim.bytediff import Report, diff
-from refsim.bytediff.text import styled
 from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
     limit_option,
-    print_lines,
+    print_report,
     profile_option,
     raw_file,
     raw_files,
@@ -136,7 +135,7 @@ def _show_all(
     for name, report in reports.items():
         if name in guards:
             say(guards[name])
-        print_lines(styled(report))
+        print_report(report)
         two = apart(report)
         if two is not None:
             say(two.text(name))

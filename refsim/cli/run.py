@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.cli._buffers import inputs_options, model_inputs, target_option
 from refsim.cli._complete import Completeness, check_run, named, partial_option
-from refsim.cli._execute import COLUMNS, Result, execute
+from refsim.cli._execute import COLUMNS, DROP, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option, output_option, threads_option
 from refsim.cli._output import print_json, print_table, say, shape_text
@@ -180,7 +180,7 @@ def print_result(result: Result, golden: str | None) -> None:
         if golden:
             cells += [row.checks.get(name, "-") for name in executors]
         rows.append(cells)
-    print_table((*COLUMNS, *heads), rows)
+    print_table((*COLUMNS, *heads), rows, DROP)
     for name in foreign:
         for line in sources_lines(result, name):
             say(line)

@@ -12,7 +12,8 @@ from refsim.cli import _shaders as text
 from refsim.cli._buffers import html_option, limit_option, write_html
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, progress, say
+from refsim.cli._output import print_json, say
+from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_watch import Watch
 from refsim.golden.verification import CASES, SANITIZED, Outcome

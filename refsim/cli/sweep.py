@@ -12,7 +12,8 @@ import click
 from refsim.cli import _sweep as text
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import EXECUTORS, json_option
-from refsim.cli._output import print_json, progress, say
+from refsim.cli._output import print_json, say
+from refsim.cli._progress import progress
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES
 from refsim.exec.cpu import isa as isas

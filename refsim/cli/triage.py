@@ -7,8 +7,7 @@ import shlex
 
 import click
 
-from refsim.bytediff.text import styled
-from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_lines
+from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
 from refsim.cli._complete import Completeness, partial_option
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
@@ -117,17 +116,17 @@ def _files(found: Triage, page: str, content: dict[str, object]) -> dict[str, by
 
 
 def _print(found: Triage, several: object, commands: dict[str, str], output: str | None) -> None:
-    print_table(COLUMNS, [cells(v) for v in found.verdicts])
+    print_table(COLUMNS, [cells(v) for v in found.verdicts], drop=("delegate",))
     say(f"{summary(found)} (profile {found.profile}, layouts as on {found.target})")
     if isinstance(several, Repeats):
         for line in repeats_lines(several):
             say(line)
     for v in found.suspects[:3]:
         assert v.report is not None
-        print_lines(styled(v.report))
+        print_report(v.report)
     for v in found.suspects:
         if v.row.output in commands:
-            say(f"run node {v.row.node} alone: {commands[v.row.output]}")
+            say(f"run node {v.row.node} alone: {commands[v.row.output]}", command=True)
     if output is not None:
         say(f"dump, cases and page: {output}")
     elif found.suspects:

@@ -39,6 +39,12 @@ class Done:
 Run = Callable[..., Done]
 
 
+@pytest.fixture(autouse=True)
+def full_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output as in a pipe, whatever the shell of whoever runs the tests says."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def refsim(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run ``refsim`` with these arguments."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import click
@@ -50,22 +54,24 @@ def test_inspect_imports_no_compiler_and_no_framework() -> None:
         assert "rich" not in loaded
 
 
-def test_a_table_in_a_pipe_is_the_one_on_a_terminal() -> None:
-    """But for the colours."""
+def test_a_table_on_a_terminal_is_the_one_in_a_pipe_with_colours(capsys, monkeypatch) -> None:
     columns = ("node", "operator", "cpu ms", "count", "golden")
     rows = [
         [1, "q8ta_add", 0.5, 10000, "same"],
         [200, "", None, 7, "different 3 of 9"],
         [3, "x" * 40, 1.25, 0, "a\nb"],
     ]
-    for some in (rows, rows[:1], []):
-        texts = [[_output._text(value) for value in row] for row in some]
-        plain, coloured = (
-            [line.rstrip() for line in lines] for lines in (
-                _output._plain(columns, texts), _output._coloured(columns, texts, terminal=False)
-            )
-        )  # fmt: skip
-        assert plain == coloured
+    escapes = re.compile(r"\x1b\[[0-9;]*m")
+    _output.print_table(columns, rows)
+    plain = capsys.readouterr().out
+    assert not escapes.search(plain)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    _output.print_table(columns, rows)
+    coloured = capsys.readouterr().out
+    assert "\x1b[32msame" in coloured and escapes.sub("", coloured) == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    _output.print_table(columns, rows)
+    assert capsys.readouterr().out == plain
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -126,11 +132,14 @@ def test_a_defect_shows_its_traceback_and_is_not_status_1(refsim, monkeypatch: p
     assert done.err.splitlines()[-1].startswith("refsim: this is a defect of refsim")
 
 
-def test_a_narrow_terminal_loses_no_digit(models: Path) -> None:
-    """On a terminal there is colour, and lines that do not fit wrap: nothing is cut off."""
+def test_a_terminal_gives_the_width_and_gets_colour(models: Path) -> None:
+    """A real one, 40 columns wide: nothing is cut off, and what does not fit has a line per column."""
     controller, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
     command = [sys.executable, "-m", "refsim.cli", "demo", "linear_head_gemv"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "40"} | {"NO_COLOR": ""}
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | {
+        "TERM": "xterm"
+    }
     with subprocess.Popen(command, stdout=terminal, stderr=subprocess.DEVNULL, env=environment) as process:
         os.close(terminal)
         text = b""
@@ -144,8 +153,10 @@ def test_a_narrow_terminal_loses_no_digit(models: Path) -> None:
             text += part
     os.close(controller)
     assert process.returncode == 0
-    assert b"\x1b[" in text and "\u2026".encode() not in text
-    assert b"CHANNELS_PACKED" in text and b"delegate0_v31" in text
+    assert b"\x1b[" in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text.decode())
+    assert "CHANNELS_PACKED" in plain and "delegate0_v31" in plain
+    assert max(map(len, plain.splitlines())) <= 40
 
 
 def test_a_closed_pipe_is_no_error(models: Path) -> None:

@@ -14,7 +14,8 @@ from mutants.outcome import Outcome
 from mutants.record import renew
 from mutants.seeded import ALL
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json, print_table, progress
+from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.core.errors import MissingDependencyError, ParameterError
 
 COLUMNS = ("mutant", "bug", "place", "subject", "outcome", "case", "rank", "cause")
@@ -52,17 +53,16 @@ def mutate(
         }  # fmt: skip
         print_json("mutate", content)
         return SAME if not survived else DIFFERENT
-    print_table(COLUMNS, [_row(outcome) for outcome in outcomes])
+    print_table(COLUMNS, [_row(outcome) for outcome in outcomes], drop=("place", "subject", "bug", "case"))
     for place, reason in left_out.items():
-        click.echo(f"left out: mutants of {place}: {reason}")
+        say(f"left out: mutants of {place}: {reason}")
     for name in unnamed:
-        click.echo(f"killed, but the first causes are others: {name}")
+        say(f"killed, but the first causes are others: {name}")
     for name in survived:
-        click.echo(f"survived: {name}\n  refsim mutate --id {name}")
+        say(f"survived: {name}")
+        say(f"  refsim mutate --id {name}", command=True)
     killed = len(outcomes) - len(survived)
-    click.echo(
-        f"{killed} of {len(outcomes)} killed; true cause among the first three of {killed - len(unnamed)}"
-    )
+    say(f"{killed} of {len(outcomes)} killed; true cause among the first three of {killed - len(unnamed)}")
     return SAME if not survived else DIFFERENT
 
 
@@ -106,7 +106,7 @@ def _list(chosen: Sequence[Mutant], as_json: bool) -> int:
     if as_json:
         print_json("mutate", {"mutants": [dict(zip(columns, row, strict=True)) for row in rows]})
     else:
-        print_table(columns, rows)
+        print_table(columns, rows, drop=("place", "bug", "subject"))
     return SAME
 
 

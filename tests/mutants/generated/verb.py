@@ -17,7 +17,8 @@ from mutants.generated.change import Change
 from mutants.generated.targets import AREAS
 from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json, print_table, progress
+from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.core.errors import MissingDependencyError, ParameterError
 
 _MOST = 70
@@ -67,10 +68,11 @@ def mutate(
         return SAME if not survived else DIFFERENT
     print_table(("change", "verdict", "by", "named", "first cause, or what was said"), map(_row, found))
     for area, reason in left_out.items():
-        click.echo(f"left out: {area}: {reason}")
+        say(f"left out: {area}: {reason}")
     for each in found:
         if each.verdict == "survived":
-            click.echo(f"survived: {each.what}\n  refsim mutate --random-id {each.id}")
+            say(f"survived: {each.what}")
+            say(f"  refsim mutate --random-id {each.id}", command=True)
     print_table(record.COLUMNS, [total.cells() for total in summary])
     return SAME if not survived else DIFFERENT
 

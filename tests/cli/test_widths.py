@@ -1,0 +1,177 @@
+"""What every verb prints fits the terminal: no line is too long, no word and no number is broken or cut off.
+
+Each command runs here once without a width and once at each of four; what it prints must be the same words.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import numpy as np
+import pytest
+
+from refsim.cli import _main, demo
+from refsim.cli.demo import bundled
+from refsim.golden import verify as checks
+from refsim.golden.check import Result
+
+WIDTHS = (80, 100, 120, 200)
+MODELS = Path(__file__).parents[1] / "data" / "models"
+DEVICE = Path(__file__).parents[1] / "data" / "device" / "linear_head.raw"
+HEAD = f"{MODELS}/linear_head"
+#: Verb -> the command lines that are run; {scratch} has what `prepared` put there.
+COMMANDS = {
+    "bisect": [f"{HEAD}.pte -i {HEAD}.io.npz --actual {{scratch}}/dump --limit 3"],
+    "check": [f"{MODELS.parent}/networks/int8_mixer.pte", f"{HEAD}.pte"],
+    "collect": [f"{DEVICE}.pte {DEVICE}.npz -o {{scratch}}/new"],
+    "compare": [f"{HEAD}.pte --random 0 -x cpu -x cpu"],
+    "demo": ["linear_head"],
+    "devices": [""],
+    "diff": ["{scratch}/good.bin {scratch}/bad.bin -l 4C -s 1,32,16,16"],
+    "doctor": [""],
+    "expose": [f"{HEAD}.pte -o {{scratch}}/exposed.pte"],
+    "extract": [f"{HEAD}.pte -n 1 --random 0 -o {{scratch}}/new --pte words"],
+    "golden": ["verify q8ta_relu/0001", "regen nonesuch", "export nonesuch --pte {scratch}/new"],
+    "inspect": [f"{MODELS}/mixed_ops.pte", f"{HEAD}.pte --plan"],
+    "locate": ["-l 4W4C -s 1,6,2,6 --byte 54"],
+    "lower": [f"{HEAD}.nonesuch"],
+    "mutate": ["--list --bug P6"],
+    "pack": ["{scratch}/array.npy -l 4W4C -o {scratch}/array.bin"],
+    "probe": [""],
+    "repeat": [f"{HEAD}.pte --random 0 -n 2"],
+    "replay": ["{scratch}/case", "{scratch}/case --actual {scratch}/bad.bin --limit 3"],
+    "run": [
+        f"{MODELS}/mixed_ops.pte -i {MODELS}/mixed_ops.io.npz --golden {MODELS}/mixed_ops.dump.zip --memory",
+        f"{HEAD}.pte -i {HEAD}.io.npz --golden {{scratch}}/dump",
+    ],
+    "shaders": ["{scratch}/nothing-there"],
+    "sweep": ["q8ta_relu -n 2 --workers 0 -x cpu --failures {scratch}/failures"],
+    "triage": [f"{DEVICE}.pte -i {HEAD}.io.npz --outputs {DEVICE}.npz"],
+    "unpack": ["{scratch}/good.bin -l 4C -s 1,32,16,16 -o {scratch}/back.npy"],
+}  # fmt: skip
+VERBS = _main.root.list_commands(click.Context(_main.root))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What `refsim devices` shows of a device with long names."""
+
+    index: int = 0
+    name: str = "llvmpipe (LLVM 15.0.6, 256 bits)"
+    kind: str = "cpu"
+    vendor: str = "0x10005 (Mesa software)"
+    api_version: str = "1.3.230"
+    driver: str = "llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)"
+    device_local_bytes: int = 2147483648
+    dot_4x8_accelerated: bool = False
+    integer_dot_product: bool = True
+
+
+#: What `refsim probe` shows of a device that no profile describes.
+FOUND = SimpleNamespace(
+    device="Mali-G715 (Immortalis)", driver="v1.r38p1-01eac0.c1a71ccca2acf211eb87c5db5322f569",
+    to_profile=lambda: None, as_json=dict, remarks=lambda: ["denormals are flushed in some places only"],
+    rows=lambda: [("denormal inputs", ", ".join(f"{op} flushed" for op in ("add", "multiply", "divide", "convert")))],
+)  # fmt: skip
+
+
+def _checked(corpus: object, work: list[checks.Task], *rest: object) -> list[list[Result]]:
+    """What `golden verify` would get of its processes: a case that fails with all that can be said of it."""
+    detail = {
+        "message": "guard words were written", "digest": "0" * 64, "recorded": "1" * 64, "differing": "12 of 96 bytes",
+        "pattern": ["only lane 3", "only at h <= 2"], "causes": ["border padded with 0: taps outside the image read 0"],
+    }  # fmt: skip
+    return [[Result(task.key(case), "cpu", "different", detail) for task in work for case in task.cases]]
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Buffers that differ, a case, and the dump of a run with a wrong buffer."""
+    folder = tmp_path_factory.mktemp("widths")
+    good = np.random.default_rng(0).integers(0, 255, 8192, np.uint8)
+    bad = good.copy()
+    bad[1000:1040] ^= 7
+    good.tofile(folder / "good.bin")
+    bad.tofile(folder / "bad.bin")
+    np.save(folder / "array.npy", np.zeros((1, 6, 2, 6), np.int8))
+    run = f"run {HEAD}.pte -i {HEAD}.io.npz --dump . {folder}/dump --json"
+    cut = f"extract {MODELS}/mixed_ops.pte -n 0:6 --random 0 -o {folder}/case --json"
+    assert [_main.main(line.split()) for line in (run, cut)] == [0, 0]
+    wrong = folder / "dump" / "delegate0_v20.bin"
+    raw = bytearray(wrong.read_bytes())
+    raw[5:400:7] = b"\x7f" * len(raw[5:400:7])
+    wrong.write_bytes(raw)
+    return folder
+
+
+@pytest.fixture
+def printed(refsim, monkeypatch: pytest.MonkeyPatch, scratch: Path) -> Callable[[str, int | None], list[str]]:
+    """What a command line prints in this width, or without one: the lines of stdout, then those of stderr."""
+    monkeypatch.setattr(checks, "run", _checked)
+    monkeypatch.setattr("refsim.cli.devices.devices", lambda: [Device()])
+    monkeypatch.setattr("refsim.cli.probe.probe", lambda index: FOUND)
+    few = {name: path for name, path in bundled().items() if name.startswith("linear_head")}
+    monkeypatch.setattr(demo, "bundled", lambda: few)
+
+    def run(line: str, width: int | None) -> list[str]:
+        shutil.rmtree(scratch / "new", ignore_errors=True)
+        if width is not None:
+            monkeypatch.setenv("COLUMNS", str(width))
+        else:
+            monkeypatch.delenv("COLUMNS", raising=False)
+        done = refsim(*line.format(scratch=scratch).split())
+        assert "Traceback" not in done.err
+        return (done.out + done.err).splitlines()
+
+    return run
+
+
+def words(lines: list[str]) -> set[str]:
+    """The words, cut where they may fold; without times, and without what says that a line goes on."""
+    every = {word for line in lines if not line.lstrip().startswith("not shown: ") for word in line.split()}
+    kept = {word for word in every if not re.fullmatch(r"\d+\.\d{3}|[\d.]+s?|\\", word)}
+    return {part for word in kept for part in re.split(r"(?<=[/,;.])", word) if part}
+
+
+def too_long(lines: list[str], width: int) -> list[str]:
+    """Lines that do not fit, but for those of one word that cannot fold."""
+    return [line for line in lines if len(line) > width and len(line.split()) > 1]
+
+
+def test_every_verb_is_tried() -> None:
+    assert sorted(COMMANDS) == VERBS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f"{verb} {more}".strip() for verb in COMMANDS for more in COMMANDS[verb]],
+    ids=[f"{verb}-{number}" for verb in COMMANDS for number in range(len(COMMANDS[verb]))],
+)
+def test_what_a_verb_prints_fits(line: str, printed) -> None:
+    whole = printed(line, None)
+    assert whole
+    for width in WIDTHS:
+        narrow = printed(line, width)
+        assert not too_long(narrow, width)
+        assert words(narrow) <= words(whole)
+        assert sum(not text for text in narrow) <= sum(not text for text in whole), "lines that say nothing"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [*VERBS, "", *(f"golden {name}" for name in ("verify", "coverage", "regen", "new", "export", "check"))],
+)
+def test_help_fits(verb: str, printed) -> None:
+    """Click folds help texts, and also after a hyphen."""
+    whole = words(printed(f"{verb} --help", 1000))
+    whole |= {part for word in whole for part in re.split(r"(?<=-)", word)}
+    for width in WIDTHS:
+        narrow = printed(f"{verb} --help", width)
+        assert not too_long(narrow, width)
+        assert words(narrow) <= whole
