@@ -16,6 +16,7 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._complete import Completeness, check_run, partial_option
+from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import EXECUTORS, json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.core.errors import FormatError
@@ -36,6 +37,13 @@ def cells(row: Row) -> list[object]:
     return [row.delegate, row.node, row.operator, row.output, run, alone]
 
 
+def verdict(row: Row) -> str:
+    """``same``; ``wrong``: the operator itself is; ``wrong inputs``: it only got wrong ones; ``not dumped``."""
+    if row.run is None:
+        return NOT_DUMPED
+    return "wrong" if row.wrong else SAME_TEXT if row.run.same else "wrong inputs"
+
+
 def _text(report: Report) -> str:
     return SAME_TEXT if report.same else f"different {report.illegal}"
 
@@ -52,6 +60,7 @@ def _text(report: Report) -> str:
 @all_bytes_option
 @limit_option
 @html_option
+@node_data_option
 @json_option
 def command(
     file: str,
@@ -64,6 +73,7 @@ def command(
     all_bytes: bool,
     limit: int,
     html: str | None,
+    node_data: str | None,
     as_json: bool,
 ) -> int:
     """Compare the dumped buffers of a run of FILE with the right ones, in execution order.
@@ -92,6 +102,7 @@ def command(
     guilty = next((row for row in rows if row.wrong), None)
     first = next((row for row in compared if row.run is not None and not row.run.same), None)
     held = frozenset(row.output for row in compared)
+    write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
     return _show(file, whole, rows, first, guilty, html, as_json)
 

@@ -27,6 +27,12 @@ DROP = ("kernels", "inputs", "bytes")
 @click.argument("file")
 @click.option("--graph", "as_dot", is_flag=True, help="Print the graph in DOT instead, for dot -Tsvg.")
 @click.option(
+    "--model-explorer",
+    "explorer",
+    metavar="OUT",
+    help="Also write the graph as a JSON file for Model Explorer.",
+)
+@click.option(
     "--plan",
     "as_plan",
     is_flag=True,
@@ -42,7 +48,13 @@ DROP = ("kernels", "inputs", "bytes")
 @threads_option
 @json_option
 def command(
-    file: str, as_dot: bool, as_plan: bool, routes: tuple[str, ...], threads: int, as_json: bool
+    file: str,
+    as_dot: bool,
+    explorer: str | None,
+    as_plan: bool,
+    routes: tuple[str, ...],
+    threads: int,
+    as_json: bool,
 ) -> int:
     """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
     model = load(file)
@@ -55,6 +67,10 @@ def command(
     wrong = [route for route in routes if route.count("=") != 1]
     if wrong:
         raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
+    if explorer is not None:
+        from refsim.cli._model_explorer import write_graph
+
+        write_graph(explorer, model)
     if as_plan:
         from refsim.cli._plan import show_plan  # imports the native executor and a compiler
 

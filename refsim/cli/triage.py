@@ -9,6 +9,7 @@ import click
 
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
 from refsim.cli._complete import Completeness, partial_option
+from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.core import atomic_write
@@ -46,6 +47,7 @@ from refsim.formats.cases import write_folder
 @partial_option
 @limit_option
 @html_option
+@node_data_option
 @json_option
 def command(
     file: str,
@@ -57,6 +59,7 @@ def command(
     partial: bool,
     limit: int,
     html: str | None,
+    node_data: str | None,
     as_json: bool,
 ) -> int:
     """Read the outputs of FILE, a program that refsim expose wrote, and judge each operator on its own inputs.
@@ -81,6 +84,7 @@ def command(
         write_folder(output, _files(found, page, content))
     if html is not None:
         atomic_write.write(html, page.encode())
+    write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
     if as_json:
         print_json("triage", {**content, "folder": output})
     else:
