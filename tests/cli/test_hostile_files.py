@@ -11,7 +11,7 @@ import pytest
 from check.small_files import INT8_4W, Graph, T, program
 from conftest import Run
 
-from refsim.cli._output import _coloured, say
+from refsim.cli._output import say
 
 #: Clears a screen, sets a title, turns letters around, begins a line, and is markup of rich.
 NAME = "aten.\x1b[2Jrelu\x1b]0;owned\x07\u202eoot\n0 q8ta_fake\x9b1m[bold red]x[/]"
@@ -55,12 +55,6 @@ def test_json_has_names_as_they_are(refsim: Run, hostile: Path) -> None:
     done = refsim("inspect", hostile, "--json")
     assert not unprintable(done.out)
     assert any(NAME in step for step in done.json["plan"])
-
-
-def test_markup_is_text_on_a_terminal() -> None:
-    """rich makes nothing of it either."""
-    (_, line) = _coloured(["name"], [["[bold red]x[/]"]])
-    assert "[bold red]x[/]" in line
 
 
 def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
