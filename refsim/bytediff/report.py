@@ -15,6 +15,7 @@ from refsim.bytediff.findings import Count, Difference, Findings
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
 from refsim.bytediff.rank import causes
+from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import Layout, layout
@@ -82,7 +83,7 @@ def diff(
     if chosen is not None and call is None:
         raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=chosen)
     if chosen is not None and chosen not in legal:
-        raise ParameterError("diff", "unknown profile", got=repr(chosen), need=", ".join(legal))
+        raise ParameterError("diff", "unknown profile", got=repr(chosen), need=choices.need(chosen, legal))
     report = Report(
         ev,
         title or f"{desc}",

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from refsim.core import choices
 from refsim.core.errors import ParameterError
 
 FOLDER = Path(__file__).parent / "runtimes"
@@ -58,7 +59,9 @@ def releases() -> list[str]:
 def runtime(release: str = LATEST) -> Runtime:
     """The description of a release; ParameterError if there is none."""
     if release not in releases():
-        raise ParameterError("runtime", "unknown release", got=repr(release), need=", ".join(releases()))
+        raise ParameterError(
+            "runtime", "unknown release", got=repr(release), need=choices.need(release, releases())
+        )
     data = json.loads((FOLDER / f"{release}.json").read_bytes())
     kernels = {library: frozenset(names) for library, names in data["kernels"].items()}
     shaders = frozenset(

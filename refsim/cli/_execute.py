@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from refsim import aten
+from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError
 from refsim.core.folder_write import writing
@@ -156,6 +157,8 @@ def execute(
         for value in node.outputs
         if dump_folder and pattern and pattern.search(f"{dumps.value_name(delegate, value)} {node.name}")
     }
+    if dump_folder and dump_regex is not None and not dumping:
+        raise _no_match(model, dump_regex)
     result = Result([], {}, [], [], runners)
     run = identity(model.path, inputs) if dumping else None
 
@@ -278,6 +281,17 @@ def kernels(node: Node) -> str:
     if node.prepared is None:
         return aten.find(node.name, str(node)).source
     return ", ".join(step.launch.shader for step in node.prepared.dispatches)
+
+
+def _no_match(model: Model, regex: str) -> ParameterError:
+    """--dump would save nothing."""
+    found = [
+        (dumps.value_name(number, value), node) for number, node in model.nodes() for value in node.outputs
+    ]
+    known = dict.fromkeys([name for name, _ in found] + [node.operator for _, node in found])
+    example = f" such as '{found[-1][0]} {found[-1][1].name}'" if found else ""
+    need = f"a regular expression that finds a name and its operator{example}{choices.meant(regex, known)}"
+    return ParameterError("--dump", "matches no buffer of the run", got=repr(regex), need=need)
 
 
 def _pattern(regex: str | None) -> re.Pattern[str] | None:

@@ -17,16 +17,29 @@ import click
 
 import refsim
 from refsim.cli._output import say
-from refsim.core import doing
-from refsim.core.errors import RefsimError
+from refsim.core import choices, doing
+from refsim.core.errors import MOST_IN_LINE, RefsimError
 from refsim.core.escape import escaped
+from refsim.core.status import BAD_INPUT, DIFFERENT, INTERRUPTED, PIPE_CLOSED, SAME
 
-SAME, DIFFERENT, BAD_INPUT, NO_DEVICE = range(4)  # as cmp, and one for devices
-INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell reports for the signals
 HERE = Path(__file__).parent
+PREFIX = "refsim: "
 
 
-class Verbs(click.Group):
+class Named(click.Group):
+    """A group of commands that asks back where a name is nearly right."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            names = self.list_commands(ctx)
+            ctx.fail(f"No such command {name!r}{choices.meant(name, names) or f': {choices.listed(names)}'}")
+        return super().resolve_command(ctx, args)
+
+
+class Verbs(Named):
     """Every public module of this package is a verb. Only the verb that is called gets imported."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -55,7 +68,7 @@ def summary(verb: str) -> str:
 def root() -> None:
     """A bit-exact reference simulator for the packed int8 (q8ta) kernels of ExecuTorch's Vulkan backend.
 
-    Exit status: 0 the same, 1 different, 2 bad usage or bad input, 3 device missing or lost.
+    Exit status: 0 the same, 1 different, 2 bad usage or bad input, 3 a device or a package is missing or was lost.
     """
 
 
@@ -72,9 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
         return BAD_INPUT
     except click.ClickException as error:
-        return _complain(error.format_message(), BAD_INPUT)
+        return _complain(usage(error), BAD_INPUT)
     except RefsimError as error:
-        status = _complain(str(error), error.exit_status)
+        status = _complain(error.line(MOST_IN_LINE - len(PREFIX)), error.exit_status)
         if hasattr(error.__cause__, "last_lines"):  # another process died or was silent
             say(rerun(given), err=True, command=True)
         return status
@@ -99,6 +112,16 @@ def rerun(arguments: Sequence[str]) -> str:
     return escaped(f"rerun: {shlex.join(['refsim', *arguments])}")
 
 
+def usage(error: click.ClickException) -> str:
+    """What was wrong with a command line, with the option that was probably meant."""
+    if not isinstance(error, click.NoSuchOption):
+        return error.format_message()
+    known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
+    options = [name for parameter in known for name in parameter.opts if name.startswith("--")]
+    return f"No such option {error.option_name}{choices.meant(error.option_name, options)}"
+
+
 def _complain(message: str, status: int) -> int:
-    say(f"refsim: {' '.join(message.split())}", err=True)
+    line = PREFIX + escaped(" ".join(message.split()))
+    say(choices.cut(line, MOST_IN_LINE), err=True)
     return status

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from refsim.bytediff.invocations import Geometry
 from refsim.cli import _device
+from refsim.core import choices
 from refsim.core.errors import DeviceError, FormatError, ParameterError, RefsimError, UnknownOperatorError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.exec.executor import Executor
@@ -186,9 +186,7 @@ class Build:
             raise FormatError(self.path, "no module of a kernel that refsim knows", got=got, need=_example())
         for name in self.wanted:
             if name not in OPS or not (name in self.own or OPS[name].module or OPS[name].expand):
-                near = get_close_matches(name, found, 1)
-                need = f"{near[0]}?" if near else ", ".join(found)
-                raise ParameterError("shaders", "no such operator", got=name, need=need)
+                raise self._unknown(name, found)
             if name not in found:
                 rows = [row for row in self.rows if row.operator in modules.kernels(name)]
                 need = " or ".join(row.module + SUFFIX for row in rows if row.variant != modules.PACKS)
@@ -199,6 +197,16 @@ class Build:
                     need=need,
                 )
         return [name for name in found if not self.wanted or name in self.wanted]
+
+    def _unknown(self, name: str, found: Sequence[str]) -> ParameterError:
+        """Why an operator cannot be checked here: there is none of the name, or none of its modules can be run."""
+        need = choices.need(name, found)
+        if name not in OPS:
+            return ParameterError("shaders", "no such operator", got=name, need=need)
+        why = "refsim does not know how ExecuTorch's host calls its module"
+        return ParameterError(
+            f"shaders: {name}", why, need=f"{need}; or {kernels.NAME} with a table [{name}]"
+        )
 
     def _there(self) -> str:
         near = [

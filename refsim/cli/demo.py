@@ -14,6 +14,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli.run import EXPECTED_NAMES, output_verdicts, print_result, verdict_text
+from refsim.core import choices
 from refsim.core.errors import FormatError
 from refsim.formats import npz
 from refsim.formats.dumps import Recorded
@@ -41,7 +42,7 @@ def command(name: str, executors: str, as_json: bool) -> int:
     """Run the bundled models: NAME (mixed_ops) with a table of its operators, then one line per model."""
     models = bundled()
     if name not in models:
-        raise FormatError("demo", "no such bundled model", got=name, need=", ".join(models))
+        raise FormatError("demo", "no such bundled model", got=name, need=choices.need(name, models))
     order = [name, *(other for other in models if other != name)]
     summaries = []
     for model_name in order:

@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 import refsim
-from refsim.cli._main import BAD_INPUT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.core.errors import MissingDependencyError
+from refsim.core.status import SAME, UNAVAILABLE
 from refsim.exec.executor import ExecutorInfo
 from refsim.exec.factory import backend, executors
 
@@ -48,14 +48,14 @@ class Finding:
 @click.command("doctor")
 @json_option
 def command(as_json: bool) -> int:
-    """List what refsim can use here. The status is 2 if a required package is missing; a missing GPU is no failure."""
+    """List what refsim can use here. The status is 3 if a required package is missing; a missing GPU is no failure."""
     findings = [*interpreter(), *packages(), cache(), *debian_packages()]
     found = executors()
     broken = any(f.status == "missing" and f.purpose and _required(f.thing) for f in findings)
     if as_json:
         content: dict[str, Any] = {"findings": [asdict(f) for f in findings]}
         print_json("doctor", content | {"executors": [asdict(e) for e in found], "usable": not broken})
-        return BAD_INPUT if broken else SAME
+        return UNAVAILABLE if broken else SAME
     rows = [(f.thing, f.status, f.detail, f.purpose) for f in findings]
     print_table(("what", "status", "detail", "for"), rows, drop=("for",))
     say()
@@ -63,7 +63,7 @@ def command(as_json: bool) -> int:
     for finding in findings:
         if finding.status == "missing":
             say(f"fix {finding.thing}: {finding.fix}")
-    return BAD_INPUT if broken else SAME
+    return UNAVAILABLE if broken else SAME
 
 
 def interpreter() -> list[Finding]:

@@ -14,10 +14,11 @@ from typing import Any
 import click
 
 from refsim.cli._golden_device import check, export
-from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._main import DIFFERENT, SAME, Named
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
+from refsim.core import choices
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.exec.cpu import isa as isas
 from refsim.formats import profiles
@@ -25,12 +26,12 @@ from refsim.golden import verify as checks
 from refsim.golden.check import Result
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
-from refsim.golden.store import Corpus, default_root
+from refsim.golden.store import Corpus, default_root, full_name
 
 MOST_SHOWN = 20
 
 
-class Subverbs(click.Group):
+class Subverbs(Named):
     """Lists its subverbs with the whole first sentence of each; click would cut it off."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -110,7 +111,7 @@ def verify(
     Modules of another build (spv:DIR) may write what one other profile allows, and show the known defects of upstream.
     """
     corpus = Corpus(_root(root))
-    names = executors.split(",")
+    cases, names = tuple(map(full_name, cases)), executors.split(",")
     begin = time.monotonic()
     damaged = corpus.damaged()
     profile = None if profile_name is None else profiles.profile(profile_name)
@@ -198,9 +199,8 @@ def _verified(
     work = checks.tasks(corpus, operators, only)
     unknown = _unknown(cases, [task.key(case) for task in work for case in task.cases], before)
     if unknown:
-        raise ParameterError(
-            "golden verify", "no such case", got=", ".join(unknown), need="OPERATOR or OPERATOR/NUMBER"
-        )
+        need = "OPERATOR or OPERATOR/NUMBER, as in digests/"
+        raise ParameterError("golden verify", "no such case", got=choices.listed(unknown), need=need)
     if not work and not before:
         raise IncompleteError(str(corpus.root), "no case to check", got="an empty corpus", need="at least 1")
     found = [result for rows in before.values() for result in rows]
@@ -227,7 +227,10 @@ def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
     unknown = [name for name in chosen if name not in corpus.operators()]
     if unknown:
         raise ParameterError(
-            "golden verify", "no such operator", got=unknown[0], need=", ".join(corpus.operators())
+            "golden verify",
+            "no such operator",
+            got=unknown[0],
+            need=choices.need(unknown[0], corpus.operators()),
         )
     return chosen
 
@@ -337,7 +340,9 @@ def regen(
         raise ParameterError("golden regen", "needs a reason", need="--reason TEXT, or --dry-run")
     for name in operators:
         if name not in RULES:
-            raise ParameterError("golden regen", "no rule for that operator", got=name, need=", ".join(RULES))
+            raise ParameterError(
+                "golden regen", "no rule for that operator", got=name, need=choices.need(name, RULES)
+            )
     if not fresh:
         _must_exist("golden regen", target, "a folder with a corpus, or --new")
     return _write(writing, target, operators or tuple(RULES), reason, dry_run, as_json, "regen")
@@ -362,7 +367,8 @@ def new(operator: str, root: str | None, as_json: bool) -> int:
 
     target = Path(root) if root else Path(__file__).parents[2] / "golden"
     if operator not in RULES:
-        raise ParameterError("golden new", "no rule for that operator", got=operator, need=", ".join(RULES))
+        need = choices.need(operator, RULES)
+        raise ParameterError("golden new", "no rule for that operator", got=operator, need=need)
     _must_exist("golden new", target, "a folder with a corpus (golden regen --new makes one)")
     if (target / "digests" / f"{operator}.jsonl").exists():
         raise ParameterError(

@@ -33,7 +33,7 @@ def command(
         "buffer_bytes": desc.nbytes,
         "byte": place.byte,
         "word": place.word,
-        "lane": place.lane if desc.is_int8 else None,
+        "lane": place.lane,
         "block": place.block,
         "place_in_block": place.intra,
         "index": list(place.index),

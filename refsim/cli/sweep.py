@@ -14,6 +14,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import EXECUTORS, json_option
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
+from refsim.core import choices
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES
 from refsim.exec.cpu import isa as isas
@@ -149,7 +150,7 @@ def _sweep(plan: Plan, serve: Serve, database: Database, folder: Path, db: str |
 def _operators(given: Sequence[str]) -> list[str]:
     unknown = [name for name in given if name not in OPS]
     if unknown:
-        raise ParameterError("sweep", "no such operator", got=unknown[0], need=", ".join(OPS))
+        raise ParameterError("sweep", "no such operator", got=unknown[0], need=choices.need(unknown[0], OPS))
     return list(dict.fromkeys(given)) or list(OPS)
 
 

@@ -14,6 +14,8 @@ from refsim.core.layout import C, H, Layout, N, W
 from refsim.core.tensor import TensorDesc
 
 GUARD_WORDS = 16
+#: Devices allocate buffers in units of so many bytes.
+ROUNDED = 16
 ALIGN = 64  # a line of memory, and as many bytes as the guard words
 GUARD = np.int32(0x5A3C_C3A5)
 #: Words beyond the guard words, on both sides, that hold the same and are checked as well. A write that is off by a row
@@ -159,7 +161,7 @@ class PackedBuffer:
             if isinstance(raw, bytes | bytearray | memoryview)
             else raw.view(np.uint8)
         )
-        rounded = -(-desc.nbytes // 16) * 16
+        rounded = -(-desc.nbytes // ROUNDED) * ROUNDED
         if data.size not in (desc.nbytes, rounded):
             raise RawBufferError(
                 f"raw buffer for {desc}",

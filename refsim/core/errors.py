@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from refsim.core import choices, status
 from refsim.core.escape import escaped
 
 #: Characters of each part of a message: what files hold can be of any length.
 MOST_SHOWN = 1000
+#: Characters of a line on stderr.
+MOST_IN_LINE = 300
 
 
 class RefsimError(Exception):
@@ -16,33 +19,40 @@ class RefsimError(Exception):
     The message always reads ``<where>: <what>; got <got>, need <need>``; the parts stay available as
     attributes, so that a caller never has to parse the text. In the message they are escaped, so that no
     name out of a file can command a terminal, and cut where they are very long. ``exit_status`` is what the
-    command line returns for it: 2 for bad usage or bad input, 3 for a device that is missing or lost.
+    command line returns for it (`refsim.core.status`).
     """
 
-    exit_status: ClassVar[int] = 2
+    exit_status: ClassVar[int] = status.BAD_INPUT
 
     def __init__(self, where: str, what: str, *, got: object = None, need: object = None) -> None:
         self.where = where
         self.what = what
         self.got = got
         self.need = need
-        parts = []
-        if got is not None:
-            parts.append(f"got {_shown(got)}")
-        if need is not None:
-            parts.append(f"need {_shown(need)}")
-        detail = f"; {', '.join(parts)}" if parts else ""
-        super().__init__(f"{_shown(where)}: {_shown(what)}{detail}")
+        super().__init__(_joined(self._parts()))
+
+    def line(self, most: int = MOST_IN_LINE) -> str:
+        """The message in at most ``most`` characters: its longest parts are cut, a list after one of its names."""
+        parts = self._parts()
+        room = most - len(_joined(dict.fromkeys(parts, "")))
+        return _joined(dict(zip(parts, choices.fitted(list(parts.values()), room), strict=True)))
+
+    def _parts(self) -> dict[str, str]:
+        named = {"where": self.where, "what": self.what, "got": self.got, "need": self.need}
+        return {name: _shown(part) for name, part in named.items() if part is not None}
 
     def __reduce__(self) -> tuple[object, ...]:
         # keyword-only arguments do not survive the default pickling; workers send errors home
         return (_rebuild, (type(self), self.where, self.what, self.got, self.need))
 
 
+def _joined(parts: dict[str, str]) -> str:
+    detail = ", ".join(f"{name} {parts[name]}" for name in ("got", "need") if name in parts)
+    return f"{parts['where']}: {parts['what']}" + (f"; {detail}" if detail else "")
+
+
 def _shown(part: object) -> str:
-    text = str(part)
-    half = MOST_SHOWN // 2
-    return escaped(text if len(text) <= MOST_SHOWN else f"{text[:half]}...{text[-half:]}")
+    return escaped(choices.cut(str(part), MOST_SHOWN))
 
 
 def _rebuild(kind: type[RefsimError], where: str, what: str, got: object, need: object) -> RefsimError:
@@ -107,8 +117,10 @@ class IncompleteError(RefsimError):
 class MissingDependencyError(RefsimError):
     """An optional package is needed for this and is not installed."""
 
+    exit_status: ClassVar[int] = status.UNAVAILABLE
+
 
 class DeviceError(RefsimError):
     """A Vulkan device is missing, was lost, ran out of memory or cannot take a dispatch."""
 
-    exit_status: ClassVar[int] = 3
+    exit_status: ClassVar[int] = status.UNAVAILABLE

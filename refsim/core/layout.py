@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from refsim.core import choices
 from refsim.core.errors import LayoutError
 
 W, H, C, N = range(4)
@@ -128,6 +129,7 @@ def layout(name: str | int | Layout) -> Layout:
     if isinstance(name, str):
         found = LAYOUTS.get(name, _ALIASES.get(name))
     if found is None:
-        allowed = ", ".join(f"{row.short_name} ({row.schema_value})" for row in _ROWS)
-        raise LayoutError("memory layout", "unknown", got=repr(name)[:80], need=allowed)
+        allowed = choices.listed(f"{row.short_name} ({row.schema_value})" for row in _ROWS)
+        near = choices.meant(name, (*_ALIASES, *LAYOUTS)) if isinstance(name, str) else ""
+        raise LayoutError("memory layout", "unknown", got=repr(name)[:80], need=allowed + near)
     return found

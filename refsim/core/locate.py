@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.core import index
-from refsim.core.buffer import ByteKind
+from refsim.core.buffer import ROUNDED, ByteKind
 from refsim.core.errors import ParameterError
 from refsim.core.layout import N
 from refsim.core.tensor import TensorDesc
@@ -18,9 +18,9 @@ from refsim.core.tensor import TensorDesc
 class Location:
     """One element of a buffer, or of its padding.
 
-    ``byte`` is the element's first byte; ``word`` is the 32-bit word, ``lane`` the byte in it; ``block`` is the
-    block and ``intra`` the element within it. ``index`` is in the tensor's own rank; in padding it lies past
-    the tensor's sizes.
+    ``byte`` is the byte that was asked for, or the element's first; ``word`` is its 32-bit word, ``lane`` its place
+    in that; ``block`` is the block and ``intra`` the element within it. ``index`` is in the tensor's own rank; in
+    padding it lies past the tensor's sizes.
     """
 
     byte: int
@@ -35,7 +35,10 @@ class Location:
 def at_byte(desc: TensorDesc, byte: int) -> Location:
     """The place of one byte; ParameterError if the buffer has no such byte."""
     if not 0 <= byte < desc.nbytes:
-        raise ParameterError(f"{desc}", "no such byte", got=byte, need=f"0 to {desc.nbytes - 1}")
+        need = f"0 to {desc.nbytes - 1}"
+        if desc.nbytes <= byte < (whole := -(-desc.nbytes // ROUNDED) * ROUNDED):
+            need += f"; the buffer ends there, and a device that rounds its size up to {whole} leaves the rest unused"
+        raise ParameterError(f"{desc}", "no such byte", got=byte, need=need)
     element = byte // _itemsize(desc)
     w, h, c, n = (int(v) for v in index.coord(desc.meta, 0, desc.hashed, element))
     if index.inside(desc.meta, 0, w, h, c, n):
@@ -43,7 +46,7 @@ def at_byte(desc: TensorDesc, byte: int) -> Location:
     else:
         first = index.coord(desc.meta, 0, desc.hashed, element // 4 * 4)
         kind = ByteKind.LANE if index.lanes_inside(desc.meta, 0, desc.hashed, *first) else ByteKind.WORD
-    return _location(desc, element, _unfolded(desc, (n, c, h, w)), kind)
+    return _location(desc, byte, _unfolded(desc, (n, c, h, w)), kind)
 
 
 def at_index(desc: TensorDesc, where: Sequence[int]) -> Location:
@@ -52,17 +55,16 @@ def at_index(desc: TensorDesc, where: Sequence[int]) -> Location:
         need = f"{len(desc.shape)} numbers, each below {','.join(map(str, desc.shape))}"
         raise ParameterError(f"{desc}", "no such element", got=",".join(map(str, where)), need=need)
     n, c, h, w = _folded(desc, where)
-    return _location(
-        desc, int(index.buf_idx(desc.meta, 0, desc.hashed, w, h, c, n)), tuple(where), ByteKind.VALUE
-    )
+    element = int(index.buf_idx(desc.meta, 0, desc.hashed, w, h, c, n))
+    return _location(desc, element * _itemsize(desc), tuple(where), ByteKind.VALUE)
 
 
 def _itemsize(desc: TensorDesc) -> int:
     return 1 if desc.is_int8 else 4
 
 
-def _location(desc: TensorDesc, element: int, where: tuple[int, ...], kind: ByteKind) -> Location:
-    byte = element * _itemsize(desc)
+def _location(desc: TensorDesc, byte: int, where: tuple[int, ...], kind: ByteKind) -> Location:
+    element = byte // _itemsize(desc)
     numel = desc.layout.block_numel
     return Location(byte, byte // 4, byte % 4, element // numel, element % numel, where, kind)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.errors import LimitError, ParameterError
 from refsim.core.layout import DIM_NAMES
 from refsim.core.tensor import TensorDesc
@@ -194,7 +195,9 @@ class Words:
                 raise ParameterError(each.name, "is missing", need=each.type.need)
             packed += each.words(source[name])
         if unknown := values.keys() - {each.name for each in self.fields if not each.argument}:
-            raise ParameterError(", ".join(sorted(unknown)), "no such word", need=", ".join(self.names))
+            raise ParameterError(
+                ", ".join(sorted(unknown)), "no such word", need=choices.need(min(unknown), self.names)
+            )
         return tuple(packed)
 
 

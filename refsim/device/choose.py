@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from refsim.core import choices
 from refsim.core.dtypes import BY_DELEGATE_CODE
 from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import BY_SCHEMA_VALUE, CHANNELS_PACKED_INT8, WIDTH_PACKED, Layout
@@ -201,7 +202,9 @@ def select(found: list[Candidate], patterns: tuple[str, ...]) -> tuple[list[Cand
         named = [c for c in found if regex.search(c.name) or (c.writer and regex.search(c.writer.name))]
         if not named:
             few = ", ".join(c.name for c in found[:3])
-            raise GraphError("--value", "no such value", got=repr(pattern), need=f"a name such as {few}")
+            names = [c.name for c in found] + [c.writer.name for c in found if c.writer]
+            need = f"a name such as {few}{choices.meant(pattern, names)}"
+            raise GraphError("--value", "no such value", got=repr(pattern), need=need)
         for c in named:
             if c.reason:
                 raise GraphError(f"--value: {c.name}", "cannot be handed out", got=c.reason)

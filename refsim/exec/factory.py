@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from refsim.core import choices
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
 from refsim.exec.executor import Executor, ExecutorInfo
 
@@ -13,8 +14,8 @@ from refsim.exec.executor import Executor, ExecutorInfo
 #: ``open_named(rest, threads)``, which returns None for an unknown ``rest``, and ``executors()``.
 BACKENDS = {"cpu": "refsim.exec.cpu", "gpu": "refsim_gpu", "spv": "refsim_gpu.modules"}
 
-#: What can be asked for, as errors and help texts list it.
-NAMES = "cpu, cpu:emulated, gpu, gpu:N, spv:DIR"
+#: What can be asked for, as errors list it.
+NAMES = ("cpu", "cpu:emulated", "gpu", "gpu:N", "spv:DIR")
 
 #: Old name -> new name.
 RENAMED = {"cpu:model": "cpu:emulated"}
@@ -46,7 +47,7 @@ def executor_named(name: str, threads: int = 1) -> Executor:
     kind, _, rest = name.partition(":")
     found: Executor | None = backend(kind).open_named(rest, threads) if kind in BACKENDS else None
     if found is None:
-        raise ParameterError("executor", "unknown", got=repr(name), need=f"one of {NAMES}")
+        raise ParameterError("executor", "unknown", got=repr(name), need=choices.need(name, NAMES))
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GraphError, GuardError
 from refsim.core.launch import Launch
@@ -116,8 +117,6 @@ def find_node(model: Model, text: str) -> tuple[int, Node]:
     values = {value_name(d, v): (d, node) for d, node in model.nodes() for v in node.outputs}
     found = numbers.get((delegate, number)) or values.get(text)
     if found is None:
-        need = (
-            "NUMBER, or DELEGATE:NUMBER if there are several, as refsim inspect lists them, or a value's name"
-        )
-        raise GraphError(model.path, "no such node", got=text, need=need)
+        need = "a NUMBER, or DELEGATE:NUMBER if there are several, as inspect lists them, or a value's name"
+        raise GraphError(model.path, "no such node", got=text, need=need + choices.meant(text, values))
     return found

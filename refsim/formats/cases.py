@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, ParameterError, RefsimError
 from refsim.core.layout import layout
@@ -227,7 +228,7 @@ def _in_order(call: Call, inputs: dict[str, PackedBuffer]) -> Call:
 
 def _profile(name: str) -> Any:
     if name not in PROFILES:
-        raise ParameterError("numerics profile", "unknown", got=repr(name), need=", ".join(PROFILES))
+        raise ParameterError("numerics profile", "unknown", got=repr(name), need=choices.need(name, PROFILES))
     return PROFILES[name]
 
 

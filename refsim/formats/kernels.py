@@ -11,9 +11,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any
 
+from refsim.core import choices
 from refsim.core.errors import FormatError, LayoutError, ParameterError, RefsimError, UnknownOperatorError
 from refsim.core.layout import layout
 from refsim.core.qmath import PROFILES
@@ -84,8 +84,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, ModuleCall]:
 
 
 def _near(got: str, allowed: Sequence[str] | Mapping[str, Any]) -> str:
-    found = get_close_matches(got, list(allowed), 1)
-    return f"{found[0]}?" if found else ", ".join(allowed)
+    found = choices.nearest(got, allowed)
+    return f"{found}?" if found else choices.listed(allowed)
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,8 @@ class _Place:
         return FormatError(f"{self}{key}", what, got=got, need=need)
 
     def of(self, error: RefsimError) -> FormatError:
-        """An error of a word, with the place; a long list of words becomes the nearest of them."""
-        need = error.need
-        if isinstance(need, str) and need.count(", ") > 3:
-            near = get_close_matches(str(error.got), need.split(", "), 1)
-            need = f"{near[0]}?" if near else need
-        return self.error(f"{error.where}: {error.what}", got=error.got, need=need)
+        """An error of a word, with the place."""
+        return self.error(f"{error.where}: {error.what}", got=error.got, need=error.need)
 
 
 # --- keys ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from refsim.core import atomic_write
+from refsim.core import atomic_write, choices
 from refsim.core.errors import FormatError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.formats import reading
@@ -31,7 +31,7 @@ def profile(name_or_path: str | os.PathLike[str]) -> Profile:
     if text in PROFILES:
         return PROFILES[text]
     if not os.path.exists(text):
-        need = f"{', '.join(PROFILES)} or a file"
+        need = choices.need(text, PROFILES, "or a file")
         raise ParameterError("numerics profile", "unknown", got=repr(text), need=need)
     return read(text)
 

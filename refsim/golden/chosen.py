@@ -13,6 +13,7 @@ from enum import Enum
 from functools import cache
 from math import prod
 
+from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
 from refsim.golden.rules import RULES, case
@@ -73,7 +74,10 @@ def choose(
     known = exportable()
     if unknown := [name for name in operators if name not in known]:
         raise ParameterError(
-            "golden export", "not an operator of a graph", got=unknown[0], need=", ".join(known)
+            "golden export",
+            "not an operator of a graph",
+            got=unknown[0],
+            need=choices.need(unknown[0], known),
         )
     wanted = {str(layout(name)) for name in layouts}
     for op in operators or known:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from types import MappingProxyType
 
+from refsim.core import choices
 from refsim.core.errors import UnknownOperatorError
 from refsim.golden.rules import RULES, case
 from refsim.ops.base.binding import bind
@@ -97,8 +97,7 @@ def strangers(there: Collection[str], own: Rows = NONE) -> list[tuple[str, str]]
         if name not in names:
             # q4 is no slip for q8: kernels that differ in a number are other kernels
             alike = [known_name for known_name in absent if _numbers(known_name) == _numbers(name)]
-            meant = get_close_matches(name, alike, 1, _ALIKE)
-            found.append((name, meant[0] if meant else ""))
+            found.append((name, choices.nearest(name, alike, _ALIKE) or ""))
     return found
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from refsim.core import choices
 from refsim.core.errors import FormatError
 from refsim.formats.cases import Files, Stored, read, read_folder
 from refsim.formats.reading import archive
 from refsim.golden.store import Corpus, default_root, digest
 from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
 
 
 def open_case(name: str) -> Stored:
@@ -21,7 +23,8 @@ def open_case(name: str) -> Stored:
             return read(Files(f"{path}!{entry}", archive=opened), entry)
     if name.rpartition("/")[2].isdecimal():
         return _of_corpus(name)
-    raise FormatError(name, "no such case", need="a case directory, ZIPFILE!NAME or OPERATOR/NUMBER")
+    near = choices.meant(name.partition("/")[0], OPS)
+    raise FormatError(name, "no such case", need=f"a case directory, ZIPFILE!NAME or OPERATOR/NUMBER{near}")
 
 
 def _of_corpus(name: str) -> Stored:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refsim.core import folder_write
+from refsim.core import choices, folder_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, LimitError
 from refsim.formats.cases import Files, Stored, read, sha256
@@ -77,6 +77,16 @@ def parse(op: str, text: str, where: str) -> Entry:
         return Entry(int(info["case"]), case, str(info["sha256"]))
 
 
+def full_name(name: str) -> str:
+    """The name of a case as the corpus writes it: q8ta_add/0001 for q8ta_add/1. Other names stay as they are."""
+    op, _, number = name.partition("/")
+    return f"{op}/{int(number):04d}" if _is_number(number) else name
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
+
+
 class Corpus:
     """A folder of golden data."""
 
@@ -107,11 +117,12 @@ class Corpus:
     def entry(self, name: str) -> Entry:
         """The entry of a name such as q8ta_add/0007; FormatError if there is none."""
         op, _, number = name.partition("/")
-        if op in self.operators() and number.isdecimal():
+        if op in self.operators() and _is_number(number):
             for entry in self.entries(op):
                 if entry.number == int(number):
                     return entry
-        raise FormatError(str(self.root), "no such case", got=name, need="OPERATOR/NUMBER as in digests/")
+        need = f"OPERATOR/NUMBER as in digests/{choices.meant(op, self.operators())}"
+        raise FormatError(str(self.root), "no such case", got=name, need=need)
 
     def stored_names(self, op: str) -> list[str]:
         """Names of the cases of one operator that are stored in full, such as q8ta_add/0007; reads none of them."""

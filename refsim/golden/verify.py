@@ -83,8 +83,9 @@ def run(
 ) -> Iterator[list[Result]]:
     """The results of every case, as they come.
 
-    Raises DeviceError or another RefsimError if an executor cannot be opened. A worker that dies or takes longer
-    than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and goes on with a new process.
+    Raises what `executor_named` raises if an executor cannot be opened, DeviceError if the process dies over that. A
+    worker that dies later or takes longer than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and
+    goes on with a new process.
     """
     servers = [
         _CaseServer(corpus.root, executors, seconds, conditions or Conditions())
@@ -132,7 +133,7 @@ def _started(root: Path, executors: Sequence[str], seconds: float, conditions: C
     environment = isa.environment(conditions.isa) if conditions.isa else {}
     try:
         return Worker(Checker, *held, where=where, seconds=limit, environment=environment, keep_stderr=True)
-    except RefsimError as error:
+    except ProcessError as error:
         raise DeviceError(WHERE, "no worker could be started", got=_words(error)) from error
 
 

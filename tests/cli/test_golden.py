@@ -322,10 +322,19 @@ def test_new_makes_a_missing_operator(small: Path, refsim, monkeypatch: pytest.M
     assert verified(refsim, small, OP)["same"]
 
 
-def test_a_worker_that_cannot_start_is_a_device_error(small: Path) -> None:
+def test_an_executor_that_is_not_there_is_named(small: Path) -> None:
     corpus = Corpus(small)
-    with pytest.raises(Exception, match="no worker could be started"):
-        list(verify.run(corpus, verify.tasks(corpus), ["nonesuch"]))
+    with pytest.raises(ParameterError, match=r"executor: unknown; got 'cup', need .*did you mean cpu\?"):
+        list(verify.run(corpus, verify.tasks(corpus), ["cup"]))
+
+
+def test_a_case_needs_no_leading_zeros(small: Path, refsim) -> None:
+    """As for replay."""
+    op = CASE.partition("/")[0]
+    short = f"{op}/{int(CASE.partition('/')[2])}"
+    done = refsim("golden", "verify", short, "--root", small, "-x", "cpu:emulated", "--json")
+    assert done.status == 0 and done.json["cases"] >= 1
+    refsim("golden", "verify", f"{op}/99999", "--root", small).refused("no such case; got")
 
 
 # --- threads and instruction sets ------------------------------------------------------------------------

@@ -116,14 +116,14 @@ MISTAKES = {
     "push word": (
         '"in_zp",',
         '"in_zpp",',
-        r":9: q8ta_conv2d_pw.push: 'in_zpp': unknown word; .*need in_zp\?",
+        r":9: q8ta_conv2d_pw.push: 'in_zpp': unknown word; .*did you mean in_zp\?",
     ),
-    "stride": ('"a.stride_w"', '"a.stride"', r"unknown word; got a.stride, need a.stride_\w\?"),
-    "tensor": ('"a.stride_w"', '"aa.stride_w"', r"unknown word; got aa.stride_w, need a.stride_w\?"),
+    "stride": ('"a.stride_w"', '"a.stride"', r"unknown word; got a.stride, .*mean a.stride_\w\?"),
+    "tensor": ('"a.stride_w"', '"aa.stride_w"', r"unknown word; got aa.stride_w, .*mean a.stride_w\?"),
     "binding": (
         '["x", "weight",',
         '["x", "weights",',
-        r"q8ta_conv2d_pw.bindings: .*unknown binding; .*need weight\?",
+        r"q8ta_conv2d_pw.bindings: .*unknown binding; .*did you mean weight\?",
     ),
     "output": ('"bias", "out"]', '"bias"]', "the output; got bound 0 times, need out once"),
     "packing": ("o i/4 i%4", "o i/4 i%8", r"axis i; got i%8 i/4, need i, or i/4 and i%4"),

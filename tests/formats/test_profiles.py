@@ -25,7 +25,7 @@ def test_written_profiles_are_read_back(profile: Profile, tmp_path: Path) -> Non
 
 def test_names_come_before_files() -> None:
     assert profiles.profile("nvidia") is NVIDIA
-    with pytest.raises(ParameterError, match="canonical, lavapipe, nvidia or a file"):
+    with pytest.raises(ParameterError, match="canonical, lavapipe, nvidia, or a file"):
         profiles.profile("no-such-profile")
 
 

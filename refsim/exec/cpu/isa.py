@@ -12,6 +12,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from refsim.core import choices
 from refsim.core.errors import DeviceError, ParameterError
 
 
@@ -86,7 +87,7 @@ def environment(isa: str) -> dict[str, str]:
     """
     names = {row.name: row for row in ISAS}
     if isa not in names:
-        raise ParameterError("instruction set", "unknown", got=isa, need=", ".join(names))
+        raise ParameterError("instruction set", "unknown", got=isa, need=choices.need(isa, names))
     host = llvm.get_host_cpu_features()
     lacking = [need for need in names[isa].needs if not host.get(need)]
     if lacking:

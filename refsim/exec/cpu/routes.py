@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import CANONICAL
 from refsim.exec.cpu.conv_problem import ConvProblem, conv_problem
@@ -363,11 +364,16 @@ def _forced(names: Sequence[str], force: Mapping[str, str]) -> str | None:
     for name, route in force.items():
         if name not in OPS and name != ANY:
             raise ParameterError(
-                f"route {route}", "of an unknown operator", got=name, need=f"{', '.join(OPS)} or {ANY}"
+                f"route {route}",
+                "of an unknown operator",
+                got=name,
+                need=choices.need(name, OPS, f"or {ANY}"),
             )
         # a composite takes the routes of the kernels that it may become
         every = name == ANY or OPS[name].expand is not None
         known = {rule.route for rule in RULES if every or rule.takes(OPS[name])} | {EMULATED}
         if route not in known:
-            raise ParameterError(f"route of {name}", "unknown", got=route, need=", ".join(sorted(known)))
+            raise ParameterError(
+                f"route of {name}", "unknown", got=route, need=choices.need(route, sorted(known))
+            )
     return next((force[name] for name in names if name in force), None)

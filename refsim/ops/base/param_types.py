@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.errors import ParameterError
 
 
@@ -46,7 +47,7 @@ def make_params(where: str, params: type, values: Mapping[str, Any]) -> Any:
         raise ParameterError(where, "a parameter is missing", need=", ".join(lacking))
     for name, value in values.items():
         if name not in known:
-            raise ParameterError(where, "unknown parameter", got=name, need=", ".join(sorted(known)))
+            raise ParameterError(where, "unknown parameter", got=name, need=choices.need(name, sorted(known)))
         fits, need = PARAM_TYPES[str(known[name].type)]
         if not fits(value):
             raise ParameterError(where, f"{name} has the wrong type", got=repr(value)[:80], need=need)

@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
 
+from refsim.core import choices
 from refsim.core.errors import UnknownOperatorError
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import Family
@@ -40,7 +41,9 @@ class _Registry(Mapping[str, OpSpec]):
 
     def __getitem__(self, name: str) -> OpSpec:
         if name not in self._loaded:
-            raise UnknownOperatorError("operator", "unknown", got=repr(name), need=", ".join(self._loaded))
+            raise UnknownOperatorError(
+                "operator", "unknown", got=repr(name), need=choices.need(name, self._loaded)
+            )
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:

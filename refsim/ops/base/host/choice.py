@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from refsim.core import choices
 from refsim.core.errors import ParameterError, UnknownOperatorError
 from refsim.ops.base.host import weights
 from refsim.ops.base.host.row import ModuleCall, Shader
@@ -56,7 +57,9 @@ class Features:
 
     def __post_init__(self) -> None:
         if self.variant and self.variant not in VARIANTS:
-            raise ParameterError("module variant", "unknown", got=self.variant, need=" or ".join(VARIANTS))
+            raise ParameterError(
+                "module variant", "unknown", got=self.variant, need=choices.need(self.variant, VARIANTS)
+            )
 
     @classmethod
     def of(cls, device: Any, variant: str = "", images: bool = False) -> Features:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.layout import DIM_NAMES
 from refsim.core.qmath import inv_scale
@@ -192,7 +193,7 @@ class _Evaluation:
         scale = getattr(params, name.removeprefix("inv_"), None)
         if name.startswith("inv_") and isinstance(scale, float | np.floating):
             return inv_scale(float(scale))
-        raise self._error("unknown word", got=name, need=", ".join(names(self.site)))
+        raise self._error("unknown word", got=name, need=choices.need(name, names(self.site)))
 
     def _attribute(self, of: str, attribute: str) -> int:
         if of == "local" and attribute in self.local:
@@ -206,7 +207,9 @@ class _Evaluation:
         pair = getattr(self.site.call.params, of, None) if not of.startswith("_") else None
         if isinstance(pair, tuple) and len(pair) == 2 and attribute in ("h", "w"):
             return int(pair[attribute == "w"])
-        raise self._error("unknown word", got=f"{of}.{attribute}", need=", ".join(names(self.site)))
+        raise self._error(
+            "unknown word", got=f"{of}.{attribute}", need=choices.need(f"{of}.{attribute}", names(self.site))
+        )
 
     def _error(self, what: str, **details: object) -> ParameterError:
         return ParameterError(repr(self.text), what, **details)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.launch import Triple
 from refsim.core.layout import DIM_NAMES
@@ -48,7 +49,7 @@ class Site:
     def unknown(self, what: str, word: str, allowed: Any) -> ParameterError:
         """An error that names a word of a row and the words that would do."""
         return ParameterError(
-            f"{self.call.op.name}: module", f"unknown {what}", got=word, need=", ".join(allowed)
+            f"{self.call.op.name}: module", f"unknown {what}", got=word, need=choices.need(word, allowed)
         )
 
     def parameter(self, name: str) -> Any:

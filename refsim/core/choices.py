@@ -1,0 +1,77 @@
+"""What an error says of a name that is not there: what there is, in a short list, and what was probably meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+#: Characters of a list, after which only the number of further names is given.
+MOST_LISTED = 120
+#: How alike two names must be for one to be taken for a slip of the other.
+ALIKE = 0.6
+#: What is left of a part that had to be cut.
+_LEAST = 48
+_MEANT = "; did you mean "
+_HIDDEN = re.compile(r"\.\.\. and (\d+) more")
+
+
+def nearest(name: str, names: Iterable[str], alike: float = ALIKE) -> str | None:
+    """The one of ``names`` that is most like ``name``, in upper or lower case; None if none is like it."""
+    from difflib import get_close_matches  # only errors need it
+
+    folded = {one.casefold(): one for one in reversed(list(names))}
+    found = get_close_matches(name.casefold(), folded, 1, alike)
+    return folded[found[0]] if found else None
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """``; did you mean q8ta_add?``, or nothing."""
+    found = nearest(name, names)
+    return f"{_MEANT}{found}?" if found else ""
+
+
+def listed(names: Iterable[str], most: int = MOST_LISTED, hidden: int = 0) -> str:
+    """The names with commas between them; a long list is cut after a name, and says how many more there are.
+
+    ``hidden`` names more were there before.
+    """
+    held = list(names)
+    count = len(held)
+    while count > 1 and len(", ".join(held[:count])) > most:
+        count -= 1
+    hidden += len(held) - count
+    return ", ".join(held[:count]) + (f", ... and {hidden} more" if hidden else "")
+
+
+def need(name: str, names: Iterable[str], *others: str) -> str:
+    """The ``need`` of an error about ``name``: the names that there are, ``others`` in words, and the likely one."""
+    held = list(names)
+    return listed([*held, *others]) + meant(name, held)
+
+
+def cut(text: str, most: int) -> str:
+    """At most ``most`` characters of a text: the first names of a list, else its beginning and its end."""
+    if len(text) <= most:
+        return text
+    head, mark, tail = text.partition(_MEANT)
+    *names, last = head.split(", ")
+    before = _HIDDEN.fullmatch(last)
+    names += [] if before else [last]
+    hidden = int(before[1]) if before else 0
+    room = most - len(mark + tail) - len(", ... and 1000 more")
+    if (len(names) > 3 or hidden) and len(names[0]) <= room:
+        return listed(names, room, hidden) + mark + tail
+    half = max(1, (most - 3) // 2)
+    return f"{text[:half]}...{text[-half:]}"
+
+
+def fitted(parts: Sequence[str], most: int) -> list[str]:
+    """The parts in at most ``most`` characters together, if that leaves something of each: the longest gives way."""
+    held = list(parts)
+    while (over := sum(map(len, held)) - most) > 0:
+        longest = max(range(len(held)), key=lambda at: len(held[at]))
+        shorter = cut(parts[longest], max(_LEAST, len(held[longest]) - over))
+        if len(shorter) >= len(held[longest]):
+            break
+        held[longest] = shorter
+    return held
