@@ -120,10 +120,36 @@ def print_report(report: Report) -> None:
         say(line, **STYLES[style])
 
 
+def print_with_rivals(report: Report, executor: str | None = None) -> None:
+    """Print a report; where two causes predict the same bytes, also which case of the corpus tells them apart.
+
+    ``executor`` is what wrote the buffer; None if it came from elsewhere.
+    """
+    from refsim.golden.apart import apart
+
+    print_report(report)
+    two = apart(report)
+    if two is not None:
+        say(two.text(rerun_of(executor)))
+
+
+def rerun_of(executor: str | None) -> str:
+    """The command that tries a case of the corpus where a buffer came from; ``{case}`` stands for its name."""
+    return "refsim replay {case} " + ("--actual FILE" if executor is None else f"-x {executor}")
+
+
+def rivals_of(report: Report | None) -> dict[str, Any] | None:
+    """For JSON: two causes that predict the same bytes, and the case that tells them apart; None without two."""
+    from refsim.golden.apart import apart
+
+    two = None if report is None else apart(report)
+    return None if two is None else two.as_json()
+
+
 def show(verb: str, report: Report, as_json: bool, **facts: object) -> int:
-    """Print a report, and return the exit status."""
+    """Print a report of a buffer that came from elsewhere, and return the exit status."""
     if as_json:
-        print_json(verb, {**facts, **report.as_json()})
+        print_json(verb, {**facts, **report.as_json(), "apart": rivals_of(report)})
     else:
-        print_report(report)
+        print_with_rivals(report)
     return SAME if report.same else DIFFERENT

@@ -10,6 +10,7 @@ from refsim.cli._buffers import print_report
 from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
 from refsim.golden import modules
+from refsim.golden.apart import rivals, told
 from refsim.golden.folder import SUFFIX
 from refsim.golden.judge import SAME
 from refsim.golden.telling import UPSTREAM
@@ -17,6 +18,8 @@ from refsim.golden.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.golden.verification import Outcome, tally
 
 MOST_CAUSES = 3
+#: For so long a case is sought that tells two causes apart: --watch answers at once.
+APART_SECONDS = 0.3
 
 
 def print_folder(build: Build, once: bool) -> None:
@@ -116,6 +119,9 @@ def remarks(build: Build, found: Explained) -> Iterator[str]:
         yield f"  the device does not repeat itself: {found.distinct} distinct results in {found.runs} runs"
     if len(found.cases) > 1:
         yield f"  of {len(found.cases)} wrong cases: {', '.join(map(str, found.causes[:MOST_CAUSES]))}"
+    two = rivals(found.report, found.causes)
+    if two is not None:
+        yield f"  {told(two, seconds=APART_SECONDS).text(f'refsim replay {{case}} -x {build.executor_name}')}"
     module = build.writer(found.tried.candidate.bound.call)
     if module:
         yield f"  written by {module}{SUFFIX}"
@@ -210,11 +216,13 @@ def _findings(tried: Tried) -> list[dict[str, Any]]:
 
 def _explained(build: Build, found: Explained) -> dict[str, Any]:
     module = build.writer(found.tried.candidate.bound.call)
+    alike = rivals(found.report, found.causes)
     return {
         "case": found.tried.candidate.name,
         "module": module,
         "lines": [{"place": place, "source": source} for place, source in build.stores(module)],
         "causes": [cause.as_json() for cause in found.causes],
+        "alike": None if alike is None else alike.as_json(),
         "cases": list(found.cases),
         "distinct": found.distinct,
         "again": again(build, found.tried),

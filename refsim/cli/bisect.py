@@ -11,8 +11,9 @@ from refsim.cli._buffers import (
     inputs_options,
     limit_option,
     model_inputs,
-    print_report,
+    print_with_rivals,
     profile_option,
+    rivals_of,
     write_html,
 )
 from refsim.cli._complete import Completeness, check_run, partial_option
@@ -104,7 +105,7 @@ def command(
     held = frozenset(row.output for row in compared)
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
-    return _show(file, whole, rows, first, guilty, html, as_json)
+    return _show(file, whole, rows, first, guilty, html, executor, as_json)
 
 
 def _show(
@@ -114,6 +115,7 @@ def _show(
     first: Row | None,
     guilty: Row | None,
     html: str | None,
+    executor: str | None,
     as_json: bool,
 ) -> int:
     chosen = guilty or first
@@ -128,7 +130,7 @@ def _show(
             "nodes": [dict(zip(COLUMNS, cells(row), strict=True)) for row in rows],
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
-            "report": None if report is None else report.as_json(), **whole.as_json(),
+            "report": None if report is None else report.as_json(), "apart": rivals_of(report), **whole.as_json(),
         }  # fmt: skip
         print_json("bisect", content)
         return whole.status(same)
@@ -146,5 +148,5 @@ def _show(
             if row.cause:
                 say(f"cause: {row.cause}")
     if report is not None:
-        print_report(report)
+        print_with_rivals(report, executor)
     return whole.status(same)

@@ -15,7 +15,8 @@ from refsim.cli._buffers import (
     inputs_options,
     limit_option,
     model_inputs,
-    print_report,
+    print_with_rivals,
+    rivals_of,
     target_option,
     write_html,
 )
@@ -122,6 +123,7 @@ def command(
             "file": file, "executors": names, "buffers": [row.as_json() for row in rows],
             "same": same and whole.enough, "guards": guards,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
+            "apart": rivals_of(report),
         }  # fmt: skip
         print_json("compare", content)
         return whole.status(same)
@@ -138,7 +140,7 @@ def command(
     if wrong is not None:
         say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
         if report is not None:
-            print_report(report)
+            print_with_rivals(report, names[1])
     return whole.status(same)
 
 

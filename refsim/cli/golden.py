@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from refsim.cli._buffers import rerun_of
 from refsim.cli._golden_device import check, export
 from refsim.cli._main import DIFFERENT, SAME, Named
 from refsim.cli._options import executors_option, json_option
@@ -23,12 +24,15 @@ from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.exec.cpu import isa as isas
 from refsim.formats import profiles
 from refsim.golden import verify as checks
+from refsim.golden.apart import Rivals, told
 from refsim.golden.check import Result
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, default_root, full_name
 
 MOST_SHOWN = 20
+#: How many pairs of causes that predict the same bytes are told apart; each may take a second.
+MOST_APART = 3
 
 
 class Subverbs(Named):
@@ -145,6 +149,8 @@ def verify(
         say(f"{count} cases: {text}")
     for result in failed[:MOST_SHOWN]:
         _print_failure(result, names)
+    for line in _apart(failed):
+        say(line)
     if len(failed) > MOST_SHOWN:
         say(f"... {len(failed) - MOST_SHOWN} more")
     say(f"{len({r.case for r in found})} cases, {len(failed)} failures, {time.monotonic() - begin:.0f} s")
@@ -167,6 +173,20 @@ def _print_failure(result: Result, executors: Sequence[str]) -> None:
         say(f"  likely cause: {cause}")
     case = result.case.removesuffix(".bytes")
     say(f"  refsim golden verify {case} -x {','.join(executors)}", command=True)
+
+
+def _apart(failed: Sequence[Result]) -> Iterator[str]:
+    """Causes that predict the same bytes of some case, each two once, with a case that tells them apart."""
+    seen: set[tuple[str, str, str]] = set()
+    for result in failed:
+        alike = result.detail.get("alike")
+        if alike is None or len(seen) == MOST_APART:
+            continue
+        one, other = ((row["name"], row["detail"]) for row in alike)
+        two = Rivals(result.case.partition("/")[0], one, other)
+        if (two.op, one[0], other[0]) not in seen:
+            seen.add((two.op, one[0], other[0]))
+            yield f"{result.case}: {told(two).text(rerun_of(result.executor))}"
 
 
 def _verified(

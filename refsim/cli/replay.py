@@ -11,10 +11,11 @@ from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
     limit_option,
-    print_report,
+    print_with_rivals,
     profile_option,
     raw_file,
     raw_files,
+    rivals_of,
     show,
     write_html,
 )
@@ -24,7 +25,6 @@ from refsim.cli._output import print_json, say
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
-from refsim.golden.apart import apart
 from refsim.golden.check import within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
@@ -122,7 +122,7 @@ def _show_all(
     if as_json:
         content = {
             "case": case,
-            "executors": {name: r.as_json() for name, r in reports.items()},
+            "executors": {name: {**r.as_json(), "apart": rivals_of(r)} for name, r in reports.items()},
             "same": same,
             "guards": guards,
         }
@@ -135,10 +135,7 @@ def _show_all(
     for name, report in reports.items():
         if name in guards:
             say(guards[name])
-        print_report(report)
-        two = apart(report)
-        if two is not None:
-            say(two.text(name))
+        print_with_rivals(report, name)
         if name in kernels:
             row = kernels[name]
             say(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.hypotheses import ALL
-from refsim.bytediff.rank import Cause
 from refsim.bytediff.report import Report
 from refsim.golden.rules import RULES
 from refsim.golden.telling import Candidate, ordered
@@ -21,54 +22,88 @@ MOST_TRIED, SECONDS = 16, 1.0
 
 
 @dataclass(frozen=True)
-class Apart:
-    """Two causes that predict the same bytes; ``case`` gives other bytes by the one than by the other, "" for none."""
+class Rivals:
+    """Two causes of one operator, each as (name, detail), that predict the same bytes."""
 
-    one: Cause
-    other: Cause
+    op: str
+    one: tuple[str, str]
+    other: tuple[str, str]
+
+    def as_json(self) -> list[dict[str, str]]:
+        """The two as plain data."""
+        return [{"name": name, "detail": detail} for name, detail in (self.one, self.other)]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Rivals, and a ``case`` that gives other bytes by the one than by the other; "" if none was found."""
+
+    rivals: Rivals
     case: str
 
-    def text(self, executor: str) -> str:
-        """One sentence, with the command that runs the case on an executor."""
-        same = f'"{self.one.name}" and "{self.other.name}" predict the same bytes here'
-        return f"{same}; to tell them apart: refsim replay {self.case} -x {executor}" if self.case else same
+    def text(self, command: str) -> str:
+        """One sentence, with the command that runs the case: ``{case}`` in it stands for the name."""
+        one, other = self.rivals.one[0], self.rivals.other[0]
+        if one == other:
+            one, other = self.rivals.one[1], self.rivals.other[1]
+        same = f'"{one}" and "{other}" predict the same bytes here'
+        return f"{same}; to tell them apart: {command.format(case=self.case)}" if self.case else same
+
+    def as_json(self) -> dict[str, Any]:
+        """Both causes and the case (null if none was found) as plain data."""
+        return {"causes": self.rivals.as_json(), "case": self.case or None}
+
+
+def rivals(report: Report, found: Sequence[Agreed] = ()) -> Rivals | None:
+    """The two first causes of a report, if both predict every byte of the whole buffer; None where one is enough.
+
+    ``found`` is what other cases of the kernel say: a cause that predicts fewer of them than another is no rival.
+    """
+    exact = [cause for cause in report.causes if cause.exact and not cause.fitted and not cause.where]
+    counts = {row.name: row.exact for row in found}
+    exact = [cause for cause in exact if counts.get(cause.name, 0) == max(counts.values(), default=0)]
+    if len(exact) < 2 or report.evidence.bound is None:
+        return None
+    one, other = exact[:2]
+    return Rivals(report.evidence.call.op.name, (one.name, one.detail), (other.name, other.detail))
 
 
 def apart(report: Report, candidates: Iterable[Candidate] | None = None) -> Apart | None:
-    """The two first causes, if both predict every byte of the whole buffer; None where one cause is enough.
+    """The rivals of a report, and a case that tells them apart; None where one cause is enough."""
+    two = rivals(report)
+    return None if two is None else told(two, candidates)
+
+
+def told(two: Rivals, candidates: Iterable[Candidate] | None = None, seconds: float = SECONDS) -> Apart:
+    """A case that tells rivals apart, sought for so many seconds at most.
 
     ``candidates`` are cases of the same operator, by default those of the corpus that say most.
     """
-    exact = [cause for cause in report.causes if cause.exact and not cause.fitted and not cause.where]
-    if len(exact) < 2 or report.evidence.bound is None:
-        return None
-    op = report.evidence.call.op.name
-    one, other = exact[:2]
     if candidates is None:
-        candidates = ordered(op, MOST_TRIED) if op in RULES else ()
-    end = time.perf_counter() + SECONDS
+        candidates = ordered(two.op, MOST_TRIED) if two.op in RULES else ()
+    end = time.thread_time() + seconds  # of this thread, whatever else the machine does
     for number, candidate in enumerate(candidates):
-        if number == MOST_TRIED or time.perf_counter() > end:
+        if number == MOST_TRIED or time.thread_time() > end:
             break
-        if _differ(candidate.bound, one, other):
-            return Apart(one, other, candidate.name)
-    return Apart(one, other, "")
+        if _differ(candidate.bound, two):
+            return Apart(two, candidate.name)
+    return Apart(two, "")
 
 
-def _differ(bound: BoundCase, one: Cause, other: Cause) -> bool:
-    first, second = (_predicted(bound, cause) for cause in (one, other))
+def _differ(bound: BoundCase, two: Rivals) -> bool:
+    first, second = (_predicted(bound, *cause) for cause in (two.one, two.other))
     return first is not None and second is not None and not np.array_equal(first, second)
 
 
-def _predicted(bound: BoundCase, cause: Cause) -> np.ndarray | None:
+def _predicted(bound: BoundCase, name: str, detail: str) -> np.ndarray | None:
     """The compared cells by a cause, if it predicts the case without its differences."""
     expected = bound.call.expected(bound.inputs)
     defined = bound.call.device_defined() if bound.call.out.is_int8 else np.ones(len(cells(expected)), bool)
     ev = Evidence(expected, expected, defined, bound)
     for hypothesis in ALL:
-        if hypothesis.name == cause.name:
+        if hypothesis.name == name:
             for view in ev.views:
                 for prediction in hypothesis.find(view):
-                    if prediction.detail == cause.detail and not prediction.fitted:
+                    if prediction.detail == detail and not prediction.fitted:
                         return np.where(defined, prediction.cells, 0)
     return None

@@ -16,6 +16,7 @@ from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
+from refsim.golden.apart import rivals
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
 from refsim.golden.store import Entry, digest
 from refsim.ops.base.binding import BoundCase, bind
@@ -138,14 +139,19 @@ def within(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer, str]:
 
 
 def compared(bound: BoundCase, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:
-    """Nothing if the buffers are equal; else how many elements differ, in which pattern, and why."""
+    """Nothing if the buffers are equal; else how many elements differ, in which pattern, and why.
+
+    ``alike`` are two causes that predict the same bytes, if there are two.
+    """
     if np.array_equal(expected.raw, actual.raw):
         return {}
     report = diff(expected, actual, call=bound, limit=1)
+    two = rivals(report)
     return {
         "differing": report.differing,
         "pattern": list(report.pattern),
         "causes": [str(cause) for cause in report.causes[:3]],
+        **({} if two is None else {"alike": two.as_json()}),
     }
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from refsim.bytediff import diff
+from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.rank import Cause
 from refsim.core.buffer import PackedBuffer
-from refsim.golden.apart import apart
+from refsim.golden.apart import apart, rivals
 from refsim.golden.rules import case
 from refsim.ops.base.binding import BoundCase, bind
 
@@ -46,8 +47,21 @@ def test_two_exact_causes_are_told_apart_by_another_case() -> None:
     both = replace(report, causes=(first, other))
     found = apart(both)
     assert found is not None and found.case.startswith(f"{OP}/")
-    text = found.text("cpu")
+    text = found.text("refsim replay {case} -x cpu")
     assert "predict the same bytes here" in text and f"refsim replay {found.case} -x cpu" in text
+    assert found.as_json()["causes"][1]["name"] == "zero point folded twice"
+
+
+def test_a_cause_that_fewer_cases_bear_out_is_no_rival() -> None:
+    bound, actual = first_wrong()
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    lucky = replace(first, name="luck")
+    both = replace(report, causes=(lucky, first))
+    assert rivals(both) is not None
+    counts = [Agreed(first, 3, 3, 3, 3.0), Agreed(lucky, 1, 1, 3, 1.0)]
+    assert rivals(both, counts) is None
+    assert rivals(both, [replace(row, exact=2) for row in counts]) is not None
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -64,5 +78,7 @@ def test_where_no_case_is_left_both_are_said() -> None:
     causes = (report.causes[0], replace(report.causes[0], name="luck"))
     found = apart(replace(report, causes=causes), candidates=())
     assert (
-        found is not None and found.case == "" and found.text("cpu").endswith("predict the same bytes here")
+        found is not None
+        and found.case == ""
+        and found.text("x {case}").endswith("predict the same bytes here")
     )

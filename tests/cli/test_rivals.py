@@ -1,0 +1,104 @@
+"""Where two causes predict the same bytes, every verb that explains a buffer says how to tell them apart."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from examples import UNARY
+
+from refsim.bytediff import diff
+from refsim.cli import _shaders, golden
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.golden import apart
+from refsim.golden.check import Result
+from refsim.golden.named import open_case
+from refsim.golden.trial import Explained
+
+CASE = f"{UNARY.name}/0003"
+TWO = apart.Rivals(
+    UNARY.name, ("zero point not folded", "in_zp taken as 0"), ("zero point one off", "in_zp one too small")
+)
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever differs, two causes predict it; and the emulated executor's output has a wrong byte."""
+    honest = EmulatedExecutor.run
+
+    def run(self, launch, inputs):
+        out = honest(self, launch, inputs)
+        if launch.shader == UNARY.name:
+            out.words[0] ^= 1
+        return out
+
+    monkeypatch.setattr(EmulatedExecutor, "run", run)
+    monkeypatch.setattr(apart, "rivals", lambda report, found=(): TWO if report.differing else None)
+
+
+def said(out: str, command: str) -> bool:
+    start = (
+        '"zero point not folded" and "zero point one off" predict the same bytes here; to tell them apart: '
+    )
+    return start + command in out
+
+
+def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
+    stored = open_case(CASE)
+    (tmp_path / "right").write_bytes(stored.expected.raw.tobytes())
+    (tmp_path / "wrong").write_bytes((stored.expected.raw ^ 1).tobytes())
+    given = ("diff", tmp_path / "right", tmp_path / "wrong", "--case", CASE)
+    assert said(refsim(*given).out, f"refsim replay {UNARY.name}/")
+    found = refsim(*given, "--json").json["apart"]
+    assert found["case"].startswith(UNARY.name) and found["causes"][0]["detail"] == "in_zp taken as 0"
+    assert said(refsim("replay", CASE, "--actual", tmp_path / "wrong").out, "refsim replay ")
+    assert refsim("replay", CASE, "--actual", tmp_path / "right", "--json").json["apart"] is None
+    done = refsim("replay", CASE, "-x", "cpu:emulated")
+    assert said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
+
+
+@pytest.mark.parametrize("verb", [("compare", "-x", "cpu,cpu:emulated"), ("bisect", "-x", "cpu:emulated")])
+def test_compare_and_bisect(verb: tuple[str, ...], two: None, refsim, models) -> None:
+    name, *executors = verb
+    given = (name, models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", *executors)
+    done = refsim(*given)
+    assert done.status == 1 and said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
+    assert refsim(*given, "--json").json["apart"]["causes"] == TWO.as_json()
+
+
+def test_verify_says_each_two_once() -> None:
+    failed = [Result(f"{UNARY.name}/{n:04d}", "cpu", "different", {"alike": TWO.as_json()}) for n in range(3)]
+    (line,) = golden._apart([Result(CASE, "cpu", "different", {}), *failed])
+    assert (
+        line.startswith(f"{UNARY.name}/0000: ") and said(line, "refsim replay ") and line.endswith(" -x cpu")
+    )
+
+
+def test_verify_notes_them() -> None:
+    """A relu that takes its input's zero point of 1 for 0."""
+    from dataclasses import replace
+
+    from refsim.golden.check import compared
+    from refsim.golden.rules import case
+    from refsim.ops.base.binding import bind
+
+    bound = bind(case("q8ta_relu", 141))
+    call = replace(bound.call, params=replace(bound.call.params, in_zp=0))
+    detail = compared(bound, bound.call.expected(bound.inputs), call.expected(bound.inputs))
+    assert [row["name"] for row in detail["alike"]] == ["zero point not folded", "zero point one off"]
+
+
+def test_shaders(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_shaders, "rivals", apart.rivals)
+    stored = open_case(CASE)
+    wrong = PackedBuffer.from_raw(
+        stored.expected.raw ^ np.uint8(1), stored.expected.desc.shape, stored.expected.desc.layout
+    )
+    report = diff(stored.expected, wrong, call=stored.bound)
+    tried = SimpleNamespace(candidate=SimpleNamespace(bound=stored.bound))
+    found = Explained(tried, report, (), (CASE,), 1, 1)  # type: ignore[arg-type]
+    build = SimpleNamespace(writer=lambda call: "", stores=lambda module: (), executor_name="spv:out@0")
+    (line,) = _shaders.remarks(build, found)  # type: ignore[arg-type]
+    assert said(line, "refsim replay ") and line.endswith(" -x spv:out@0")
