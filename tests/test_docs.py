@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from refsim.bytediff.hypotheses import ALL
 from refsim.core.layout import Layout
 from refsim.exec.factory import executors
 
@@ -106,3 +107,14 @@ def test_every_page_is_in_the_site() -> None:
     listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "docs/site/mkdocs.yml").read_text(), re.M)
     there = ["index.md", *(page.name for page in console.PAGES[1:])]
     assert sorted(listed) == sorted(there), "list it under nav in docs/site/mkdocs.yml"
+
+
+def test_the_gallery_shows_the_buffers_of_the_tests() -> None:
+    """Every cause has an entry whose picture is what a kernel with that bug writes."""
+    gallery = script("docs/gallery.py")
+    files = gallery.files()
+    stale = [path.name for path, content in files.items() if not path.exists() or path.read_text() != content]
+    assert not stale, "fix: python docs/gallery.py --write"
+    assert {path.name for path in gallery.PICTURES.iterdir()} == {path.name for path in files} - {"causes.md"}
+    shown = re.findall(r"^### (.+)$", files[gallery.PAGE], re.M)
+    assert sorted(shown) == sorted(hypothesis.name for hypothesis in ALL) == sorted(gallery.LOOK)
