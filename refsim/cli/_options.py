@@ -13,7 +13,7 @@ from refsim.core.layout import Layout, layout
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: The names of executors, for help texts.
-EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N or spv:DIR"
+EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N, spv:DIR or NAME[:ARGUMENTS] of another package"
 
 
 class LayoutType(click.ParamType):

@@ -112,7 +112,8 @@ def verify(
 ) -> int:
     """Check files, definitions and executors on the whole corpus, or on CASES: operators or OPERATOR/NUMBER.
 
-    Modules of another build (spv:DIR) may write what one other profile allows, and show the known defects of upstream.
+    Kernels that are not refsim's (spv:DIR, other packages) may write what one other profile allows. Modules of another
+    build may also show the known defects of upstream, and other packages may refuse cases.
     """
     corpus = Corpus(_root(root))
     cases, names = tuple(map(full_name, cases)), executors.split(",")
@@ -123,16 +124,21 @@ def verify(
     if isa is not None:
         isas.environment(isa)  # what this machine lacks is said before anything starts
     done, found = _verified(corpus, cases, names, workers, seconds, results, resume, conditions)
+    for name, reason in checks.idle(found).items():
+        raise IncompleteError(
+            f"executor {name}", "refused every case", got=reason, need="a case that it takes"
+        )
     failed = checks.failures(found)
     same = not damaged and not failed
     table = checks.tally(found)
+    refused = checks.refusals(found)
     if as_json:
         facts = {
             "root": str(corpus.root), "cases": len({r.case for r in found}), "resumed": done,
             "seconds": round(time.monotonic() - begin, 3), "damaged_files": damaged,
             "threads": threads, "isa": isa or isas.cpu().isa.name,
             "executors": {name: dict(counts) for name, counts in table.items()},
-            "profiles": checks.profiles(found), "known": _defects(found),
+            "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
             "failures": [r.as_json() for r in failed], "same": same,
         }  # fmt: skip
         print_json("golden verify", facts)
@@ -147,6 +153,9 @@ def verify(
         say(f"{name}: what is legal has the bytes of the profile {text}")
     for text, count in _defects(found).items():
         say(f"{count} cases: {text}")
+    for name, reasons in refused.items():
+        for text, count in reasons.items():
+            say(f"{name} refused {count} cases: {text}")
     for result in failed[:MOST_SHOWN]:
         _print_failure(result, names)
     for line in _apart(failed):

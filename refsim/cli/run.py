@@ -154,7 +154,7 @@ def sources_lines(result: Result, executor: str) -> Iterator[str]:
     """How many operators ran on kernels of another build, why others did not, and what such kernels are known for."""
     found = {(row.delegate, row.node): row for row in result.rows if executor in row.sources}
     yours = sum(row.sources[executor].whose == YOURS for row in found.values())
-    yield f"{executor}: {yours} of {len(found)} operators ran on your modules"
+    yield f"{executor}: {yours} of {len(found)} operators ran on your kernels"
     for why in dict.fromkeys(row.sources[executor].why for row in found.values()):
         if why:
             names = dict.fromkeys(row.operator for row in found.values() if row.sources[executor].why == why)

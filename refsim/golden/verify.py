@@ -20,7 +20,7 @@ from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import served
 from refsim.formats.file import read_file
 from refsim.formats.reading import reading
-from refsim.golden.check import ACCEPTED, CRASHED, TIMEOUT, Result
+from refsim.golden.check import ACCEPTED, CRASHED, REFUSED, TIMEOUT, Result
 from refsim.golden.judge import LEGAL
 from refsim.golden.store import SUMS, Corpus, file_sha256
 from refsim.golden.worker import Checker
@@ -215,6 +215,24 @@ def tally(results: Sequence[Result]) -> dict[str, Counter[str]]:
     for result in results:
         found.setdefault(result.executor, Counter())[result.status] += 1
     return found
+
+
+def refusals(results: Sequence[Result]) -> dict[str, dict[str, int]]:
+    """Executor -> why it did not take a case -> how many."""
+    found: dict[str, dict[str, int]] = {}
+    for result in results:
+        if result.status == REFUSED:
+            reasons, text = found.setdefault(result.executor, {}), str(result.detail["message"])
+            reasons[text] = reasons.get(text, 0) + 1
+    return found
+
+
+def idle(results: Sequence[Result]) -> dict[str, str]:
+    """Executor -> one of its reasons, for those that took no case at all."""
+    counts = tally(results)
+    return {
+        name: next(iter(why)) for name, why in refusals(results).items() if set(counts[name]) == {REFUSED}
+    }
 
 
 def profiles(results: Sequence[Result]) -> dict[str, str]:
