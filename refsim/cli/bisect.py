@@ -12,15 +12,15 @@ from refsim.cli._buffers import (
     limit_option,
     model_inputs,
     print_with_rivals,
-    profile_option,
     rivals_of,
     write_html,
 )
 from refsim.cli._complete import Completeness, check_run, partial_option
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import EXECUTORS, json_option
+from refsim.cli._options import EXECUTORS, device_profile_option, json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.core.errors import FormatError
+from refsim.core.qmath import Profile
 from refsim.device.bisect import Row, bisect
 from refsim.device.ran import Ran, run_on
 from refsim.exec.factory import executor_named
@@ -57,7 +57,7 @@ def _text(report: Report) -> str:
 )
 @inputs_options
 @partial_option
-@profile_option
+@device_profile_option
 @all_bytes_option
 @limit_option
 @html_option
@@ -70,7 +70,7 @@ def command(
     inputs: str | None,
     seed: int | None,
     partial: bool,
-    profile: str | None,
+    profile: Profile | None,
     all_bytes: bool,
     limit: int,
     html: str | None,

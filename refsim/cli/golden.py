@@ -16,13 +16,13 @@ import click
 from refsim.cli._buffers import rerun_of
 from refsim.cli._golden_device import check, export
 from refsim.cli._main import DIFFERENT, SAME, Named
-from refsim.cli._options import executors_option, json_option
+from refsim.cli._options import executors_option, json_option, profile_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.core import choices
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
+from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa as isas
-from refsim.formats import profiles
 from refsim.golden import verify as checks
 from refsim.golden.apart import Rivals, told
 from refsim.golden.check import Result
@@ -82,12 +82,7 @@ def _root(given: str | None) -> Path:
     "--results", metavar="FILE", help="Append each case's results to this file as they come, as JSON lines."
 )
 @click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
-@click.option(
-    "--profile",
-    "profile_name",
-    metavar="NAME",
-    help="The numerics that the executors must have: canonical, lavapipe, nvidia or a file.",
-)
+@profile_option("the executors must have")
 @click.option(
     "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Threads of executor cpu."
 )
@@ -105,7 +100,7 @@ def verify(
     seconds: float,
     results: str | None,
     resume: bool,
-    profile_name: str | None,
+    profile: Profile | None,
     threads: int,
     isa: str | None,
     as_json: bool,
@@ -119,7 +114,6 @@ def verify(
     cases, names = tuple(map(full_name, cases)), executors.split(",")
     begin = time.monotonic()
     damaged = corpus.damaged()
-    profile = None if profile_name is None else profiles.profile(profile_name)
     conditions = checks.Conditions(profile, threads, isa)
     if isa is not None:
         isas.environment(isa)  # what this machine lacks is said before anything starts
