@@ -25,6 +25,7 @@ from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa as isas
 from refsim.golden import verify as checks
 from refsim.golden.apart import Rivals, told
+from refsim.golden.chain import CHAINS
 from refsim.golden.check import Result
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
@@ -105,7 +106,7 @@ def verify(
     isa: str | None,
     as_json: bool,
 ) -> int:
-    """Check files, definitions and executors on the whole corpus, or on CASES: operators or OPERATOR/NUMBER.
+    """Check files, definitions and executors on the whole corpus, or on CASES: operators, OPERATOR/NUMBER, or chains.
 
     Kernels that are not refsim's (spv:DIR, other packages) may write what one other profile allows. Modules of another
     build may also show the known defects of upstream, and other packages may refuse cases.
@@ -247,13 +248,14 @@ def _unknown(cases: Sequence[str], work: Sequence[str], before: Collection[str])
 
 def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
     chosen = sorted({case.partition("/")[0] for case in cases})
-    unknown = [name for name in chosen if name not in corpus.operators()]
+    known = (*corpus.operators(), CHAINS)
+    unknown = [name for name in chosen if name not in known]
     if unknown:
         raise ParameterError(
             "golden verify",
             "no such operator",
             got=unknown[0],
-            need=choices.need(unknown[0], corpus.operators()),
+            need=choices.need(unknown[0], known),
         )
     return chosen
 
@@ -288,7 +290,7 @@ def _log(
 @root_option
 @json_option
 def coverage(root: str | None, as_json: bool) -> int:
-    """Count cases by operator, layouts and features. The status is 1 if a legal combination has no case."""
+    """Count cases by operator, layouts and features, and chains by kind. The status is 1 if something has none."""
     from refsim.golden import coverage as counting
 
     corpus = Corpus(_root(root))
@@ -296,13 +298,16 @@ def coverage(root: str | None, as_json: bool) -> int:
         raise IncompleteError(str(corpus.root), "no case to count", got="an empty corpus", need="at least 1")
     table = counting.count(entry.case for op in corpus.operators() for entry in corpus.entries(op))
     whole = {op: len(corpus.stored_names(op)) for op in corpus.operators()}
+    chains = counting.chains_by_kind(entry.chain for entry in corpus.chains())
     holes, facts = table.holes(), table.as_json()
+    holes += [f"{CHAINS}: {kind}: none" for kind, number in chains.items() if not number]
     total = sum(row["cases"] for row in facts.values())
     if as_json:
         content = {
             "operators": facts,
             "cases": total,
             "whole": sum(whole.values()),
+            "chains": chains,
             "holes": holes,
             "same": not holes,
         }
@@ -337,6 +342,8 @@ def coverage(root: str | None, as_json: bool) -> int:
     print_table(columns, rows, drop=("whole count", "layouts count", "features count"))
     for hole in holes[:MOST_SHOWN]:
         say(f"hole: {hole}")
+    kinds = ", ".join(f"{number} {kind}" for kind, number in chains.items())
+    say(f"{sum(chains.values())} chains: {kinds}")
     say(f"{total} cases, {sum(whole.values())} of them whole, {len(holes)} holes")
     return SAME if not holes else DIFFERENT
 
@@ -354,21 +361,22 @@ def coverage(root: str | None, as_json: bool) -> int:
 def regen(
     operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool, as_json: bool
 ) -> int:
-    """Compute the corpus, or OPERATORS of it, from the rules; show what changes; write it if a reason is given."""
+    """Compute the corpus, or OPERATORS of it (or chains), from the rules; show what changes; write it with a reason."""
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
 
     target = Path(root) if root else Path(__file__).parents[2] / "golden"
     if not reason.strip() and not dry_run:
         raise ParameterError("golden regen", "needs a reason", need="--reason TEXT, or --dry-run")
+    known = (*RULES, CHAINS)
     for name in operators:
-        if name not in RULES:
+        if name not in known:
             raise ParameterError(
-                "golden regen", "no rule for that operator", got=name, need=choices.need(name, RULES)
+                "golden regen", "no rule for that operator", got=name, need=choices.need(name, known)
             )
     if not fresh:
         _must_exist("golden regen", target, "a folder with a corpus, or --new")
-    return _write(writing, target, operators or tuple(RULES), reason, dry_run, as_json, "regen")
+    return _write(writing, target, operators or known, reason, dry_run, as_json, "regen")
 
 
 def _must_exist(where: str, target: Path, need: str) -> None:
