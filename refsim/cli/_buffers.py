@@ -12,11 +12,10 @@ from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import profile_option
 from refsim.cli._output import print_json, say, width
 from refsim.core import atomic_write
 from refsim.exec.model import Model
-from refsim.formats import npz
+from refsim.formats import npz, profiles
 from refsim.formats.file import read_file
 from refsim.ops.base.spec import Target
 
@@ -59,12 +58,22 @@ def limit_option(function: F) -> F:
     )(function)
 
 
+def profile_option(function: F) -> F:
+    return click.option(
+        "--profile",
+        metavar="NAME",
+        help="The numerics that the device may have: canonical, lavapipe or nvidia.",
+    )(function)
+
+
 def target_option(function: F) -> F:
     """The option --profile of verbs that run a file: the numerics that every executor follows."""
-    return profile_option(
-        "the executors follow",
+    return click.option(
+        "--profile",
         "target",
-        callback=lambda ctx, param, value: None if value is None else Target(value),
+        callback=lambda ctx, param, value: None if value is None else Target(profiles.profile(value)),
+        metavar="NAME",
+        help="The numerics that the executors follow: canonical, lavapipe, nvidia or a file. [default: canonical]",
     )(function)
 
 

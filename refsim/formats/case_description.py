@@ -40,17 +40,14 @@ class File:
 
 @dataclass(frozen=True)
 class Description:
-    """The content of case.json. ``params`` are as `OpSpec.make_params` takes them.
-
-    ``profile`` is the name of a known one, or the fields of another.
-    """
+    """The content of case.json. ``params`` are as `OpSpec.make_params` takes them."""
 
     op: str
     params: Mapping[str, Any]
     inputs: tuple[File, ...]
     constants: tuple[File, ...]
     output: File
-    profile: str | Mapping[str, Any]
+    profile: str
     mali: bool
     seed: int
     style: str
@@ -72,7 +69,7 @@ def described(content: Any, where: str) -> Description:
                 for at, row in enumerate(content["constants"])
             ),
             _file(content["output"], f"{where}: output", "layout"),
-            content["profile"] if isinstance(content["profile"], dict) else _text(content, "profile", where),
+            _text(content, "profile", where),
             bool(content["mali"]),
             int(content["seed"]),
             _text(content, "style", where),
