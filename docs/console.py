@@ -5,12 +5,15 @@ python docs/console.py --write  writes what they print now
 
 A block is fenced as ``console``. A line that begins with ``$ refsim`` is a command; the lines up to the next command
 are its output. A line ``...`` stands for any number of lines. Times differ from run to run and are not compared.
+What a command reads in out/ is made first, by a script or by the earlier command of the page that writes it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 ELLIPSIS = "..."
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+#: A file or folder that a command writes.
+_WRITTEN = re.compile(r"(?:-o|--output|--html) (out/[\w./-]+)")
 _TIME = re.compile(r"\d+\.\d{3}\b")
 
 
@@ -42,8 +47,22 @@ class Example:
             _seed("seeded_bugs.py", name)
         for name in re.findall(r"out/shaders/(\w+)", self.command):
             _seed("seeded_shaders.py", name)
+        if re.search(r"out/first-hour/(phone|fixed)\.npz", self.command):
+            _seed("seeded_bugs.py", "phone")
+        written = _WRITTEN.findall(self.command)
+        for earlier in examples(self.page):
+            if earlier.command == self.command:
+                break
+            if any(
+                path in self.command and path not in written for path in _WRITTEN.findall(earlier.command)
+            ):
+                _once(earlier)
+        for path in written:
+            shutil.rmtree(ROOT / path, ignore_errors=True)  # where a verb wants a new folder
         command = [sys.executable, "-m", "refsim.cli", *arguments[1:]]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        # the pages show tables in full, whatever the terminal is that this runs in
+        wide = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=wide)
         return tuple((done.stdout + done.stderr).splitlines())
 
     def holds(self, printed: tuple[str, ...]) -> bool:
@@ -58,6 +77,12 @@ class Example:
 def _seed(script: str, name: str) -> None:
     """Make the dumps that docs/debugging.md examines, and the modules of docs/shaders.md."""
     subprocess.run([sys.executable, f"docs/{script}", name], cwd=ROOT, check=True)
+
+
+@cache
+def _once(example: Example) -> None:
+    """Run a command for what it writes."""
+    example.printed()
 
 
 def _comparable(line: str) -> str:

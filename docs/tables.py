@@ -25,6 +25,7 @@ from refsim.core.qmath import LAVAPIPE
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.formats import kernels
+from refsim.formats.profiles import families
 from refsim.formats.recordings import Differences, Recording, read
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -280,7 +281,46 @@ def kernel_keys() -> str:
     return markdown(("key", "value", "what it says"), rows)
 
 
+# --- profiles --------------------------------------------------------------------------------------------
+
+_CONVERT = {"clamp": "clamped first, NaN is 0", "int_min": "-2^31", "saturate": "nearest int32, NaN is 0"}
+
+
+def profiles() -> str:
+    """How each family of devices computes."""
+    head = ("profile", "fused multiply-add", "denormal inputs", "float to int out of range", "describes")
+    rows = []
+    for name, row in families().items():
+        p = row.profile
+        if p is None:
+            cells = ["not measured"] * 3
+        else:
+            cells = [
+                "yes" if p.contract else "no",
+                "flushed" if p.flush_denormals else "kept",
+                _CONVERT[p.convert],
+            ]
+        rows.append((f"`{name}`", *cells, row.describes))
+    return markdown(head, rows)
+
+
+def measured() -> str:
+    """What measured each field of a profile."""
+    rows = []
+    for name, row in families().items():
+        by_source: dict[str, list[str]] = {}
+        for field, source in row.sources.items():
+            by_source.setdefault(source, []).append(field)
+        found = [
+            (", ".join(f"`{field}`" for field in fields), source) for source, fields in by_source.items()
+        ]
+        rows += [(f"`{name}`", *cells) for cells in found or [("-", row.missing)]]
+    return markdown(("profile", "fields", "measured by"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "profiles": profiles,
+    "measured": measured,
     "padding": padding,
     "floats": floats,
     "counts": counts,

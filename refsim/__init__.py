@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refsim.bytediff import Report, diff
     from refsim.core.buffer import PackedBuffer
-    from refsim.core.errors import RefsimError
+    from refsim.core.errors import DeviceError, RefsimError
     from refsim.core.layout import LAYOUTS, Layout
     from refsim.core.qmath import PROFILES, Profile
     from refsim.core.tensor import TensorDesc
     from refsim.exec.executor import Executor
     from refsim.exec.factory import ExecutorInfo, executors
     from refsim.exec.model import Model, load
+    from refsim.exec.plugin import ExecutorPlugin, OperatorCall
     from refsim.ops.base.registry import OPS
 
 __version__ = "0.1.0"
@@ -24,10 +25,13 @@ _HOME = {
     "LAYOUTS": "core.layout",
     "OPS": "ops.base.registry",
     "PROFILES": "core.qmath",
+    "DeviceError": "core.errors",
     "Executor": "exec.executor",
     "ExecutorInfo": "exec.executor",
+    "ExecutorPlugin": "exec.plugin",
     "Layout": "core.layout",
     "Model": "exec.model",
+    "OperatorCall": "exec.plugin",
     "PackedBuffer": "core.buffer",
     "Profile": "core.qmath",
     "RefsimError": "core.errors",
@@ -39,8 +43,8 @@ _HOME = {
 }
 
 __all__ = [
-    "LAYOUTS", "OPS", "PROFILES", "Executor", "ExecutorInfo", "Layout", "Model", "PackedBuffer", "Profile",
-    "RefsimError", "Report", "TensorDesc", "diff", "executors", "load",
+    "LAYOUTS", "OPS", "PROFILES", "DeviceError", "Executor", "ExecutorInfo", "ExecutorPlugin", "Layout", "Model",
+    "OperatorCall", "PackedBuffer", "Profile", "RefsimError", "Report", "TensorDesc", "diff", "executors", "load",
 ]  # fmt: skip
 
 

@@ -12,10 +12,11 @@ from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import profile_option
 from refsim.cli._output import print_json, say, width
 from refsim.core import atomic_write
 from refsim.exec.model import Model
-from refsim.formats import npz, profiles
+from refsim.formats import npz
 from refsim.formats.file import read_file
 from refsim.ops.base.spec import Target
 
@@ -58,22 +59,12 @@ def limit_option(function: F) -> F:
     )(function)
 
 
-def profile_option(function: F) -> F:
-    return click.option(
-        "--profile",
-        metavar="NAME",
-        help="The numerics that the device may have: canonical, lavapipe or nvidia.",
-    )(function)
-
-
 def target_option(function: F) -> F:
     """The option --profile of verbs that run a file: the numerics that every executor follows."""
-    return click.option(
-        "--profile",
+    return profile_option(
+        "the executors follow",
         "target",
-        callback=lambda ctx, param, value: None if value is None else Target(profiles.profile(value)),
-        metavar="NAME",
-        help="The numerics that the executors follow: canonical, lavapipe, nvidia or a file. [default: canonical]",
+        callback=lambda ctx, param, value: None if value is None else Target(value),
     )(function)
 
 

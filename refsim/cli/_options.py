@@ -13,7 +13,7 @@ from refsim.core.layout import Layout, layout
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: The names of executors, for help texts.
-EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N or spv:DIR"
+EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N, spv:DIR or NAME[:ARGUMENTS] of another package"
 
 
 class LayoutType(click.ParamType):
@@ -23,6 +23,27 @@ class LayoutType(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Layout:
         return layout(value)
+
+
+class ProfileType(click.ParamType):
+    """A numerics profile by its name, or from a file that a probe saved."""
+
+    name = "profile"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from refsim.formats.profiles import profile  # not at start-up: a compiler comes with it
+
+        return profile(value) if isinstance(value, str) else value
+
+
+def profile_option(what: str, *names: str, **more: Any) -> Callable[[F], F]:
+    """The option --profile, which gives a `Profile`: by name, or from a file. ``what`` says whose numerics it is."""
+    text = f"The numerics that {what}: canonical, lavapipe, nvidia, or a file that refsim probe saved."
+    return click.option("--profile", *names, type=ProfileType(), metavar="NAME", **{"help": text, **more})
+
+
+#: Of verbs that judge what a device wrote.
+device_profile_option = profile_option("the device may have")
 
 
 class Numbers(click.ParamType):

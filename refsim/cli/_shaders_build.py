@@ -227,7 +227,7 @@ def opened(
     wanted: Sequence[str] = (),
     count: int = CASES,
     pattern: str = "",
-    profile: str | None = None,
+    profile: Profile | None = None,
     device: int = 0,
     variant: str = "",
     images: bool = False,
@@ -242,8 +242,7 @@ def opened(
     there are only cases of the corpus, and a pattern may fit none of them. ``sanitized`` and ``repeats`` are as for
     `Verification`.
     """
-    chosen = None if profile is None else profiles.profile(profile)
-    build = Build(path, _info(device), variant, images, chosen, wanted)
+    build = Build(path, _info(device), variant, images, profile, wanted)
     build.executor = executor_named(build.executor_name)
     try:
         trial = Trial(build.executor, build.profiles, geometry=build.geometry, own=build.rounding)

@@ -11,14 +11,14 @@ from refsim.bytediff import diff
 from refsim.cli._buffers import (
     html_option,
     limit_option,
-    profile_option,
     raw_file,
     raw_files,
     show,
     write_html,
 )
-from refsim.cli._options import json_option, layout_option, shape_option
+from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
 from refsim.core.layout import Layout
+from refsim.core.qmath import Profile
 from refsim.formats import dumps
 from refsim.golden.named import open_case
 
@@ -33,7 +33,7 @@ from refsim.golden.named import open_case
     metavar="CASE",
     help="The case whose output the two buffers are, named as for replay. --profile needs it.",
 )
-@profile_option
+@device_profile_option
 @click.option(
     "--other",
     "others",
@@ -50,7 +50,7 @@ def command(
     layout: Layout | None,
     shape: tuple[int, ...] | None,
     case: str | None,
-    profile: str | None,
+    profile: Profile | None,
     others: tuple[str, ...],
     limit: int,
     html: str | None,

@@ -16,15 +16,16 @@ import click
 from refsim.cli._buffers import rerun_of
 from refsim.cli._golden_device import check, export
 from refsim.cli._main import DIFFERENT, SAME, Named
-from refsim.cli._options import executors_option, json_option
+from refsim.cli._options import executors_option, json_option, profile_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.core import choices
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
+from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa as isas
-from refsim.formats import profiles
 from refsim.golden import verify as checks
 from refsim.golden.apart import Rivals, told
+from refsim.golden.chain import CHAINS
 from refsim.golden.check import Result
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
@@ -82,12 +83,7 @@ def _root(given: str | None) -> Path:
     "--results", metavar="FILE", help="Append each case's results to this file as they come, as JSON lines."
 )
 @click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
-@click.option(
-    "--profile",
-    "profile_name",
-    metavar="NAME",
-    help="The numerics that the executors must have: canonical, lavapipe, nvidia or a file.",
-)
+@profile_option("the executors must have")
 @click.option(
     "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Threads of executor cpu."
 )
@@ -105,34 +101,39 @@ def verify(
     seconds: float,
     results: str | None,
     resume: bool,
-    profile_name: str | None,
+    profile: Profile | None,
     threads: int,
     isa: str | None,
     as_json: bool,
 ) -> int:
-    """Check files, definitions and executors on the whole corpus, or on CASES: operators or OPERATOR/NUMBER.
+    """Check files, definitions and executors on the whole corpus, or on CASES: operators, OPERATOR/NUMBER, or chains.
 
-    Modules of another build (spv:DIR) may write what one other profile allows, and show the known defects of upstream.
+    Kernels that are not refsim's (spv:DIR, other packages) may write what one other profile allows. Modules of another
+    build may also show the known defects of upstream, and other packages may refuse cases.
     """
     corpus = Corpus(_root(root))
     cases, names = tuple(map(full_name, cases)), executors.split(",")
     begin = time.monotonic()
     damaged = corpus.damaged()
-    profile = None if profile_name is None else profiles.profile(profile_name)
     conditions = checks.Conditions(profile, threads, isa)
     if isa is not None:
         isas.environment(isa)  # what this machine lacks is said before anything starts
     done, found = _verified(corpus, cases, names, workers, seconds, results, resume, conditions)
+    for name, reason in checks.idle(found).items():
+        raise IncompleteError(
+            f"executor {name}", "refused every case", got=reason, need="a case that it takes"
+        )
     failed = checks.failures(found)
     same = not damaged and not failed
     table = checks.tally(found)
+    refused = checks.refusals(found)
     if as_json:
         facts = {
             "root": str(corpus.root), "cases": len({r.case for r in found}), "resumed": done,
             "seconds": round(time.monotonic() - begin, 3), "damaged_files": damaged,
             "threads": threads, "isa": isa or isas.cpu().isa.name,
             "executors": {name: dict(counts) for name, counts in table.items()},
-            "profiles": checks.profiles(found), "known": _defects(found),
+            "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
             "failures": [r.as_json() for r in failed], "same": same,
         }  # fmt: skip
         print_json("golden verify", facts)
@@ -147,6 +148,9 @@ def verify(
         say(f"{name}: what is legal has the bytes of the profile {text}")
     for text, count in _defects(found).items():
         say(f"{count} cases: {text}")
+    for name, reasons in refused.items():
+        for text, count in reasons.items():
+            say(f"{name} refused {count} cases: {text}")
     for result in failed[:MOST_SHOWN]:
         _print_failure(result, names)
     for line in _apart(failed):
@@ -244,13 +248,14 @@ def _unknown(cases: Sequence[str], work: Sequence[str], before: Collection[str])
 
 def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
     chosen = sorted({case.partition("/")[0] for case in cases})
-    unknown = [name for name in chosen if name not in corpus.operators()]
+    known = (*corpus.operators(), CHAINS)
+    unknown = [name for name in chosen if name not in known]
     if unknown:
         raise ParameterError(
             "golden verify",
             "no such operator",
             got=unknown[0],
-            need=choices.need(unknown[0], corpus.operators()),
+            need=choices.need(unknown[0], known),
         )
     return chosen
 
@@ -285,7 +290,7 @@ def _log(
 @root_option
 @json_option
 def coverage(root: str | None, as_json: bool) -> int:
-    """Count cases by operator, layouts and features. The status is 1 if a legal combination has no case."""
+    """Count cases by operator, layouts and features, and chains by kind. The status is 1 if something has none."""
     from refsim.golden import coverage as counting
 
     corpus = Corpus(_root(root))
@@ -293,13 +298,16 @@ def coverage(root: str | None, as_json: bool) -> int:
         raise IncompleteError(str(corpus.root), "no case to count", got="an empty corpus", need="at least 1")
     table = counting.count(entry.case for op in corpus.operators() for entry in corpus.entries(op))
     whole = {op: len(corpus.stored_names(op)) for op in corpus.operators()}
+    chains = counting.chains_by_kind(entry.chain for entry in corpus.chains())
     holes, facts = table.holes(), table.as_json()
+    holes += [f"{CHAINS}: {kind}: none" for kind, number in chains.items() if not number]
     total = sum(row["cases"] for row in facts.values())
     if as_json:
         content = {
             "operators": facts,
             "cases": total,
             "whole": sum(whole.values()),
+            "chains": chains,
             "holes": holes,
             "same": not holes,
         }
@@ -334,6 +342,8 @@ def coverage(root: str | None, as_json: bool) -> int:
     print_table(columns, rows, drop=("whole count", "layouts count", "features count"))
     for hole in holes[:MOST_SHOWN]:
         say(f"hole: {hole}")
+    kinds = ", ".join(f"{number} {kind}" for kind, number in chains.items())
+    say(f"{sum(chains.values())} chains: {kinds}")
     say(f"{total} cases, {sum(whole.values())} of them whole, {len(holes)} holes")
     return SAME if not holes else DIFFERENT
 
@@ -351,21 +361,22 @@ def coverage(root: str | None, as_json: bool) -> int:
 def regen(
     operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool, as_json: bool
 ) -> int:
-    """Compute the corpus, or OPERATORS of it, from the rules; show what changes; write it if a reason is given."""
+    """Compute the corpus, or OPERATORS of it (or chains), from the rules; show what changes; write it with a reason."""
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
 
     target = Path(root) if root else Path(__file__).parents[2] / "golden"
     if not reason.strip() and not dry_run:
         raise ParameterError("golden regen", "needs a reason", need="--reason TEXT, or --dry-run")
+    known = (*RULES, CHAINS)
     for name in operators:
-        if name not in RULES:
+        if name not in known:
             raise ParameterError(
-                "golden regen", "no rule for that operator", got=name, need=choices.need(name, RULES)
+                "golden regen", "no rule for that operator", got=name, need=choices.need(name, known)
             )
     if not fresh:
         _must_exist("golden regen", target, "a folder with a corpus, or --new")
-    return _write(writing, target, operators or tuple(RULES), reason, dry_run, as_json, "regen")
+    return _write(writing, target, operators or known, reason, dry_run, as_json, "regen")
 
 
 def _must_exist(where: str, target: Path, need: str) -> None:

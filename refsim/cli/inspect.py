@@ -11,7 +11,6 @@ import click
 from refsim.cli._execute import kernels, note, operator_name
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
-from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli.check import pointer
 from refsim.exec.model import Model, load
@@ -46,7 +45,6 @@ DROP = ("kernels", "inputs", "bytes")
     multiple=True,
     help="With --plan: the only route that an operator (* for all) may take. May be repeated.",
 )
-@origin_option
 @threads_option
 @json_option
 def command(
@@ -55,7 +53,6 @@ def command(
     explorer: str | None,
     as_plan: bool,
     routes: tuple[str, ...],
-    origin: str | None,
     threads: int,
     as_json: bool,
 ) -> int:
@@ -70,11 +67,10 @@ def command(
     wrong = [route for route in routes if route.count("=") != 1]
     if wrong:
         raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
-    made = read_origins(model, origin)
     if explorer is not None:
         from refsim.cli._model_explorer import write_graph
 
-        write_graph(explorer, model, made)
+        write_graph(explorer, model)
     if as_plan:
         from refsim.cli._plan import show_plan  # imports the native executor and a compiler
 
@@ -84,15 +80,13 @@ def command(
             say(line)
     elif as_json:
         delegates = [describe(number, graph) for number, graph in model.graphs.items()]
-        print_json(
-            "inspect", {"file": file, "plan": plan_steps(model), "delegates": delegates, **made.as_json()}
-        )
+        print_json("inspect", {"file": file, "plan": plan_steps(model), "delegates": delegates})
     else:
-        print_text(file, model, made)
+        print_text(file, model)
     return SAME
 
 
-def print_text(file: str, model: Model, made: Origins) -> None:
+def print_text(file: str, model: Model) -> None:
     say(f"{file}: {len(model.graphs)} Vulkan delegate(s)")
     steps = plan_steps(model)
     if steps:
@@ -101,8 +95,7 @@ def print_text(file: str, model: Model, made: Origins) -> None:
         facts = describe(number, graph)
         say()
         say(f"delegate {number}: inputs {_values(facts['inputs'])}; outputs {_values(facts['outputs'])}")
-        rows = [[*_cells(operator), *made.cell(number, operator["node"])] for operator in facts["operators"]]
-        print_table((*COLUMNS, *([COLUMN] if made else [])), rows, DROP)
+        print_table(COLUMNS, [_cells(operator) for operator in facts["operators"]], DROP)
         memory, constants = facts["memory"], facts["constants"]
         say(f"constants: {constants['count']}, {constants['bytes']} bytes")
         say(
@@ -115,7 +108,6 @@ def print_text(file: str, model: Model, made: Origins) -> None:
         for operator in facts["operators"]:
             if "note" in operator:
                 say(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
-    made.say_summary()
     say()
     say(pointer(model.path), command=True)
 

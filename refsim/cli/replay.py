@@ -12,7 +12,6 @@ from refsim.cli._buffers import (
     html_option,
     limit_option,
     print_with_rivals,
-    profile_option,
     raw_file,
     raw_files,
     rivals_of,
@@ -20,9 +19,10 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import executors_option, json_option
+from refsim.cli._options import device_profile_option, executors_option, json_option
 from refsim.cli._output import print_json, say
 from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.golden.check import within
@@ -44,7 +44,7 @@ from refsim.ops.base.binding import BoundCase
     metavar="FILE",
     help="Another raw buffer that may have been mixed up with the actual one.",
 )
-@profile_option
+@device_profile_option
 @all_bytes_option
 @limit_option
 @html_option
@@ -54,7 +54,7 @@ def command(
     actual: str | None,
     executors: str,
     others: tuple[str, ...],
-    profile: str | None,
+    profile: Profile | None,
     all_bytes: bool,
     limit: int,
     html: str | None,

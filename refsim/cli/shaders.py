@@ -11,11 +11,12 @@ import click
 from refsim.cli import _shaders as text
 from refsim.cli._buffers import html_option, limit_option, write_html
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import json_option
+from refsim.cli._options import json_option, profile_option
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_watch import Watch
+from refsim.core.qmath import Profile
 from refsim.golden.verification import CASES, SANITIZED, Outcome
 
 
@@ -38,12 +39,7 @@ from refsim.golden.verification import CASES, SANITIZED, Outcome
     show_default=True,
     help="Cases of the corpus per operator, beside the recordings.",
 )
-@click.option(
-    "--profile",
-    "profile_name",
-    metavar="NAME",
-    help="The numerics that the device has: canonical, lavapipe, nvidia or a file.",
-)
+@profile_option("the device has")
 @click.option(
     "--device", type=click.IntRange(0), default=0, show_default=True, help="Number of the Vulkan device."
 )
@@ -75,7 +71,7 @@ def command(
     pattern: str,
     everything: bool,
     count: int,
-    profile_name: str | None,
+    profile: Profile | None,
     device: int,
     variant: str | None,
     sanitize: bool,
@@ -94,9 +90,7 @@ def command(
     if repeats and not sanitize:
         raise click.UsageError("--repeats counts runs of --sanitize")
     sanitized = 0 if not sanitize else MOST_SANITIZED if pattern else SANITIZED
-    asked = _Asked(
-        folder, operators, count, pattern, profile_name, device, everything, limit, sanitized, repeats
-    )
+    asked = _Asked(folder, operators, count, pattern, profile, device, everything, limit, sanitized, repeats)
     with asked.opened(variant or "", images) as build:
         if not as_json:
             text.print_folder(build, bool(watch or variant or images))
@@ -143,7 +137,7 @@ class _Asked:
     operators: tuple[str, ...]
     count: int
     pattern: str
-    profile: str | None
+    profile: Profile | None
     device: int
     everything: bool
     limit: int

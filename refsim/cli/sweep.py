@@ -11,12 +11,12 @@ import click
 
 from refsim.cli import _sweep as text
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import EXECUTORS, json_option
+from refsim.cli._options import EXECUTORS, json_option, profile_option
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
 from refsim.core import choices
 from refsim.core.errors import IncompleteError, ParameterError
-from refsim.core.qmath import PROFILES
+from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.cpu import isa as isas
 from refsim.ops.base.registry import OPS
 from refsim.sweep import plan as plans
@@ -44,9 +44,10 @@ from refsim.sweep.servers import LOCAL, NONE, server
     "--threads", metavar="NUMBERS", multiple=True, default=("1",), show_default="1",
     help="Threads of the executor cpu; it runs once with each of these numbers.",
 )  # fmt: skip
-@click.option(
-    "--profile", "profiles", multiple=True, type=click.Choice(tuple(PROFILES)),
-    help="The numerics to follow, in turn; kernels of another build too. [default: all, and such kernels any]",
+@profile_option(
+    "", "profiles", multiple=True,
+    help="The numerics to follow, in turn: names, or files that refsim probe saved; kernels of another build too. "
+    "[default: all that have a name, and such kernels any]",
 )  # fmt: skip
 @click.option(
     "--isa", "sets", multiple=True, type=click.Choice([row.name for row in isas.ISAS]),
@@ -80,7 +81,7 @@ def command(
     count: int,
     seed: int,
     threads: tuple[str, ...],
-    profiles: tuple[str, ...],
+    profiles: tuple[Profile, ...],
     sets: tuple[str, ...],
     folder: str | None,
     runs: int,
@@ -98,11 +99,14 @@ def command(
     """
     if resume and db is None:
         raise click.UsageError("--resume needs --db FILE")
+    names = [profile.name for profile in profiles]
+    if len(set(names)) < len(names):
+        raise ParameterError("--profile", "two of one name", got=", ".join(names), need="distinct names")
     plan = Plan(
         shared(count, _operators(operators)) if count else {},
         _models(folder, runs),
         _variants(executors, threads, sets),
-        tuple(PROFILES[name] for name in profiles) or plans.PROFILES,
+        profiles or plans.PROFILES,
         bool(profiles),
         seed,
     )

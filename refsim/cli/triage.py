@@ -10,16 +10,20 @@ import click
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
 from refsim.cli._complete import Completeness, partial_option
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import json_option
-from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
+from refsim.cli._options import device_profile_option, json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.core import atomic_write
+from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
 from refsim.device.page import COLUMNS, cells, data, render, repeats_lines, summary
 from refsim.device.strip import source
 from refsim.device.triage import ACTUAL, LEGAL, Repeats, Triage, repeats, triage
+from refsim.formats import profiles
 from refsim.formats.cases import write_folder
+
+#: In the folder of a triage: the profile that was given.
+PROFILE = "profile.json"
 
 
 @click.command("triage")
@@ -46,10 +50,10 @@ from refsim.formats.cases import write_folder
     help="A new folder: the dump, the page, and each operator that differs as a case with the device's bytes.",
 )
 @partial_option
+@device_profile_option
 @limit_option
 @html_option
 @node_data_option
-@origin_option
 @json_option
 def command(
     file: str,
@@ -59,41 +63,39 @@ def command(
     more: tuple[tuple[str, str], ...],
     output: str | None,
     partial: bool,
+    profile: Profile | None,
     limit: int,
     html: str | None,
     node_data: str | None,
-    origin: str | None,
     as_json: bool,
 ) -> int:
     """Read the outputs of FILE, a program that refsim expose wrote, and judge each operator on its own inputs.
 
-    The profile that explains most of what differs is found by itself.
+    Without --profile, the one that explains most of what differs is found by itself.
     """
     if len(outputs) > 1 and more:
         raise click.UsageError("several runs of several parts: give either --outputs once or no --more")
-    model = source(*manifest.read(file))
-    made = read_origins(model, origin)
-    given = model_inputs(model, inputs, seed)
+    given = model_inputs(source(*manifest.read(file)), inputs, seed)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
-    runs = [triage([(file, (path,)), *parts], given, limit) for path in outputs]
+    runs = [triage([(file, (path,)), *parts], given, limit, profile) for path in outputs]
     several = repeats(runs) if len(runs) > 1 else None
     found = _worst(runs)
-    commands = _commands(found, output)
+    commands = _commands(found, output, profile)
     page = render(file, found, several, commands)
     held = frozenset.intersection(*(run.judged for run in runs))
     notes = [f"not checked: {path} does not say of which inputs it is" for path in outputs]
     whole = Completeness(file, found.needed, held, partial, notes)
-    content = data(file, found, several, commands) | whole.as_json() | made.as_json()
+    content = data(file, found, several, commands) | whole.as_json()
     content["same"] = content["same"] and whole.enough
     if output is not None:
-        write_folder(output, _files(found, page, content))
+        write_folder(output, _files(found, page, content, profile))
     if html is not None:
         atomic_write.write(html, page.encode())
     write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
     if as_json:
         print_json("triage", {**content, "folder": output})
     else:
-        _print(found, several, commands, made, output)
+        _print(found, several, commands, output)
         for line in whole.lines():
             say(line)
     return whole.status(not any(run.wrong for run in runs) and (several is None or len(several.groups) == 1))
@@ -104,32 +106,31 @@ def _worst(runs: list[Triage]) -> Triage:
     return max(runs, key=lambda run: (len(run.wrong), len(run.suspects)))
 
 
-def _commands(found: Triage, output: str | None) -> dict[str, str]:
+def _commands(found: Triage, output: str | None, profile: Profile | None) -> dict[str, str]:
     """Output of an operator -> the command that repeats it alone; without a folder there are no cases."""
     commands = {}
+    given = f"{output}/{PROFILE}" if profile is not None and profile.name not in PROFILES else None
     for v in found.suspects if output is not None else []:
         if v.row.own is not None:
             case = f"{output}/cases/{v.row.output}"
             words = ["refsim", "replay", case, "--actual", f"{case}/{ACTUAL}"]
-            words += ["--profile", v.profiles[0]] if v.kind == LEGAL else []
+            words += ["--profile", given or v.profiles[0]] if v.kind == LEGAL else []
             commands[v.row.output] = shlex.join(words)
     return commands
 
 
-def _files(found: Triage, page: str, content: dict[str, object]) -> dict[str, bytes]:
+def _files(found: Triage, page: str, content: dict[str, object], profile: Profile | None) -> dict[str, bytes]:
     files = {f"dump/{name}": raw for name, raw in files_of(found.collected).items()}
     for value, case in found.cases().items():
         files |= {f"cases/{value}/{name}": raw for name, raw in case.items()}
+    if profile is not None:
+        files[PROFILE] = (json.dumps(profiles.as_json(profile), indent=1) + "\n").encode()
     text = json.dumps(content, indent=1) + "\n"
     return files | {"triage.html": page.encode(), "triage.json": text.encode()}
 
 
-def _print(
-    found: Triage, several: object, commands: dict[str, str], made: Origins, output: str | None
-) -> None:
-    rows = [[*cells(v), *made.cell(v.row.delegate, v.row.node)] for v in found.verdicts]
-    print_table((*COLUMNS, *([COLUMN] if made else [])), rows, drop=("delegate",))
-    made.say_summary()
+def _print(found: Triage, several: object, commands: dict[str, str], output: str | None) -> None:
+    print_table(COLUMNS, [cells(v) for v in found.verdicts], drop=("delegate",))
     say(f"{summary(found)} (profile {found.profile}, layouts as on {found.target})")
     if isinstance(several, Repeats):
         for line in repeats_lines(several):
@@ -137,7 +138,6 @@ def _print(
     for v in found.suspects[:3]:
         assert v.report is not None
         print_report(v.report)
-        made.say(v.row.delegate, v.row.node)
     for v in found.suspects:
         if v.row.output in commands:
             say(f"run node {v.row.node} alone: {commands[v.row.output]}", command=True)

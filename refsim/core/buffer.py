@@ -103,14 +103,26 @@ class PackedBuffer:
         if desc.nbytes > size_limit.LEAST:  # the text alone takes as long as a small buffer
             size_limit.check(f"buffer of {desc}", desc.nbytes)
         self.desc = desc
-        count = desc.words + 2 * GUARD_WORDS
-        block = np.zeros(count + 2 * FAR_WORDS + ALIGN // 4, np.int32)
-        first = -block.ctypes.data % ALIGN // 4
-        self._around = block[first : first + count + 2 * FAR_WORDS]
+        self._lie_in(desc.words + 2 * (GUARD_WORDS + FAR_WORDS))
         self._around[: FAR_WORDS + GUARD_WORDS] = GUARD
         self._around[-FAR_WORDS - GUARD_WORDS :] = GUARD
+
+    def _lie_in(self, count: int) -> None:
+        """Take so many words of zeros."""
+        block = np.zeros(count + ALIGN // 4, np.int32)
+        first = -block.ctypes.data % ALIGN // 4
+        self._around = block[first : first + count]
         self.memory = self._around[FAR_WORDS:-FAR_WORDS]
         self.words = self.memory[GUARD_WORDS:-GUARD_WORDS]
+
+    def __getstate__(self) -> tuple[TensorDesc, np.ndarray]:
+        # one array: several would come out of a pickle as copies, with no guards around the words
+        return self.desc, self._around
+
+    def __setstate__(self, state: tuple[TensorDesc, np.ndarray]) -> None:
+        self.desc, around = state
+        self._lie_in(around.size)
+        self._around[:] = around
 
     @property
     def raw(self) -> np.ndarray:

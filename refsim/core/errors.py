@@ -120,6 +120,10 @@ class MissingDependencyError(RefsimError):
     exit_status: ClassVar[int] = status.UNAVAILABLE
 
 
+class PluginError(RefsimError):
+    """An executor of another package cannot be opened, failed, or gave something else than a buffer."""
+
+
 class DeviceError(RefsimError):
     """A Vulkan device is missing, was lost, ran out of memory or cannot take a dispatch."""
 

@@ -7,7 +7,9 @@ and on Numba scalars (in kernels). ``flags`` is a profile as one word; a kernel 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,10 +77,17 @@ class Profile:
         )
 
 
-CANONICAL = Profile("canonical")
-LAVAPIPE = Profile("lavapipe", convert="int_min")
-NVIDIA = Profile("nvidia", contract=True, flush_denormals=True, convert="saturate")
-PROFILES = {p.name: p for p in (CANONICAL, LAVAPIPE, NVIDIA)}
+#: A file for each family of devices, with what measured it. Of some nothing was measured; these hold no profile.
+PROFILE_FILES = Path(__file__).parent / "profiles"
+
+
+def _measured() -> dict[str, Profile]:
+    rows = [json.loads(path.read_bytes())["profile"] for path in sorted(PROFILE_FILES.glob("*.json"))]
+    return {row["name"]: Profile(**row) for row in rows if row is not None}
+
+
+PROFILES = _measured()
+CANONICAL, LAVAPIPE, NVIDIA = (PROFILES[name] for name in ("canonical", "lavapipe", "nvidia"))
 
 
 # --- arithmetic, shared by definitions and kernels -------------------------------------------------------

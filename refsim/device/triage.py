@@ -12,7 +12,7 @@ from refsim.bytediff import Report
 from refsim.bytediff.versions import judge
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
-from refsim.core.qmath import CANONICAL, PROFILES
+from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.bisect import Row, bisect
 from refsim.device.collect import Collected, Given, collect, read
 from refsim.formats.cases import contents
@@ -113,10 +113,13 @@ class Repeats:
     right: tuple[int, ...] = ()
 
 
-def triage(given: Sequence[Given], inputs: Sequence[np.ndarray], limit: int = 10) -> Triage:
+def triage(
+    given: Sequence[Given], inputs: Sequence[np.ndarray], limit: int = 10, profile: Profile | None = None
+) -> Triage:
     """Read the outputs of one run of an exposed program and judge each operator.
 
-    Where the file leaves layouts to the runtime, that choice is taken under which fewer bytes differ.
+    Where the file leaves layouts to the runtime, that choice is taken under which fewer bytes differ. ``profile`` is
+    that of the device; without it any one that is known may explain what differs.
     Raises as `read` and `collect` do, and FormatError for outputs that are exchanged.
     """
     parts = read(given)
@@ -125,10 +128,11 @@ def triage(given: Sequence[Given], inputs: Sequence[np.ndarray], limit: int = 10
         collected = collect(parts, target)
         if found and _layouts(collected) == _layouts(found[0].collected):
             continue  # the file leaves nothing open
-        rows = bisect(collected.model, collected, inputs, profile=None, device=True, limit=limit)
-        verdicts = tuple(_verdicts(rows))
+        rows = bisect(collected.model, collected, inputs, profile=profile, device=True, limit=limit)
+        verdicts = tuple(_verdicts(rows, profile))
         refused = frozenset(value for part in parts for value in part.manifest.left_out)
-        found.append(Triage(verdicts, _profile(verdicts), name, collected, refused))
+        chosen = _profile(verdicts) if profile is None else profile.name
+        found.append(Triage(verdicts, chosen, name, collected, refused))
         if not found[-1].wrong:
             break
     best = min(found, key=_differing)
@@ -144,7 +148,7 @@ def _layouts(collected: Collected) -> list[object]:
     return [info["layout"] for info in collected.infos.values()]
 
 
-def _verdicts(rows: Iterable[Row]) -> Iterable[Verdict]:
+def _verdicts(rows: Iterable[Row], profile: Profile | None) -> Iterable[Verdict]:
     diverged = False
     for row in rows:
         judged = row.judged
@@ -156,7 +160,9 @@ def _verdicts(rows: Iterable[Row]) -> Iterable[Verdict]:
             yield Verdict(row, FOLLOWS)
         else:
             names = tuple(
-                name for name, (explained, _) in judged.legal.items() if explained == judged.differing
+                name
+                for name, (explained, _) in judged.legal.items()
+                if explained == judged.differing and (profile is None or name == profile.name)
             )
             yield Verdict(row, LEGAL if names else WRONG, names)
         diverged |= row.run is not None and row.run.differing > 0

@@ -31,28 +31,40 @@ def backend(kind: str) -> Any:
         ) from error
 
 
+def others() -> Any:
+    """The module that finds executors of other packages: it is slow to load, so it is not for refsim's own names."""
+    return import_module("refsim.exec.entry_points")
+
+
 def executor_named(name: str, threads: int = 1) -> Executor:
     """The executor of this name, opened.
 
     ``cpu`` runs native kernels, and emulated kernels where there is no native one. ``cpu:emulated`` runs only
     emulated kernels. ``gpu`` and ``gpu:N`` run on Vulkan device N through Kompute. ``spv:DIR`` runs there the SPIR-V
     modules that another build left in the folder DIR; ``spv:DIR@OPTIONS`` says which device and which modules. The
-    old name ``cpu:model`` still works, with a note on stderr. ``threads`` is used by ``cpu`` only.
+    old name ``cpu:model`` still works, with a note on stderr. ``threads`` is used by ``cpu`` only. Any other name,
+    ``NAME`` or ``NAME:ARGUMENTS``, is looked for among the executors of installed packages (`refsim.exec.plugin`).
 
-    Raises ParameterError for an unknown name, DeviceError or MissingDependencyError if the device cannot be used.
+    Raises ParameterError for an unknown name, DeviceError or MissingDependencyError if the device cannot be used,
+    PluginError if the executor of another package cannot be opened.
     """
     if name in RENAMED:
         print(f"refsim: note: executor {name} is now called {RENAMED[name]}", file=sys.stderr)
         name = RENAMED[name]
     kind, _, rest = name.partition(":")
-    found: Executor | None = backend(kind).open_named(rest, threads) if kind in BACKENDS else None
+    found: Executor | None
+    if kind in BACKENDS:
+        found = backend(kind).open_named(rest, threads)
+    else:
+        found = others().open_named(kind, rest)
     if found is None:
-        raise ParameterError("executor", "unknown", got=repr(name), need=choices.need(name, NAMES))
+        need = choices.need(name, (*NAMES, *others().names()))
+        raise ParameterError("executor", "unknown", got=repr(name), need=need)
     return found
 
 
 def executors() -> list[ExecutorInfo]:
-    """All executors: those of the CPU, then one per Vulkan device. No device is opened."""
+    """All executors: those of the CPU, one per Vulkan device, those of other packages. No device is opened."""
     found: list[ExecutorInfo] = []
     for kind in BACKENDS:
         try:
@@ -61,4 +73,4 @@ def executors() -> list[ExecutorInfo]:
             found.append(ExecutorInfo(kind, False, f"{error.what}; fix: {error.need}"))
         except RefsimError as error:
             found.append(ExecutorInfo(kind, False, str(error)))
-    return found
+    return found + others().executors(BACKENDS)

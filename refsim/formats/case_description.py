@@ -40,14 +40,17 @@ class File:
 
 @dataclass(frozen=True)
 class Description:
-    """The content of case.json. ``params`` are as `OpSpec.make_params` takes them."""
+    """The content of case.json. ``params`` are as `OpSpec.make_params` takes them.
+
+    ``profile`` is the name of a known one, or the fields of another.
+    """
 
     op: str
     params: Mapping[str, Any]
     inputs: tuple[File, ...]
     constants: tuple[File, ...]
     output: File
-    profile: str
+    profile: str | Mapping[str, Any]
     mali: bool
     seed: int
     style: str
@@ -69,7 +72,7 @@ def described(content: Any, where: str) -> Description:
                 for at, row in enumerate(content["constants"])
             ),
             _file(content["output"], f"{where}: output", "layout"),
-            _text(content, "profile", where),
+            content["profile"] if isinstance(content["profile"], dict) else _text(content, "profile", where),
             bool(content["mali"]),
             int(content["seed"]),
             _text(content, "style", where),

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, ParameterError, RefsimError
 from refsim.core.layout import layout
-from refsim.core.qmath import PROFILES
+from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
 from refsim.formats.case_description import SCHEMA, Description, File, described
 from refsim.formats.file import read_file
+from refsim.formats.profiles import of_fields
 from refsim.formats.reading import member, parsed
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
@@ -77,7 +78,7 @@ def contents(bound: BoundCase, expected: PackedBuffer, note: str = "") -> dict[s
         "inputs": tensors,
         "constants": constants,
         "output": _tensor("out", call.out, "out.bin", files),
-        "profile": call.target.profile.name,
+        "profile": _named(call.target.profile),
         "mali": call.target.mali,
         "seed": bound.case.seed,
         "style": bound.case.style,
@@ -184,7 +185,7 @@ def read(files: Files, name: str) -> Stored:
 
 def _stored(files: Files, name: str, info: Description) -> Stored:
     op = OPS[info.op]
-    target = Target(_profile(info.profile), info.mali)
+    target = Target(_profile(info.profile, f"{files.where}/{CASE_JSON}"), info.mali)
     params = op.make_params(info.params)
     args = {arg.name: arg for arg in op.of_kind(Kind.INPUT)}
     descs = {
@@ -226,10 +227,19 @@ def _in_order(call: Call, inputs: dict[str, PackedBuffer]) -> Call:
     return call
 
 
-def _profile(name: str) -> Any:
-    if name not in PROFILES:
-        raise ParameterError("numerics profile", "unknown", got=repr(name), need=choices.need(name, PROFILES))
-    return PROFILES[name]
+def _named(profile: Profile) -> str | dict[str, Any]:
+    """The name of a known profile, or the fields of one that was measured elsewhere."""
+    return profile.name if PROFILES.get(profile.name) == profile else asdict(profile)
+
+
+def _profile(given: str | Mapping[str, Any], where: str) -> Profile:
+    if not isinstance(given, str):
+        return of_fields(given, where)
+    if given not in PROFILES:
+        raise ParameterError(
+            "numerics profile", "unknown", got=repr(given), need=choices.need(given, PROFILES)
+        )
+    return PROFILES[given]
 
 
 def _bytes(files: Files, row: File, size: int) -> bytes:

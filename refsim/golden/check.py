@@ -22,9 +22,9 @@ from refsim.golden.store import Entry, digest
 from refsim.ops.base.binding import BoundCase, bind
 
 DIFFERENT, ERROR = "different", "error"
-CRASHED, TIMEOUT = "crashed", "timeout"
-#: What is no failure. Only kernels of another build may be ``legal`` or ``known``.
-ACCEPTED = (SAME, LEGAL, KNOWN_DEFECT)
+CRASHED, TIMEOUT, REFUSED = "crashed", "timeout", "refused"
+#: What is no failure. Only kernels that are not refsim's own may be ``legal`` or ``known``, or refuse a call.
+ACCEPTED = (SAME, LEGAL, KNOWN_DEFECT, REFUSED)
 DEFINE = "define"
 
 
@@ -102,6 +102,8 @@ def run(
     try:
         refused = executor.refusal(bound.call)
         if refused is not None:
+            if executor.foreign:
+                return Result(case, name, REFUSED, {"message": refused})
             return Result(case, name, ERROR, {"message": f"refused: {refused}"})
         before = {argument: buffer.raw.copy() for argument, buffer in bound.inputs.items()}
         with guarded(f"{bound.case.op}: an input", *bound.inputs.values()):

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Any
 
+from refsim.golden.chain import Chain
+from refsim.golden.chain_rules import KINDS
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import ZERO_POINTS
 from refsim.ops.base.conv import WindowVariant
@@ -348,6 +350,12 @@ class Table:
 
 def combinations(op: str) -> list[Layouts]:
     return [tuple(map(str, rows)) for rows in OPS[op].layouts]
+
+
+def chains_by_kind(chains: Iterable[Chain]) -> dict[str, int]:
+    """How many chains of each kind there are, of kinds that have none as well."""
+    found = Counter(chain.kind for chain in chains)
+    return {kind.name: found[kind.name] for kind in KINDS}
 
 
 def count(cases: Iterable[Case]) -> Table:

@@ -72,7 +72,7 @@ class PackedGolden:
         shape: Sequence[int] | None = None,
         name: str = "",
         case: str | None = None,
-        profile: str | None = None,
+        profile: str | os.PathLike[str] | None = None,
     ) -> None:
         """Fail the test unless ``buffer`` has the golden bytes; the failure says which differ, where and why.
 
@@ -81,10 +81,11 @@ class PackedGolden:
 
         With ``case`` (a case directory, ``ZIPFILE!NAME`` or ``OPERATOR/NUMBER``, as for `refsim replay`) nothing is
         stored: the bytes must be those that the case's operator writes. Padding that the operator does not define is
-        not compared then, and ``profile`` names the numerics that the device may have. Raises what `refsim.diff`
-        raises if the bytes do not fit the tensor.
+        not compared then, and ``profile`` names the numerics that the device may have, or a file that `refsim probe`
+        saved. Raises what `refsim.diff` raises if the bytes do not fit the tensor.
         """
         from refsim.bytediff import diff
+        from refsim.formats import profiles
 
         if case is not None:
             from refsim.golden.named import open_case
@@ -101,12 +102,15 @@ class PackedGolden:
             layout, shape = actual.desc.layout, actual.desc.shape
         report = diff(
             expected, _raw(buffer), layout, shape,
-            call=call, profile=profile, device=case is not None, limit=MOST_SHOWN, title=where,
+            call=call, profile=None if profile is None else profiles.profile(profile),
+            device=case is not None, limit=MOST_SHOWN, title=where,
         )  # fmt: skip
         if not report.same:
             pytest.fail(str(report), pytrace=False)
 
-    def check_kernel(self, case: str, executor: str = "cpu", *, profile: str | None = None) -> None:
+    def check_kernel(
+        self, case: str, executor: str = "cpu", *, profile: str | os.PathLike[str] | None = None
+    ) -> None:
         """Run a case on an executor, such as ``spv:DIR`` with your own modules, and `check` what it writes.
 
         The executor stays open for the tests that follow. A test passes, with a warning, if every byte is that of a

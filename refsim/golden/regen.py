@@ -7,15 +7,16 @@ import io
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from refsim.core.errors import ParameterError, RefsimError
 from refsim.core.folder_write import current, writing
 from refsim.formats.cases import add_to_zip, contents
 from refsim.formats.reading import archive, member
+from refsim.golden import chain, chain_rules
 from refsim.golden.rules import RULES, case
-from refsim.golden.store import SUMS, Corpus, Entry, digest, line, sums_of
+from refsim.golden.store import CHAIN_FILE, SUMS, Corpus, Entry, digest, line, sums_of
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
 
@@ -26,7 +27,7 @@ LEAST_PER_LAYOUTS, LEAST_PER_OPERATOR = 4, 40
 
 @dataclass
 class Change:
-    """How the digests of one operator change."""
+    """How the digests of one operator, or those of the chains, change."""
 
     op: str
     added: list[str] = field(default_factory=list)
@@ -48,19 +49,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Planned:
-    """One operator's new files and how they differ from the old."""
+    """The new files of one operator, or that of the chains, by name; and how they differ from the old."""
 
     change: Change
-    digests: bytes
-    cases: bytes
-
-    def files(self) -> dict[str, bytes]:
-        """The operator's files by name."""
-        return {f"digests/{self.change.op}.jsonl": self.digests, f"cases/{self.change.op}.zip": self.cases}
+    files: Mapping[str, bytes]
 
 
 def plan(op: str, corpus: Corpus | None) -> Planned:
-    """Compute an operator's part of the corpus without writing anything."""
+    """Compute an operator's part of the corpus, or the chains, without writing anything."""
+    if op == chain.CHAINS:
+        return _plan_chains(corpus)
     entries, whole = [], io.BytesIO()
     chosen = _Chosen(op)
     with zipfile.ZipFile(whole, "w") as archive:
@@ -71,12 +69,33 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
             if chosen.wants(number, bound):
                 add_to_zip(archive, f"{number:04d}", contents(bound, expected))
     old = {e.number: e for e in corpus.entries(op)} if corpus is not None and op in corpus.operators() else {}
-    text = "".join(line(entry) + "\n" for entry in entries)
-    planned = Planned(_change(op, old, entries), text.encode("ascii"), whole.getvalue())
-    if corpus is not None and not planned.change:
-        wrong = corpus.damaged(planned.files())
-        planned.change.damaged.extend(wrong or _other(corpus, planned.files()))
-    return planned
+    new = [(entry, line(entry), line(replace(entry, sha256=""))) for entry in entries]
+    before = {n: (entry, line(entry), line(replace(entry, sha256=""))) for n, entry in old.items()}
+    files = {f"digests/{op}.jsonl": _text(new), f"cases/{op}.zip": whole.getvalue()}
+    return _planned(_change(op, before, new), files, corpus)
+
+
+def _plan_chains(corpus: Corpus | None) -> Planned:
+    entries = []
+    for number, one in enumerate(chain_rules.chains()):
+        outputs, _ = chain.defined(one.graph(f"{chain.CHAINS}/{number:04d}"), one.data())
+        entries.append(chain.ChainEntry(number, one, chain.digest(outputs)))
+    old = {} if corpus is None else {entry.number: entry for entry in corpus.chains()}
+    new = [(entry, chain.line(entry), chain.line(replace(entry, sha256=""))) for entry in entries]
+    before = {
+        n: (entry, chain.line(entry), chain.line(replace(entry, sha256=""))) for n, entry in old.items()
+    }
+    return _planned(_change(chain.CHAINS, before, new), {CHAIN_FILE: _text(new)}, corpus)
+
+
+def _text(rows: Sequence[Row]) -> bytes:
+    return "".join(f"{text}\n" for _, text, _ in rows).encode("ascii")
+
+
+def _planned(change: Change, files: Mapping[str, bytes], corpus: Corpus | None) -> Planned:
+    if corpus is not None and not change:
+        change.damaged.extend(corpus.damaged(files) or _other(corpus, files))
+    return Planned(change, files)
 
 
 def _other(corpus: Corpus, files: Mapping[str, bytes]) -> list[str]:
@@ -110,8 +129,8 @@ def others(corpus: Corpus | None, plans: Sequence[Planned]) -> list[str]:
     """
     if corpus is None:
         return []
-    planned = {name for one in plans for name in one.files()}
-    made = {name for op in RULES for name in (f"digests/{op}.jsonl", f"cases/{op}.zip")}
+    planned = {name for one in plans for name in one.files}
+    made = {CHAIN_FILE, *(name for op in RULES for name in (f"digests/{op}.jsonl", f"cases/{op}.zip"))}
     rows = [row for row in corpus.damaged() if row.partition(": ")[0] not in planned]
     for row in rows:
         name, _, what = row.partition(": ")
@@ -123,18 +142,21 @@ def others(corpus: Corpus | None, plans: Sequence[Planned]) -> list[str]:
     return [f"SHA256SUMS: {row}" for row in rows]
 
 
-def _change(op: str, old: dict[int, Entry], new: Sequence[Entry]) -> Change:
-    change = Change(op)
-    for entry in new:
-        before = old.pop(entry.number, None)
-        if before is None:
+#: An entry, its line, and its line without the digest.
+Row = tuple[Entry | chain.ChainEntry, str, str]
+
+
+def _change(op: str, before: Mapping[int, Row], new: Sequence[Row]) -> Change:
+    change, old = Change(op), dict(before)
+    for entry, text, drawn in new:
+        known = old.pop(entry.number, None)
+        if known is None:
             change.added.append(entry.name)
-        elif before.sha256 != entry.sha256:
-            alike = line(Entry(entry.number, before.case, "")) == line(Entry(entry.number, entry.case, ""))
-            (change.changed if alike else change.redrawn).append(entry.name)
-        elif line(before) != line(entry):
+        elif known[0].sha256 != entry.sha256:
+            (change.changed if known[2] == drawn else change.redrawn).append(entry.name)
+        elif known[1] != text:
             change.redrawn.append(entry.name)
-    change.removed.extend(entry.name for entry in old.values())
+    change.removed.extend(entry.name for entry, *_ in old.values())
     return change
 
 
@@ -167,7 +189,7 @@ def write(root: Path, plans: Sequence[Planned], reason: str, today: datetime.dat
         raise ParameterError(
             "golden regen", "needs a reason", need="--reason TEXT, which goes into the changelog"
         )
-    files = {name: data for planned in plans for name, data in planned.files().items()}
+    files = {name: data for planned in plans for name, data in planned.files.items()}
     with writing(root) as writer:
         log = root / CHANGELOG
         before = (

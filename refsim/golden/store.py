@@ -2,6 +2,7 @@
 
 digests/OP.jsonl has one line per case: its number, everything needed to make its data, and the SHA-256 of the bytes
 that the operator defines in its output. cases/OP.zip has some of the same cases in full, as case directories.
+chains.jsonl has one line per chain of operators (`refsim.golden.chain`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from refsim.core.errors import FormatError, LimitError
 from refsim.formats.cases import Files, Stored, read, sha256
 from refsim.formats.file import quote, read_file
 from refsim.formats.reading import archive, reading
+from refsim.golden import chain
 from refsim.ops.base.case import Case
 from refsim.ops.base.spec import Call
 
 SUMS = "SHA256SUMS"
+CHAIN_FILE = f"{chain.CHAINS}.jsonl"
 MAX_LINE = 1 << 16
 
 
@@ -105,14 +108,14 @@ class Corpus:
 
     def entries(self, op: str) -> Iterator[Entry]:
         """The digests of one operator, in order."""
-        path = self.place(f"digests/{op}.jsonl")
-        text = read_file(path)
-        with reading(str(path)):
-            lines = str(text, "ascii").splitlines()
-        for number, row in enumerate(lines, 1):
-            if len(row) > MAX_LINE:
-                raise LimitError(f"{path}:{number}", "line too long", got=len(row), need=f"<= {MAX_LINE}")
-            yield parse(op, row, f"{path}:{number}")
+        for row, where in _lines(self.place(f"digests/{op}.jsonl")):
+            yield parse(op, row, where)
+
+    def chains(self) -> Iterator[chain.ChainEntry]:
+        """The chains, in order; none of a corpus without them."""
+        path = self.place(CHAIN_FILE)
+        for row, where in _lines(path) if path.is_file() else ():
+            yield chain.parse(row, where)
 
     def entry(self, name: str) -> Entry:
         """The entry of a name such as q8ta_add/0007; FormatError if there is none."""
@@ -155,6 +158,17 @@ class Corpus:
             if file_sha256(present[name]) != listed[name]:
                 found.append(f"{name}: changed")
         return found
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """(line, where it is) of a file of digests; LimitError for one that is too long."""
+    text = read_file(path)
+    with reading(str(path)):
+        lines = str(text, "ascii").splitlines()
+    for number, row in enumerate(lines, 1):
+        if len(row) > MAX_LINE:
+            raise LimitError(f"{path}:{number}", "line too long", got=len(row), need=f"<= {MAX_LINE}")
+        yield row, f"{path}:{number}"
 
 
 def default_root() -> Path:

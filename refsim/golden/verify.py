@@ -8,7 +8,7 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,8 @@ from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import served
 from refsim.formats.file import read_file
 from refsim.formats.reading import reading
-from refsim.golden.check import ACCEPTED, CRASHED, TIMEOUT, Result
+from refsim.golden.chain import CHAINS
+from refsim.golden.check import ACCEPTED, CRASHED, REFUSED, TIMEOUT, Result
 from refsim.golden.judge import LEGAL
 from refsim.golden.store import SUMS, Corpus, file_sha256
 from refsim.golden.worker import Checker
@@ -32,7 +33,7 @@ CASE_SECONDS = 120.0  # without compilation
 
 @dataclass(frozen=True)
 class Task:
-    """Some cases for one worker; ``kind`` is ``digests`` or ``bytes``."""
+    """Some cases for one worker; ``kind`` is ``digests``, ``bytes`` or ``chains``."""
 
     kind: str
     op: str
@@ -57,7 +58,7 @@ def tasks(
     corpus: Corpus, operators: Sequence[str] | None = None, only: Callable[[str], bool] | None = None
 ) -> list[Task]:
     """All work, in chunks. ``only`` says whether a case is wanted, by its name in results."""
-    found = []
+    found: list[Task] = []
     for op in corpus.operators():
         if operators and op not in operators:
             continue
@@ -67,10 +68,16 @@ def tasks(
         }
         for kind, cases in names.items():
             task = Task(kind, op, ())
-            wanted = [case for case in cases if only is None or only(task.key(case))]
-            for at in range(0, len(wanted), CHUNK):
-                found.append(Task(kind, op, tuple(wanted[at : at + CHUNK])))
+            found += _chunks(task, cases, only)
+    if not operators or CHAINS in operators:
+        found += _chunks(Task(CHAINS, CHAINS, ()), [entry.name for entry in corpus.chains()], only)
     return found
+
+
+def _chunks(task: Task, cases: Sequence[str], only: Callable[[str], bool] | None) -> Iterator[Task]:
+    wanted = [case for case in cases if only is None or only(task.key(case))]
+    for at in range(0, len(wanted), CHUNK):
+        yield replace(task, cases=tuple(wanted[at : at + CHUNK]))
 
 
 def run(
@@ -215,6 +222,24 @@ def tally(results: Sequence[Result]) -> dict[str, Counter[str]]:
     for result in results:
         found.setdefault(result.executor, Counter())[result.status] += 1
     return found
+
+
+def refusals(results: Sequence[Result]) -> dict[str, dict[str, int]]:
+    """Executor -> why it did not take a case -> how many."""
+    found: dict[str, dict[str, int]] = {}
+    for result in results:
+        if result.status == REFUSED:
+            reasons, text = found.setdefault(result.executor, {}), str(result.detail["message"])
+            reasons[text] = reasons.get(text, 0) + 1
+    return found
+
+
+def idle(results: Sequence[Result]) -> dict[str, str]:
+    """Executor -> one of its reasons, for those that took no case at all."""
+    counts = tally(results)
+    return {
+        name: next(iter(why)) for name, why in refusals(results).items() if set(counts[name]) == {REFUSED}
+    }
 
 
 def profiles(results: Sequence[Result]) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from refsim.core.qmath import Profile
+from refsim.golden.chain import CHAINS, ChainEntry
+from refsim.golden.chain_check import check_chain
 from refsim.golden.check import Result, check_entry, check_stored, open_executors
 from refsim.golden.store import Corpus, Entry
 
@@ -18,10 +20,14 @@ class Checker:
         self.executors = open_executors(executors, threads)
         self._op = ""
         self._entries: dict[int, Entry] = {}
+        self._chains: dict[int, ChainEntry] = {}
 
     def check(self, kind: str, case: str) -> list[Result]:
-        """The results of a case: of its stored ``bytes``, or of its line of ``digests``."""
+        """The results of a case: of its stored ``bytes``, or of its line of ``digests``; or those of a chain."""
         op, _, number = case.partition("/")
+        if kind == CHAINS:
+            self._chains = self._chains or {entry.number: entry for entry in self.corpus.chains()}
+            return list(check_chain(self._chains[int(number)], self.executors, self.profile))
         if op != self._op:
             self._entries = {entry.number: entry for entry in self.corpus.entries(op)}
             self._op = op

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from refsim.golden.check import CRASHED, DIFFERENT, ERROR
+from refsim.golden.check import CRASHED, DIFFERENT, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME
 from refsim.sweep.plan import Variant
 
-REFUSED = "refused"
 #: How a configuration can end. All but the last three are no failure; one that is refused was not compared.
 STATUSES = (SAME, LEGAL, KNOWN_DEFECT, REFUSED, DIFFERENT, ERROR, CRASHED)
 FAILED = (DIFFERENT, ERROR, CRASHED)

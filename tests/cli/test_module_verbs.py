@@ -43,14 +43,14 @@ def mixed(models: Path) -> list[object]:
 def test_run_says_whose_kernels_ran(mixed, models: Path, tmp_path: Path, refsim) -> None:
     done = refsim("run", *mixed, "-x", f"cpu,{SPV}", "--golden", models / "mixed_ops.dump.zip")
     assert done.status == 0, done.out
-    assert f"{SPV}: 14 of 14 operators ran on your modules" in done.out
+    assert f"{SPV}: 14 of 14 operators ran on your kernels" in done.out
     assert "yours: q8ta_im2col, q8ta_conv2d_pw_float" in done.out
     few = tmp_path / "few"
     few.mkdir()
     shutil.copy(MODULES / "q8ta_relu_buffer.spv", few)
     done = refsim("run", *mixed, "-x", f"spv:{few}")
     assert done.status == 0
-    assert f"spv:{few}: 1 of 14 operators ran on your modules" in done.out
+    assert f"spv:{few}: 1 of 14 operators ran on your kernels" in done.out
     assert "ours: q8ta_conv2d_dw" in done.out
     assert f"spv:{few}: ours for q8ta_add: no module computes it: q8ta_add_buffer" in done.out
     rows = refsim("run", *mixed, "-x", f"spv:{few}", "--json").json["nodes"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ from refsim.core.buffer import (
     guarded,
     surrounded,
 )
-from refsim.core.errors import RawBufferError, ShapeError
+from refsim.core.errors import GuardError, RawBufferError, ShapeError
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -211,3 +213,14 @@ def test_pack_takes_any_strides(view: str) -> None:
         "strided": base[::2, :, 1::2],
     }[view]
     assert np.array_equal(PackedBuffer.pack(array, "4H4W").unpack(), array)
+
+
+def test_a_buffer_of_another_process_has_its_guards() -> None:
+    buffer = PackedBuffer.pack(np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4), "4W4C")
+    other = pickle.loads(pickle.dumps(buffer))
+    assert other == buffer and other.words.ctypes.data % 64 == 0
+    other.memory[-1] = 0
+    with pytest.raises(GuardError):
+        other.check_guards("test")
+    with pytest.raises(GuardError):
+        pickle.loads(pickle.dumps(other)).check_guards("test")

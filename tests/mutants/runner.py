@@ -175,6 +175,7 @@ def _wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> Iter
     which, _, threads = executor.partition("*")
     store, runner = Corpus(golden), executor_named(which, int(threads or 1))
     entries: dict[str, Any] = {}
+    chains = {entry.name: entry for entry in store.chains()}
     first: dict[str, Any] = {}
     further: list[str] = []
     tried, end = 0, 0.0
@@ -183,10 +184,16 @@ def _wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> Iter
         if first and (op != first["case"].partition("/")[0] or tried == MORE_TRIED or time.monotonic() > end):
             break
         tried += bool(first)
-        if name not in entries:
+        if name not in entries and name not in chains:
             entries = {entry.name: entry for entry in store.entries(op)}
         (root / "at").write_text(name)
         faulthandler.dump_traceback_later(CASE_SECONDS, exit=True)
+        if name in chains:
+            said = _chain(chains[name], runner)
+            if said:
+                yield {"case": name, "how": "chain", "said": said}
+                break
+            continue
         how, said, out = "differs", "", None
         try:
             bound = bind(entries[name].case)
@@ -213,6 +220,26 @@ def _wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> Iter
         if len(further) == MORE_WRONG:
             break
     faulthandler.cancel_dump_traceback_later()
+
+
+def _chain(entry: Any, runner: Any) -> str:
+    """What is wrong with a chain, whose outputs the recorded digest tells; "" if nothing is."""
+    from refsim.golden import chain
+    from refsim.graph.interpreter import logical
+
+    graph = entry.chain.graph(entry.name)
+    try:
+        if chain.digest(chain.outputs_of(entry.chain, graph, runner)) != entry.sha256:
+            return "other outputs of the chain as a whole"
+        values = chain.watched(entry.chain, graph, runner)
+        ends = [logical(graph, values, value) for value in graph.outputs]
+        return (
+            ""
+            if chain.digest(ends) == entry.sha256
+            else "other outputs of the chain with every value observed"
+        )
+    except RefsimError as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _at(root: Path) -> str:

@@ -130,8 +130,11 @@ class Call:
 
     def expected(self, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """The output buffer by definition: `define` of the unpacked inputs, packed, with the declared padding."""
+        return self.stored(self.define({name: buffer.unpack() for name, buffer in inputs.items()}), inputs)
+
+    def stored(self, values: np.ndarray, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        """Logical values as the output buffer, with the declared padding. RawBufferError for another dtype."""
         padding = self.padding
-        values = self.define({name: buffer.unpack() for name, buffer in inputs.items()})
         buffer = PackedBuffer.pack(values, self.out.layout, lane=padding.lane.value, word=padding.word.value)
         if padding.copied:
             (source,) = inputs.values()

@@ -26,7 +26,8 @@ class Area:
 
     ``skipped`` are functions (and files) that do not compute: meanings, cases, reasons, costs.
     ``tests`` are the tests that are run where no case shows a change; before them the cases on ``also``: an executor
-    that takes launches and constants from the same functions, or the same one with ``*N`` threads.
+    that takes launches and constants from the same functions, or the same one with ``*N`` threads. ``chains``: the
+    executors on which the chains of the corpus are run.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Area:
     tests: tuple[str, ...]
     tables: str = r"$^"
     also: str = ""
+    chains: tuple[str, ...] = ()
 
     def files(self) -> Iterator[Path]:
         for pattern in self.patterns:
@@ -80,6 +82,7 @@ AREAS = {
             _TEXTS,
             ("tests/exec/test_networks.py", "tests/exec/test_group_layers.py", "tests/exec/cpu"),
             also="cpu*3",
+            chains=("cpu",),
         ),
         Area(
             "graph",
@@ -88,6 +91,7 @@ AREAS = {
             ("refsim/graph/*.py", "refsim/core/lifetimes.py"),
             r"__str__|_?check|_?where|describe",
             ("tests/graph", "tests/exec/test_networks.py", "tests/exec/test_models.py"),
+            chains=("cpu", "cpu:emulated"),
         ),
         Area(
             "shaders",

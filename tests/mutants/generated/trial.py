@@ -26,6 +26,8 @@ from mutants.tree import CHECKOUT, build, copy, execute, pytest
 from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import agreed
 from refsim.core.buffer import PackedBuffer
+from refsim.golden import chain_rules
+from refsim.golden.chain import CHAINS
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as case_of
 from refsim.ops.base.binding import bind
@@ -117,6 +119,7 @@ class _Trial:
         copy(self.mutant, self.root)
         for stage in (
             self._shaders if self.area.name == "shaders" else self._cases,
+            self._chains,
             self._elsewhere,
             self._models,
             *([self._tests] if tests else []),
@@ -159,6 +162,15 @@ class _Trial:
         most = EACH if len(self.subjects) <= MANY else OF_MANY
         return self._corpus(made, self.area.executor, most, self.subjects) if self.subjects else None
 
+    def _chains(self, made: Verdict) -> Verdict | None:
+        """The chains of the corpus: a plan joins their operators, and without one they run node by node."""
+        names = [f"{CHAINS}/{number:04d}" for number in range(chain_rules.COUNT)]
+        for executor in self.area.chains:
+            found = self._tried(made, executor, names)
+            if found is not None:
+                return found
+        return None
+
     def _elsewhere(self, made: Verdict) -> Verdict | None:
         """Some cases on a device, whose grids mean nothing to emulated kernels, or on several threads."""
         if not (self.area.also and self.subjects) or (self.area.also.startswith(GPU) and not _has_gpu()):
@@ -166,12 +178,16 @@ class _Trial:
         return self._corpus(made, self.area.also, max(FEW, ELSEWHERE // len(self.subjects)), self.subjects)
 
     def _corpus(self, made: Verdict, executor: str, most: int, ops: Sequence[str]) -> Verdict | None:
-        folder = self.root.parent / "corpus"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
         orders = [_order(op, most) for op in ops]
         names = [name for order in orders for name in order[:FEW]] if len(orders) <= 2 * MANY else []
         names = list(dict.fromkeys((*names, *(name for order in orders for name in order))))
+        return self._tried(made, executor, names)
+
+    def _tried(self, made: Verdict, executor: str, names: Sequence[str]) -> Verdict | None:
+        """Cases or chains of the corpus on an executor of the copy, until one shows the change."""
+        folder = self.root.parent / "corpus"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
         (folder / "cases.json").write_text(json.dumps(names))
         golden = str(CHECKOUT / "golden")
         message = execute(self.root, folder, "corpus", executor, golden, seconds=SECONDS)

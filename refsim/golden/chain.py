@@ -1,0 +1,223 @@
+"""A chain of the corpus: a small graph whose operators an executor may compute together, as data and as a graph.
+
+The first value is the float input. A node is an operator of `refsim.ops`, written as a case, or a float operator of
+`refsim.aten` with its arguments. Its outputs get the next numbers. The digest is that of the graph's outputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.layout import WIDTH_PACKED
+from refsim.core.rng import Rng
+from refsim.exec.executor import Executor, run_graph
+from refsim.formats.cases import sha256
+from refsim.formats.reading import reading
+from refsim.graph.graph import Graph, Node, Ref, Tensor
+from refsim.graph.interpreter import Event, Observer, run_nodes
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind, Prepared, Target
+
+#: What stands before the number in the name of a chain, where a case has its operator.
+CHAINS = "chains"
+_F32, _INDEX = np.dtype(np.float32), np.dtype(np.int32)
+
+
+@dataclass(frozen=True)
+class Link:
+    """One node: ``inputs`` are numbers of values.
+
+    Of an operator of `refsim.ops`: ``params``, the ``layout`` of its output, ``features`` of its constants. Of a float
+    operator: ``args`` behind its inputs, and the ``shapes`` of its outputs; all but the first hold indices.
+    """
+
+    op: str
+    inputs: tuple[int, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    layout: str = ""
+    features: Mapping[str, Any] = field(default_factory=dict)
+    args: tuple[Any, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """What it needs, and no more."""
+        if self.op in OPS:
+            held: dict[str, Any] = {
+                "params": dict(self.params),
+                "out": self.layout,
+                "features": dict(self.features),
+            }
+        else:
+            held = {"args": list(self.args), "shapes": [list(shape) for shape in self.shapes]}
+        return {"op": self.op, "in": list(self.inputs), **held}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """``shape`` of the input, which is float32 and has values from ``low`` to ``high``; the nodes; the outputs."""
+
+    kind: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    links: tuple[Link, ...]
+    outputs: tuple[int, ...]
+    seed: int
+
+    def graph(self, where: str, target: Target | None = None) -> Graph:
+        """The graph, each operator bound to constants of its own seed. Raises what binding a case raises."""
+        target = target or Target()
+        tensors = [Tensor(0, self.shape, _F32, WIDTH_PACKED)]
+        nodes = []
+        for number, link in enumerate(self.links):
+            made = _bound if link.op in OPS else _float
+            node, outs = made(number, link, tensors, self.seed, target)
+            nodes.append(node)
+            tensors += outs
+        return Graph(where, dict(enumerate(tensors)), tuple(nodes), (0,), self.outputs, target)
+
+    def data(self, other: bool = False) -> np.ndarray:
+        """The values of the input, in each plane around a value of its own; ``other`` ones for a run before."""
+        rng = Rng(self.seed ^ other)
+        planes = rng.uniform(0.0, 0.4, (*self.shape[:-2], *(1 for _ in self.shape[-2:])))
+        drawn = self.low + (self.high - self.low) * (planes + 0.6 * rng.uniform(0.0, 1.0, self.shape))
+        return drawn.astype(np.float32)
+
+
+def _bound(
+    number: int, link: Link, tensors: Sequence[Tensor], seed: int, target: Target
+) -> tuple[Node, list[Tensor]]:
+    op = OPS[link.op]
+    names = [arg.name for arg in op.of_kind(Kind.INPUT)]
+    given = {name: tensors[value] for name, value in zip(names, link.inputs, strict=True)}
+    inputs = {name: (tensor.shape, str(tensor.layout)) for name, tensor in given.items()}
+    case = Case(link.op, dict(link.params), inputs, link.layout, seed + number, dict(link.features))
+    call = bind(case, target).call
+    out = Tensor(len(tensors), call.out.shape, np.dtype(call.out.dtype), call.out.layout)
+    refs = tuple(Ref(value) for value in link.inputs)
+    inputs_by_name = dict(zip(names, link.inputs, strict=True))
+    return Node(number, number, link.op, refs, (out.id,), Prepared(call), inputs_by_name), [out]
+
+
+def _float(
+    number: int, link: Link, tensors: Sequence[Tensor], seed: int, target: Target
+) -> tuple[Node, list[Tensor]]:
+    outs = [
+        Tensor(len(tensors) + at, shape, _INDEX if at else _F32, WIDTH_PACKED)
+        for at, shape in enumerate(link.shapes)
+    ]
+    args = (*(Ref(value) for value in link.inputs), *link.args)
+    return Node(number, number, link.op, args, tuple(out.id for out in outs)), outs
+
+
+# --- a line of the corpus --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChainEntry:
+    """A chain of the corpus with its number and the digest of its outputs."""
+
+    number: int
+    chain: Chain
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return f"{CHAINS}/{self.number:04d}"
+
+
+def line(entry: ChainEntry) -> str:
+    """An entry as one line of JSON."""
+    chain = entry.chain
+    info = {
+        "chain": entry.number,
+        "kind": chain.kind,
+        "shape": list(chain.shape),
+        "low": chain.low,
+        "high": chain.high,
+        "nodes": [link.as_json() for link in chain.links],
+        "outputs": list(chain.outputs),
+        "seed": chain.seed,
+        "sha256": entry.sha256,
+    }
+    return json.dumps(info, separators=(",", ":"))
+
+
+def parse(text: str, where: str) -> ChainEntry:
+    """The entry of a line: the inverse of `line`. FormatError if it is not one."""
+    with reading(where, "not a line of chains"):
+        info = json.loads(text)
+        links = tuple(_link(row) for row in info["nodes"])
+        chain = Chain(
+            str(info["kind"]), tuple(info["shape"]), float(info["low"]), float(info["high"]), links,
+            tuple(info["outputs"]), int(info["seed"]),
+        )  # fmt: skip
+        return ChainEntry(int(info["chain"]), chain, str(info["sha256"]))
+
+
+def _link(row: Mapping[str, Any]) -> Link:
+    inputs = tuple(row["in"])
+    if "shapes" in row:
+        shapes = tuple(tuple(shape) for shape in row["shapes"])
+        return Link(row["op"], inputs, args=tuple(row["args"]), shapes=shapes)
+    params = {k: tuple(v) if isinstance(v, list) else v for k, v in row["params"].items()}
+    return Link(row["op"], inputs, params, row["out"], row["features"])
+
+
+# --- running one -----------------------------------------------------------------------------------------
+
+Values = dict[int, PackedBuffer | np.ndarray]
+
+
+class _Definitions:
+    """Runs each call by its definition."""
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        return prepared.call.expected(inputs)
+
+
+def defined(graph: Graph, data: np.ndarray) -> tuple[list[np.ndarray], Values]:
+    """The outputs by definition, operator by operator, and every value between."""
+    seen: Values = {}
+    outputs = run_nodes(graph, [data], _Definitions(), observe=_keeping(seen))
+    return outputs, seen
+
+
+def _keeping(seen: Values) -> Observer:
+    def keep(event: Event) -> None:
+        seen.update(event.outputs)
+
+    return Observer(keep)
+
+
+def digest(outputs: Sequence[np.ndarray]) -> str:
+    """SHA-256 of the outputs, one behind the other, in logical order."""
+    return sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in outputs))
+
+
+def outputs_of(chain: Chain, graph: Graph, executor: Executor) -> list[np.ndarray]:
+    """The outputs on an executor that has already run the graph on other values."""
+    run_graph(graph, [chain.data(other=True)], executor)
+    return run_graph(graph, [chain.data()], executor)
+
+
+def watched(chain: Chain, graph: Graph, executor: Executor) -> Values:
+    """Every value between, of a run that is observed and joins nothing."""
+    seen: Values = {}
+    run_graph(graph, [chain.data()], executor, observe=_keeping(seen))
+    return seen
+
+
+def raw(held: PackedBuffer | np.ndarray) -> np.ndarray:
+    """The bytes of a value, padding included."""
+    return (
+        held.raw if isinstance(held, PackedBuffer) else np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+    )

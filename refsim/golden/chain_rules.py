@@ -1,0 +1,284 @@
+"""The chains of the corpus, by rule: what executors compute in one step, and what looks alike and must stay apart.
+
+Chain i is the same on every machine. Kinds follow one another. Within a kind the number runs through layouts, clamps
+and quantizations; sizes and windows are drawn. A kind says whether the CPU's plan joins its operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from refsim.aten.pool import PoolWindow
+from refsim.core.rng import Rng
+from refsim.golden.chain import CHAINS, Chain, Link
+from refsim.ops.base.case_rule import ZERO_POINTS, rounded
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.traits import Family
+
+Shape = tuple[int, ...]
+Quantization = tuple[float, int]
+
+MAX_POOL, MEAN, VIEW = "aten.max_pool2d_with_indices.default", "aten.mean.dim", "aten.view_copy.default"
+HARDTANH, RELU = "aten.hardtanh.default", "aten.relu.default"
+#: The bounds of clamps, in quantization steps: none, those of a relu, to both sides, those that cut nothing, one alone.
+BOUNDS: tuple[tuple[float, ...] | None, ...] = (
+    None,
+    (0.0, 60.5),
+    (),
+    (-30.2, 41.7),
+    (-9e6, 9e6),
+    (-9e6, 3.3),
+)
+#: Channels of one vector of 16 lanes, of several, and of none: bytes that fill no word, no vector, or both exactly.
+CHANNELS = (1, 3, 4, 13, 16, 17, 31, 32, 50, 64, 65, 130)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``count`` chains. ``joined``: whether the CPU's plan computes some of their operators in one step."""
+
+    name: str
+    count: int
+    make: Callable[[Rng, int], Chain]
+    joined: bool = True
+
+
+def _only(wanted: Callable[[OpSpec], bool]) -> str:
+    return next(name for name, op in OPS.items() if wanted(op))
+
+
+def _of(family: Family) -> str:
+    return _only(lambda op: op.family is family)
+
+
+def _elementwise(inputs: int) -> str:
+    """The operator on elements with so many int8 inputs."""
+    return _only(lambda op: op.family is Family.ELEMENTWISE and len(op.layouts[0]) == inputs + 1)
+
+
+class _Draft:
+    """Collects the nodes of a chain. ``at`` is the number of the value that the last node made."""
+
+    def __init__(self, kind: str, rng: Rng, shape: Shape) -> None:
+        self.kind, self.rng = kind, rng
+        self.input = self.shape = shape
+        self.links: list[Link] = []
+        self.at, self._next = 0, 1
+        self.low = self.high = 0.0
+
+    def _add(self, link: Link, outputs: int = 1) -> int:
+        self.links.append(link)
+        self.at, self._next = self._next, self._next + outputs
+        return self.at
+
+    def bound(self, op: str, params: dict[str, Any], layout: str, *others: int, **features: Any) -> int:
+        """An operator of the corpus, of the last value and ``others``."""
+        return self._add(Link(op, (self.at, *others), params, layout, features))
+
+    def quantize(self, q: Quantization, layout: str) -> int:
+        """The first one says which values there are: some beyond the range, to both sides."""
+        if not self.links:
+            scale, zp = q
+            self.low, self.high = rounded((-140 - zp) * scale), rounded((139 - zp) * scale)
+        return self.bound(_of(Family.QUANTIZE), {"scale": q[0], "zp": q[1]}, layout)
+
+    def dequantize(self, q: Quantization) -> int:
+        return self.bound(_of(Family.DEQUANTIZE), {"scale": q[0], "zp": q[1]}, "W")
+
+    def floats(self, op: str, *args: Any, shapes: tuple[Shape, ...] | None = None) -> int:
+        """A float operator; its outputs are of the input's shape where none is said."""
+        shapes = shapes or (self.shape,)
+        self.shape = shapes[0]
+        return self._add(Link(op, (self.at,), args=args, shapes=shapes), len(shapes))
+
+    def clamp(self, bounds: tuple[float, ...] | None, scale: float) -> None:
+        """Between these bounds, in steps of this scale; of an empty pair a relu; none."""
+        if bounds is not None:
+            self.floats(HARDTANH if bounds else RELU, *(rounded(bound * scale) for bound in bounds))
+
+    def chain(self, *more: int) -> Chain:
+        """All of it; the last value and ``more`` are its outputs."""
+        seed = self.rng.integer(0, (1 << 31) - 1) & ~1  # the seed beside it makes the values of another run
+        return Chain(self.kind, self.input, self.low, self.high, tuple(self.links), (self.at, *more), seed)
+
+
+def _quantization(rng: Rng, number: int) -> Quantization:
+    return rounded(rng.scale_moderate()), ZERO_POINTS[number % len(ZERO_POINTS)]
+
+
+def _moved(q: Quantization, number: int) -> Quantization:
+    """The same quantization in every second chain, else another."""
+    return (rounded(q[0] * 0.72), q[1] // 2 + 9) if number % 2 else q
+
+
+def _bounds(number: int) -> tuple[float, ...] | None:
+    return BOUNDS[number % len(BOUNDS)]
+
+
+def _channels(number: int) -> int:
+    return CHANNELS[(5 * number + 3) % len(CHANNELS)]
+
+
+# --- what the plan joins ---------------------------------------------------------------------------------
+
+_BY_CHANNELS = ("4C", "4C1W", "4W4C")
+
+
+def _window(rng: Rng, number: int) -> tuple[Shape, PoolWindow]:
+    """An image, and a window with unequal sides that fits it: padding, dilation and rounding up in turn."""
+    kernel = (rng.integer(1, 3), rng.integer(2, 4)) if number % 2 else (rng.integer(2, 4), rng.integer(1, 3))
+    dilation = (1, 1) if number % 3 else (2, 1 + number % 2)
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    padding = (rng.integer(0, reach[0] // 2), rng.integer(0, reach[1] // 2)) if number % 4 else (0, 0)
+    size = (reach[0] + rng.integer(0, 9), reach[1] + rng.integer(1, 14))
+    stride = (rng.integer(1, 3), rng.integer(1, 2))
+    return size, PoolWindow(size, kernel, stride, padding, dilation, bool(number % 5 % 2))
+
+
+def _max_pool(rng: Rng, number: int) -> Chain:
+    size, window = _window(rng, number)
+    images, channels = 1 + number % 2, _channels(number)
+    draft, q = _Draft("max pool", rng, (images, channels, *size)), _quantization(rng, number)
+    layout = _BY_CHANNELS[number % 3]
+    draft.quantize(q, layout)
+    draft.dequantize(q)
+    draft.clamp(_bounds(number // 2 + 1), q[0])
+    sides = (list(pair) for pair in (window.kernel, window.stride, window.padding, window.dilation))
+    out = (images, channels, *window.out)
+    draft.floats(MAX_POOL, *sides, window.ceil_mode, shapes=(out, out))
+    after = _moved(q, number)
+    draft.quantize(after, layout)
+    draft.dequantize(after)
+    return draft.chain()
+
+
+def _mean(rng: Rng, number: int) -> Chain:
+    images, channels = 1 + number % 3, _channels(number + 2)
+    shape = (images, channels, rng.integer(1, 11), rng.integer(2, 17))
+    draft, q = _Draft("mean", rng, shape), _quantization(rng, number + number // 6)
+    draft.quantize(q, _BY_CHANNELS[number % 3])
+    draft.dequantize(q)
+    draft.clamp(_bounds(number), q[0])
+    dims = ([-1, -2], [2, 3], [3, 2])[number // 2 % 3]
+    draft.floats(MEAN, dims, True, shapes=((images, channels, 1, 1),))
+    viewed = number % 2 == 1
+    if viewed:
+        draft.floats(VIEW, [images, channels], shapes=((images, channels),))
+    after = (
+        (rounded(q[0] * 0.31), q[1]) if abs(q[1]) < 6 else (rounded(q[0] * 0.9), q[1] + 1 - 2 * (q[1] > 0))
+    )
+    draft.quantize(after, "4W" if viewed else "4C")
+    draft.dequantize(after)
+    return draft.chain()
+
+
+def _clamp(rng: Rng, number: int) -> Chain:
+    """A clamp between two quantizations, or nothing between them: by lookup, and by arithmetic."""
+    shape: Shape = (1 + number % 2, _channels(number), rng.integer(1, 7), rng.integer(3, 19))
+    layout = ("4C", "4W", "4W4C", "4H4W", "4C1W")[number % 5]
+    shape = shape[number // 5 % 3 :] if layout in ("4W", "4H4W") else shape
+    draft, q = _Draft("clamp", rng, shape), _quantization(rng, number)
+    draft.quantize(q, layout)
+    draft.dequantize(q)
+    draft.clamp(_bounds(number + 1), q[0])
+    after = (rounded(q[0] * (0.4, 1.7, 1.0, 0.013)[number % 4]), q[1] // 2 + 3)
+    draft.quantize(after, layout)
+    draft.dequantize(after)
+    return draft.chain()
+
+
+# --- what must stay apart --------------------------------------------------------------------------------
+
+
+def _read_twice(rng: Rng, number: int) -> Chain:
+    """The real values between are an output too, or the clamped ones are, or another operator reads them."""
+    shape = (1, _channels(number + 4), 6, 5 + number)
+    draft, q = _Draft("read twice", rng, shape), _quantization(rng, number + 1)
+    draft.quantize(q, "4C")
+    real = draft.dequantize(q)
+    if number % 3 == 0:
+        draft.clamp((0.0, 60.5), q[0])
+    else:
+        real = draft.floats(HARDTANH, rounded(-31.0 * q[0]), rounded(40.5 * q[0]))
+    if number % 3 == 2:
+        draft.at = real
+        more = draft.floats(RELU)
+        draft.at = real
+    else:
+        more = real
+    after = _moved(q, number)
+    draft.quantize(after, "4C")
+    draft.dequantize(after)
+    return draft.chain(more)
+
+
+def _residual(rng: Rng, number: int) -> Chain:
+    """Convolutions, a relu, an add of an early and a late value, another layout, a shuffle: memory that is shared.
+
+    The last is so large that several threads share it.
+    """
+    channels, out = (16, 24, 20, 68, 16, 128)[number], (32, 12, 36, 20, 32, 132)[number]
+    images, *sizes = (1 + number % 2, 5 + number, 7 + 2 * number) if number < 5 else (1, 48, 50)
+    draft = _Draft("residual", rng, (images, channels, *sizes))
+    a, b, c, d = ((rounded(rng.scale_moderate() * (1, 9, 30, 30)[k]), 7 * k - 5 * number) for k in range(4))
+    first, second = "4W4C", ("4C1W", "4C", "4W4C")[number % 3]
+
+    def sides(x: Quantization, y: Quantization) -> dict[str, Any]:
+        return {"in_scale": x[0], "in_zp": x[1], "out_scale": y[0], "out_zp": y[1]}
+
+    def window(size: int, groups: int) -> dict[str, Any]:
+        pad = size // 2
+        rest = {"stride": (1, 1), "dilation": (1, 1), "groups": groups, "activation": "none"}
+        return {"kernel_size": (size, size), "padding": (pad, pad), **rest}
+
+    draft.quantize(a, first)
+    point = _only(lambda op: op.family is Family.CONVOLUTION and op.one_tap)
+    features = {"out_channels": out, "bias": bool(number % 2)}
+    early = draft.bound(point, sides(a, b) | window(1, 1), first, **features)
+    draft.bound(_of(Family.DEPTHWISE), sides(b, c) | window(3, out), first, **(features | {"bias": True}))
+    draft.bound(_elementwise(1), sides(c, c), first)
+    late = draft.at
+    draft.at = early
+    both = {"a_scale": b[0], "a_zp": b[1], "b_scale": c[0], "b_zp": c[1], "alpha": 1.0 + number % 3 / 2}
+    draft.bound(_elementwise(2), both | {"out_scale": d[0], "out_zp": d[1]}, first, late)
+    draft.bound(_of(Family.RELAYOUT), {}, second)
+    inverse = rounded(0.7 / d[0])
+    shuffle = {"in_scale": d[0], "in_zp": d[1], "out_inv_scale": inverse, "out_zp": a[1], "upscale": 2}
+    draft.bound(_of(Family.SHUFFLE), shuffle, second)
+    draft.dequantize((rounded(d[0] / 0.7), a[1]))
+    return draft.chain(early) if number % 4 == 3 else draft.chain()
+
+
+KINDS = (
+    Kind("max pool", 16, _max_pool),
+    Kind("mean", 12, _mean),
+    Kind("clamp", 15, _clamp),
+    Kind("read twice", 3, _read_twice, joined=False),
+    Kind("residual", 6, _residual, joined=False),
+)
+
+COUNT = sum(kind.count for kind in KINDS)
+
+
+def kind_of(number: int) -> tuple[Kind, int]:
+    """(kind, number within it) of a chain."""
+    for kind in KINDS:
+        if number < kind.count:
+            return kind, number
+        number -= kind.count
+    raise IndexError(f"no chain {number}")
+
+
+def chain(number: int) -> Chain:
+    """Chain ``number`` of the corpus."""
+    kind, place = kind_of(number)
+    return kind.make(Rng(crc32(CHAINS.encode()) << 20 | number), place)
+
+
+def chains() -> Iterator[Chain]:
+    """All chains, in order."""
+    return map(chain, range(COUNT))

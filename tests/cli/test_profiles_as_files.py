@@ -1,0 +1,107 @@
+"""--profile takes a name, or a file that a probe saved, wherever it exists; and what nobody measured is said so."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device.simulated import Runtime
+
+from refsim.core.qmath import NVIDIA, PROFILES
+from refsim.formats import profiles
+from refsim.formats.cases import contents, read_folder, write_folder
+from refsim.golden.judge import under
+from refsim.golden.named import open_case
+from refsim.ops.base.spec import Target
+
+OWN = replace(NVIDIA, name="a phone, driver 7", convert="int_min")
+CASE = "q8ta_add/0105"  # two of its bytes are others on a device that fuses
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "phone.json"
+    profiles.write(path, OWN, measured={"fma": "fused"})
+    return path
+
+
+def test_diff_and_replay_allow_what_the_file_allows(saved: Path, tmp_path: Path, refsim) -> None:
+    bound = open_case(CASE).bound
+    right, other = tmp_path / "a.bin", tmp_path / "b.bin"
+    right.write_bytes(bound.call.expected(bound.inputs).raw.tobytes())
+    other.write_bytes(under(bound, OWN).call.expected(bound.inputs).raw.tobytes())
+    for pair in (("diff", right, other, "--case", CASE), ("replay", CASE, "--actual", other)):
+        assert refsim(*pair).status == 1
+        done = refsim(*pair, "--profile", saved, "--json")
+        assert done.status == 0 and done.json["profile"] == OWN.name
+        assert done.json["legal"][OWN.name] == {"explains": 2, "contradicts": 0}
+
+
+def test_bisect_and_triage_allow_what_the_file_allows(
+    saved: Path, models: Path, tmp_path: Path, refsim
+) -> None:
+    """A device that converts NaN as this phone does: its quantize is legal under the file, and wrong without."""
+    exposed = models.parent / "device" / "linear_head.raw.pte"
+    x = np.load(models / "linear_head.io.npz")["in0"].copy()
+    x.reshape(-1)[:2] = np.nan
+    np.savez(tmp_path / "in.npz", in0=x)
+    outputs = Runtime(exposed.read_bytes(), Target(OWN)).run([x])
+    np.savez(tmp_path / "out.npz", **{f"out{number}": array for number, array in enumerate(outputs)})
+    found, given = tmp_path / "found", ("-i", tmp_path / "in.npz")
+    device = ("triage", exposed, *given, "--outputs", tmp_path / "out.npz")
+    done = refsim(*device, "--profile", saved, "--json", "-o", found)
+    assert done.status == 0 and done.json["profile"] == OWN.name
+    (legal,) = [node for node in done.json["nodes"] if node["verdict"].startswith("legal")]
+    assert shlex.split(legal["reproduce"])[-2:] == ["--profile", f"{found}/profile.json"]
+    assert refsim(*shlex.split(legal["reproduce"])[1:]).status == 0
+    assert refsim(*device, "--profile", "nvidia").status == 1
+    dump = ("bisect", models / "linear_head.pte", *given, "--actual", found / "dump", "--json")
+    assert refsim(*dump, "--profile", saved).json["wrong"] == []
+    assert refsim(*dump).json["wrong"] == [legal["output"]]
+
+
+def test_sweep_and_verify_follow_a_file(saved: Path, refsim) -> None:
+    swept = refsim(
+        "sweep", "q8ta_add", "-n", 3, "--workers", 0, "--scheduler", "none", "--profile", saved, "--json"
+    )
+    assert swept.status == 0 and swept.json["profiles"] == [OWN.name]
+    verified = refsim("golden", "verify", CASE, "--profile", saved, "--json")
+    assert verified.status == 0 and verified.json["executors"]["cpu"]["same"]
+    refsim("sweep", "q8ta_add", "--profile", saved, "--profile", saved).refused("two of one name")
+
+
+def test_a_case_keeps_a_profile_that_has_no_name_here(tmp_path: Path) -> None:
+    bound = under(open_case(CASE).bound, OWN)
+    expected = bound.call.expected(bound.inputs)
+    stored = read_folder(write_folder(tmp_path / "case", contents(bound, expected)))
+    assert stored.bound.call.target.profile == OWN and stored.expected == expected
+    named = json.loads(contents(under(bound, NVIDIA), expected)["case.json"])
+    assert named["profile"] == "nvidia"
+
+
+def test_families_say_what_measured_them() -> None:
+    found = profiles.families()
+    assert [name for name, row in found.items() if row.profile] == list(PROFILES)
+    for row in found.values():
+        fields = {"contract", "tie", "flush_denormals", "convert"}
+        assert set(row.sources) == (fields if row.profile else set()) and bool(row.missing) == (
+            row.profile is None
+        )
+
+
+@pytest.mark.parametrize("verb", [("run",), ("bisect", "--actual", "x"), ("triage", "--outputs", "x")])
+def test_a_family_that_nobody_measured_says_so(verb: tuple[str, ...], models: Path, refsim) -> None:
+    given = (*verb, models / "linear_head.pte", "--random", 0, "--profile", "mali")
+    refsim(*given).refused("not measured: no recording and no probe of such a device is at hand; got 'mali'")
+
+
+def test_a_file_runs_a_model(saved: Path, models: Path, refsim) -> None:
+    assert refsim("run", models / "linear_head.pte", "--random", 0, "--profile", saved).status == 0
+    (saved.parent / "bad.json").write_text("{}")
+    refsim("run", models / "linear_head.pte", "--random", 0, "--profile", saved.parent / "bad.json").refused(
+        "not a profile of this schema"
+    )

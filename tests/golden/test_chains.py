@@ -1,0 +1,103 @@
+"""The chains of the corpus: as their rules make them, joined where they must be, and noticed where a step is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refsim.core.qmath import PROFILES
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, fusion
+from refsim.exec.cpu.plan import Stretch
+from refsim.exec.cpu.pool import prepack as pool
+from refsim.exec.executor import Executor
+from refsim.golden import chain, chain_rules
+from refsim.golden.chain import ChainEntry
+from refsim.golden.chain_check import check_chain
+from refsim.golden.check import Result
+from refsim.golden.store import Corpus, default_root
+
+ENTRIES = list(Corpus(default_root()).chains())
+
+
+def failed(executor: Executor, entries: list[ChainEntry] = ENTRIES) -> list[Result]:
+    found = [result for entry in entries for result in check_chain(entry, {executor.name: executor})]
+    return [result for result in found if result.status != "same"]
+
+
+def of_kind(name: str) -> list[ChainEntry]:
+    return [entry for entry in ENTRIES if entry.chain.kind == name]
+
+
+def test_the_rules_still_make_them() -> None:
+    assert [entry.chain for entry in ENTRIES] == list(chain_rules.chains())
+    assert [entry.number for entry in ENTRIES] == list(range(chain_rules.COUNT))
+    assert {kind.name: len(of_kind(kind.name)) for kind in chain_rules.KINDS} == {
+        kind.name: kind.count for kind in chain_rules.KINDS
+    }
+
+
+def test_a_line_says_all_of_a_chain() -> None:
+    for entry in ENTRIES:
+        assert chain.parse(chain.line(entry), "line") == entry
+
+
+@pytest.mark.parametrize("kind", chain_rules.KINDS, ids=lambda kind: kind.name)
+def test_the_plan_joins_what_it_may(kind: chain_rules.Kind) -> None:
+    for entry in of_kind(kind.name):
+        plan = NativeExecutor().session(entry.chain.graph(entry.name))
+        assert any(len(step.nodes) > 1 for step in plan.steps) == kind.joined, entry.name
+
+
+def test_values_are_not_all_alike() -> None:
+    several = 0
+    for entry in ENTRIES:
+        outputs, _ = chain.defined(entry.chain.graph(entry.name), entry.chain.data())
+        several += min(len(np.unique(array)) for array in outputs) > 4
+    assert several >= len(ENTRIES) * 4 // 5
+
+
+def test_threads_change_no_byte() -> None:
+    """One thread and the emulated kernels are tried with the rest of the corpus."""
+    executor = NativeExecutor(3)
+    assert failed(executor) == []
+    last = ENTRIES[-1]
+    plan = executor.session(last.chain.graph(last.name))
+    assert max(part.threads for part in plan._parts if isinstance(part, Stretch)) == 3
+
+
+def test_another_profile_is_compared_with_its_own_definition() -> None:
+    executor = NativeExecutor()
+    some = [entry for kind in chain_rules.KINDS for entry in of_kind(kind.name)[:1]]
+    for entry in some:
+        results = list(check_chain(entry, {"cpu": executor}, PROFILES["nvidia"]))
+        assert [result.status for result in results] == ["same", "same"], results
+
+
+def test_a_wrong_step_is_found_only_in_the_run_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_map_is_identity", lambda x, out: True)
+    found = failed(NativeExecutor(), of_kind("max pool"))
+    assert found and all("wrong in a run as a whole" in result.detail["message"] for result in found)
+    monkeypatch.undo()
+    monkeypatch.setitem(fusion.CLAMPS, chain_rules.HARDTANH, lambda args: (args[0], args[0]))
+    assert failed(NativeExecutor(), of_kind("clamp"))
+
+
+def test_a_wrong_operator_is_named() -> None:
+    class Wrong(EmulatedExecutor):
+        name = "wrong"
+
+        def run_prepared(self, prepared, inputs):  # type: ignore[no-untyped-def]
+            out = super().run_prepared(prepared, inputs)
+            if not prepared.call.op.takes_floats and prepared.call.out.is_int8:
+                out.raw[0] ^= 1
+            return out
+
+    (result,) = failed(Wrong(), of_kind("residual")[:1])
+    assert result.detail == {"message": "node 1 q8ta_conv2d_pw: value 2 differs", "differing": 1}
+
+
+def test_a_changed_digest_is_a_failure_of_the_definition() -> None:
+    entry = ENTRIES[0]
+    changed = ChainEntry(entry.number, entry.chain, "0" * 64)
+    (result,) = check_chain(changed, {})
+    assert (result.status, result.detail["digest"]) == ("different", entry.sha256)
