@@ -6,16 +6,18 @@ graphs (refsim_gpu.session) put a download between dependent dispatches, which h
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import DeviceError
+from refsim.core.errors import DeviceError, ParameterError
 from refsim.core.launch import Launch
+from refsim.core.qmath import CANONICAL
 from refsim.exec.executor import Executor
 from refsim.graph.graph import Graph
+from refsim.ops.base.spec import Call, Prepared
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
 from refsim_gpu.session import GraphSession
@@ -47,6 +49,26 @@ class KomputeExecutor(Executor):
         """Refuses grids and buffers beyond the device's limits."""
         return self.pipelines.supports(launch)
 
+    def refusal(self, call: Call) -> str | None:
+        """Refuses other numerics than the canonical ones of refsim's shaders."""
+        profile = call.target.profile
+        if profile.flags != CANONICAL.flags:
+            return f"the numerics of profile {profile.name}; refsim's shaders are canonical"
+        return super().refusal(call)
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        self._accept(prepared.call)
+        return super().run_prepared(prepared, inputs)
+
+    def _accept(self, call: Call) -> None:
+        """ParameterError for a call of other numerics: its bytes would be right or wrong by chance."""
+        profile = call.target.profile
+        if profile.flags != CANONICAL.flags:
+            need = "canonical, or -x cpu, which computes every profile"
+            raise ParameterError(
+                f"{self.name}: {call.op.name}", "another profile", got=profile.name, need=need
+            )
+
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> GraphSession:
         """The graph with its weights uploaded and its dispatches recorded; the same one for the same graph.
 
@@ -54,6 +76,9 @@ class KomputeExecutor(Executor):
         """
         known = self._sessions.get(id(graph))
         if known is None or known.graph is not graph:
+            for node in graph.nodes:
+                if node.prepared is not None:
+                    self._accept(node.prepared.call)
             known = self._sessions[id(graph)] = GraphSession(self.pipelines, graph, self)
         return known
 

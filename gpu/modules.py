@@ -19,7 +19,6 @@ import numpy as np
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
 from refsim.core.launch import Launch
-from refsim.core.qmath import CANONICAL
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
 from refsim.exec.finding import Finding
@@ -169,8 +168,7 @@ class ModuleExecutor(Executor):
 
     def _fallback(self, call: Call) -> Executor:
         """Who runs a call that the folder cannot: the shaders here are canonical and have limits."""
-        canonical = call.target.profile.flags == CANONICAL.flags
-        return self.ours if canonical and self.ours.refusal(call) is None else self.emulated
+        return self.ours if self.ours.refusal(call) is None else self.emulated
 
     def refusal(self, call: Call) -> str | None:
         return None

@@ -24,7 +24,7 @@ class Pipelines:
         self._code: dict[str, bytes] = {}
 
     def supports(self, launch: Launch) -> str | None:
-        """Refuses grids and buffers beyond the device's limits, and numerics other than canonical."""
+        """Refuses grids and buffers beyond the device's limits."""
         limits = self.device.info.limits
         most: Any = limits["maxComputeWorkGroupCount"]
         if any(size > limit for size, limit in zip(launch.grid, most, strict=True)):

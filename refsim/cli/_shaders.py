@@ -19,7 +19,7 @@ from refsim.golden.verification import Outcome, tally
 
 MOST_CAUSES = 3
 #: For so long a case is sought that tells two causes apart: --watch answers at once.
-APART_SECONDS = 0.3
+APART_ELEMENTS = 1 << 14
 
 
 def print_folder(build: Build, once: bool) -> None:
@@ -121,7 +121,7 @@ def remarks(build: Build, found: Explained) -> Iterator[str]:
         yield f"  of {len(found.cases)} wrong cases: {', '.join(map(str, found.causes[:MOST_CAUSES]))}"
     two = rivals(found.report, found.causes)
     if two is not None:
-        yield f"  {told(two, seconds=APART_SECONDS).text(f'refsim replay {{case}} -x {build.executor_name}')}"
+        yield f"  {told(two, most=APART_ELEMENTS).text(f'refsim replay {{case}} -x {build.executor_name}')}"
     module = build.writer(found.tried.candidate.bound.call)
     if module:
         yield f"  written by {module}{SUFFIX}"

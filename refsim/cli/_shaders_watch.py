@@ -6,6 +6,8 @@ import json
 import time
 from collections.abc import Collection, Sequence
 
+import click
+
 from refsim.cli import _shaders as text
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import say
@@ -92,7 +94,7 @@ class Watch:
             facts = text.content(self.build, outcome) | {
                 "changed": sorted(changed), "stage": stage, "seconds": round(seconds, 3),
             }  # fmt: skip
-            say(json.dumps({"verb": "shaders", "schema": 1, **facts}))
+            click.echo(json.dumps({"verb": "shaders", "schema": 1, **facts}))  # one line, however long
             return
         names = ", ".join(operators) if len(operators) <= text.MOST_SHOWN else f"{len(operators)} operators"
         say(f"  {names}: {text.verdict(outcome, stage == ALL)}, {seconds:.3f} s")

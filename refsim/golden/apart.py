@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,8 @@ from refsim.golden.rules import RULES
 from refsim.golden.telling import Candidate, ordered
 from refsim.ops.base.binding import BoundCase
 
-#: How many cases are tried, and for how many seconds.
-MOST_TRIED, SECONDS = 16, 1.0
+#: How many cases are tried, and how many elements their inputs have.
+MOST_TRIED, MOST_ELEMENTS = 16, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -74,16 +73,17 @@ def apart(report: Report, candidates: Iterable[Candidate] | None = None) -> Apar
     return None if two is None else told(two, candidates)
 
 
-def told(two: Rivals, candidates: Iterable[Candidate] | None = None, seconds: float = SECONDS) -> Apart:
-    """A case that tells rivals apart, sought for so many seconds at most.
+def told(two: Rivals, candidates: Iterable[Candidate] | None = None, most: int = MOST_ELEMENTS) -> Apart:
+    """A case that tells rivals apart, among cases whose inputs have so many elements in all.
 
     ``candidates`` are cases of the same operator, by default those of the corpus that say most.
     """
     if candidates is None:
         candidates = ordered(two.op, MOST_TRIED) if two.op in RULES else ()
-    end = time.thread_time() + seconds  # of this thread, whatever else the machine does
+    elements = 0
     for number, candidate in enumerate(candidates):
-        if number == MOST_TRIED or time.thread_time() > end:
+        elements += candidate.elements
+        if number == MOST_TRIED or elements > most:
             break
         if _differ(candidate.bound, two):
             return Apart(two, candidate.name)

@@ -32,8 +32,9 @@ from refsim.ops.base.spec import Call
 
 FAILED, UNSAFE = "failed", "unsafe"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, UNSAFE, WRONG, FAILED)
-#: What a case that is wrong is worth in further cases: how many are compared, and how many are run to find them.
-MOST_WRONG, MOST_TRIED, SECONDS = 6, 24, 0.8
+#: What a case that is wrong is worth in further cases: how many are compared, how many are run to find them, and how
+#: many elements their inputs have. By the clock, a busy machine would say something else than an idle one.
+MOST_WRONG, MOST_TRIED, MOST_ELEMENTS = 6, 24, 1 << 16
 #: The cause of a failure that a device's guard words show, in the words of `refsim.bytediff`.
 OUT_OF_BOUNDS = "write out of bounds"
 #: How often a wrong case runs again, to see whether it is wrong in the same way.
@@ -143,15 +144,16 @@ class Trial:
     ) -> Explained:
         """Why a case is wrong. Where its bytes fit several causes, further cases of the operator decide.
 
-        ``others`` are these cases; only so many are run as `SECONDS` allow.
+        ``others`` are these cases; only so many are run as `MOST_TRIED` and `MOST_ELEMENTS` allow.
         """
-        end = time.perf_counter() + SECONDS
         reports = [self._report(tried, limit, title)]
         names = [tried.candidate.name]
         results = self._repeated(tried)
         if not decided(reports[0]) and len(results) == 1:
+            elements = 0
             for number, other in enumerate(others):
-                if number == MOST_TRIED or len(reports) == MOST_WRONG or time.perf_counter() > end:
+                elements += other.elements
+                if number == MOST_TRIED or len(reports) == MOST_WRONG or elements > MOST_ELEMENTS:
                     break
                 further = self.run(other)
                 if further.verdict == WRONG:

@@ -87,10 +87,9 @@ def test_a_crash_is_one_error_with_the_last_words() -> None:
 def test_a_process_that_hangs_is_killed() -> None:
     with Worker(Thing, where="thing", keep_stderr=True) as worker:
         worker.signal(signal.SIGSTOP)
-        begin = time.monotonic()
         with pytest.raises(Silent, match=r"silence for 0\.2 s"):
             worker.call("add", 1, seconds=0.2)
-        assert not worker.alive and time.monotonic() - begin < 5
+        assert not worker.alive
 
 
 def test_an_answer_that_nobody_waited_for_is_not_taken_for_another() -> None:

@@ -122,12 +122,12 @@ def test_memory_and_time_stay_bounded(data, structure, read):
             content = bytes(damaged)
             before = tracemalloc.get_traced_memory()[0]
             tracemalloc.reset_peak()
-            start = time.perf_counter()
+            start = time.process_time()
             read(content)
-            worst_time = max(worst_time, time.perf_counter() - start)
+            worst_time = max(worst_time, time.process_time() - start)
             worst_memory = max(worst_memory, tracemalloc.get_traced_memory()[1] - before)
     finally:
         tracemalloc.stop()
     assert worst_memory < MEMORY_FACTOR * structure + 2**20
-    # generous, since machines are shared: a hang takes far longer
+    # of the processor, not of the clock: machines are shared. A hang takes far longer
     assert worst_time < 5

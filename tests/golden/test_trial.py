@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -76,11 +75,16 @@ def test_the_first_cases_show_tails_and_zero_points() -> None:
 
 
 def test_the_first_cases_come_at_once() -> None:
-    begin = time.perf_counter()
-    supply = {op: ordered(op, COUNT, GOLDEN) for op in RULES}
-    first = list(islice(in_turn(supply), len(RULES) // 2))
+    """One of each operator, and only of as many operators as were asked for."""
+    begun: list[str] = []
+
+    def supplied(op: str) -> Iterator[Candidate]:
+        begun.append(op)
+        yield from ordered(op, COUNT, GOLDEN)
+
+    first = list(islice(in_turn({op: supplied(op) for op in RULES}), len(RULES) // 2))
     assert len({one.op for one in first}) == len(first)
-    assert time.perf_counter() - begin < 5
+    assert len(begun) <= len(first) + 1
 
 
 def test_recordings_are_among_them() -> None:
@@ -190,9 +194,8 @@ def zero_point_missing(bound: BoundCase, out: PackedBuffer) -> None:
 def test_the_cause_that_holds_in_all_wrong_cases() -> None:
     trial = Trial(Wrong(zero_point_missing))
     number, _, tried, rest = first_wrong(trial, "q8ta_conv2d_general")
-    begin = time.perf_counter()
     found = trial.explain(tried, rest)  # type: ignore[arg-type]
-    assert number <= 3 and time.perf_counter() - begin < 3
+    assert number <= 3
     assert found.causes[0].name == "zero point not folded"
     assert found.causes[0].name == found.report.causes[0].name
     assert found.causes[0].of == len(found.cases) and (found.distinct, found.runs) == (1, 3)

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from examples import UNARY
 
-from refsim.core.errors import DeviceError
+from refsim.core.errors import DeviceError, ParameterError
+from refsim.core.qmath import NVIDIA
+from refsim.core.rng import Rng
 from refsim.ops import q8ta_conv2d_dw
 from refsim.ops.base import gemm
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
 from refsim.ops.q8ta_conv2d_dw import WINDOWS
 from refsim_gpu.conformance import Count, cases, compare_calls, compare_model, compare_recordings
 from refsim_gpu.executor import KomputeExecutor
@@ -126,3 +129,11 @@ def test_the_plain_shader_takes_launches_that_name_a_variant(executor: KomputeEx
         words = [buffers[n] for n in step.inputs]
         plain = executor.run(replace(step.launch, variant=""), words)
         assert plain == executor.run(step.launch, words) == bound.call.expected(bound.inputs), str(bound.case)
+
+
+def test_another_profile_is_refused(executor: KomputeExecutor) -> None:
+    """Its bytes would be right or wrong by chance: the shaders are canonical."""
+    bound = bind(OPS["q8ta_add"].sample(Rng(1)), Target(NVIDIA))
+    assert "the numerics of profile nvidia" in (executor.refusal(bound.call) or "")
+    with pytest.raises(ParameterError, match="q8ta_add: another profile; got nvidia"):
+        executor.run_call(bound.call, bound.inputs)

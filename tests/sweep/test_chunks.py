@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,9 +108,7 @@ def test_a_process_that_dies_costs_one_configuration(monkeypatch: pytest.MonkeyP
 def test_a_sweep_that_is_given_up_leaves_no_process() -> None:
     found = pool.processes(list(plan(5000, UNARY.name).chunks()), 2)
     next(found)
-    begin = time.monotonic()
     found.close()
-    assert time.monotonic() - begin < 10
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     names = [
         Path(f"/proc/{child}/cmdline").read_bytes() for child in children if Path(f"/proc/{child}").exists()
