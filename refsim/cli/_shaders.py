@@ -18,7 +18,7 @@ from refsim.golden.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.golden.verification import Outcome, tally
 
 MOST_CAUSES = 3
-#: For so long a case is sought that tells two causes apart: --watch answers at once.
+#: Elements of the cases among which one is sought that tells two causes apart: --watch answers at once.
 APART_ELEMENTS = 1 << 14
 
 
