@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ def script(path: str) -> ModuleType:
 
 console = script("docs/console.py")
 layouts = script("docs/img/layouts.py")
+notebooks = script("docs/notebooks.py")
 EXAMPLES = [example for page in console.PAGES for example in console.examples(page)]
 
 
@@ -105,7 +107,8 @@ def test_anchors_exist(page: Path) -> None:
 
 def test_every_page_is_in_the_site() -> None:
     listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "docs/site/mkdocs.yml").read_text(), re.M)
-    there = ["index.md", *(page.name for page in console.PAGES[1:])]
+    pages = [page.name for page in console.PAGES[1:]]
+    there = ["index.md", *pages, *(path.stem + ".md" for path in notebooks.NOTEBOOKS)]
     assert sorted(listed) == sorted(there), "list it under nav in docs/site/mkdocs.yml"
 
 
@@ -118,3 +121,12 @@ def test_the_gallery_shows_the_buffers_of_the_tests() -> None:
     assert {path.name for path in gallery.PICTURES.iterdir()} == {path.name for path in files} - {"causes.md"}
     shown = re.findall(r"^### (.+)$", files[gallery.PAGE], re.M)
     assert sorted(shown) == sorted(hypothesis.name for hypothesis in ALL) == sorted(gallery.LOOK)
+
+
+@pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_holds_what_its_cells_give(path: Path) -> None:
+    console._seed("seeded_bugs.py", "phone")
+    held = path.read_text(encoding="utf-8")
+    assert held == notebooks.text(notebooks.executed(json.loads(held))), (
+        "fix: python docs/notebooks.py --write"
+    )

@@ -1,11 +1,14 @@
 """What MkDocs does beyond its own: README.md is the first page, and files outside docs/ that a page links to are pages.
 
 GitHub shows README.md and docs/ where they lie. In the site README.md is index.md, docs/x.md is x.md, and any other
-file FILE of the repository is files/FILE.md: a page as it is, a source as a block of code.
+file FILE of the repository is files/FILE.md: a page as it is, a source as a block of code. A notebook docs/x.ipynb is
+x.md, with the outputs that it holds.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import posixpath
 import re
@@ -36,6 +39,8 @@ def page_of(path: str) -> str:
     """Where a file of the repository is among the pages: README.md -> index.md, docs/cli.md -> cli.md."""
     if path == "README.md":
         return "index.md"
+    if path.startswith("docs/") and path.endswith(".ipynb"):
+        return path.removeprefix("docs/").replace(".ipynb", ".md")
     if path.startswith("docs/") and not path.endswith(".py"):
         return path.removeprefix("docs/")
     return f"files/{path}" if path.endswith(".md") else f"files/{path}.md"
@@ -63,6 +68,8 @@ def rewritten(path: str, text: str) -> str:
 def content(path: str) -> str:
     """A file of the repository as a page."""
     text = (ROOT / path).read_text(encoding="utf-8")
+    if path.endswith(".ipynb"):
+        return rewritten(path, notebook(json.loads(text)))
     if path.endswith(".md"):
         return rewritten(path, text)
     fence = "`" * (3 + max(map(len, re.findall(r"`{3,}", text)), default=0))
@@ -70,10 +77,31 @@ def content(path: str) -> str:
     return f"# {path}\n\n{fence}{language}\n{text.rstrip()}\n{fence}\n"
 
 
+def notebook(content: dict[str, Any]) -> str:
+    """The cells of a notebook and their outputs as a page."""
+    parts = []
+    for cell in content["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```{'console' if source.startswith('!') else 'python'}\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/svg+xml" in data:
+                drawn = base64.b64encode("".join(data["image/svg+xml"]).encode()).decode()
+                parts.append(f'<img alt="output" src="data:image/svg+xml;base64,{drawn}">')
+            else:
+                shown = "".join(output.get("text", data.get("text/plain", [])))
+                parts.append(f"```text\n{shown.rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add README.md, whatever a page links to, and the site's own scripts."""
     ours = {f"docs/{file.src_uri}" for file in files if file.src_uri.endswith(".md")}
-    waiting = ["README.md", *sorted(ours)]
+    notebooks = [f"docs/{file.src_uri}" for file in files if file.src_uri.endswith(".ipynb")]
+    waiting = ["README.md", *notebooks, *sorted(ours)]
     known = set(waiting)
     while waiting:
         path = waiting.pop()
