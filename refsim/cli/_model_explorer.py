@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from refsim.cli._execute import kernels, operator_name
+from refsim.cli._origins import Origins
 from refsim.cli._output import shape_text
 from refsim.core import atomic_write
 from refsim.exec.model import Model
@@ -41,9 +42,9 @@ node_data_option = click.option(
 )
 
 
-def write_graph(path: str, model: Model) -> None:
-    """Write the graph collection of a program."""
-    _write(path, {"label": os.path.basename(model.path), "graphs": [graph_of(model)]})
+def write_graph(path: str, model: Model, made: Origins) -> None:
+    """Write the graph collection of a program. With a record, operators lie in the modules that they come from."""
+    _write(path, {"label": os.path.basename(model.path), "graphs": [graph_of(model, made)]})
 
 
 def write_node_data(path: str | None, name: str, verdicts: Iterable[tuple[str, str]]) -> None:
@@ -62,9 +63,9 @@ def _write(path: str, content: Any) -> None:
     atomic_write.write(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def graph_of(model: Model) -> dict[str, Any]:
+def graph_of(model: Model, made: Origins) -> dict[str, Any]:
     """The whole program as one graph: its inputs and outputs, its plain kernels, and the operators of its delegates."""
-    writer = _Writer()
+    writer = _Writer(made)
     if model.plan is None:
         for number, graph in model.graphs.items():
             inputs = [writer.input(at, graph.tensors[value]) for at, value in enumerate(graph.inputs)]
@@ -121,6 +122,7 @@ _End = tuple[str, str]
 
 @dataclass
 class _Writer:
+    made: Origins
     nodes: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
@@ -161,7 +163,11 @@ class _Writer:
             ]
             facts = [_facts(value_name(number, value), graph.tensors[value]) for value in node.outputs]
             name = str(facts[0]["tensor_name"]) if facts else f"delegate{number}_node{node.number}"
-            self.add(name, operator_name(node), f"delegate {number}", edges, _about(node), facts)
+            origin = self.made.found.get((number, node.number))
+            modules = origin.module.split(".") if origin is not None and origin.module else []
+            about = _about(node) | ({} if origin is None else {"made by": "\n".join(origin.lines())})
+            group = "/".join([f"delegate {number}", *modules])
+            self.add(name, operator_name(node), group, edges, about, facts)
             held |= {value: (name, str(at)) for at, value in enumerate(node.outputs)}
         return [held.get(value) for value in graph.outputs]
 

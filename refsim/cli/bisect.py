@@ -18,6 +18,7 @@ from refsim.cli._buffers import (
 from refsim.cli._complete import Completeness, check_run, partial_option
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import EXECUTORS, device_profile_option, json_option
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.core.errors import FormatError
 from refsim.core.qmath import Profile
@@ -62,6 +63,7 @@ def _text(report: Report) -> str:
 @limit_option
 @html_option
 @node_data_option
+@origin_option
 @json_option
 def command(
     file: str,
@@ -75,6 +77,7 @@ def command(
     limit: int,
     html: str | None,
     node_data: str | None,
+    origin: str | None,
     as_json: bool,
 ) -> int:
     """Compare the dumped buffers of a run of FILE with the right ones, in execution order.
@@ -83,6 +86,7 @@ def command(
     wrong from one that got wrong inputs.
     """
     model = load(file)
+    made = read_origins(model, origin)
     if (actual is None) == (executor is None):
         raise click.UsageError("give the buffers with --actual DIR, or run the file with -x EXECUTOR")
     given = model_inputs(model, inputs, seed)
@@ -105,7 +109,7 @@ def command(
     held = frozenset(row.output for row in compared)
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
-    return _show(file, whole, rows, first, guilty, html, executor, as_json)
+    return _show(file, whole, rows, first, guilty, html, executor, made, as_json)
 
 
 def _show(
@@ -116,6 +120,7 @@ def _show(
     guilty: Row | None,
     html: str | None,
     executor: str | None,
+    made: Origins,
     as_json: bool,
 ) -> int:
     chosen = guilty or first
@@ -131,10 +136,13 @@ def _show(
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
             "report": None if report is None else report.as_json(), "apart": rivals_of(report), **whole.as_json(),
+            **made.as_json(),
         }  # fmt: skip
         print_json("bisect", content)
         return whole.status(same)
-    print_table(COLUMNS, [cells(row) for row in rows], drop=("delegate",))
+    table = [[*cells(row), *made.cell(row.delegate, row.node)] for row in rows]
+    print_table((*COLUMNS, *([COLUMN] if made else [])), table, drop=("delegate",))
+    made.say_summary()
     compared = sum(row.run is not None for row in rows)
     say(f"{compared} of {len(rows)} int8 nodes dumped")
     for line in whole.lines():
@@ -145,6 +153,7 @@ def _show(
         if row.wrong:
             how = "on its own dumped inputs" if row.alone is not None else "its inputs were not all dumped"
             say(f"wrong: node {row.node} {row.operator}, {row.output} ({how})")
+            made.say(row.delegate, row.node)
             if row.cause:
                 say(f"cause: {row.cause}")
     if report is not None:

@@ -23,6 +23,7 @@ from refsim.cli._buffers import (
 from refsim.cli._complete import Completeness
 from refsim.cli._execute import operator_name
 from refsim.cli._options import EXECUTORS, json_option
+from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.executor import YOURS, Executor
@@ -80,6 +81,7 @@ class Row:
 @target_option
 @limit_option
 @html_option
+@origin_option
 @json_option
 def command(
     file: str,
@@ -89,6 +91,7 @@ def command(
     target: Target | None,
     limit: int,
     html: str | None,
+    origin: str | None,
     as_json: bool,
 ) -> int:
     """Run FILE on two executors, compare all bytes of every buffer, and explain the first buffer that differs."""
@@ -96,6 +99,7 @@ def command(
     if len(names) != 2:
         raise click.UsageError(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
     model = load(file, target)
+    made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
     runs: list[dict[str, tuple[Traced, PackedBuffer | np.ndarray]]] = []
     runners = [executor_named(name) for name in names]
@@ -123,13 +127,13 @@ def command(
             "file": file, "executors": names, "buffers": [row.as_json() for row in rows],
             "same": same and whole.enough, "guards": guards,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
-            "apart": rivals_of(report),
+            "apart": rivals_of(report), **made.as_json(),
         }  # fmt: skip
         print_json("compare", content)
         return whole.status(same)
     columns = (*COLUMNS, *FOREIGN_COLUMNS) if foreign else COLUMNS
-    cells = [[getattr(row, name) for name in columns] for row in rows]
-    print_table(columns, cells, drop=("delegate", "bytes", "kernels"))
+    cells = [[*(getattr(row, n) for n in columns), *made.cell(row.delegate, row.node)] for row in rows]
+    print_table((*columns, *([COLUMN] if made else [])), cells, drop=("delegate", "bytes", "kernels"))
     differing = sum(row.different > 0 for row in rows)
     if rows:
         excused = sum(row.excused for row in rows)
@@ -139,6 +143,7 @@ def command(
         say(text)
     if wrong is not None:
         say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
+        made.say(wrong.delegate, wrong.node)
         if report is not None:
             print_with_rivals(report, names[1])
     return whole.status(same)

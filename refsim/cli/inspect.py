@@ -11,6 +11,7 @@ import click
 from refsim.cli._execute import kernels, note, operator_name
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli.check import pointer
 from refsim.exec.model import Model, load
@@ -45,6 +46,7 @@ DROP = ("kernels", "inputs", "bytes")
     multiple=True,
     help="With --plan: the only route that an operator (* for all) may take. May be repeated.",
 )
+@origin_option
 @threads_option
 @json_option
 def command(
@@ -53,6 +55,7 @@ def command(
     explorer: str | None,
     as_plan: bool,
     routes: tuple[str, ...],
+    origin: str | None,
     threads: int,
     as_json: bool,
 ) -> int:
@@ -67,10 +70,11 @@ def command(
     wrong = [route for route in routes if route.count("=") != 1]
     if wrong:
         raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
+    made = read_origins(model, origin)
     if explorer is not None:
         from refsim.cli._model_explorer import write_graph
 
-        write_graph(explorer, model)
+        write_graph(explorer, model, made)
     if as_plan:
         from refsim.cli._plan import show_plan  # imports the native executor and a compiler
 
@@ -80,13 +84,15 @@ def command(
             say(line)
     elif as_json:
         delegates = [describe(number, graph) for number, graph in model.graphs.items()]
-        print_json("inspect", {"file": file, "plan": plan_steps(model), "delegates": delegates})
+        print_json(
+            "inspect", {"file": file, "plan": plan_steps(model), "delegates": delegates, **made.as_json()}
+        )
     else:
-        print_text(file, model)
+        print_text(file, model, made)
     return SAME
 
 
-def print_text(file: str, model: Model) -> None:
+def print_text(file: str, model: Model, made: Origins) -> None:
     say(f"{file}: {len(model.graphs)} Vulkan delegate(s)")
     steps = plan_steps(model)
     if steps:
@@ -95,7 +101,8 @@ def print_text(file: str, model: Model) -> None:
         facts = describe(number, graph)
         say()
         say(f"delegate {number}: inputs {_values(facts['inputs'])}; outputs {_values(facts['outputs'])}")
-        print_table(COLUMNS, [_cells(operator) for operator in facts["operators"]], DROP)
+        rows = [[*_cells(operator), *made.cell(number, operator["node"])] for operator in facts["operators"]]
+        print_table((*COLUMNS, *([COLUMN] if made else [])), rows, DROP)
         memory, constants = facts["memory"], facts["constants"]
         say(f"constants: {constants['count']}, {constants['bytes']} bytes")
         say(
@@ -108,6 +115,7 @@ def print_text(file: str, model: Model) -> None:
         for operator in facts["operators"]:
             if "note" in operator:
                 say(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
+    made.say_summary()
     say()
     say(pointer(model.path), command=True)
 

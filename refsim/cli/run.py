@@ -13,6 +13,7 @@ from refsim.cli._complete import Completeness, check_run, named, partial_option
 from refsim.cli._execute import COLUMNS, DROP, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option, output_option, threads_option
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.core.errors import GraphError
 from refsim.exec.executor import YOURS
@@ -58,6 +59,7 @@ EXPECTED_NAMES = ("out", "upstream_out")
 @click.option(
     "--memory", is_flag=True, help="Print how much memory the executor cpu holds while it runs each delegate."
 )
+@origin_option
 @json_option
 def command(
     file: str,
@@ -73,10 +75,12 @@ def command(
     partial: bool,
     expect: str | None,
     memory: bool,
+    origin: str | None,
     as_json: bool,
 ) -> int:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
     model = load(file, target)
+    made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
     recorded = Recorded(golden) if golden else None
     notes = check_run(recorded, model, given, partial) if recorded is not None else []
@@ -111,11 +115,12 @@ def command(
                 "golden_without_buffer": result.unmatched,
                 "same": same and (whole is None or whole.enough),
                 **({} if whole is None else whole.as_json()),
+                **made.as_json(),
                 **({"memory": {n: m.as_dict() for n, m in held.items()}} if memory else {}),
             },
         )
     else:
-        print_result(result, golden)
+        print_result(result, golden, made)
         for line in whole.lines() if whole is not None else ():
             say(line)
         for name in result.outputs:
@@ -165,7 +170,7 @@ def sources_lines(result: Result, executor: str) -> Iterator[str]:
             yield f"{executor}: node {row.node} {row.operator}: known defect of upstream: {', '.join(row.known)}"
 
 
-def print_result(result: Result, golden: str | None) -> None:
+def print_result(result: Result, golden: str | None, made: Origins | None = None) -> None:
     """The table of operators, and what came of the comparison."""
     executors = list(result.outputs)
     heads = [f"{name} ms" for name in executors]
@@ -179,8 +184,10 @@ def print_result(result: Result, golden: str | None) -> None:
         cells += [row.sources.get(name, "-") for name in foreign]
         if golden:
             cells += [row.checks.get(name, "-") for name in executors]
-        rows.append(cells)
-    print_table((*COLUMNS, *heads), rows, DROP)
+        rows.append([*cells, *made.cell(row.delegate, row.node)] if made else cells)
+    print_table((*COLUMNS, *heads, *([COLUMN] if made else [])), rows, DROP)
+    if made:
+        made.say_summary()
     for name in foreign:
         for line in sources_lines(result, name):
             say(line)

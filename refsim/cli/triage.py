@@ -11,6 +11,7 @@ from refsim.cli._buffers import html_option, inputs_options, limit_option, model
 from refsim.cli._complete import Completeness, partial_option
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import device_profile_option, json_option
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.core import atomic_write
 from refsim.core.qmath import PROFILES, Profile
@@ -54,6 +55,7 @@ PROFILE = "profile.json"
 @limit_option
 @html_option
 @node_data_option
+@origin_option
 @json_option
 def command(
     file: str,
@@ -67,6 +69,7 @@ def command(
     limit: int,
     html: str | None,
     node_data: str | None,
+    origin: str | None,
     as_json: bool,
 ) -> int:
     """Read the outputs of FILE, a program that refsim expose wrote, and judge each operator on its own inputs.
@@ -75,7 +78,9 @@ def command(
     """
     if len(outputs) > 1 and more:
         raise click.UsageError("several runs of several parts: give either --outputs once or no --more")
-    given = model_inputs(source(*manifest.read(file)), inputs, seed)
+    model = source(*manifest.read(file))
+    made = read_origins(model, origin)
+    given = model_inputs(model, inputs, seed)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
     runs = [triage([(file, (path,)), *parts], given, limit, profile) for path in outputs]
     several = repeats(runs) if len(runs) > 1 else None
@@ -85,7 +90,7 @@ def command(
     held = frozenset.intersection(*(run.judged for run in runs))
     notes = [f"not checked: {path} does not say of which inputs it is" for path in outputs]
     whole = Completeness(file, found.needed, held, partial, notes)
-    content = data(file, found, several, commands) | whole.as_json()
+    content = data(file, found, several, commands) | whole.as_json() | made.as_json()
     content["same"] = content["same"] and whole.enough
     if output is not None:
         write_folder(output, _files(found, page, content, profile))
@@ -95,7 +100,7 @@ def command(
     if as_json:
         print_json("triage", {**content, "folder": output})
     else:
-        _print(found, several, commands, output)
+        _print(found, several, commands, made, output)
         for line in whole.lines():
             say(line)
     return whole.status(not any(run.wrong for run in runs) and (several is None or len(several.groups) == 1))
@@ -129,8 +134,12 @@ def _files(found: Triage, page: str, content: dict[str, object], profile: Profil
     return files | {"triage.html": page.encode(), "triage.json": text.encode()}
 
 
-def _print(found: Triage, several: object, commands: dict[str, str], output: str | None) -> None:
-    print_table(COLUMNS, [cells(v) for v in found.verdicts], drop=("delegate",))
+def _print(
+    found: Triage, several: object, commands: dict[str, str], made: Origins, output: str | None
+) -> None:
+    rows = [[*cells(v), *made.cell(v.row.delegate, v.row.node)] for v in found.verdicts]
+    print_table((*COLUMNS, *([COLUMN] if made else [])), rows, drop=("delegate",))
+    made.say_summary()
     say(f"{summary(found)} (profile {found.profile}, layouts as on {found.target})")
     if isinstance(several, Repeats):
         for line in repeats_lines(several):
@@ -138,6 +147,7 @@ def _print(found: Triage, several: object, commands: dict[str, str], output: str
     for v in found.suspects[:3]:
         assert v.report is not None
         print_report(v.report)
+        made.say(v.row.delegate, v.row.node)
     for v in found.suspects:
         if v.row.output in commands:
             say(f"run node {v.row.node} alone: {commands[v.row.output]}", command=True)

@@ -104,6 +104,11 @@ def _stored(rng: random.Random, files: Files) -> Files:
     return {"m.pt2": archives.packed(list(members.items()), zipfile.ZIP_STORED)}
 
 
+def _record(rng: random.Random, files: Files) -> Files:
+    """An archive of another content: the JSON of its programs, whatever the members are called."""
+    return {"r.zip": archives.mutate(rng, files["r.zip"], lambda name: trees.mutate)}
+
+
 FORMATS: dict[str, Format] = {
     row.name: row
     for row in (
@@ -124,6 +129,7 @@ FORMATS: dict[str, Format] = {
         Format("results", seeds.results, _files, readers.results),
         Format("differences", seeds.differences, _files, readers.differences),
         Format("spirv", seeds.modules, _files, readers.module),
+        Format("record", seeds.records, _record, readers.record),
         Format("pt2", seeds.pt2s, _stored, readers.pt2),
     )
 }

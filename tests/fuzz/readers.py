@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import numpy as np
 from refsim.bytediff import diff
 from refsim.check.run import check
 from refsim.core.errors import FormatError
+from refsim.core.escape import escaped
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.device import manifest, outputs
@@ -217,6 +219,23 @@ def module(folder: Path, way: int) -> None:
     parsed = Module.parse((folder / "m.spv").read_bytes(), "m.spv")
     interface(parsed)
     Module.parse(for_kompute(parsed, 8, 16).code, "rewritten").to_bytes()
+
+
+@cache
+def _recorded() -> Model:
+    return load(Path(__file__).parents[1] / "data" / "devtools" / "net.pte")
+
+
+def record(folder: Path, way: int) -> None:
+    """An ETRecord or a .pt2 file: the lines of code behind the operators of a program."""
+    if not VERBS:
+        return
+    from refsim.cli._origins import read_origins
+
+    found = read_origins(_recorded(), str(folder / "r.zip"))
+    json.dumps(found.as_json())
+    for origin in found.found.values():
+        printable(escaped(f"{origin} {origin.lines()}"))
 
 
 def pt2(folder: Path, way: int) -> None:

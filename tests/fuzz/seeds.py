@@ -215,6 +215,16 @@ def modules() -> tuple[Files, ...]:
 
 
 @cache
+def records() -> tuple[Files, ...]:
+    """What is read of an ETRecord and of a .pt2 file: no weights."""
+    kept = ("ETRECORD_V0", "edge_dialect_exported_program/forward", "debug_handle_map")
+    members = archives.unpacked((DATA / "devtools" / "net.etrecord").read_bytes())
+    record = [(name, members[name]) for name in kept]
+    program = [("m/models/model.json", members["exported_program"])]
+    return tuple({"r.zip": archives.packed(rows)} for rows in (record, program))
+
+
+@cache
 def pt2s() -> tuple[Files, ...]:
     """The members of a .pt2 file that are no pickles, as torch lays them out."""
     tensor = {"dtype": 7, "sizes": [{"as_int": 1}, {"as_expr": {"expr_str": "s0 + 2", "hint": None}}]}

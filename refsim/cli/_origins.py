@@ -1,0 +1,90 @@
+"""The lines of a model's code behind its operators, as verbs show them: the option, the lookup, the sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from refsim.cli._output import say
+from refsim.core.errors import FormatError
+from refsim.exec.model import Model
+from refsim.formats.dumps import value_name
+from refsim.formats.exported.files import Exported, read_exported
+from refsim.formats.pte.schema import DelegateCall
+from refsim.graph.origins import Origin, origins
+
+COLUMN = "origin"
+origin_option = click.option(
+    "--origin",
+    metavar="RECORD",
+    help="The ETRecord of FILE, or the .pt2 that it was made from: show the line of code behind an operator.",
+)
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Origins by delegate and number of the node. Nothing is known, and nothing is shown, without a record."""
+
+    found: Mapping[tuple[int, int], Origin] = field(default_factory=dict)
+    #: names of the outputs of these nodes
+    values: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    record: str | None = None
+    operators: int = 0
+
+    def __bool__(self) -> bool:
+        return self.record is not None
+
+    def cell(self, delegate: int, node: int) -> list[object]:
+        """The last cell of a row; nothing without a record."""
+        return [self.found.get((delegate, node), "-")] if self else []
+
+    def say(self, delegate: int, node: int) -> None:
+        """Print what made an operator."""
+        origin = self.found.get((delegate, node))
+        if origin is not None:
+            first, *others = origin.lines() or [str(origin)]
+            say(f"made by: {first}")
+            for line in others:
+                say(f"  {line}")
+
+    def say_summary(self) -> None:
+        if self:
+            say(f"origin: {len(self.found)} of {self.operators} operators found in {self.record}")
+
+    def as_json(self) -> dict[str, Any]:
+        """The key of the JSON: origins by the name of the operator's output; nothing without a record."""
+        if not self:
+            return {}
+        return {"origins": {self.values[place]: origin.as_json() for place, origin in self.found.items()}}
+
+
+def read_origins(model: Model, record: str | None) -> Origins:
+    """FormatError if the record is none, or of another program."""
+    if record is None:
+        return Origins()
+    method = "forward" if model.plan is None else model.plan.name
+    given = read_exported(record, method)
+    found = origins(model.graphs, given.program, _handles(model, given))
+    places = {(number, node.number): node for number, node in model.nodes()}
+    if places and not found:
+        raise FormatError(
+            record, "none of the operators are in this program", got=f"0 of {len(places)}",
+            need=f"the record of {model.path}",
+        )  # fmt: skip
+    values = {place: value_name(place[0], places[place].outputs[0]) for place in found}
+    return Origins(found, values, record, len(places))
+
+
+def _handles(model: Model, given: Exported) -> dict[int, frozenset[int]]:
+    """The debug handles behind each delegate."""
+    if model.plan is None or not given.handles:
+        return {}
+    steps = [step for chain in model.plan.chains for step in chain.instructions]
+    return {
+        step.delegate_index: given.handles[at]
+        for at, step in enumerate(steps)
+        if isinstance(step, DelegateCall) and at in given.handles
+    }

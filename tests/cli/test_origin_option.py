@@ -1,0 +1,73 @@
+"""--origin: every verb that names an operator shows the line of code that made it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device.simulated import Runtime
+
+from refsim.exec.model import load
+
+NET = Path(__file__).parents[1] / "data" / "devtools"
+FILE, RECORD = NET / "net.pte", ("--origin", NET / "net.etrecord")
+MADE = "made by: first.wide (Conv2d)\n  net.py:15 in forward: y = self.wide(y)\n"
+#: The output of that operator.
+VALUE = "delegate0_v50"
+
+
+@pytest.mark.parametrize(
+    "verb", [("inspect",), ("run", "--random", "0"), ("compare", "--random", "0", "-x", "cpu,cpu")]
+)
+def test_a_column(refsim, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    done = refsim(verb[0], FILE, *verb[1:], *RECORD)
+    assert done.status == 0
+    rows = [line for line in done.out.splitlines() if line.endswith("net.py:15 first.wide")]
+    assert len(rows) == 1 and "q8ta_conv2d" in rows[0] and VALUE.partition("_")[2] in rows[0]
+    found = refsim(verb[0], FILE, *verb[1:], *RECORD, "--json").json["origins"]
+    assert len(found) == 14 and found[VALUE]["module"] == "first.wide"
+    (line,) = found[VALUE]["lines"]
+    assert line == {"file": "net.py", "line": 15, "function": "forward", "code": "y = self.wide(y)"}
+    assert "origins" not in refsim(verb[0], FILE, *verb[1:], "--json").json
+
+
+def test_bisect(refsim, tmp_path: Path) -> None:
+    refsim("run", FILE, "--random", "0", "--dump", ".", tmp_path / "dump")
+    raw = bytearray((tmp_path / "dump" / f"{VALUE}.bin").read_bytes())
+    raw[0] ^= 0x7F
+    (tmp_path / "dump" / f"{VALUE}.bin").write_bytes(raw)
+    done = refsim("bisect", FILE, "--random", "0", "--actual", tmp_path / "dump", *RECORD)
+    assert done.status == 1 and MADE in done.out
+    assert "origin: 14 of 14 operators found" in done.out
+
+
+def test_triage(refsim, tmp_path: Path) -> None:
+    assert refsim("expose", FILE, "-o", tmp_path / "e.pte").status == 0
+    made = Runtime((tmp_path / "e.pte").read_bytes()).run(load(FILE).random_inputs(0))
+    outputs = {f"out{number}": array.copy() for number, array in enumerate(made)}
+    manifest = json.loads((tmp_path / "e.pte.json").read_text())
+    name = f"out{[row['value'] for row in manifest['outputs']].index(VALUE)}"
+    outputs[name].view(np.uint8)[0] ^= 0x7F
+    np.savez(tmp_path / "o.npz", **outputs)
+    given = ("triage", tmp_path / "e.pte", "--random", "0", "--outputs", tmp_path / "o.npz")
+    done = refsim(*given, *RECORD)
+    assert done.status == 1 and MADE in done.out
+    assert refsim(*given, *RECORD, "--json").json["origins"][VALUE]["module"] == "first.wide"
+
+
+def test_modules_are_groups_in_model_explorer(refsim, tmp_path: Path) -> None:
+    refsim("inspect", FILE, *RECORD, "--model-explorer", tmp_path / "g.json")
+    (graph,) = json.loads((tmp_path / "g.json").read_text())["graphs"]
+    node = next(node for node in graph["nodes"] if node["id"] == VALUE)
+    assert node["namespace"] == "delegate 0/first/wide"
+    assert {"key": "made by", "value": "first.wide (Conv2d)\nnet.py:15 in forward: y = self.wide(y)"} in node[
+        "attrs"
+    ]
+
+
+def test_the_record_of_another_program(refsim, models: Path) -> None:
+    refsim("inspect", models / "mixed_ops.pte", *RECORD).refused("none of the operators are in this program")
+    refsim("inspect", FILE, "--origin", FILE).refused("not an ETRecord")
