@@ -187,7 +187,7 @@ CASES = (
 
 
 def _common_window(slot: CaseSlot) -> dict[str, Any] | None:
-    """In three of eleven cases, one of the windows that have shader builds of their own."""
+    """Three of every eleven cases have a window for which ET-VK has a special shader."""
     turn, rest = divmod(slot.number, 11)
     if rest > 2:
         return None
