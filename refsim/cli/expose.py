@@ -74,7 +74,10 @@ def command(
     chunk: int | None,
     as_json: bool,
 ) -> int:
-    """Write FILE again, with values inside its delegates as outputs. Its own outputs keep their places and their bits.
+    """Write a copy of FILE that also hands out the values inside its delegates, as more outputs.
+
+    Any device runs it with ExecuTorch's own runtime; refsim triage then judges the outputs. The program's own outputs
+    keep their places and their bits.
 
     What cannot be handed out is refused, with the reason, before anything is written.
     """

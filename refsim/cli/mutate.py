@@ -1,4 +1,4 @@
-"""Seed known kinds of bugs into copies of the sources, and list those that the tests do not notice."""
+"""Put known kinds of bugs into copies of the sources, and list those that no test notices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from refsim.core.errors import ParameterError
     "--record", is_flag=True, help="Renew docs/mutants.jsonl and docs/mutants.md with the outcomes."
 )
 @click.option("--random", "count", type=click.IntRange(1), metavar="N", help="Run N changes drawn at random.")
-@click.option("--seed", type=int, default=0, show_default=True, help="What they are drawn by.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random draw.")
 @click.option(
     "--random-id", "random_ids", multiple=True, metavar="ID", help="Only this change; may be repeated."
 )
@@ -44,14 +44,14 @@ from refsim.core.errors import ParameterError
     "--area", "areas", multiple=True, metavar="AREA",
     help="Draw only changes of this part: emulated, native, graph or shaders.",
 )  # fmt: skip
-@click.option("--part", metavar="I/K", help="Of those drawn only every K-th, from the I-th on (from 0).")
+@click.option("--part", metavar="I/K", help="Run only every K-th of them, beginning with number I (from 0).")
 @click.option("--results", metavar="FILE", help="Append verdicts to this file; skip those that it has.")
 @click.option(
-    "--no-tests", is_flag=True, help="Do not run the tests on what the corpus and the models let pass."
+    "--no-tests", is_flag=True, help="Do not run the tests on changes that corpus and models did not notice."
 )
 @json_option
 def command(**options: Any) -> int:
-    """Seed bugs into copies of the sources, run cases there, and say which bugs nothing notices.
+    """Put bugs into copies of the sources, run the cases there, and list the bugs that no case notices.
 
     The bugs are those listed in docs/mutants.md; with --random they are small changes anywhere in the kernels.
     Status 1 if one survives. Needs a checkout.

@@ -71,7 +71,8 @@ def command(
 ) -> int:
     """Run FILE many times on the same inputs, and compare all bytes of every buffer between the runs.
 
-    If they differ: the first operator at which they part, which elements flip, and which result is right.
+    If they differ, the verb names the first operator whose results differ, the elements that change, and the result
+    that is right.
     """
     model = load(file, target)
     given = model_inputs(model, inputs, seed)

@@ -60,7 +60,7 @@ def command(
     html: str | None,
     as_json: bool,
 ) -> int:
-    """Replay CASE: a case directory, ZIPFILE!NAME, or OPERATOR/NUMBER of the golden corpus.
+    """Run one operator call: CASE is a case directory, ZIPFILE!NAME, or OPERATOR/NUMBER of the golden corpus.
 
     Without --actual the executors run the case, and every byte is compared. With --actual, padding that a device
     may fill with anything is not compared.

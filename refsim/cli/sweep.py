@@ -38,7 +38,7 @@ from refsim.sweep.servers import LOCAL, NONE, server
     help="Random configurations of all operators together; each runs on every executor.",
 )  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(0, 2**31), default=0, show_default=True, help="What they are drawn by."
+    "--seed", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Seed of the random draw."
 )
 @click.option(
     "--threads", metavar="NUMBERS", multiple=True, default=("1",), show_default="1",
@@ -56,7 +56,7 @@ from refsim.sweep.servers import LOCAL, NONE, server
 @click.option("--models", "folder", metavar="DIR", help="Also run every .pte file in this folder.")
 @click.option(
     "--runs", type=click.IntRange(1, 10**6), default=len(PROFILES), show_default=True,
-    help="Random inputs of each model.",
+    help="How many random inputs each model gets.",
 )  # fmt: skip
 @click.option("--db", metavar="FILE", help="Keep the results in this SQLite file, chunk by chunk.")
 @click.option("--resume", is_flag=True, help="Go on with that file; only what it lacks is computed.")
@@ -94,7 +94,7 @@ def command(
 ) -> int:
     """Draw configurations of OPERATORS (default: all), and compare the bytes of each executor with the definition.
 
-    Failures are made as small as they go, and written as cases that refsim replay runs. A sweep with --db may be
+    Each failure is made as small as possible, and written as a case that refsim replay runs. A sweep with --db may be
     interrupted; --resume goes on with it, also with more configurations or executors. See docs/sweep.md.
     """
     if resume and db is None:

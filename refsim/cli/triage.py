@@ -72,9 +72,11 @@ def command(
     origin: str | None,
     as_json: bool,
 ) -> int:
-    """Read the outputs of FILE, a program that refsim expose wrote, and judge each operator on its own inputs.
+    """Read the outputs of FILE, a program that refsim expose wrote, and say which operators are wrong.
 
-    Without --profile, the one that explains most of what differs is found by itself.
+    Each operator is judged on the inputs that it had on the device.
+
+    Without --profile, refsim looks for the profile that explains most of the differences.
     """
     if len(outputs) > 1 and more:
         raise click.UsageError("several runs of several parts: give either --outputs once or no --more")
