@@ -47,7 +47,7 @@ def test_demo_runs_from_the_wheel_alone(site: Path, tmp_path: Path) -> None:
     done = run(site, tmp_path, "-m", "refsim.cli", "demo", "--json")
     assert done.returncode == 0, done.stderr
     (model,) = json.loads(done.stdout)["models"]
-    assert model["model"] == "mixed_ops" and model["buffers"] == 12 and model["different_bytes"] == 0
+    assert model["model"] == "mixed_ops" and model["buffers"] == 12 and model["different"] == 0
     where = run(
         site, tmp_path, "-c", "import refsim, refsim_gpu; print(refsim.__file__, refsim_gpu.__file__)"
     )

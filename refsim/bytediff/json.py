@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from refsim.bytediff.findings import Difference, Findings
+from refsim.bytediff.findings import Count, Difference, Findings
 from refsim.bytediff.rank import Cause
 
 
 def render(findings: Findings) -> dict[str, Any]:
-    """Dicts, lists, numbers and strings; docs/cli.md lists the keys."""
+    """Dicts, lists, numbers and strings; docs/json.md lists the keys."""
     return {
         "title": findings.title,
         "shape": list(findings.desc.shape),
         "layout": findings.desc.layout.name,
         "same": findings.same,
         "differing": findings.differing,
-        "counts": [vars(count) for count in findings.counts],
+        "counts": [_count(count) for count in findings.counts],
         "profile": findings.profile,
         "legal": {name: {"explains": a, "contradicts": b} for name, (a, b) in findings.legal.items()},
         "pattern": list(findings.pattern),
@@ -24,6 +24,12 @@ def render(findings: Findings) -> dict[str, Any]:
         "facts": list(findings.facts),
         "differences": [_difference(difference) for difference in findings.differences],
     }
+
+
+def _count(count: Count) -> dict[str, Any]:
+    return {
+        "kind": count.kind, "bytes": count.bytes, "different": count.differing, "compared": count.compared,
+    }  # fmt: skip
 
 
 def _cause(cause: Cause) -> dict[str, Any]:

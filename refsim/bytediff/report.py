@@ -25,7 +25,6 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
 
 Raw = bytes | np.ndarray | PackedBuffer
-KIND_NAMES = {ByteKind.VALUE: "value", ByteKind.LANE: "lane padding", ByteKind.WORD: "word padding"}
 UNSPECIFIED = "unspecified padding"
 TAIL = "allocation tail"
 
@@ -128,10 +127,10 @@ def _counts(ev: Evidence) -> list[Count]:
     size = 1 if ev.desc.is_int8 else 4
     raw = ev.want != ev.got
     found = []
-    for kind, name in KIND_NAMES.items():
+    for kind in ByteKind:
         mask = (ev.kinds == kind) & ev.compared
         if mask.any():
-            found.append(Count(name, int(mask.sum()) * size, _bytes_differing(ev, raw & mask), True))
+            found.append(Count(kind.label, int(mask.sum()) * size, _bytes_differing(ev, raw & mask), True))
     spared = ~ev.compared
     if spared.any():
         found.append(Count(UNSPECIFIED, int(spared.sum()), int((raw & spared).sum()), False))
@@ -189,7 +188,7 @@ def _difference(
         at_byte(ev.desc, byte),
         want.item(),
         got.item(),
-        KIND_NAMES[ByteKind(int(ev.kinds[cell]))],
+        ByteKind(int(ev.kinds[cell])).label,
         ev.writer(byte // 4),
         tuple(name for name, (right, _) in legal.items() if right[cell]),
     )

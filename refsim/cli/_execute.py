@@ -17,6 +17,7 @@ from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError
 from refsim.core.folder_write import writing
+from refsim.core.layout import layout
 from refsim.core.locate import at_byte
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
@@ -91,7 +92,9 @@ class Row:
         return self.layout is not None and self.dtype == "int8"
 
     def as_json(self) -> dict[str, Any]:
-        content = {k: v for k, v in vars(self).items() if k not in ("checks", "sources", "known")}
+        names = ("delegate", "node", "operator", "kernels", "value", "shape", "dtype", "ms", "steps")
+        content: dict[str, Any] = {name: getattr(self, name) for name in names}
+        content |= {"layout": layout(self.layout).name if self.layout else None, "bytes": self.nbytes}
         if self.sources:
             content["sources"] = {name: vars(source) for name, source in self.sources.items()}
             content["known"] = list(self.known)
@@ -238,7 +241,7 @@ def check(node: Node, held: PackedBuffer, recorded: np.ndarray) -> Check:
         first = {
             "byte": at,
             "index": place.index,
-            "kind": place.kind.name.lower(),
+            "kind": place.kind.label,
             "got": int(held.raw[at].view(view)),
             "need": int(recorded[at].view(view)),
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 
@@ -13,7 +12,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
-from refsim.core import atomic_write
+from refsim.core import atomic_write, strict_json
 from refsim.core.errors import ParameterError
 from refsim.formats.cases import write_folder
 from refsim.golden import programs
@@ -116,7 +115,7 @@ def check(
         found = certify.check(files, outputs, about, advance)
     for name in certificate:
         facts = {"refsim": refsim.__version__, **found.as_json()}
-        text = json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else page(found)
+        text = strict_json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else page(found)
         atomic_write.write(name, text.encode())
     if as_json:
         print_json("golden check", {"folder": folder, "outputs": outputs, **found.as_json()})

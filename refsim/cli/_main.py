@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 import refsim
+from refsim.cli._document import OPTION, Document
 from refsim.cli._output import say
 from refsim.core import choices, doing
 from refsim.core.errors import MOST_IN_LINE, RefsimError
@@ -36,6 +37,8 @@ class Named(click.Group):
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
             ctx.fail(f"No such command {name!r}{choices.meant(name, names) or f': {choices.listed(names)}'}")
+        if (document := ctx.find_object(Document)) is not None:
+            document.verb = f"{ctx.command_path} {name}".partition(" ")[2]
         return super().resolve_command(ctx, args)
 
 
@@ -78,33 +81,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # a crash in native code then says where it was, and at which node
         faulthandler.enable()
         doing.name_frames()
+    document = Document(wanted=OPTION in given[: given.index("--") if "--" in given else None])
     try:
-        status = root.main(args=given, prog_name="refsim", standalone_mode=False)
+        status = _run(given, document)
+        document.print(status)
         sys.stdout.flush()
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
-        return BAD_INPUT
-    except click.ClickException as error:
-        return _complain(usage(error), BAD_INPUT)
-    except RefsimError as error:
-        status = _complain(error.line(MOST_IN_LINE - len(PREFIX)), error.exit_status)
-        if hasattr(error.__cause__, "last_lines"):  # another process died or was silent
-            say(rerun(given), err=True, command=True)
-        return status
-    except MemoryError:
-        return _complain("out of memory", BAD_INPUT)
-    except (KeyboardInterrupt, click.Abort):
-        return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
         # or Python complains once more when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except Exception:
-        traceback.print_exc()
-        return _complain("this is a defect of refsim, please report it with the lines above", BAD_INPUT)
     if status == DIFFERENT:
         say(rerun(given), err=True, command=True)
-    return status if isinstance(status, int) else SAME
+    return status
+
+
+def _run(given: Sequence[str], document: Document) -> int:
+    """The exit status; what went wrong is on stderr then, and in the document."""
+
+    def complain(kind: str, line: str, status: int, error: BaseException | None = None) -> int:
+        text = escaped(" ".join(line.split()))
+        document.fail(kind, str(error) if isinstance(error, RefsimError) else text, error)
+        say(choices.cut(PREFIX + text, MOST_IN_LINE), err=True)
+        return status
+
+    try:
+        status = root.main(args=list(given), prog_name="refsim", standalone_mode=False, obj=document)
+        return status if isinstance(status, int) else SAME
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        document.fail("UsageError", "no arguments")
+        return BAD_INPUT
+    except click.ClickException as error:
+        return complain("UsageError", usage(error), BAD_INPUT)
+    except RefsimError as error:
+        line = error.line(MOST_IN_LINE - len(PREFIX))
+        status = complain(type(error).__name__, line, error.exit_status, error)
+        if hasattr(error.__cause__, "last_lines"):  # another process died or was silent
+            say(rerun(given), err=True, command=True)
+        return status
+    except MemoryError:
+        return complain("MemoryError", "out of memory", BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        return complain("Interrupted", "interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        raise
+    except Exception:
+        traceback.print_exc()
+        return complain(
+            "Defect", "this is a defect of refsim, please report it with the lines above", BAD_INPUT
+        )
 
 
 def rerun(arguments: Sequence[str]) -> str:
@@ -119,9 +144,3 @@ def usage(error: click.ClickException) -> str:
     known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
     options = [name for parameter in known for name in parameter.opts if name.startswith("--")]
     return f"No such option {error.option_name}{choices.meant(error.option_name, options)}"
-
-
-def _complain(message: str, status: int) -> int:
-    line = PREFIX + escaped(" ".join(message.split()))
-    say(choices.cut(line, MOST_IN_LINE), err=True)
-    return status

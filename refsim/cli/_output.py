@@ -6,7 +6,6 @@ Text that comes out of files is escaped; JSON has it as it is. Tables and senten
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import click
 
+from refsim.cli._document import Document, as_line
 from refsim.core import table as tables
 from refsim.core.escape import escaped
 
@@ -23,13 +23,16 @@ _RIGHT = (
 )  # fmt: skip
 
 
-#: Verbs whose JSON has changed incompatibly: the number of its present form. All others are at 1.
-_SCHEMAS = {"inspect": 2, "doctor": 2}
-
-
 def print_json(verb: str, content: dict[str, Any]) -> None:
-    """Print one JSON object, one line per key. ``schema`` counts incompatible changes."""
-    click.echo(json.dumps({"verb": verb, "schema": _SCHEMAS.get(verb, 1), **content}, indent=1))
+    """Print the JSON object of a verb once its exit status is known; docs/json.md lists the keys of each."""
+    held = click.get_current_context().find_object(Document)
+    assert held is not None
+    held.verb, held.content = verb, content
+
+
+def print_json_line(verb: str, status: int, content: dict[str, Any]) -> None:
+    """Print one of several objects of a verb that goes on, at once and in one line."""
+    _echo(as_line(verb, status, content))
 
 
 def width(err: bool = False) -> int | None:

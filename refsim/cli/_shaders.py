@@ -90,20 +90,28 @@ def print_findings(build: Build, outcome: Outcome) -> None:
         say(f"{tried.candidate.name} has the right bytes, but not for certain")
         print_faults(tried)
         say(f"  again: {again(build, tried)}", command=True)
+    explained = {id(found.tried) for found in outcome.wrong}
     for tried in outcome.failed:
-        say(f"{tried.candidate.name} did not run: {tried.message}")
+        say(f"{tried.candidate.name} {_failure(tried)}{tried.message}")
         print_faults(tried)
-        say(f"  again: {again(build, tried)}", command=True)
+        if id(tried) not in explained:
+            say(f"  again: {again(build, tried)}", command=True)
     for found in outcome.wrong:
-        print_explained(build, found)
+        print_explained(build, found, faults=id(found.tried) not in set(map(id, outcome.failed)))
 
 
-def print_explained(build: Build, found: Explained) -> None:
-    """The diff of a wrong case, and what more is known of its kernel."""
+def _failure(tried: Tried) -> str:
+    """A case without a result did not run; one with an output, although it wrote outside of it, did."""
+    return "did not run: " if tried.actual is None else "ran, but: "
+
+
+def print_explained(build: Build, found: Explained, faults: bool = True) -> None:
+    """The diff of a wrong case, and what more is known of its kernel; without ``faults`` they have been said."""
     print_report(found.report)
     for line in remarks(build, found):
         say(line)
-    print_faults(found.tried)
+    if faults:
+        print_faults(found.tried)
     say(f"  again: {again(build, found.tried)}", command=True)
 
 
@@ -149,7 +157,8 @@ def sentence(build: Build, outcome: Outcome) -> str:
         more += [f"{outcome.sanitized} sanitized"] if outcome.sanitized else []
         return f"right: {', '.join(more)}; {took}"
     first = outcome.bad[0]
-    what = {FAILED: "did not run", UNSAFE: "is unsafe"}.get(first.verdict, "is wrong")
+    failed = "did not run" if first.actual is None else "writes out of bounds"
+    what = {FAILED: failed, UNSAFE: "is unsafe"}.get(first.verdict, "is wrong")
     rest = f", {len(outcome.bad)} in all" if len(outcome.bad) > 1 else ""
     return f"wrong: {first.candidate.name} {what}{rest}; {took}"
 
@@ -157,6 +166,8 @@ def sentence(build: Build, outcome: Outcome) -> str:
 def verdict(outcome: Outcome, whole: bool) -> str:
     """The verdict in a few words, as a line of --watch has it; ``whole``: all cases have run."""
     count = tally(outcome.counts)
+    if outcome.failed and outcome.failed[0].actual is not None:
+        return f"wrong in {outcome.failed[0].candidate.name}: {outcome.failed[0].message}"
     if outcome.wrong:
         first = outcome.wrong[0]
         cause = str(first.causes[0]) if first.causes else "no known cause fits"
@@ -177,7 +188,7 @@ def _number(count: int, what: str) -> str:
 
 
 def content(build: Build, outcome: Outcome) -> dict[str, Any]:
-    """The verdict as plain data; docs/cli.md lists the keys."""
+    """The verdict as plain data; docs/json.md lists the keys."""
     return {
         "folder": build.path,
         "executor": build.executor_name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from refsim.bytediff import Report
@@ -44,6 +46,17 @@ def verdict(row: Row) -> str:
     if row.run is None:
         return NOT_DUMPED
     return "wrong" if row.wrong else SAME_TEXT if row.run.same else "wrong inputs"
+
+
+def _node(row: Row) -> dict[str, Any]:
+    """A row as plain data."""
+    found = {name: getattr(row, name) for name in ("delegate", "node", "operator")}
+    found |= {"value": row.output, "verdict": verdict(row)}
+    for name, report in (("run", row.run), ("alone", row.alone)):
+        found[name] = None if report is None else {
+            "same": report.same, "differing": report.differing, "illegal": report.illegal,
+        }  # fmt: skip
+    return found
 
 
 def _text(report: Report) -> str:
@@ -132,7 +145,7 @@ def _show(
     if as_json:
         content = {
             "file": file, "actual": whole.where, "same": same and whole.enough,
-            "nodes": [dict(zip(COLUMNS, cells(row), strict=True)) for row in rows],
+            "nodes": [_node(row) for row in rows],
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
             "report": None if report is None else report.as_json(), "apart": rivals_of(report), **whole.as_json(),

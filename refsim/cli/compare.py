@@ -26,11 +26,11 @@ from refsim.cli._options import EXECUTORS, json_option
 from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.core.buffer import PackedBuffer
-from refsim.exec.executor import YOURS, Executor
+from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.exec.trace import Traced, trace
-from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG, judged
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG, Judged, judged
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.spec import Target
@@ -46,7 +46,7 @@ FOREIGN_COLUMNS = ("kernels", "verdict")
 class Row:
     """One buffer of the run: how many of its bytes differ, and the call that wrote it on the first executor.
 
-    ``kernels`` says where those of another build came from. ``verdict`` is about the bytes that they wrote, computed
+    ``source`` says where kernels of another build came from. ``judged`` is about the bytes that they wrote, computed
     from the inputs that they had; ``excused``: a known defect of upstream explains the difference.
     """
 
@@ -59,13 +59,28 @@ class Row:
     first: PackedBuffer | np.ndarray
     second: PackedBuffer | np.ndarray
     bound: BoundCase | None
-    kernels: str = "-"
-    verdict: str = "-"
+    source: Source | None = None
+    judged: Judged | None = None
     excused: bool = False
 
+    @property
+    def kernels(self) -> str:
+        return "-" if self.source is None else str(self.source)
+
+    @property
+    def verdict(self) -> str:
+        if self.judged is None:
+            return "-"
+        allows = self.judged.verdict == LEGAL
+        return f"{self.judged}; --profile {self.judged.profiles[0]} allows it" if allows else str(self.judged)
+
     def as_json(self) -> dict[str, Any]:
-        names = COLUMNS if self.kernels == "-" else (*COLUMNS, *FOREIGN_COLUMNS, "excused")
-        return {name: getattr(self, name) for name in names}
+        found = {name: getattr(self, name) for name in ("delegate", "node", "operator", "bytes", "different")}
+        found["value"] = self.output
+        if self.source is not None:
+            judged = None if self.judged is None else self.judged.as_json()
+            found |= {"source": vars(self.source), "judged": judged, "excused": self.excused}
+        return found
 
 
 @click.command("compare")
@@ -170,18 +185,15 @@ def _judge(
             traced, held = run[row.output]
             if not runner.foreign or traced.bound is None or not isinstance(held, PackedBuffer):
                 continue
-            source = runner.source(traced.bound.call)
-            row.kernels = str(source)
+            source = row.source = runner.source(traced.bound.call)
             if not row.different or source.whose != YOURS:
                 continue
             found = judged(traced.bound, held, profiles=(), defects=source.forgiven)
             if found.verdict == WRONG:
                 found = judged(traced.bound, held, defects=source.forgiven)
-            row.verdict = str(found)
-            if found.verdict == LEGAL:
-                row.verdict += f"; --profile {found.profiles[0]} allows it"
+            row.judged = found
             row.excused = found.verdict == KNOWN_DEFECT or (excused and found.verdict == SAME_BYTES)
-        if row.different and row.verdict == "-":
+        if row.different and row.judged is None:
             row.excused = excused
         excused |= row.excused
 

@@ -63,7 +63,7 @@ def command(name: str, executors: str, as_json: bool) -> int:
                 "operators": len({(row.delegate, row.node) for row in result.rows}),
                 "buffers": len(checks),
                 "bytes": sum(check.compared for check in checks),
-                "different_bytes": sum(check.different for check in checks),
+                "different": sum(check.different for check in checks),
                 "not_compared": whole.missing,
                 "outputs_same": all(verdict["same"] for verdict in verdicts),
                 "ms": {e: float(np.sum([row.ms[e] for row in result.rows])) for e in result.outputs},
@@ -77,8 +77,7 @@ def command(name: str, executors: str, as_json: bool) -> int:
                 say(verdict_text(verdict, io_path.name))
             say()
     same = all(
-        s["outputs_same"] and s["bytes"] and not s["different_bytes"] and not s["not_compared"]
-        for s in summaries
+        s["outputs_same"] and s["bytes"] and not s["different"] and not s["not_compared"] for s in summaries
     )
     if as_json:
         print_json("demo", {"models": summaries, "same": same})
@@ -96,7 +95,7 @@ def _brief(summary: dict[str, object]) -> tuple[object, ...]:
         summary["operators"],
         summary["buffers"],
         summary["bytes"],
-        summary["different_bytes"],
+        summary["different"],
         "same bits" if summary["outputs_same"] else "different",
         sum(ms.values()),
     )

@@ -36,7 +36,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for. docs/cli.md lists the values of ``status``."""
+    """One thing that was looked for. docs/json.md lists the values of ``status``."""
 
     thing: str
     status: str

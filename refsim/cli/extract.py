@@ -83,7 +83,7 @@ def command(
     write_folder(output, files)
     facts = {
         "file": file, "node": wanted.number, "delegate": delegate, "operator": bound.call.op.name, "case": output,
-        "files": {name: len(data) for name, data in files.items()},
+        "files": [{"file": name, "bytes": len(data)} for name, data in files.items()],
     }  # fmt: skip
     if as_json:
         print_json("extract", facts)

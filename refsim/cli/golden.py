@@ -134,6 +134,7 @@ def verify(
             "threads": threads, "isa": isa or isas.cpu().isa.name,
             "executors": {name: dict(counts) for name, counts in table.items()},
             "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
+            "ours": checks.instead(found),
             "failures": [r.as_json() for r in failed], "same": same,
         }  # fmt: skip
         print_json("golden verify", facts)
@@ -143,7 +144,14 @@ def verify(
     statuses = sorted(
         {status for counts in table.values() for status in counts}, key=lambda s: s != SAME_BYTES
     )
-    print_table(("executor", *statuses), [(n, *(counts[s] for s in statuses)) for n, counts in table.items()])
+    instead = checks.instead(found)
+    ours = {name: sum(row["cases"] for row in operators.values()) for name, operators in instead.items()}
+    heads = ("executor", *statuses, *(["ours count"] if instead else []))
+    rows = [(n, *(c[s] for s in statuses), *([ours.get(n, 0)] if instead else [])) for n, c in table.items()]
+    print_table(heads, rows)
+    for name, operators in instead.items():
+        for op, row in operators.items():
+            say(f"{name}: refsim's own kernels ran {row['cases']} cases of {op}: {'; '.join(row['why'])}")
     for name, text in checks.profiles(found).items():
         say(f"{name}: what is legal has the bytes of the profile {text}")
     for text, count in _defects(found).items():

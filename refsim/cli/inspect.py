@@ -14,6 +14,7 @@ from refsim.cli._options import json_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli.check import pointer
+from refsim.core.layout import layout
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
@@ -111,7 +112,8 @@ def print_text(file: str, model: Model, made: Origins) -> None:
         )
         say(f"transitions: {len(facts['transitions'])}")
         for t in facts["transitions"]:
-            say(f"  node {t['node']} {t['operator']}: {t['from']} -> {t['to']}, {t['bytes']} bytes written")
+            change = f"{_short_layout(t['from'])} -> {_short_layout(t['to'])}"
+            say(f"  node {t['node']} {t['operator']}: {change}, {t['bytes']} bytes written")
         for operator in facts["operators"]:
             if "note" in operator:
                 say(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
@@ -180,8 +182,8 @@ def transitions(graph: Graph) -> Iterator[dict[str, Any]]:
         yield {
             "node": node.number,
             "operator": operator_name(node),
-            "from": _layout(source),
-            "to": _layout(target),
+            "from": _long_layout(source),
+            "to": _long_layout(target),
             "bytes": _nbytes(target),
         }
 
@@ -258,7 +260,7 @@ def _cells(operator: dict[str, Any]) -> tuple[object, ...]:
         " ".join(_short(name) for name in operator["inputs"]),
         _short(out["value"]) if out else None,
         shape_text(out["shape"]) if out else None,
-        out.get("layout"),
+        _layout_text(out) if out else None,
         out.get("bytes"),
     )
 
@@ -270,7 +272,7 @@ def _short(value: str) -> str:
 
 def _values(tensors: Sequence[dict[str, Any]]) -> str:
     return ", ".join(
-        f"{_short(t['value'])} {t['dtype']} {shape_text(t['shape'])} {t['layout']}" for t in tensors
+        f"{_short(t['value'])} {t['dtype']} {shape_text(t['shape'])} {_layout_text(t)}" for t in tensors
     )
 
 
@@ -279,7 +281,7 @@ def _tensor(number: int, tensor: Tensor) -> dict[str, Any]:
         "value": value_name(number, tensor.id),
         "shape": list(tensor.shape),
         "dtype": str(tensor.dtype),
-        "layout": _layout(tensor),
+        "layout": _long_layout(tensor),
         "memory_object": tensor.mem_obj_id,
         "bytes": _nbytes(tensor),
     }
@@ -287,6 +289,20 @@ def _tensor(number: int, tensor: Tensor) -> dict[str, Any]:
 
 def _layout(tensor: Tensor) -> str:
     return str(tensor.layout) if tensor.desc is not None else str(tensor.dtype)
+
+
+def _long_layout(tensor: Tensor) -> str | None:
+    """None for a tensor that a graph keeps in no layout."""
+    return tensor.layout.name if tensor.desc is not None and tensor.layout is not None else None
+
+
+def _layout_text(facts: dict[str, Any]) -> str:
+    """The short name of a tensor's layout; its dtype if it has none."""
+    return _short_layout(facts["layout"]) if facts["layout"] else str(facts["dtype"])
+
+
+def _short_layout(name: str | None) -> str:
+    return str(layout(name)) if name else "no layout"
 
 
 def _nbytes(tensor: Tensor) -> int:

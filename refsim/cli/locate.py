@@ -26,18 +26,17 @@ def command(
     if (byte is None) == (index is None):
         raise click.UsageError("give either --byte B or --index n,c,h,w")
     place = at_byte(desc, byte) if byte is not None else at_index(desc, index or ())
-    kind = {"VALUE": "value", "LANE": "lane padding", "WORD": "word padding"}[place.kind.name]
     facts = {
         "layout": layout.name,
         "shape": list(shape),
-        "buffer_bytes": desc.nbytes,
+        "bytes": desc.nbytes,
         "byte": place.byte,
         "word": place.word,
         "lane": place.lane,
         "block": place.block,
         "place_in_block": place.intra,
         "index": list(place.index),
-        "kind": kind,
+        "kind": place.kind.label,
     }
     if as_json:
         print_json("locate", facts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli.check import pointer
+from refsim.core import strict_json
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
 from refsim.exec.model import LOWERED
@@ -85,11 +85,11 @@ def command(
             f"delegate{number}.bin": delegate.serialized.blob(file)
             for number, delegate in enumerate(lowered.delegates)
         }
-        files |= {REPORT: json.dumps(content, indent=1).encode(), LOWERED: write(lowered)}
+        files |= {REPORT: strict_json.dumps(content, indent=1).encode(), LOWERED: write(lowered)}
         with writing(output) as writer:
             for name, data in files.items():
                 writer.write(name, data)
-    content["written"] = {name: len(data) for name, data in files.items()}
+    content["files"] = [{"file": name, "bytes": len(data)} for name, data in files.items()]
     if as_json:
         print_json("lower", content)
     else:
@@ -125,9 +125,9 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
         print_table(CHECKED, [_checked(item) for item in content["check"]])
         wrong = sum(item["worst"] > item["allowed"] for item in content["check"])
         say(f"{len(content['check'])} operators checked, {wrong} wrong (more than 1 step)")
-    for name, size in content["written"].items():
-        say(f"wrote {output}/{name}, {size} bytes")
-    if output is not None and content["written"]:
+    for row in content["files"]:
+        say(f"wrote {output}/{row['file']}, {row['bytes']} bytes")
+    if output is not None and content["files"]:
         say(pointer(f"{output}/{LOWERED}"), command=True)
 
 

@@ -88,8 +88,8 @@ def command(
         content = {
             "file": file, "executor": name, "runs": found.runs, "same": found.same and whole.enough,
             "results": list(map(len, found.results)), "by_outputs": list(map(len, found.by_outputs)),
-            "outputs": [{"name": b.name, "distinct": len(b.results)} for b in found.outputs],
-            "buffers": [dict(zip(COLUMNS, _cells(b), strict=True)) for b in found.buffers],
+            "outputs": [{"output": b.name, "distinct": len(b.results)} for b in found.outputs],
+            "buffers": [_facts(b) for b in found.buffers],
             "first": None if found.first is None else _first(found, found.first, judged),
             "report": None if report is None else report.as_json(),
         }  # fmt: skip
@@ -108,6 +108,12 @@ def _cells(buffer: Buffer) -> list[object]:
     return [buffer.delegate, node, buffer.operator, buffer.name, buffer.nbytes, len(buffer.results)]
 
 
+def _facts(buffer: Buffer) -> dict[str, Any]:
+    """The same as plain data."""
+    keys = ("delegate", "node", "operator", "value", "bytes", "distinct")
+    return dict(zip(keys, _cells(buffer), strict=True))
+
+
 def _judged(found: Repeated, limit: int) -> Judgement | None:
     """None if all runs are the same, or if the first buffer that differs is not a packed or float32 one."""
     held = [example.held for example in found.examples]
@@ -119,8 +125,7 @@ def _judged(found: Repeated, limit: int) -> Judgement | None:
 
 
 def _first(found: Repeated, first: Buffer, judged: Judgement | None) -> dict[str, Any]:
-    content = dict(zip(COLUMNS, _cells(first), strict=True))
-    return content | {
+    return _facts(first) | {
         "counts": [len(members) for members in first.results.values()],
         "examples": [{"runs": len(e.runs), "first_run": e.runs[0]} for e in found.examples],
         "judgement": None if judged is None else judged.as_json(),

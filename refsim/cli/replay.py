@@ -127,9 +127,8 @@ def _show_all(
             "guards": guards,
         }
         if kernels:
-            content["kernels"] = {
-                name: {**vars(row.source), "verdict": str(row.judged)} for name, row in kernels.items()
-            }
+            content["sources"] = {name: vars(row.source) for name, row in kernels.items()}
+            content["judged"] = {name: row.judged.as_json() for name, row in kernels.items()}
         print_json("replay", content)
         return SAME if same else DIFFERENT
     for name, report in reports.items():

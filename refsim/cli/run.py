@@ -218,13 +218,13 @@ def output_verdicts(result: Result, wanted: Sequence[np.ndarray] | None) -> list
         others = [run[number] for run in runs[1:]] + ([wanted[number]] if wanted is not None else [])
         same = all(array.tobytes() == other.tobytes() for other in others) if others else None
         verdicts.append(
-            {"name": f"out{number}", "shape": list(array.shape), "dtype": str(array.dtype), "same": same}
+            {"output": f"out{number}", "shape": list(array.shape), "dtype": str(array.dtype), "same": same}
         )
     return verdicts
 
 
 def verdict_text(verdict: dict[str, Any], expect: str | None) -> str:
-    text = f"{verdict['name']} {verdict['dtype']} {shape_text(verdict['shape'])}"
+    text = f"{verdict['output']} {verdict['dtype']} {shape_text(verdict['shape'])}"
     if verdict["same"] is None:
         return text
     against = f"as in {expect}" if expect else "on all executors"

@@ -15,7 +15,7 @@ from refsim.cli._options import json_option, profile_option
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build, opened
-from refsim.cli._shaders_watch import Watch
+from refsim.cli._shaders_watch import watch as watching
 from refsim.core.qmath import Profile
 from refsim.golden.verification import CASES, SANITIZED, Outcome
 
@@ -91,11 +91,11 @@ def command(
         raise click.UsageError("--repeats counts runs of --sanitize")
     sanitized = 0 if not sanitize else MOST_SANITIZED if pattern else SANITIZED
     asked = _Asked(folder, operators, count, pattern, profile, device, everything, limit, sanitized, repeats)
+    if watch:
+        return watching(lambda: asked.opened(variant or "", images), folder, everything, limit, as_json)
     with asked.opened(variant or "", images) as build:
         if not as_json:
-            text.print_folder(build, bool(watch or variant or images))
-        if watch:
-            return Watch(build, everything, limit, as_json).run()
+            text.print_folder(build, bool(variant or images))
         found = [(build, asked.run(build))]
         further = [] if variant or images else build.others()
     if not as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import click
@@ -13,7 +12,7 @@ from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import device_profile_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
-from refsim.core import atomic_write
+from refsim.core import atomic_write, strict_json
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
@@ -131,8 +130,8 @@ def _files(found: Triage, page: str, content: dict[str, object], profile: Profil
     for value, case in found.cases().items():
         files |= {f"cases/{value}/{name}": raw for name, raw in case.items()}
     if profile is not None:
-        files[PROFILE] = (json.dumps(profiles.as_json(profile), indent=1) + "\n").encode()
-    text = json.dumps(content, indent=1) + "\n"
+        files[PROFILE] = (strict_json.dumps(profiles.as_json(profile), indent=1) + "\n").encode()
+    text = strict_json.dumps(content, indent=1) + "\n"
     return files | {"triage.html": page.encode(), "triage.json": text.encode()}
 
 

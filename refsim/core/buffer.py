@@ -32,6 +32,11 @@ class ByteKind(IntEnum):
     LANE = 1
     WORD = 2
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return ("value", "lane padding", "word padding")[self]
+
 
 def offsets(desc: TensorDesc) -> np.ndarray:
     """Index of every element in the buffer, in elements: int64 in NCHW order, with dims folded to four."""

@@ -72,11 +72,11 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
 
 
 def data(file: str, found: Triage, several: Repeats | None, commands: dict[str, str]) -> dict[str, Any]:
-    """Dicts, lists, numbers and strings; docs/cli.md lists the keys."""
+    """Dicts, lists, numbers and strings; docs/json.md lists the keys."""
     nodes = []
     for v in found.verdicts:
         node: dict[str, Any] = {
-            "delegate": v.row.delegate, "node": v.row.node, "operator": v.row.operator, "output": v.row.output,
+            "delegate": v.row.delegate, "node": v.row.node, "operator": v.row.operator, "value": v.row.output,
             "verdict": v.kind, "profiles": list(v.profiles), "own_inputs": v.row.alone is not None, "cause": v.cause,
             "reproduce": commands.get(v.row.output), "report": None if v.report is None else v.report.as_json(),
         }  # fmt: skip

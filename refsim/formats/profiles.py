@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from refsim.core import atomic_write, choices
+from refsim.core import atomic_write, choices, strict_json
 from refsim.core.errors import FormatError, ParameterError
 from refsim.core.qmath import PROFILE_FILES, PROFILES, Profile
 from refsim.formats import reading
@@ -107,4 +107,4 @@ def as_json(held: Profile | None, **facts: object) -> dict[str, Any]:
 
 def write(path: str | os.PathLike[str], held: Profile | None, **facts: object) -> None:
     """Write a file, which appears whole or not at all; FormatError where it cannot be written."""
-    atomic_write.write(path, (json.dumps(as_json(held, **facts), indent=1) + "\n").encode())
+    atomic_write.write(path, (strict_json.dumps(as_json(held, **facts), indent=1) + "\n").encode())

@@ -13,7 +13,7 @@ from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.qmath import PROFILES, Profile
-from refsim.exec.executor import YOURS, Executor
+from refsim.exec.executor import OURS, YOURS, Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
 from refsim.golden.apart import rivals
@@ -32,7 +32,8 @@ DEFINE = "define"
 class Result:
     """One case on one executor. If the executor is ``define``, the definition was compared with the corpus.
 
-    A kernel of another build may be ``legal`` under other profiles, or show the ``known`` defect of upstream's.
+    A kernel of another build may be ``legal`` under other profiles, or show the ``known`` defect of upstream's. Where
+    such an executor ran a kernel of refsim's in its place, ``detail`` says why, as ``ours``.
     """
 
     case: str
@@ -112,21 +113,23 @@ def run(
             if not np.array_equal(bound.inputs[argument].raw, raw):
                 return Result(case, name, ERROR, {"message": f"input {argument} was written to"})
         same = np.array_equal(expected.raw, actual.raw)
-        source = executor.source(bound.call) if executor.foreign and not same else None
+        source = executor.source(bound.call) if executor.foreign else None
     except RefsimError as error:
         return Result(case, name, ERROR, {"message": str(error)})
+    yours = source is None or source.whose == YOURS
+    instead = {} if yours or source is None else {OURS: source.why}
     if outside:
-        return Result(case, name, ERROR, {"message": outside, **compared(bound, expected, actual)})
+        return Result(case, name, ERROR, {"message": outside, **compared(bound, expected, actual), **instead})
     if same:
-        return Result(case, name, SAME)
-    if source is not None and source.whose == YOURS:
+        return Result(case, name, SAME, instead)
+    if source is not None and yours:
         profiles = PROFILES.values() if profile is None else ()
         found = judged(bound, actual, profiles=profiles, defects=source.forgiven)
         if found.verdict in ACCEPTED:
             return Result(
                 case, name, found.verdict, {"message": str(found), "profiles": list(found.profiles)}
             )
-    return Result(case, name, DIFFERENT, compared(bound, expected, actual))
+    return Result(case, name, DIFFERENT, {**compared(bound, expected, actual), **instead})
 
 
 def within(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,10 @@ class Judged:
         if self.defect is not None:
             return f"known defect of upstream: {self.defect.name}"
         return f"legal under {', '.join(self.profiles)}" if self.verdict == LEGAL else self.verdict
+
+    def as_json(self) -> dict[str, Any]:
+        defect = None if self.defect is None else self.defect.name
+        return {"verdict": self.verdict, "profiles": list(self.profiles), "defect": defect}
 
 
 def judged(

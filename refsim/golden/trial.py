@@ -26,6 +26,7 @@ from refsim.core.errors import (
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.exec.finding import NOT_SEEN, Finding
+from refsim.golden.check import within
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import Candidate
 from refsim.ops.base.spec import Call
@@ -43,7 +44,9 @@ REPEATS = 2
 
 @dataclass(frozen=True)
 class Tried:
-    """One case on one executor. ``message`` says why a case ``failed``; then there is no ``actual``.
+    """One case on one executor. ``message`` says why a case ``failed``.
+
+    Then there is an ``actual`` only if it wrote out of bounds, and its output can be looked at all the same.
 
     ``findings`` are what the executor's sanitizers say of its kernels. A case is ``unsafe`` if its bytes are right, but
     not for certain.
@@ -103,7 +106,7 @@ class Trial:
         begin = time.perf_counter()
         bound = candidate.bound
         try:
-            actual = self.executor.run_call(bound.call, bound.inputs)
+            actual, outside = within(self.executor, bound)
         except MissingDependencyError:
             raise
         except RawBufferError as error:
@@ -111,7 +114,8 @@ class Trial:
         except RefsimError as error:
             tried = Tried(candidate, Judged(FAILED), None, str(error))
         else:
-            tried = Tried(candidate, self._judged(candidate, actual), actual)
+            verdict = Judged(FAILED) if outside else self._judged(candidate, actual)
+            tried = Tried(candidate, verdict, actual, f"{OUT_OF_BOUNDS}: {outside}" if outside else "")
         if sanitize:
             tried = self._sanitized(tried, repeats)
         return replace(tried, seconds=time.perf_counter() - begin)
@@ -129,6 +133,10 @@ class Trial:
         faults = any(not one.harmless for one in found)
         unsafe = Judged(UNSAFE) if faults and not tried.bad else tried.judged
         return replace(tried, judged=unsafe, findings=found)
+
+    def wrong_inside(self, tried: Tried) -> bool:
+        """Whether a case that wrote out of bounds has wrong bytes in its output, too."""
+        return tried.actual is not None and self._judged(tried.candidate, tried.actual).verdict == WRONG
 
     def _judged(self, candidate: Candidate, actual: PackedBuffer) -> Judged:
         recorded = candidate.recorded
@@ -180,7 +188,7 @@ class Trial:
         found = {tried.actual.raw.tobytes()}
         for _ in range(REPEATS):
             try:
-                found.add(self.executor.run_call(bound.call, bound.inputs).raw.tobytes())
+                found.add(within(self.executor, bound)[0].raw.tobytes())
             except DeviceError:
                 break
         return found

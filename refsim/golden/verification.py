@@ -29,8 +29,9 @@ class Outcome:
     """What a run over some operators found.
 
     ``counts``: operator -> verdict -> cases. ``known``: the defects that were seen, name -> (what, cases).
-    ``wrong``: the first case that is wrong, explained; ``failed``: the first that did not run; ``unsafe``: the first
-    whose bytes are right, but not for certain; one each for an operator. ``bad`` has every case that is one of these.
+    ``wrong``: the first case that is wrong, explained; ``failed``: the first that did not run, or that wrote out of
+    bounds (it may be in ``wrong`` as well); ``unsafe``: the first whose bytes are right, but not for certain; one each
+    for an operator. ``bad`` has every case that is one of these.
     ``notes`` counts harmless findings by (kind, module, what); sanitizers looked at ``sanitized`` cases.
     """
 
@@ -171,11 +172,12 @@ class Verification:
             if tried.message.startswith(OUT_OF_BOUNDS) and not tried.findings:
                 tried = self.trial.run(tried.candidate, True)  # which invocation it was
             outcome.failed.append(tried)
-            told = (self.trial.run(one) for one in islice(others, MOST_AFTER_FAILURE))
-            instead = next((row for row in told if row.verdict == WRONG), None)
-            if instead is None:
-                return
-            tried = instead
+            if not self.trial.wrong_inside(tried):
+                told = (self.trial.run(one) for one in islice(others, MOST_AFTER_FAILURE))
+                instead = next((row for row in told if row.verdict == WRONG), None)
+                if instead is None:
+                    return
+                tried = instead
         outcome.wrong.append(
             self.trial.explain(tried, (one for one in others if one is not tried.candidate), limit)
         )

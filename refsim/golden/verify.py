@@ -16,6 +16,7 @@ import refsim
 from refsim.core.errors import DeviceError, FormatError, RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa
+from refsim.exec.executor import OURS
 from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import served
 from refsim.formats.file import read_file
@@ -249,6 +250,20 @@ def profiles(results: Sequence[Result]) -> dict[str, str]:
         if result.status == LEGAL:
             found.setdefault(result.executor, Counter()).update(result.detail["profiles"])
     return {name: counts.most_common(1)[0][0] for name, counts in found.items()}
+
+
+def instead(results: Sequence[Result]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Executor -> operator -> how many cases refsim's kernels ran in the place of modules of another build, and why."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for result in results:
+        if OURS in result.detail:
+            operator = result.case.partition("/")[0]
+            reasons = found.setdefault(result.executor, {}).setdefault(operator, Counter())
+            reasons[str(result.detail[OURS])] += 1
+    return {
+        name: {op: {"cases": why.total(), "why": list(why)} for op, why in sorted(by_operator.items())}
+        for name, by_operator in found.items()
+    }
 
 
 def failures(results: Sequence[Result]) -> list[Result]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import json_schema
 import pytest
 
 from refsim.cli import main
@@ -25,14 +25,14 @@ class Done:
 
     @property
     def json(self) -> dict[str, Any]:
-        content = json.loads(self.out)
-        assert content["schema"] >= 1
-        return dict(content)
+        """The object on stdout, which is JSON in the strict sense and as the schema says."""
+        return json_schema.read(self.out)
 
     def refused(self, match: str, status: int = 2) -> None:
-        """One line on stderr that holds ``match``, nothing on stdout."""
+        """One line on stderr that holds ``match``, nothing on stdout but the error as JSON if that was asked for."""
         assert self.status == status
-        assert self.out == "" and self.err.count("\n") == 1 and "Traceback" not in self.err
+        assert self.out == "" or set(self.json) == {"verb", "schema", "status", "error"}
+        assert self.err.count("\n") == 1 and "Traceback" not in self.err
         assert match in self.err
 
 

@@ -22,7 +22,7 @@ def test_all_bundled_models_match(refsim) -> None:
         "mobilenet_v2_035_96": 99,
         "refine_seg": 29,
     }
-    assert not any(m["different_bytes"] for m in by_name.values())
+    assert not any(m["different"] for m in by_name.values())
 
 
 def test_a_changed_recording_is_noticed(

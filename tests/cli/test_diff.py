@@ -43,7 +43,7 @@ def test_json_holds_what_the_text_says(buffers, refsim) -> None:
     assert facts["causes"][0]["name"] == "lanes rotated" and facts["causes"][0]["exact"] is True
     counts = {count["kind"]: count for count in facts["counts"]}
     assert sum(count["bytes"] for count in counts.values()) == 192
-    assert sum(count["differing"] for count in counts.values()) == facts["differing"]
+    assert sum(count["different"] for count in counts.values()) == facts["differing"]
     first = facts["differences"][0]
     assert first["byte"] == 0 and first["index"] == [0, 0, 0, 0] and first["kind"] == "value"
     assert (first["expected"], first["actual"], first["legal"]) == (0, 45, [])

@@ -36,12 +36,16 @@ def test_facts_of_one_operator(models: Path, refsim) -> None:
             assert len(dispatch[f"{words}_names"]) == len(dispatch[f"{words}_words"])
         assert "OUT_W" in dispatch["push_names"]
     (out,) = conv["outputs"]
-    assert out["layout"] == "4C" and out["shape"] == [1, 64, 16, 16] and out["bytes"] == 16384
+    assert out["layout"] == "PACKED_INT8_4C" and out["shape"] == [1, 64, 16, 16] and out["bytes"] == 16384
     assert first["constants"]["count"] == 24 and second["constants"]["count"] == 4
     assert first["memory"]["bytes"] < first["memory"]["bytes_unshared"]
-    assert {"node": 6, "operator": "q8ta_add", "from": "4W4C", "to": "4C", "bytes": 8192} in first[
-        "transitions"
-    ]
+    assert {
+        "node": 6,
+        "operator": "q8ta_add",
+        "from": "PACKED_INT8_4W4C",
+        "to": "PACKED_INT8_4C",
+        "bytes": 8192,
+    } in first["transitions"]
 
 
 def test_text_has_a_row_per_operator(models: Path, refsim) -> None:

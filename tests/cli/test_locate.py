@@ -44,7 +44,7 @@ def test_text_and_json_say_the_same(refsim) -> None:
     assert (
         facts["byte"] == 29 and facts["lane"] == 1 and facts["block"] == 1 and facts["place_in_block"] == 13
     )
-    assert facts["kind"] == "value" and facts["buffer_bytes"] == 192 and facts["layout"] == "PACKED_INT8_4W4C"
+    assert facts["kind"] == "value" and facts["bytes"] == 192 and facts["layout"] == "PACKED_INT8_4W4C"
 
 
 def test_padding_is_named(refsim) -> None:

@@ -68,8 +68,11 @@ def test_a_known_defect_is_no_difference(doubled: Path, refsim) -> None:
         row["operator"]: row
         for row in refsim("compare", *given, "-x", "cpu", "-x", SPV, "--json").json["buffers"]
     }
-    assert rows["q8ta_add"]["verdict"] == "known defect of upstream: alpha"
-    assert rows["q8ta_relu"]["verdict"] == "same" and rows["q8ta_relu"]["excused"]
+    known = rows["q8ta_add"]["judged"]
+    assert (known["verdict"], known["defect"]) == ("known", "alpha") and rows["q8ta_add"]["source"][
+        "whose"
+    ] == "yours"
+    assert rows["q8ta_relu"]["judged"]["verdict"] == "same" and rows["q8ta_relu"]["excused"]
     assert refsim("compare", *given, "-x", "cpu", "-x", "cpu:emulated").status == 0
     done = refsim("run", *given, "-x", f"cpu,{SPV}")
     assert f"{SPV}: node 1 q8ta_add: known defect of upstream: alpha" in done.out
@@ -85,11 +88,11 @@ def test_a_wrong_module_is_a_difference(mixed, tmp_path: Path, refsim) -> None:
     shutil.copy(MODULES.parent / "example" / "q8ta_conv2d_float.spv", wrong)
     done = refsim("compare", *mixed, "-x", "cpu", "-x", f"spv:{wrong}", "--json")
     assert done.status == 1
-    rows = {row["output"]: row for row in done.json["buffers"]}
+    rows = {row["value"]: row for row in done.json["buffers"]}
     assert rows[done.json["first"]]["operator"] == "q8ta_conv2d"
-    assert rows[done.json["first"]]["verdict"] == "wrong"
+    assert rows[done.json["first"]]["judged"]["verdict"] == "wrong"
     after = [row for row in done.json["buffers"] if row["different"]]
-    assert {row["verdict"] for row in after[1:]} <= {"same", "wrong"}
+    assert {row["judged"]["verdict"] for row in after[1:] if row["judged"]} <= {"same", "wrong"}
     done = refsim("bisect", *mixed, "-x", f"spv:{wrong}")
     assert done.status == 1 and "wrong: node 1 q8ta_conv2d" in done.out and "wrong: node 4" not in done.out
 

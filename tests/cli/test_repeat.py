@@ -39,8 +39,8 @@ def test_a_model_that_repeats_itself(refsim) -> None:
     content = refsim(*MIXED, "-n", "2", "-x", "cpu", "--threads", "2", "--json").json
     assert content["verb"] == "repeat" and content["same"] is True and content["first"] is None
     assert (content["runs"], content["results"]) == (2, [2])
-    assert content["report"] is None and content["outputs"] == [{"name": "out0", "distinct": 1}]
-    assert set(content["buffers"][0]) == {"delegate", "node", "operator", "output", "bytes", "distinct"}
+    assert content["report"] is None and content["outputs"] == [{"output": "out0", "distinct": 1}]
+    assert set(content["buffers"][0]) == {"delegate", "node", "operator", "value", "bytes", "distinct"}
 
 
 def test_a_channel_that_flips(flaky, tmp_path: Path, refsim) -> None:
@@ -61,7 +61,7 @@ def test_the_same_as_json(flaky, refsim) -> None:
     content = done.json
     assert done.status == 1 and content["same"] is False and content["results"] == [5, 1]
     first = content["first"]
-    assert (first["operator"], first["output"], first["counts"]) == (DEPTHWISE, "delegate0_v46", [5, 1])
+    assert (first["operator"], first["value"], first["counts"]) == (DEPTHWISE, "delegate0_v46", [5, 1])
     assert first["examples"] == [{"runs": 5, "first_run": 0}, {"runs": 1, "first_run": 1}]
     judgement = first["judgement"]
     assert judgement["right"] == [0] and [v["verdict"] for v in judgement["versions"]] == ["right", "wrong"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import shutil
@@ -14,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import json_schema
 import pytest
 from modules import build, example
 from modules.bugs import BUGS
@@ -386,16 +386,16 @@ def test_watch(folder: Path, compiled: dict[str, bytes]) -> None:
 @needs_tools
 def test_watch_with_a_module_that_stays_damaged(folder: Path, compiled: dict[str, bytes]) -> None:
     with Watching(folder, "q8ta_relu", "q8ta_clone", "--count", "2", "--json") as watching:
-        first = json.loads(watching.until('"stage": "first"'))
+        first = json_schema.read(watching.until('"stage": "first"'))
         assert first["changed"] == [] and first["same"] is True and first["verb"] == "shaders"
         watching.until('"stage": "all"')
         put(folder, RELU, compiled["relu-clamps-first"])
-        found = json.loads(watching.until('"stage": "first"'))
+        found = json_schema.read(watching.until('"stage": "first"'))
         assert found["changed"] == [RELU] and list(found["operators"]) == ["q8ta_relu"]
         assert found["wrong"][0]["causes"][0]["name"] == "clamp order" and found["seconds"] < 20
         (folder / f"{RELU}.spv").write_bytes(b"half of it")
         put(folder, "q8ta_clone", compiled["clone-lanes-reversed"])
-        found = json.loads(watching.until('"changed": ["q8ta_clone"]'))
+        found = json_schema.read(watching.until('"changed": ["q8ta_clone"]'))
         assert list(found["operators"]) == ["q8ta_clone"]
         assert found["wrong"][0]["causes"][0]["name"] == "byte order"
         assert watching.end() == 1

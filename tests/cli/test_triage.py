@@ -27,7 +27,7 @@ def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) ->
     folder = tmp_path / "found"
     done = refsim(*given, "--json", "-o", folder)
     assert done.status == 1 and done.json["verb"] == "triage"
-    nodes = {node["output"]: node for node in done.json["nodes"]}
+    nodes = {node["value"]: node for node in done.json["nodes"]}
     assert nodes["delegate0_v28"]["verdict"] == "wrong" and nodes["delegate0_v24"]["verdict"] == "same"
     assert json.loads((folder / "triage.json").read_text())["summary"] == done.json["summary"]
     command = shlex.split(nodes["delegate0_v28"]["reproduce"])

@@ -89,7 +89,7 @@ def test_a_wrong_byte_is_found_where_it_is(tmp_path: Path) -> None:
     assert [v.row.output for v in found.wrong] == ["delegate0_v20", "delegate0_v24"]
     assert "2 wrong, the first is node 1 q8ta_linear" in summary(found)
     content = data("m.pte", found, None, {"delegate0_v20": "refsim replay x"})
-    nodes = {node["output"]: node for node in content["nodes"]}
+    nodes = {node["value"]: node for node in content["nodes"]}
     assert nodes["delegate0_v20"]["reproduce"] == "refsim replay x" and not content["same"]
     page = render("m.pte", found, None, {"delegate0_v20": "refsim replay <x>"})
     assert "refsim replay &lt;x&gt;" in page and 'class="wrong"' in page

@@ -54,7 +54,9 @@ def test_says_what_the_runtime_will_refuse(tmp_path: Path, capsys: pytest.Captur
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(Done(capsys, "lower", MIXED, "--json", "-o", tmp_path).out)
     assert content["steps"] == ["delegate 0", "aten.mean.dim", "delegate 1"]
-    assert content["written"] == {p.name: p.stat().st_size for p in tmp_path.iterdir()}
+    assert {row["file"]: row["bytes"] for row in content["files"]} == {
+        p.name: p.stat().st_size for p in tmp_path.iterdir()
+    }
     (refused,) = content["refused"]
     assert (refused["node"], refused["code"]) == ("mean", "arguments")
     first, second = content["delegates"]

@@ -1,0 +1,65 @@
+"""The one JSON object that a command prints with --json, whether it succeeds or fails.
+
+docs/json.md describes it, and `SCHEMA_FILE` is its JSON Schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from refsim.core import strict_json
+from refsim.core.errors import RefsimError
+
+#: Grows when a key of any verb changes its meaning or goes away; not when one is added.
+SCHEMA = 3
+SCHEMA_FILE = Path(__file__).parent / "refsim.schema.json"
+OPTION = "--json"
+
+
+@dataclass
+class Document:
+    """What the command has to say; it is printed when its exit status is known.
+
+    ``verb`` is the verb of the command line, with its subverb. ``wanted``: the command line has --json, so that an
+    error is JSON too. ``content`` is what the verb gave; a verb may fail afterwards, when too little was compared.
+    """
+
+    verb: str | None = None
+    wanted: bool = False
+    content: dict[str, Any] | None = None
+    error: dict[str, Any] | None = field(default=None)
+
+    def fail(self, kind: str, message: str, error: BaseException | None = None) -> None:
+        """Keep an error: its kind, and its parts if it is one of refsim's."""
+        self.error = {
+            "type": kind,
+            "message": message,
+            "where": None,
+            "what": None,
+            "got": None,
+            "need": None,
+        }
+        if isinstance(error, RefsimError):
+            self.error |= {"where": error.where, "what": error.what}
+            self.error |= {
+                name: None if part is None else str(part)
+                for name, part in (("got", error.got), ("need", error.need))
+            }
+
+    def print(self, status: int) -> None:
+        """Print the object, if there is anything to print."""
+        failed = self.error if self.wanted else None
+        if self.content is None and failed is None:
+            return
+        head = {"verb": self.verb, "schema": SCHEMA, "status": status}
+        content = head | (self.content or {}) | ({} if failed is None else {"error": failed})
+        click.echo(strict_json.dumps(content, indent=1))
+
+
+def as_line(verb: str, status: int, content: dict[str, Any]) -> str:
+    """One of several objects of a command that goes on, in one line."""
+    return strict_json.dumps({"verb": verb, "schema": SCHEMA, "status": status, **content})

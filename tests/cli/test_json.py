@@ -1,0 +1,113 @@
+"""What --json prints: one object as the schema says, strictly JSON, whether a command succeeds or fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from refsim.cli import _main
+from refsim.cli._document import SCHEMA, SCHEMA_FILE
+from refsim.core import strict_json
+
+MODELS = Path(__file__).parents[1] / "data" / "models"
+GEMV, GEMV_IO = MODELS / "linear_head_gemv.pte", MODELS / "linear_head_gemv.io.npz"
+GIVEN = (GEMV, "-i", GEMV_IO)
+PLACE = ("-l", "4W4C", "-s", "1,6,3,5")
+DESCRIBED = json.loads(SCHEMA_FILE.read_text())
+
+
+def verbs() -> set[str]:
+    """All verbs with their subverbs."""
+    root = click.Context(_main.root)
+    found = set()
+    for name in _main.root.list_commands(root):  # type: ignore[attr-defined]
+        command = _main.root.get_command(root, name)  # type: ignore[attr-defined]
+        subverbs = getattr(command, "commands", {})
+        found |= {f"{name} {sub}" for sub in subverbs} or {name}
+    return found
+
+
+def test_every_verb_is_described_and_every_key_has_a_meaning() -> None:
+    assert set(DESCRIBED["$defs"]["verbs"]) == verbs()
+
+    def lacking(part: object, path: str) -> list[str]:
+        if isinstance(part, list):
+            return [one for each in part for one in lacking(each, path)]
+        if not isinstance(part, dict):
+            return []
+        rows = part.get("properties", {})
+        found = [
+            f"{path}.{key}" for key, row in rows.items() if "description" not in row and "const" not in row
+        ]
+        return found + [one for key, each in part.items() for one in lacking(each, f"{path}.{key}")]
+
+    assert not lacking(DESCRIBED["$defs"], "")
+
+
+# verbs with tests of their own that read JSON are not repeated here: each `.json` is checked against the schema
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("locate", *PLACE, "--byte", 3),
+        ("run", *GIVEN, "--golden", MODELS / "linear_head_gemv.dump.zip", "--memory"),
+        ("compare", GEMV, "--random", 0, "-x", "cpu", "-x", "cpu:emulated"),
+        ("repeat", GEMV, "--random", 0, "-n", 2),
+        ("inspect", GEMV),
+        ("inspect", GEMV, "--plan"),
+        ("extract", GEMV, "-n", 1, "--random", 0, "-o", "OUT", "--pte", "words"),
+        ("expose", GEMV, "-o", "OUT"),
+        ("check", GEMV),
+        ("replay", "q8ta_relu/1"),
+        ("golden", "export", "q8ta_relu", "--size", "small", "--layout", "4W", "--pte", "OUT"),
+        ("golden", "regen", "q8ta_relu", "--dry-run"),
+        ("mutate", "--list"),
+        ("schema",),
+    ],
+    ids=lambda arguments: " ".join(str(word) for word in arguments[:2]).rpartition("/")[2],
+)
+def test_the_object_is_as_the_schema_says(arguments, tmp_path: Path, refsim) -> None:
+    done = refsim(*(tmp_path / "out" if word == "OUT" else word for word in arguments), "--json")
+    content = done.json
+    assert (done.status, done.err) == (0, "") and list(content)[:3] == ["verb", "schema", "status"]
+    assert (content["schema"], content["status"]) == (SCHEMA, 0) and "error" not in content
+
+
+def test_a_failure_is_an_object_too(tmp_path: Path, refsim) -> None:
+    done = refsim("golden", "verify", "q8ta_ad", "--json")
+    content = done.json
+    error = content.pop("error")
+    assert content == {"verb": "golden verify", "schema": SCHEMA, "status": 2} and done.status == 2
+    assert (error["type"], error["where"], error["got"]) == ("ParameterError", "golden verify", "q8ta_ad")
+    assert error["message"] in done.err and error["need"].endswith("did you mean q8ta_add?")
+    assert refsim("locate", "--json").json["error"]["type"] == "UsageError"
+    assert refsim("rnu", "--json").json["verb"] is None
+    assert (
+        refsim("run", tmp_path / "none.pte", "--random", 0, "--json").json["error"]["type"] == "FormatError"
+    )
+    assert refsim("diff", "a", "--", "--json").out == ""  # the name of a file
+
+
+def test_a_comparison_of_too_little_says_what_it_compared_and_why_that_is_no_success(
+    tmp_path: Path, refsim
+) -> None:
+    assert refsim("run", *GIVEN, "--dump", "q8ta_linear_gemv", tmp_path / "few").status == 0
+    done = refsim("run", *GIVEN, "--golden", tmp_path / "few", "--json")
+    assert done.status == done.json["status"] == 2 and done.json["same"] is False
+    assert done.json["error"]["type"] == "IncompleteError" and done.json["not_compared"]
+
+
+def test_what_is_no_number_is_a_string(tmp_path: Path, refsim) -> None:
+    """NaN and Infinity are no JSON; in the buffers of float tensors they are common."""
+    for name, first in (("a", np.inf), ("b", np.nan)):
+        held = np.array([first, -np.inf, 1, 2, 3], np.float32)
+        held[1] = held[1] if name == "a" else 0
+        held.tofile(tmp_path / f"{name}.bin")
+    done = refsim("diff", tmp_path / "a.bin", tmp_path / "b.bin", "-l", "W", "-s", "5", "--json")
+    assert done.status == 1
+    rows = [(row["expected"], row["actual"]) for row in done.json["differences"]]
+    assert rows == [("Infinity", "NaN"), ("-Infinity", 0.0)]
+    assert strict_json.dumps({"a": (1.5, float("nan"))}) == '{"a": [1.5, "NaN"]}'

@@ -1,0 +1,45 @@
+"""Whether what verbs print is as the JSON Schema says, and is JSON at all."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from refsim.cli._document import SCHEMA_FILE
+
+
+def read(text: str) -> dict[str, Any]:
+    """The object of a text. AssertionError if it holds NaN or a key that the schema does not know, or lacks one."""
+    content = json.loads(text, parse_constant=_no_json)
+    errors = sorted(_validator().iter_errors(content), key=lambda error: list(error.path))
+    assert not errors, "\n".join(f"{error.json_path}: {error.message[:300]}" for error in errors[:5])
+    return dict(content)
+
+
+def _no_json(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    schema = json.loads(SCHEMA_FILE.read_text())
+    Draft202012Validator.check_schema(schema)
+    head = dict.fromkeys(schema["properties"], True)
+    for verb in schema["$defs"]["verbs"].values():
+        verb["properties"] = head | verb["properties"]
+    return Draft202012Validator(_closed(schema))
+
+
+def _closed(schema: Any) -> Any:
+    """Programs should ignore keys that they do not know; our tests must not."""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(part) for key, part in schema.items()}
+    if closed.get("type") == "object" and "properties" in closed and "$schema" not in closed:
+        closed.setdefault("additionalProperties", False)
+    return closed
