@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench mutants mutants-random clean gpu-if-possible
+.PHONY: help demo test lint docs dist bench mutants mutants-random clean gpu-if-possible
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -55,6 +55,10 @@ docs: $(VENV)/.installed-docs  ## build the documentation as a site that needs n
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@$(RUN) pip install --quiet --editable '.[docs]' || { echo "make: pip could not install MkDocs, see above"; exit 2; }
 	@touch $@
+
+dist: $(VENV)/.installed  ## build what a release has: sdist, wheel, wheel of the golden corpus; writes dist/
+	@echo "== building the distributions"
+	@$(VENV)/bin/python release/dist.py
 
 bench: $(VENV)/.installed  ## time layouts and operators against their peers; writes out/bench/*.json
 	@echo "== running the benchmarks"

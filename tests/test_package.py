@@ -21,10 +21,11 @@ def setup() -> configparser.ConfigParser:
     return parser
 
 
-#: All that belongs at the repository's root; what is generated there is named in .gitignore.
+#: All that belongs at the repository's root; what is generated there is named in .gitignore. An sdist has PKG-INFO.
 AT_ROOT = {
-    ".ci", ".git", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "setup.cfg",
-    "bench", "docs", "golden", "gpu", "refsim", "shaders", "tests",
+    ".ci", ".git", ".github", ".gitignore", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "PKG-INFO",
+    "README.md", "pyproject.toml", "setup.cfg", "bench", "docs", "golden", "gpu", "refsim", "release", "shaders",
+    "tests",
 }  # fmt: skip
 
 
@@ -99,3 +100,7 @@ def test_executors_are_named_as_they_are_opened() -> None:
         assert info.detail
         if name.startswith("cpu"):
             assert executor_named(name)
+
+
+def test_the_extra_of_the_corpus_is_of_this_version() -> None:
+    assert setup()["options.extras_require"]["golden"].strip() == f"refsim-golden=={refsim.__version__}"

@@ -11,7 +11,14 @@ from typing import Any
 from refsim.bytediff.invocations import Geometry
 from refsim.cli import _device
 from refsim.core import choices
-from refsim.core.errors import DeviceError, FormatError, ParameterError, RefsimError, UnknownOperatorError
+from refsim.core.errors import (
+    DeviceError,
+    FormatError,
+    MissingDependencyError,
+    ParameterError,
+    RefsimError,
+    UnknownOperatorError,
+)
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
@@ -270,5 +277,5 @@ def _info(index: int) -> Any:
 def _recordings() -> Path | None:
     try:
         return default_root() / "upstream"
-    except FormatError:  # an installed package has no corpus beside it; the rules make its cases
+    except MissingDependencyError:  # the corpus is not installed; the rules make its cases
         return None

@@ -49,7 +49,7 @@ class Finding:
 @json_option
 def command(as_json: bool) -> int:
     """List what refsim can use here. The status is 3 if a required package is missing; a missing GPU is no failure."""
-    findings = [*interpreter(), *packages(), cache(), *debian_packages()]
+    findings = [*interpreter(), *packages(), cache(), corpus(), *debian_packages()]
     found = executors()
     broken = any(f.status == "missing" and f.purpose and _required(f.thing) for f in findings)
     if as_json:
@@ -95,6 +95,16 @@ def cache() -> Finding:
         files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else []
         found.append(f"{path}: {len(files)} files, {sum(p.stat().st_size for p in files)} bytes")
     return Finding("kernel cache", "ok", "; ".join(found), "CPU kernels")
+
+
+def corpus() -> Finding:
+    """The golden corpus: of the checkout, or of a distribution of its own."""
+    from refsim.golden.store import default_root
+
+    try:
+        return Finding("golden corpus", "ok", str(default_root()), "golden verify")
+    except MissingDependencyError as error:
+        return Finding("golden corpus", "missing", "optional", "golden verify", str(error.need))
 
 
 def debian_packages() -> list[Finding]:

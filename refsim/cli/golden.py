@@ -57,9 +57,9 @@ for _verb in (export, check):
 
 
 def root_option(function: Any) -> Any:
-    return click.option("--root", metavar="DIR", help="Another corpus than golden/ beside the package.")(
-        function
-    )
+    return click.option(
+        "--root", metavar="DIR", help="Another corpus than that of the checkout or of refsim-golden."
+    )(function)
 
 
 def _root(given: str | None) -> Path:

@@ -13,12 +13,14 @@ import os
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import refsim
 from refsim.core import choices, folder_write
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import FormatError, LimitError
+from refsim.core.errors import FormatError, LimitError, MissingDependencyError
 from refsim.formats.cases import Files, Stored, read, sha256
 from refsim.formats.file import quote, read_file
 from refsim.formats.reading import archive, reading
@@ -171,14 +173,29 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         yield row, f"{path}:{number}"
 
 
+#: The distribution that holds the corpus for an installed refsim, and its module.
+PACKAGE, MODULE = "refsim-golden", "refsim_golden"
+
+
 def default_root() -> Path:
-    """The folder golden/ beside the package, as in a checkout; FormatError if there is none."""
+    """The folder golden/ beside the package, as in a checkout, or the one of the distribution refsim-golden.
+
+    MissingDependencyError if there is neither, or the distribution is that of another version.
+    """
     root = Path(__file__).parents[2] / "golden"
-    if not (root / SUMS).is_file():
-        raise FormatError(
-            "golden corpus", "not beside the package", got=str(root), need="--root with a corpus"
+    if (root / SUMS).is_file():
+        return root
+    fix = f"pip install 'refsim[golden]' (or the {MODULE} wheel of the same release), or --root DIR"
+    try:
+        module = import_module(MODULE)
+    except ImportError:
+        raise MissingDependencyError("golden corpus", "not installed", need=fix) from None
+    if module.__version__ != refsim.__version__:
+        got = f"{PACKAGE} {module.__version__}"
+        raise MissingDependencyError(
+            "golden corpus", f"not that of refsim {refsim.__version__}", got=got, need=fix
         )
-    return root
+    return Path(str(module.__file__)).parent / "data"
 
 
 def data_files(root: Path) -> dict[str, Path]:
