@@ -20,6 +20,7 @@ from examples import LINEAR, UNARY
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.exec.cpu import isa
 from refsim.golden import coverage, regen, rules, verify
+from refsim.golden.check import Result
 from refsim.golden.store import Corpus, write_sums
 from refsim.ops.base.case import Case
 
@@ -326,6 +327,23 @@ def test_an_executor_that_is_not_there_is_named(small: Path) -> None:
     corpus = Corpus(small)
     with pytest.raises(ParameterError, match=r"executor: unknown; got 'cup', need .*did you mean cpu\?"):
         list(verify.run(corpus, verify.tasks(corpus), ["cup"]))
+
+
+def test_cases_on_kernels_of_refsims_own_are_counted(
+    small: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(corpus, work, executors, *_):
+        for task in work:
+            for case in task.cases:
+                yield [Result(task.key(case), "spv:few", "same", {"ours": "no module computes it"})]
+
+    monkeypatch.setattr(verify, "run", run)
+    done = refsim("golden", "verify", "q8ta_relu", "--root", small)
+    head, row = (line.split() for line in done.out.splitlines()[:2])
+    assert head == ["executor", "same", "ours", "count"] and row[0] == "spv:few" and row[1] == row[2] != "0"
+    assert f"spv:few: refsim's own kernels ran {row[1]} cases of q8ta_relu: no module computes it" in done.out
+    found = refsim("golden", "verify", "q8ta_relu", "--root", small, "--json").json["ours"]
+    assert found == {"spv:few": {"q8ta_relu": {"cases": int(row[1]), "why": ["no module computes it"]}}}
 
 
 def test_a_case_needs_no_leading_zeros(small: Path, refsim) -> None:

@@ -26,7 +26,7 @@ def test_every_buffer_of_a_real_file_is_as_recorded(refsim) -> None:
     checks = [node["golden"]["cpu"] for node in result["nodes"] if node["golden"]]
     assert len(checks) == 12 and not any(check["different"] for check in checks)
     assert result["golden_without_buffer"] == []
-    assert result["outputs"] == [{"name": "out0", "shape": [1, 10], "dtype": "float32", "same": True}]
+    assert result["outputs"] == [{"output": "out0", "shape": [1, 10], "dtype": "float32", "same": True}]
     assert all(node["ms"]["cpu"] > 0 for node in result["nodes"])
 
 

@@ -98,6 +98,15 @@ def test_right_modules(folder: Path, refsim) -> None:
     assert lines[-1].startswith("right: ") and " same; " in lines[-1] and "of 1 operator," in lines[-1]
 
 
+def test_an_operator_without_a_module_is_not_said_to_be_none(folder: Path, refsim) -> None:
+    done = refsim("shaders", folder, "linear_q4gsw")
+    done.refused(
+        "shaders: linear_q4gsw: refsim does not know how ExecuTorch's host calls its module; need q8ta_"
+    )
+    assert "refsim.toml with a table [linear_q4gsw]" in done.err
+    refsim("shaders", folder, "q8ta_rellu").refused("no such operator; got q8ta_rellu, need ")
+
+
 def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:
     content = refsim("shaders", folder, "q8ta_add", "--count", "12", "--json").json
     assert content["same"] is True and content["verb"] == "shaders"
@@ -276,6 +285,8 @@ def test_a_write_outside_names_the_invocation(folder: Path, tmp_path: Path, refs
     assert done.status == 1
     assert "  write out of bounds: q8ta_conv2d_float writes behind the buffer of out" in done.out
     assert "binding 0 (out), word " in done.out and ", workgroup (" in done.out
+    assert " ran, but: write out of bounds: " in done.out
+    assert " bytes differ\n" in done.out, "what it wrote inside is wrong too, and is explained"
 
 
 # --- seeded bugs -----------------------------------------------------------------------------------------

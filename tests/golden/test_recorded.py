@@ -11,7 +11,7 @@ import pytest
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.qmath import NVIDIA
 from refsim.exec.cpu import NativeExecutor
-from refsim.exec.executor import YOURS, Source
+from refsim.exec.executor import OURS, YOURS, Source
 from refsim.formats.recordings import Recording
 from refsim.golden import check as case_check
 from refsim.golden import recorded, verify
@@ -145,6 +145,22 @@ def test_a_case_is_known_or_legal_for_kernels_of_another_build_only() -> None:
     assert (legal.status, legal.detail["profiles"]) == ("legal", ["lavapipe", "nvidia"])
     assert case_check.run("a", "spv", Nvidia(), special(), special_expected(), NVIDIA).status == "same"
     assert verify.failures([found, legal]) == []
+
+
+def test_a_case_that_ran_on_kernels_of_ours_says_so() -> None:
+    """An executor of modules that lacks one is not seen to be right by what refsim's own kernel gives."""
+    bound = bind(CASE)
+    expected = bound.call.expected(bound.inputs)
+    lacking = Foreign()
+    lacking.source = lambda call: Source(OURS, ("q8ta_conv2d_pw",), "no module computes it")  # type: ignore[method-assign]
+    rows = [
+        case_check.run(name, "spv", kernels, bound, expected)
+        for name, kernels in (("q8ta_conv2d_pw/0001", lacking), ("q8ta_conv2d_pw/0002", Foreign()))
+    ]
+    assert [row.status for row in rows] == ["same", "same"]
+    assert verify.instead([*rows, rows[0]]) == {
+        "spv": {"q8ta_conv2d_pw": {"cases": 2, "why": ["no module computes it"]}}
+    }
 
 
 def special() -> BoundCase:

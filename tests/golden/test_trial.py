@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from refsim.core.buffer import FILL, ByteKind, PackedBuffer
-from refsim.core.errors import DeviceError
+from refsim.core.errors import DeviceError, GuardError
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import coverage, judge
@@ -179,6 +179,25 @@ def test_a_case_that_cannot_run() -> None:
     trial = Trial(Wrong(change))
     tried = trial.run(next(ordered("q8ta_relu", 4)))
     assert tried.verdict == FAILED and "signal 11" in tried.message and tried.actual is None
+
+
+def test_a_case_that_writes_out_of_bounds_has_a_diff_of_its_output() -> None:
+    def change(bound: BoundCase, out: PackedBuffer) -> None:
+        out.raw[out.kinds() == ByteKind.VALUE] ^= np.uint8(wrong)
+        error = GuardError("gpu:0", "wrote behind the buffer of out")
+        error.buffer = out
+        raise error
+
+    for wrong in (1, 0):
+        trial = Trial(Wrong(change))
+        tried = trial.run(next(ordered("q8ta_relu", 4)))
+        assert tried.verdict == FAILED and tried.message.startswith(
+            "write out of bounds: gpu:0: wrote behind"
+        )
+        assert trial.wrong_inside(tried) is bool(wrong)
+        if wrong:
+            found = trial.explain(tried, ())
+            assert found.report.differing == found.report.desc.numel and found.distinct == 1
 
 
 # --- causes ----------------------------------------------------------------------------------------------

@@ -1,0 +1,58 @@
+"""refsim shaders --watch and the file that says how kernels are called: a change of it opens everything anew."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from refsim.cli._shaders_watch import Description, watch
+from refsim.core.errors import FormatError
+
+
+def test_a_change_is_one_when_the_bytes_have_settled(tmp_path: Path) -> None:
+    file = tmp_path / "refsim.toml"
+    held = Description(str(tmp_path))
+    assert not held.changed()
+    file.write_text("[q8ta_add]")
+    assert [held.changed() for _ in range(3)] == [False, True, False]  # it is there now
+    file.write_text("")
+    assert not held.changed()
+    file.write_text("[q8ta_relu]")  # the rest of a save in two pieces
+    assert [held.changed() for _ in range(3)] == [False, True, False]
+    file.write_text("")
+    assert not held.changed()
+    file.write_text("[q8ta_relu]")  # the same as before
+    assert [held.changed() for _ in range(3)] == [False, False, False]
+    file.unlink()
+    assert [held.changed() for _ in range(3)] == [False, True, False]
+    assert not Description(str(file)).changed()
+
+
+def test_everything_is_opened_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file with a mistake is said, and the next one is waited for."""
+    file = tmp_path / "refsim.toml"
+    file.write_text("0")
+    opened: list[str] = []
+
+    def wait(seconds: float) -> frozenset[str]:
+        if len(opened) == 3:
+            raise KeyboardInterrupt
+        file.write_text("mistake" if len(opened) == 1 else "2")
+        return frozenset()
+
+    @contextmanager
+    def build():
+        opened.append(file.read_text())
+        if opened[-1] == "mistake":
+            file.write_text("1")  # somebody mends it
+            raise FormatError(str(file), "not TOML")
+        yield SimpleNamespace(
+            operators=[], path=str(tmp_path), rows=[], own={}, broken={}, unsure=set(),
+            folder=SimpleNamespace(wait=wait, changed=frozenset, unsettled=frozenset()),
+        )  # fmt: skip
+
+    assert watch(build, str(tmp_path), False, 10, as_json=True) == 0
+    assert opened == ["0", "mistake", "1"] and "not TOML" in capsys.readouterr().err
