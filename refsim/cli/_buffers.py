@@ -12,13 +12,11 @@ from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import profile_option
 from refsim.cli._output import print_json, say, width
 from refsim.core import atomic_write
 from refsim.exec.model import Model
 from refsim.formats import npz
 from refsim.formats.file import read_file
-from refsim.ops.base.spec import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,15 +54,6 @@ def limit_option(function: F) -> F:
         default=10,
         show_default=True,
         help="How many differences to list.",
-    )(function)
-
-
-def target_option(function: F) -> F:
-    """The option --profile of verbs that run a file: the numerics that every executor follows."""
-    return profile_option(
-        "the executors follow",
-        "target",
-        callback=lambda ctx, param, value: None if value is None else Target(value),
     )(function)
 
 

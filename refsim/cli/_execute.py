@@ -34,13 +34,19 @@ DROP = ("delegate", "kernels", "layout", "shape", "bytes")
 
 @dataclass(frozen=True)
 class Check:
-    """A buffer against a recorded one: bytes compared and different, and the first difference."""
+    """A buffer against a recorded one: bytes compared and different, and the first difference.
+
+    ``unfit`` says why nothing was compared: the recorded buffer is of another shape or layout.
+    """
 
     compared: int
     different: int
     first: dict[str, Any] | None = None
+    unfit: str = ""
 
     def __str__(self) -> str:
+        if self.unfit:
+            return self.unfit
         if not self.different:
             return "same"
         assert self.first is not None
@@ -179,7 +185,7 @@ def execute(
                     for value in node.outputs:
                         row, held = rows[dumps.value_name(event.delegate, value)], event.outputs.get(value)
                         if recorded is not None and row.value in recorded and isinstance(held, PackedBuffer):
-                            found = check(node, held, recorded.beside(row.value, held))
+                            found = _checked(node, held, recorded, row.value)
                             before = row.checks.get(name)  # of a repeated run: one wrong run is enough
                             row.checks[name] = before if before is not None and before.different else found
                         if first and row.value in dumping and held is not None and writer is not None:
@@ -222,6 +228,11 @@ def _add_times(rows: dict[str, Row], event: Event, executor: str) -> None:
             row.ms[executor] = min(seconds * 1e3, row.ms.get(executor, math.inf))
             row.steps[executor] = [member.number for member in event.nodes]
             seconds = 0.0
+
+
+def _checked(node: Node, held: PackedBuffer, recorded: dumps.Recorded, name: str) -> Check:
+    unfit = recorded.unfit(name, held.desc)
+    return Check(0, 0, None, unfit) if unfit else check(node, held, recorded.beside(name, held))
 
 
 def check(node: Node, held: PackedBuffer, recorded: np.ndarray) -> Check:

@@ -44,6 +44,8 @@ def profile_option(what: str, *names: str, **more: Any) -> Callable[[F], F]:
 
 #: Of verbs that judge what a device wrote.
 device_profile_option = profile_option("the device may have")
+#: Of verbs that run a file.
+executor_profile_option = profile_option("the executors follow")
 
 
 class Numbers(click.ParamType):

@@ -22,36 +22,38 @@ from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import EXECUTORS, device_profile_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._target import Opened, opened, target_option
 from refsim.core.errors import FormatError
-from refsim.core.qmath import Profile
+from refsim.core.qmath import CANONICAL, Profile
 from refsim.device.bisect import Row, bisect
 from refsim.device.ran import Ran, run_on
 from refsim.exec.factory import executor_named
-from refsim.exec.model import load
 from refsim.formats.dumps import Recorded
+from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
-SAME_TEXT, NOT_DUMPED, UNKNOWN = "same", "not dumped", "-"
+SAME_TEXT, NOT_DUMPED, UNFIT, UNKNOWN = "same", "not dumped", "does not fit", "-"
 
 
 def cells(row: Row) -> list[object]:
     """A row as the cells of the table."""
-    run = NOT_DUMPED if row.run is None else _text(row.run)
+    run = (row.unfit or NOT_DUMPED) if row.run is None else _text(row.run)
     alone = UNKNOWN if row.alone is None else _text(row.alone)
     return [row.delegate, row.node, row.operator, row.output, run, alone]
 
 
 def verdict(row: Row) -> str:
-    """``same``; ``wrong``: the operator itself is; ``wrong inputs``: it only got wrong ones; ``not dumped``."""
+    """``same``; ``wrong``: the operator itself is; ``wrong inputs``: it only got wrong ones; ``not dumped``; ``does
+    not fit``: the buffer is of another shape or layout."""
     if row.run is None:
-        return NOT_DUMPED
+        return UNFIT if row.unfit else NOT_DUMPED
     return "wrong" if row.wrong else SAME_TEXT if row.run.same else "wrong inputs"
 
 
 def _node(row: Row) -> dict[str, Any]:
     """A row as plain data."""
     found = {name: getattr(row, name) for name in ("delegate", "node", "operator")}
-    found |= {"value": row.output, "verdict": verdict(row)}
+    found |= {"value": row.output, "verdict": verdict(row), "unfit": row.unfit}
     for name, report in (("run", row.run), ("alone", row.alone)):
         found[name] = None if report is None else {
             "same": report.same, "differing": report.differing, "illegal": report.illegal,
@@ -71,6 +73,7 @@ def _text(report: Report) -> str:
 )
 @inputs_options
 @partial_option
+@target_option("as the dumped layouts say")
 @device_profile_option
 @all_bytes_option
 @limit_option
@@ -85,6 +88,7 @@ def command(
     inputs: str | None,
     seed: int | None,
     partial: bool,
+    family: TargetRow | None,
     profile: Profile | None,
     all_bytes: bool,
     limit: int,
@@ -98,18 +102,20 @@ def command(
     If the inputs of an operator were dumped too, it is also computed on those. That separates an operator that is
     wrong from one that got wrong inputs.
     """
-    model = load(file)
-    made = read_origins(model, origin)
     if (actual is None) == (executor is None):
         raise click.UsageError("give the buffers with --actual DIR, or run the file with -x EXECUTOR")
+    dumped = None if actual is None else Recorded(actual)
+    found = opened(file, family, CANONICAL, dumped)
+    made = read_origins(found.model, origin)
+    model, profile = found.model, profile or (None if family is None else family.profile)
     given = model_inputs(model, inputs, seed)
     recorded: Recorded | Ran
     if executor is not None:
         recorded, where, notes = run_on(model, given, executor_named(executor)), executor, list[str]()
     else:
-        assert actual is not None
-        recorded, where = Recorded(actual), actual
-        notes = check_run(recorded, model, given, partial)
+        assert dumped is not None
+        recorded, where = dumped, dumped.path
+        notes = check_run(dumped, model, given, partial) + found.misfits(where)
     rows = bisect(model, recorded, given, profile=profile, device=not all_bytes, limit=limit)
     compared = [row for row in rows if row.run is not None]
     if not compared:
@@ -122,7 +128,7 @@ def command(
     held = frozenset(row.output for row in compared)
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
-    return _show(file, whole, rows, first, guilty, html, executor, made, as_json)
+    return _show(file, whole, rows, first, guilty, html, executor, made, found, as_json)
 
 
 def _show(
@@ -134,6 +140,7 @@ def _show(
     html: str | None,
     executor: str | None,
     made: Origins,
+    aimed: Opened,
     as_json: bool,
 ) -> int:
     chosen = guilty or first
@@ -144,7 +151,7 @@ def _show(
     write_html(html, report)
     if as_json:
         content = {
-            "file": file, "actual": whole.where, "same": same and whole.enough,
+            "file": file, "actual": whole.where, **aimed.as_json(), "same": same and whole.enough,
             "nodes": [_node(row) for row in rows],
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
@@ -157,7 +164,10 @@ def _show(
     print_table((*COLUMNS, *([COLUMN] if made else [])), table, drop=("delegate",))
     made.say_summary()
     compared = sum(row.run is not None for row in rows)
-    say(f"{compared} of {len(rows)} int8 nodes dumped")
+    unfit = sum(bool(row.unfit) for row in rows)
+    say(f"{compared + unfit} of {len(rows)} int8 nodes dumped" + (f", {unfit} do not fit" if unfit else ""))
+    if executor is None:
+        say(aimed.line())
     for line in whole.lines():
         say(line)
     if first is not None:

@@ -7,12 +7,11 @@ import click
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table, say, shape_text
-from refsim.device.collect import Given, collect, read, write
-from refsim.ops.base.spec import Target
+from refsim.cli._target import target_option
+from refsim.device.collect import Given, collect, family_of, read, write
+from refsim.formats.targets import DEFAULT, TargetRow, named
 
 COLUMNS = ("value", "output", "operator", "shape", "layout", "bytes")
-#: How the runtime chose where the file leaves it open: its families of devices.
-TARGETS = {"desktop": False, "mali": True}
 
 
 def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> list[Given]:
@@ -31,20 +30,14 @@ def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str]
     metavar="EXPOSED OUTPUTS",
     help="Another part that expose --chunk wrote, and its outputs of the same run.",
 )
-@click.option(
-    "--target",
-    type=click.Choice(tuple(TARGETS)),
-    default="desktop",
-    show_default=True,
-    help="The device's family: it decides about layouts that the file leaves to the runtime.",
-)
+@target_option("the one that EXPOSED was made for, else desktop")
 @json_option
 def command(
     exposed: str,
     outputs: tuple[str, ...],
     output: str,
     more: tuple[tuple[str, str], ...],
-    target: str,
+    family: TargetRow | None,
     as_json: bool,
 ) -> int:
     """Read the OUTPUTS of a run of EXPOSED, a file that refsim expose wrote, and write its values as a dump.
@@ -52,11 +45,14 @@ def command(
     OUTPUTS is an .npz with out0, out1...; a folder of .npy or raw files; the BASE of executor_runner's BASE-0.bin; or
     the files themselves, in order.
     """
-    collected = collect(read(parts_of(exposed, outputs, more)), Target(mali=TARGETS[target]))
+    parts = read(parts_of(exposed, outputs, more))
+    known, why = family_of(parts, family)
+    row = known or named(DEFAULT)
+    collected = collect(parts, row.target())
     write(output, collected)
     infos = list(collected.infos.values())
     if as_json:
-        print_json("collect", {"file": exposed, "dump": output, "values": infos})
+        print_json("collect", {"file": exposed, "target": row.name, "dump": output, "values": infos})
         return SAME
     rows = []
     for info in infos:
@@ -66,5 +62,5 @@ def command(
         shape = shape_text(info["shape"])
         rows.append((info["value"], info["output"], info.get("operator") or "(input)", shape, layout, nbytes))
     print_table(COLUMNS, rows, drop=("output", "bytes", "shape"))
-    say(f"{len(infos)} values in {output}")
+    say(f"{len(infos)} values in {output}, layouts as on {row.name}" + (f", {why}" if why else ""))
     return SAME

@@ -17,23 +17,23 @@ from refsim.cli._buffers import (
     model_inputs,
     print_with_rivals,
     rivals_of,
-    target_option,
     write_html,
 )
 from refsim.cli._complete import Completeness
 from refsim.cli._execute import operator_name
-from refsim.cli._options import EXECUTORS, json_option
+from refsim.cli._options import EXECUTORS, executor_profile_option, json_option
 from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._target import opened, target_option
 from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
-from refsim.exec.model import load
 from refsim.exec.trace import Traced, trace
+from refsim.formats.targets import TargetRow
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG, Judged, judged
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.ops.base.binding import BoundCase
-from refsim.ops.base.spec import Target
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "different")
 
@@ -93,7 +93,8 @@ class Row:
     help=f"Give it twice: {EXECUTORS}. Without it, cpu and gpu.",
 )
 @inputs_options
-@target_option
+@target_option()
+@executor_profile_option
 @limit_option
 @html_option
 @origin_option
@@ -103,7 +104,8 @@ def command(
     executors: tuple[str, ...],
     inputs: str | None,
     seed: int | None,
-    target: Target | None,
+    family: TargetRow | None,
+    profile: Profile | None,
     limit: int,
     html: str | None,
     origin: str | None,
@@ -113,7 +115,8 @@ def command(
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
     if len(names) != 2:
         raise click.UsageError(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
-    model = load(file, target)
+    found = opened(file, family, profile)
+    model = found.model
     made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
     runs: list[dict[str, tuple[Traced, PackedBuffer | np.ndarray]]] = []
@@ -139,7 +142,7 @@ def command(
     write_html(html, report)
     if as_json:
         content = {
-            "file": file, "executors": names, "buffers": [row.as_json() for row in rows],
+            "file": file, "executors": names, **found.as_json(), "buffers": [row.as_json() for row in rows],
             "same": same and whole.enough, "guards": guards,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
             "apart": rivals_of(report), **made.as_json(),

@@ -7,8 +7,10 @@ import click
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._target import target_option
 from refsim.device.expose import FILL, Options, expose, write
 from refsim.device.manifest import VALUES, WORDS, path_of
+from refsim.formats.targets import TargetRow
 
 COLUMNS = ("output", "value", "operator", "shape", "layout", "as", "bytes")
 DEFAULT = "default"
@@ -63,6 +65,7 @@ class Byte(click.ParamType):
 @click.option(
     "--chunk", type=click.IntRange(1), metavar="N", help="Write several files of at most N values each."
 )
+@target_option("left open")
 @json_option
 def command(
     file: str,
@@ -72,6 +75,7 @@ def command(
     share: bool,
     fill: int | str | None,
     chunk: int | None,
+    family: TargetRow | None,
     as_json: bool,
 ) -> int:
     """Write a copy of FILE that also hands out the values inside its delegates, as more outputs.
@@ -82,7 +86,7 @@ def command(
     What cannot be handed out is refused, with the reason, before anything is written.
     """
     chosen = fill if not isinstance(fill, str) else None if share or way == VALUES else FILL
-    files = expose(file, Options(way, share, chosen), patterns, chunk, output)
+    files = expose(file, Options(way, share, chosen), patterns, chunk, output, family)
     paths = write(output, files)
     if as_json:
         content = {

@@ -13,11 +13,12 @@ from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, say
+from refsim.cli._target import opened, target_option
 from refsim.core.errors import GraphError
 from refsim.exec.factory import executor_named
-from refsim.exec.model import load
 from refsim.exec.trace import Traced, find_node, trace
 from refsim.formats.cases import contents, write_folder
+from refsim.formats.targets import TargetRow
 from refsim.golden.programs import single
 from refsim.ops.base.binding import BoundCase
 
@@ -38,6 +39,7 @@ class _Found(Exception):
     help="NUMBER or DELEGATE:NUMBER, as inspect lists the node, or the name of its output.",
 )
 @inputs_options
+@target_option()
 @output_option("the case: a new folder")
 @click.option(
     "--pte",
@@ -52,12 +54,14 @@ def command(
     node: str,
     inputs: str | None,
     seed: int | None,
+    family: TargetRow | None,
     output: str,
     program: str | None,
     as_json: bool,
 ) -> int:
     """Run FILE up to a node, and write that node's call, inputs, constants and output as a case."""
-    model = load(file)
+    aimed = opened(file, family)
+    model = aimed.model
     delegate, wanted = find_node(model, node)
     if wanted.call is None:
         raise GraphError(
@@ -84,6 +88,7 @@ def command(
     facts = {
         "file": file, "node": wanted.number, "delegate": delegate, "operator": bound.call.op.name, "case": output,
         "files": [{"file": name, "bytes": len(data)} for name, data in files.items()],
+        **aimed.as_json(),
     }  # fmt: skip
     if as_json:
         print_json("extract", facts)

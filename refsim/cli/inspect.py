@@ -13,11 +13,13 @@ from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._target import opened, target_option
 from refsim.cli.check import pointer
 from refsim.core.layout import layout
-from refsim.exec.model import Model, load
+from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
+from refsim.formats.targets import TargetRow
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
 from refsim.ops.base.registry import OPS
 
@@ -47,6 +49,7 @@ DROP = ("kernels", "inputs", "bytes")
     multiple=True,
     help="With --plan: the only route that an operator (* for all) may take. May be repeated.",
 )
+@target_option()
 @origin_option
 @threads_option
 @json_option
@@ -56,12 +59,14 @@ def command(
     explorer: str | None,
     as_plan: bool,
     routes: tuple[str, ...],
+    family: TargetRow | None,
     origin: str | None,
     threads: int,
     as_json: bool,
 ) -> int:
     """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
-    model = load(file)
+    aimed = opened(file, family)
+    model = aimed.model
     if as_json and as_dot:
         raise click.UsageError("--graph and --json exclude each other")
     if as_plan and as_dot:
@@ -85,9 +90,8 @@ def command(
             say(line)
     elif as_json:
         delegates = [describe(number, graph) for number, graph in model.graphs.items()]
-        print_json(
-            "inspect", {"file": file, "plan": plan_steps(model), "delegates": delegates, **made.as_json()}
-        )
+        facts = {"file": file, **aimed.as_json(), "plan": plan_steps(model), "delegates": delegates}
+        print_json("inspect", {**facts, **made.as_json()})
     else:
         print_text(file, model, made)
     return SAME

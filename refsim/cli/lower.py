@@ -9,11 +9,13 @@ import click
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._target import target_option
 from refsim.cli.check import pointer
 from refsim.core import strict_json
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
 from refsim.exec.model import LOWERED
+from refsim.formats.targets import DEFAULT, TargetRow, named
 from refsim.partition.load import load
 
 FUSED = ("delegate", "node", "operator", "made of")
@@ -42,6 +44,7 @@ REPORT = "report.json"
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs that --check draws.")
 @click.option("--explain", metavar="NODE", help="Say what became of a node, and how its layouts were chosen.")
+@target_option()
 @json_option
 def command(
     file: str,
@@ -50,6 +53,7 @@ def command(
     trust: bool,
     seed: int,
     explain: str | None,
+    family: TargetRow | None,
     as_json: bool,
 ) -> int:
     """Partition FILE, a quantized (PT2E) torch.export program; fuse it and choose layouts as ExecuTorch would."""
@@ -68,8 +72,9 @@ def command(
             for line in lines:
                 say(line)
         return SAME
-    built = report.graphs(lowered)
-    content = {"file": file, **report.report(lowered, built)}
+    row = family or named(DEFAULT)
+    built = report.graphs(lowered, row.target())
+    content = {"file": file, "target": row.name, **report.report(lowered, built)}
     if checked:
         from refsim.partition.check import check
 

@@ -15,18 +15,18 @@ from refsim.cli._buffers import (
     limit_option,
     model_inputs,
     print_report,
-    target_option,
     write_html,
 )
 from refsim.cli._complete import Completeness
-from refsim.cli._options import EXECUTORS, json_option, threads_option
+from refsim.cli._options import EXECUTORS, executor_profile_option, json_option, threads_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
+from refsim.cli._target import opened, target_option
 from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import Profile
 from refsim.exec.factory import executor_named
-from refsim.exec.model import load
 from refsim.exec.repeat import Buffer, Repeated, repeat
-from refsim.ops.base.spec import Target
+from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")
 MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
@@ -52,7 +52,8 @@ MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
     help="How many times to run.",
 )
 @inputs_options
-@target_option
+@target_option()
+@executor_profile_option
 @threads_option
 @limit_option
 @html_option
@@ -63,7 +64,8 @@ def command(
     runs: int,
     inputs: str | None,
     seed: int | None,
-    target: Target | None,
+    family: TargetRow | None,
+    profile: Profile | None,
     threads: int,
     limit: int,
     html: str | None,
@@ -74,7 +76,8 @@ def command(
     If they differ, the verb names the first operator whose results differ, the elements that change, and the result
     that is right.
     """
-    model = load(file, target)
+    aimed = opened(file, family, profile)
+    model = aimed.model
     given = model_inputs(model, inputs, seed)
     executor = executor_named(name, threads)
     with progress("run", runs) as tell:
@@ -86,7 +89,8 @@ def command(
     whole = Completeness(file, held, frozenset(held))
     if as_json:
         content = {
-            "file": file, "executor": name, "runs": found.runs, "same": found.same and whole.enough,
+            "file": file, "executor": name, **aimed.as_json(), "runs": found.runs,
+            "same": found.same and whole.enough,
             "results": list(map(len, found.results)), "by_outputs": list(map(len, found.by_outputs)),
             "outputs": [{"output": b.name, "distinct": len(b.results)} for b in found.outputs],
             "buffers": [_facts(b) for b in found.buffers],

@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from refsim.cli._buffers import inputs_options, model_inputs, target_option
+from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._complete import Completeness, check_run, named, partial_option
 from refsim.cli._execute import COLUMNS, DROP, Result, execute
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import executors_option, json_option, output_option, threads_option
+from refsim.cli._options import (
+    executor_profile_option,
+    executors_option,
+    json_option,
+    output_option,
+    threads_option,
+)
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._target import opened, target_option
 from refsim.core.errors import GraphError
+from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS
-from refsim.exec.model import Model, load
+from refsim.exec.model import Model
 from refsim.formats import npz
 from refsim.formats.dumps import Recorded
-from refsim.ops.base.spec import Target
+from refsim.formats.targets import TargetRow
 
 if TYPE_CHECKING:
     from refsim.exec.cpu.plan import Memory
@@ -33,7 +41,8 @@ EXPECTED_NAMES = ("out", "upstream_out")
 @inputs_options
 @output_option("the outputs, an .npz with out0, out1...", required=False)
 @executors_option
-@target_option
+@target_option()
+@executor_profile_option
 @threads_option
 @click.option(
     "--repeat",
@@ -67,7 +76,8 @@ def command(
     seed: int | None,
     output: str | None,
     executors: str,
-    target: Target | None,
+    family: TargetRow | None,
+    profile: Profile | None,
     threads: int,
     repeat: int,
     dump: tuple[str, str] | None,
@@ -79,11 +89,15 @@ def command(
     as_json: bool,
 ) -> int:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
-    model = load(file, target)
+    recorded = Recorded(golden) if golden else None
+    aimed = opened(file, family, profile, recorded)
+    model = aimed.model
     made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
-    recorded = Recorded(golden) if golden else None
-    notes = check_run(recorded, model, given, partial) if recorded is not None else []
+    notes: list[str] = []
+    if recorded is not None:
+        notes = check_run(recorded, model, given, partial) + aimed.misfits(recorded.path)
+
     result = execute(
         model,
         given,
@@ -108,6 +122,7 @@ def command(
             {
                 "file": file,
                 "executors": list(result.outputs),
+                **aimed.as_json(),
                 "nodes": [row.as_json() for row in result.rows],
                 "outputs": verdicts,
                 "dumped": result.dumped,
@@ -121,6 +136,8 @@ def command(
         )
     else:
         print_result(result, golden, made)
+        if golden:
+            say(aimed.line())
         for line in whole.lines() if whole is not None else ():
             say(line)
         for name in result.outputs:

@@ -12,6 +12,7 @@ from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import device_profile_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._target import target_option
 from refsim.core import atomic_write, strict_json
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
@@ -21,6 +22,7 @@ from refsim.device.strip import source
 from refsim.device.triage import ACTUAL, LEGAL, Repeats, Triage, repeats, triage
 from refsim.formats import profiles
 from refsim.formats.cases import write_folder
+from refsim.formats.targets import TargetRow
 
 #: In the folder of a triage: the profile that was given.
 PROFILE = "profile.json"
@@ -50,6 +52,7 @@ PROFILE = "profile.json"
     help="A new folder: the dump, the page, and each operator that differs as a case with the device's bytes.",
 )
 @partial_option
+@target_option("found by itself")
 @device_profile_option
 @limit_option
 @html_option
@@ -64,6 +67,7 @@ def command(
     more: tuple[tuple[str, str], ...],
     output: str | None,
     partial: bool,
+    family: TargetRow | None,
     profile: Profile | None,
     limit: int,
     html: str | None,
@@ -83,7 +87,7 @@ def command(
     made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
-    runs = [triage([(file, (path,)), *parts], given, limit, profile) for path in outputs]
+    runs = [triage([(file, (path,)), *parts], given, limit, profile, family) for path in outputs]
     several = repeats(runs) if len(runs) > 1 else None
     found = _worst(runs)
     commands = _commands(found, output, profile)
@@ -142,6 +146,8 @@ def _print(
     print_table((*COLUMNS, *([COLUMN] if made else [])), rows, drop=("delegate",))
     made.say_summary()
     say(f"{summary(found)} (profile {found.profile}, layouts as on {found.target})")
+    if found.why:
+        say(f"target {found.target}, {found.why}")
     if isinstance(several, Repeats):
         for line in repeats_lines(several):
             say(line)

@@ -11,6 +11,7 @@ import numpy as np
 from refsim.bytediff import Report, diff
 from refsim.bytediff.hypotheses.defects import NAME as KNOWN_DEFECT
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.tensor import TensorDesc
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, bound_of, trace
@@ -21,6 +22,10 @@ class Buffers(Protocol):
     """The buffers of a device's run by value name: `refsim.formats.dumps.Recorded`, or what was just collected."""
 
     def __contains__(self, name: object) -> bool: ...
+
+    def unfit(self, name: str, desc: TensorDesc) -> str:
+        """Why the device's buffer cannot be compared with such a tensor; empty if it can, or if there is none."""
+        ...
 
     def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
         """The device's bytes of a value, to be compared with this buffer of the same shape and layout."""
@@ -34,7 +39,8 @@ class Row:
     ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
     ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
     has exactly the bytes of that defect. ``own`` is the
-    call with its dumped inputs. ``is_int8``: the output is an int8 buffer, which a whole dump has.
+    call with its dumped inputs. ``is_int8``: the output is an int8 buffer, which a whole dump has. ``unfit`` says why
+    the dumped buffer cannot be compared: it is of another shape or layout.
     """
 
     delegate: int
@@ -47,6 +53,7 @@ class Row:
     cause: str = ""
     own: BoundCase | None = None
     is_int8: bool = True
+    unfit: str = ""
 
     @property
     def judged(self) -> Report | None:
@@ -81,7 +88,8 @@ def _row(
     assert traced.bound is not None
     name, bound, node = traced.output, traced.bound, traced.node
     run = alone = own = None
-    if name in recorded:
+    unfit = recorded.unfit(name, bound.call.out)
+    if name in recorded and not unfit:
         handed = _dumped_inputs(traced, recorded, diverged)
         # where the node is judged alone, the run only says that something before it was wrong
         explain = handed is None or not diverged
@@ -102,7 +110,7 @@ def _row(
     wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
     cause = _known_defect(alone or run) if wrong else ""
     return Row(
-        traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own, bound.call.out.is_int8
+        traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own, bound.call.out.is_int8, unfit
     )  # fmt: skip
 
 
@@ -117,8 +125,8 @@ def _meant(traced: Traced, recorded: Buffers, diverged: bool, options: dict[str,
     name, node = traced.output, traced.node
     buffer = traced.outputs[name]
     assert isinstance(buffer, PackedBuffer) and node.meaning is not None
-    run = None
-    if name in recorded:
+    run, unfit = None, recorded.unfit(name, buffer.desc)
+    if name in recorded and not unfit:
         dumped = recorded.beside(name, buffer).copy()
         spare = byte_kinds(buffer.desc) != ByteKind.VALUE  # padding, of which nobody reads anything
         dumped[spare] = buffer.raw[spare]
@@ -128,12 +136,12 @@ def _meant(traced: Traced, recorded: Buffers, diverged: bool, options: dict[str,
     cause = node.upstream or ""
     is_int8 = buffer.desc.is_int8
     return Row(
-        traced.delegate, node.number, node.operator, name, run, None, wrong, cause, is_int8=is_int8
+        traced.delegate, node.number, node.operator, name, run, None, wrong, cause, is_int8=is_int8, unfit=unfit
     )  # fmt: skip
 
 
 def _dumped_inputs(traced: Traced, recorded: Buffers, diverged: bool) -> dict[str, PackedBuffer] | None:
-    """The dumped inputs; None if one of them was not dumped.
+    """The dumped inputs; None if one of them was not dumped, or is another tensor.
 
     A float input that was not dumped is that of the right run, as long as nothing diverged before.
     """
@@ -141,6 +149,8 @@ def _dumped_inputs(traced: Traced, recorded: Buffers, diverged: bool) -> dict[st
     handed = {}
     for argument, value in traced.input_names().items():
         buffer = traced.bound.inputs[argument]
+        if recorded.unfit(value, buffer.desc):
+            return None
         if value in recorded:
             raw = recorded.beside(value, buffer)
             desc = buffer.desc

@@ -12,6 +12,7 @@ import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError, RawBufferError
+from refsim.core.tensor import TensorDesc
 from refsim.device import manifest as m
 from refsim.device import outputs
 from refsim.device.choose import Candidate, candidates
@@ -22,6 +23,7 @@ from refsim.formats.cases import write_folder
 from refsim.formats.dumps import sidecar
 from refsim.formats.pte.read import Pte
 from refsim.formats.run_identity import RunIdentity
+from refsim.formats.targets import TargetRow, named
 from refsim.ops.base.spec import Target
 
 
@@ -49,6 +51,10 @@ class Collected:
 
     def __contains__(self, name: object) -> bool:
         return isinstance(self.held.get(str(name)), PackedBuffer)
+
+    def unfit(self, name: str, desc: TensorDesc) -> str:
+        """Nothing: values are collected as the model's own tensors."""
+        return ""
 
     def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
         """The bytes of a value; padding that is unknown is that of ``buffer``."""
@@ -127,6 +133,14 @@ def collect(parts: Sequence[Part], target: Target | None = None) -> Collected:
         {n: held[n] for n in ordered},
         first.arrays[: first.manifest.own],
     )
+
+
+def family_of(parts: Sequence[Part], family: TargetRow | None) -> tuple[TargetRow | None, str]:
+    """The family of the device, and where that is from: the one that was given, or that the file was exposed for."""
+    name = parts[0].manifest.target
+    if family is not None:
+        return family, "as was given"
+    return (None, "") if name is None else (named(name), "for which the file was exposed")
 
 
 def _kind(c: Candidate) -> tuple[tuple[int, ...], str]:

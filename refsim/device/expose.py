@@ -22,6 +22,7 @@ from refsim.device.choose import Candidate, candidates, check, select
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import quantization
 from refsim.formats.file import read_file
+from refsim.formats.targets import TargetRow
 from refsim.formats.vkgraph.edit import GraphEditor
 
 DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
@@ -66,13 +67,15 @@ def expose(
     patterns: tuple[str, ...] = (),
     chunk: int | None = None,
     name: str = "model.pte",
+    family: TargetRow | None = None,
 ) -> list[Exposed]:
     """The rewritten files of a program, in memory; ``name`` is the file that they will be, ``chunk`` values in each.
+    ``family``: the devices that it is for, which the manifest then says.
 
     GraphError with the reason for a program, or a named value, that no runtime can hand out; FormatError, LimitError
     or GraphError for a file that cannot be read.
     """
-    model = load(path)
+    model = load(path, None if family is None else family.target())
     check(model)
     found = candidates(model)
     chosen, left_out = select(found, patterns)
@@ -93,7 +96,7 @@ def expose(
                 m.Manifest(
                     os.path.basename(file), m.digest(data), os.path.basename(model.path), source,
                     len(model.plan.outputs if model.plan else ()), outputs, options.way, options.share,
-                    options.fill, number + 1, len(parts), left_out,
+                    options.fill, number + 1, len(parts), left_out, None if family is None else family.name,
                 ),
             )
         )  # fmt: skip

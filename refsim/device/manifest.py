@@ -23,6 +23,7 @@ from refsim.formats.file import quote, read_file
 from refsim.formats.pte.read import Pte, read_pte
 from refsim.formats.pte.schema import Tensor
 from refsim.formats.reading import json_file
+from refsim.formats.targets import targets
 
 SCHEMA = 1
 KIND = "exposed program"
@@ -72,7 +73,8 @@ class Manifest:
     """What is in an exposed file. ``own`` is the number of outputs that the program had before.
 
     ``fill`` is the byte that packed buffers held before the run, None if nothing filled them. ``left_out`` says why a
-    value is not among the outputs. ``digest`` and ``source_digest`` are the SHA-256 of the file and of its source.
+    value is not among the outputs. ``target`` is the family of devices that the file was exposed for, if one was named.
+    ``digest`` and ``source_digest`` are the SHA-256 of the file and of its source.
     """
 
     file: str
@@ -87,6 +89,7 @@ class Manifest:
     part: int = 1
     parts: int = 1
     left_out: Mapping[str, str] = field(default_factory=dict)
+    target: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {"kind": KIND, "schema": SCHEMA, **asdict(self)}
@@ -164,6 +167,7 @@ def parse(content: Any, where: str) -> Manifest:
         get.number("part"),
         get.number("parts"),
         get.texts("left_out"),
+        None if content.get("target") is None else get.one_of("target", tuple(targets())),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RawBufferError
+from refsim.core.tensor import TensorDesc
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace
@@ -22,6 +23,10 @@ class Ran:
 
     def __contains__(self, name: object) -> bool:
         return name in self.entries
+
+    def unfit(self, name: str, desc: TensorDesc) -> str:
+        """Nothing: a run on an executor has the model's own tensors."""
+        return ""
 
     def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
         """The bytes of a value, which must be the tensor that ``buffer`` is."""

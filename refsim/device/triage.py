@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,13 +14,11 @@ from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.bisect import Row, bisect
-from refsim.device.collect import Collected, Given, collect, read
+from refsim.device.collect import Collected, Given, collect, family_of, read
 from refsim.formats.cases import contents
-from refsim.ops.base.spec import Target
+from refsim.formats.targets import TargetRow, distinct
 
 SAME, LEGAL, WRONG, FOLLOWS, UNKNOWN = "same", "legal", "wrong", "unknown inputs", "not exposed"
-#: The choices of layouts that the runtime may have made, tried in this order.
-TARGETS: Mapping[str, Target] = {"desktop": Target(), "mali": Target(mali=True)}
 ACTUAL = "actual.bin"
 
 
@@ -50,7 +48,8 @@ class Verdict:
 class Triage:
     """All operators of one run. ``profile`` explains most of what differs; ``target`` is how layouts were chosen.
 
-    ``refused``: the values that no exposed file can hand out.
+    ``why`` says where the target is from, unless it is the default. ``refused``: the values that no exposed file can
+    hand out.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -58,6 +57,7 @@ class Triage:
     target: str
     collected: Collected
     refused: frozenset[str] = frozenset()
+    why: str = ""
 
     @property
     def wrong(self) -> list[Verdict]:
@@ -114,28 +114,38 @@ class Repeats:
 
 
 def triage(
-    given: Sequence[Given], inputs: Sequence[np.ndarray], limit: int = 10, profile: Profile | None = None
+    given: Sequence[Given],
+    inputs: Sequence[np.ndarray],
+    limit: int = 10,
+    profile: Profile | None = None,
+    family: TargetRow | None = None,
 ) -> Triage:
     """Read the outputs of one run of an exposed program and judge each operator.
 
-    Where the file leaves layouts to the runtime, that choice is taken under which fewer bytes differ. ``profile`` is
-    that of the device; without it any one that is known may explain what differs.
+    ``family`` is the device's; without it, it is the one that the file was exposed for. If none is known, and the file
+    leaves layouts to the runtime, that choice is taken under which fewer bytes differ. ``profile`` is that of the
+    device; without it, and without one of the family, any that is known may explain what differs.
     Raises as `read` and `collect` do, and FormatError for outputs that are exchanged.
     """
     parts = read(given)
     found: list[Triage] = []
-    for name, target in TARGETS.items():
-        collected = collect(parts, target)
+    family, why = family_of(parts, family)
+    profile = profile or (None if family is None else family.profile)
+    for row in distinct() if family is None else [family]:
+        collected = collect(parts, row.target(CANONICAL))
         if found and _layouts(collected) == _layouts(found[0].collected):
             continue  # the file leaves nothing open
         rows = bisect(collected.model, collected, inputs, profile=profile, device=True, limit=limit)
         verdicts = tuple(_verdicts(rows, profile))
         refused = frozenset(value for part in parts for value in part.manifest.left_out)
         chosen = _profile(verdicts) if profile is None else profile.name
-        found.append(Triage(verdicts, chosen, name, collected, refused))
+        found.append(Triage(verdicts, chosen, row.name, collected, refused, why))
         if not found[-1].wrong:
             break
     best = min(found, key=_differing)
+    if any(_differing(one) > _differing(best) for one in found):
+        others = ", ".join(one.target for one in found if one is not best)
+        best = replace(best, why=f"with its layouts fewer bytes differ than with those of {others}")
     _check_exchanged([v.row for v in best.verdicts], parts[0].where)
     return best
 

@@ -93,6 +93,11 @@ class RecordedBuffer:
     elements_only: bool = False
     run: RunIdentity = field(default_factory=RunIdentity)
 
+    def fits(self, desc: TensorDesc) -> bool:
+        """Whether it has this shape and layout."""
+        found = (self.shape or (1,), self.layout)  # a value without dims is packed as one with one
+        return found == (desc.shape, desc.layout)
+
 
 def read_sidecar(path: str | os.PathLike[str]) -> RecordedBuffer:
     """Read the JSON file beside a raw buffer; FormatError if it is no such file."""
@@ -152,6 +157,13 @@ class Recorded:
         known = [entry.run.as_json().keys() for entry in self.entries.values()]
         return [what for what in ("file", "inputs") if any(what not in keys for keys in known)]
 
+    def unfit(self, name: str, desc: TensorDesc) -> str:
+        """As what other tensor a buffer was recorded; empty if it is this one, or if it was not recorded."""
+        entry = self.entries.get(name)
+        if entry is None or entry.fits(desc):
+            return ""
+        return f"recorded as {list(entry.shape)} {entry.layout}, not {list(desc.shape)} {desc.layout}"
+
     def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
         """The recorded bytes, to compare with a buffer: padding that is unknown is taken from there."""
         raw = self.raw(name, buffer.desc)
@@ -166,8 +178,7 @@ class Recorded:
         """
         entry = self.entries[name]
         where = f"{self.path}: {name}"
-        found = (entry.shape or (1,), entry.layout)  # a value without dims is packed as one with one
-        if found != (desc.shape, desc.layout):
+        if not entry.fits(desc):
             raise RawBufferError(
                 where,
                 "recorded with another shape or layout",

@@ -8,6 +8,7 @@ from typing import Any
 from refsim.core.errors import ParameterError
 from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.graph import Graph, build
+from refsim.ops.base.spec import Target
 from refsim.partition.check import ALLOWED, Difference
 from refsim.partition.lower import Lowered, LoweredDelegate
 from refsim.partition.nodes import target_name, tensors_of
@@ -16,10 +17,12 @@ from refsim.partition.refusal import CODES, Refusal
 from refsim.partition.statistics import Statistics, statistics
 
 
-def graphs(lowered: Lowered) -> list[Graph]:
-    """Each delegate as it will be executed; raises what `refsim.graph.graph.build` raises."""
+def graphs(lowered: Lowered, target: Target | None = None) -> list[Graph]:
+    """Each delegate as it will be executed on a target; raises what `refsim.graph.graph.build` raises."""
     return [
-        build(read_blob(delegate.serialized.blob(lowered.where)), f"{lowered.where}: delegate {number}")
+        build(
+            read_blob(delegate.serialized.blob(lowered.where)), f"{lowered.where}: delegate {number}", target
+        )
         for number, delegate in enumerate(lowered.delegates)
     ]
 

@@ -61,7 +61,7 @@ def test_bisect_and_triage_allow_what_the_file_allows(
     assert refsim(*device, "--profile", "nvidia").status == 1
     dump = ("bisect", models / "linear_head.pte", *given, "--actual", found / "dump", "--json")
     assert refsim(*dump, "--profile", saved).json["wrong"] == []
-    assert refsim(*dump).json["wrong"] == [legal["output"]]
+    assert refsim(*dump).json["wrong"] == [legal["value"]]
 
 
 def test_sweep_and_verify_follow_a_file(saved: Path, refsim) -> None:

@@ -1,0 +1,80 @@
+"""The option --target, and the model that it describes: layouts, kernels and numerics of a family of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+
+from refsim.core.qmath import Profile
+from refsim.device.fitting import Fit, chosen, fit, misfit
+from refsim.exec.model import Model, load
+from refsim.formats.dumps import Recorded
+from refsim.formats.targets import DEFAULT, TargetRow, distinct, named, targets
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TargetType(click.ParamType):
+    """A family of devices by its name."""
+
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TargetRow:
+        return named(value) if isinstance(value, str) else value
+
+
+def target_option(default: str = DEFAULT) -> Callable[[F], F]:
+    """The option --target, which gives a row or None. ``default`` says in words what is taken without it."""
+    text = (
+        f"The family of devices: {', '.join(targets())}. It chooses layouts and kernels. [default: {default}]"
+    )
+    return click.option("--target", "family", type=TargetType(), metavar="NAME", help=text)
+
+
+@dataclass
+class Opened:
+    """A model as a target runs it. ``source`` says in words where the target is from. ``fits``: how the recorded
+    buffers fit each target that was tried."""
+
+    model: Model
+    row: TargetRow
+    source: str
+    fits: dict[str, Fit] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, str]:
+        return {"target": self.row.name, "target_from": self.source}
+
+    def line(self) -> str:
+        """Which target was taken, and from what."""
+        return f"target {self.row.name}, from {self.source}"
+
+    def misfits(self, where: str) -> list[str]:
+        """What people should know of buffers that do not fit; FormatError if none does."""
+        return [text for text in (misfit(self.row, self.fits, where),) if text]
+
+
+def opened(
+    file: str, family: TargetRow | None, profile: Profile | None = None, recorded: Recorded | None = None
+) -> Opened:
+    """Load a file for a target: the one that was given, else that of the recorded layouts, else the default.
+
+    ``profile`` stands in for the target's own.
+    """
+    row = family or named(DEFAULT)
+    source = "the default" if family is None else "--target"
+    held = {row.name: Opened(load(file, row.target(profile)), row, source)}
+    if recorded is None:
+        return held[row.name]
+    fits = {row.name: fit(held[row.name].model, recorded)}
+    for other in distinct() if not fits[row.name].whole else ():
+        if other.mali != row.mali:
+            held[other.name] = Opened(load(file, other.target(profile)), other, source)
+            fits[other.name] = fit(held[other.name].model, recorded)
+    found = held[row.name if family is not None else chosen(fits)]
+    found.fits = fits
+    if family is None and fits[found.row.name].fitting:
+        found.source = f"the layouts of {fits[found.row.name]} buffers in {recorded.path}"
+    return found

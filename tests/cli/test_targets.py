@@ -1,0 +1,175 @@
+"""--target: a family of devices chooses layouts and kernels, and dumps say by themselves of which they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device.simulated import Runtime
+
+from refsim.core.layout import PACKED_4C, PACKED_4C1W, PACKED_CONV2D
+from refsim.core.qmath import NVIDIA, PROFILES
+from refsim.exec.model import load
+from refsim.formats.cases import read_folder
+from refsim.formats.pte.edit import single_delegate
+from refsim.formats.targets import distinct, named, targets
+from refsim.formats.vkgraph.edit import GraphEditor
+
+CONV, QUANTIZE, DEQUANTIZE = (
+    f"{name}.default"
+    for name in (
+        "et_vk.q8ta_conv2d", "quantized_decomposed.quantize_per_tensor", "quantized_decomposed.dequantize_per_tensor",
+    )
+)  # fmt: skip
+SHAPE = (1, 8, 5, 5)
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """quantize, a convolution in two groups, dequantize: a Mali takes im2col in 4C, any other the general kernel."""
+    graph, rng = GraphEditor(), np.random.default_rng(3)
+    weight = rng.integers(-127, 128, (8, 3 * 3 * 4), np.int8)
+    x, q = graph.tensor("float32", SHAPE), graph.tensor("int8", SHAPE, PACKED_CONV2D)
+    y, out = graph.tensor("int8", SHAPE, PACKED_CONV2D), graph.tensor("float32", SHAPE)
+    scale, end = (graph.literal(0.05), graph.literal(3)), [graph.literal(v) for v in (-128, 127, 1)]
+    graph.input(x)
+    graph.call(QUANTIZE, x, *scale, *end, q)
+    constants = (weight, weight.sum(axis=1, dtype=np.int32), np.linspace(0.01, 0.02, 8, dtype=np.float32))
+    pairs = [graph.literal(pair) for pair in ((3, 3), (1, 1), (1, 1), (1, 1))]
+    graph.call(
+        CONV, q, *scale, *map(graph.constant, constants), *scale, graph.constant(np.ones(8, np.float32)), *pairs,
+        graph.literal(2), graph.literal("none"), y,
+    )  # fmt: skip
+    graph.call(DEQUANTIZE, y, *scale, *end, graph.literal(6), out)
+    graph.output(out)
+    path = tmp_path_factory.mktemp("grouped") / "grouped.pte"
+    path.write_bytes(single_delegate(graph.blob(), [("float32", SHAPE)], [("float32", SHAPE)]))
+    return path
+
+
+def dump(refsim, file: Path, target: str, folder: Path) -> Path:
+    assert refsim("run", file, "--random", 1, "--target", target, "--dump", ".", folder).status == 0
+    return folder
+
+
+def layout_of(graph: dict, operator: str) -> str:
+    return next(row["outputs"][0]["layout"] for row in graph["operators"] if row["operator"] == operator)
+
+
+def test_the_table() -> None:
+    rows = targets()
+    assert {"desktop", "adreno", "mali"} <= rows.keys() and next(iter(rows)) == "desktop"
+    assert {name for name, row in rows.items() if row.mali} == {"mali"}
+    assert {row.profile.name for row in rows.values() if row.profile} == PROFILES.keys() - {"canonical"}
+    assert [row.name for row in distinct()] == ["desktop", "mali"] and named(
+        "nvidia"
+    ).target().profile == NVIDIA
+
+
+def test_layouts_and_kernels_follow_the_target(grouped: Path, refsim) -> None:
+    for target, kernel, row in (
+        ("mali", "q8ta_im2col", PACKED_4C), ("adreno", "q8ta_conv2d_general", PACKED_4C1W),
+    ):  # fmt: skip
+        done = refsim("inspect", grouped, "--target", target, "--json").json
+        (graph,) = done["delegates"]
+        conv = graph["operators"][1]
+        assert done["target"] == target and conv["dispatches"][0]["shader"] == kernel
+        assert layout_of(graph, "q8ta_quantize") == row.name
+        assert refsim("run", grouped, "--random", 1, "--target", target, "--json").json["target"] == target
+        assert (
+            refsim("compare", grouped, "--random", 1, "-x", "cpu,cpu:emulated", "--target", target).status
+            == 0
+        )
+    refsim("run", grouped, "--random", 1, "--target", "malli").refused("did you mean mali?")
+
+
+def test_a_case_keeps_the_target(grouped: Path, tmp_path: Path, refsim) -> None:
+    case = ("extract", grouped, "-n", 1, "--random", 1, "--target", "mali", "-o", tmp_path / "case")
+    assert refsim(*case).status == 0
+    call = read_folder(tmp_path / "case").bound.call
+    assert call.target.mali and call.descs["x"].layout is PACKED_4C
+    assert refsim("replay", tmp_path / "case").status == 0
+
+
+@pytest.mark.parametrize("target", ["desktop", "mali"])
+def test_dumps_say_of_which_target_they_are(target: str, grouped: Path, tmp_path: Path, refsim) -> None:
+    folder = dump(refsim, grouped, target, tmp_path / "dump")
+    for verb, option in (("bisect", "--actual"), ("run", "--golden")):
+        given = (verb, grouped, "--random", 1, option, folder)
+        done = refsim(*given)
+        assert done.status == 0, done.err
+        assert f"target {target}, from the layouts of 3 of 3 buffers in {folder}\n" in done.out
+        assert refsim(*given, "--json").json["target"] == target
+
+
+def test_a_buffer_of_another_target_does_not_stop_the_others(grouped: Path, tmp_path: Path, refsim) -> None:
+    folder = dump(refsim, grouped, "mali", tmp_path / "dump")
+    for verb, option in (("bisect", "--actual"), ("run", "--golden")):
+        given = (verb, grouped, "--random", 1, option, folder, "--target", "desktop")
+        done = refsim(*given, "--partial")
+        assert done.status == 0, done.err
+        assert "recorded as [1, 8, 5, 5] 4C, not [1, 8, 5, 5] 4C1W" in done.out
+        assert "2 of 3 buffers do not fit target desktop; 3 of 3 fit --target mali" in done.out
+        rows = refsim(*given, "--partial", "--json").json["nodes"]
+        assert len(rows) == 3 and (verb == "run" or [row["verdict"] for row in rows] == [
+            "does not fit", "does not fit", "same",
+        ])  # fmt: skip
+        assert refsim(*given).status == 2
+
+
+def test_dumps_that_fit_no_value_name_the_target_that_they_fit(grouped: Path, tmp_path: Path, refsim) -> None:
+    whole = dump(refsim, grouped, "mali", tmp_path / "dump")
+    folder = tmp_path / "one"
+    folder.mkdir()
+    quantized = refsim("inspect", grouped, "--json").json["delegates"][0]["operators"][0]["outputs"][0][
+        "value"
+    ]
+    for suffix in (".bin", ".json"):
+        shutil.copy(whole / f"{quantized}{suffix}", folder)
+    given = ("bisect", grouped, "--random", 1, "--actual", folder, "--partial")
+    refsim(*given, "--target", "adreno").refused(
+        "no buffer fits target adreno: recorded with another shape or layout; "
+        "got delegate0_v1 is [1, 8, 5, 5] 4C, need [1, 8, 5, 5] 4C1W, "
+        "need --target mali, which 1 of 1 buffers fit"
+    )
+    assert refsim(*given).status == 0
+    path = folder / f"{quantized}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"layout": "PACKED_INT8_4H4W"}))
+    refsim(*given).refused("no buffer fits target desktop")
+
+
+def test_the_target_brings_its_profile(grouped: Path, tmp_path: Path, refsim) -> None:
+    x = np.full(SHAPE, np.nan, np.float32)
+    np.savez(tmp_path / "in.npz", in0=x)
+    given = (grouped, "-i", tmp_path / "in.npz")
+    assert refsim("run", *given, "--target", "lavapipe", "--dump", ".", tmp_path / "dump").status == 0
+    dumped = ("bisect", *given, "--actual", tmp_path / "dump")
+    assert refsim(*dumped, "--target", "lavapipe", "--json").json["wrong"] == []
+    assert refsim(*dumped, "--target", "lavapipe", "--profile", "nvidia", "--json").json["wrong"] != []
+    assert load(grouped, named("adreno").target()).graphs[0].target.profile.name == "canonical"
+
+
+def test_an_exposed_file_says_for_which_target_it_is(grouped: Path, tmp_path: Path, refsim) -> None:
+    """The outputs of a Mali: triage finds the target by the bytes, or takes it from expose, as collect does."""
+    (x,) = load(grouped).random_inputs(1)
+    for options in ((), ("--target", "mali")):
+        exposed = tmp_path / f"{len(options)}.pte"
+        assert refsim("expose", grouped, "-o", exposed, *options).status == 0
+        outputs = Runtime(exposed.read_bytes(), named("mali").target()).run([x])
+        np.savez(tmp_path / "out.npz", **{f"out{number}": array for number, array in enumerate(outputs)})
+        triage = ("triage", exposed, "--random", 1, "--outputs", tmp_path / "out.npz")
+        done = refsim(*triage)
+        assert done.status == 0 and "layouts as on mali)\n" in done.out
+        why = "for which the file was exposed" if options else "with its layouts fewer bytes differ"
+        assert f"target mali, {why}" in done.out
+        assert refsim(*triage, "--target", "desktop").status == 1
+        collected = refsim(
+            "collect", exposed, tmp_path / "out.npz", "-o", tmp_path / f"dump{len(options)}", "--json"
+        )
+        assert collected.json["target"] == ("mali" if options else "desktop")
+    path = tmp_path / "2.pte.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"target": "amd"}))
+    refsim(*triage).refused("target: does not fit; got 'amd'")
