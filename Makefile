@@ -49,7 +49,7 @@ lint: $(VENV)/.installed  ## ruff and mypy
 # a broken link or anchor is an error
 docs: $(VENV)/.installed-docs  ## build the documentation as a site that needs no network: out/site/index.html
 	@echo "== building the documentation"
-	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --config-file docs/site/mkdocs.yml
 	@echo "open out/site/index.html"
 
 $(VENV)/.installed-docs: $(VENV)/.installed

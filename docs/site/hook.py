@@ -24,6 +24,7 @@ HERE = "docs/site"
 #: Scripts and styles of the site.
 ASSETS = ("iframe-worker.js", "site.css")
 _LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
+_ELSEWHERE = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\s(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 _FENCE = re.compile(r"^(```.*?^```$)", re.M | re.S)
 _LANGUAGES = {
     ".py": "python",
@@ -123,3 +124,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.generated_by:
         return markdown
     return rewritten(f"docs/{page.file.src_uri}", markdown)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Refuse a page whose script, style, picture or font would come from elsewhere."""
+    found = _ELSEWHERE.search(output)
+    if found:
+        raise PluginError(f"{page.file.src_uri}: fetches something from elsewhere; got {found[0][:120]}")
+    return output
