@@ -153,16 +153,16 @@ In the pictures, a square is a byte of an int8 tensor or a float of a float tens
 def colours() -> str:
     """The key of the pictures."""
     words = {
-        "value": "right", "near": "one step off (floats: within 0.1 %)", "wrong": "wrong",
+        "value": "right", "near": "one step, or 0.1 %, off", "wrong": "wrong",
         "lane": "lane padding", "word": "word padding", "padding": "wrong padding",
     }  # fmt: skip
-    x, parts = 0, []
-    for name, text in words.items():
-        parts.append(f'<rect x="{x}" y="2" width="10" height="10" fill="{COLOURS[name]}"/>')
-        parts.append(f'<text x="{x + 16}" y="11">{text}</text>')
-        x += 34 + 7 * len(text)
+    parts = []
+    for number, (name, text) in enumerate(words.items()):
+        x, y = number % 3 * 210, number // 3 * 20
+        parts.append(f'<rect x="{x}" y="{y + 2}" width="10" height="10" fill="{COLOURS[name]}"/>')
+        parts.append(f'<text x="{x + 16}" y="{y + 11}">{text}</text>')
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x}" height="16" viewBox="0 0 {x} 16" '
+        '<svg xmlns="http://www.w3.org/2000/svg" width="560" height="36" viewBox="0 0 560 36" '
         'font-family="DejaVu Sans Mono, Menlo, monospace" font-size="11" fill="#59636e">'
     )
     return "\n".join((head, *parts, "</svg>")) + "\n"
