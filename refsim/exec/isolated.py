@@ -118,7 +118,7 @@ def _as_device_errors(name: str, verb: str) -> Iterator[None]:
         raise DeviceError(name, f"{verb} did not end{_during(error)}", got=error.got) from error
     except Ended as error:
         raise DeviceError(
-            name, f"the driver ended the worker process during {verb}{_during(error)}", got=error.got
+            name, f"the worker process ended during {verb}{_during(error)}", got=error.got
         ) from error
     except Raised as error:  # a defect; it must not look like a lost device's silence
         raise DeviceError(name, f"{verb} failed", got=error.got) from error

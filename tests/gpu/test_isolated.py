@@ -50,7 +50,7 @@ def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -
         # stopped first, so that the request is under way when the child is killed
         executor._worker.signal(signal.SIGSTOP)
         executor._worker.signal(signal.SIGKILL)
-        with pytest.raises(DeviceError, match="ended the worker process") as caught:
+        with pytest.raises(DeviceError, match="the worker process ended") as caught:
             executor._ask("supports", bound.call.dispatches()[0].launch)
         assert "signal 9" in str(caught.value)
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)

@@ -432,7 +432,7 @@ def test_in_a_child_process(device: Device) -> None:
     worker = executor._worker  # type: ignore[attr-defined]
     worker.signal(signal.SIGSTOP)
     worker.signal(signal.SIGKILL)
-    with pytest.raises(DeviceError, match="ended the worker process"):
+    with pytest.raises(DeviceError, match="the worker process ended"):
         executor._ask("refusal", bound.call)  # type: ignore[attr-defined]
     (again,) = model.run(inputs, executor)
     assert again.tobytes() == expected.tobytes()
