@@ -132,7 +132,7 @@ RULES = (
         Level.ERROR,
         "an {way} of the delegate is a packed int8 tensor in {layout}",
         "the staging buffer has a quarter of the bytes that the tensor has: the copy writes past it, or throws",
-        "quantize behind the input and dequantize before the output, inside the delegate",
+        "quantize after the input and dequantize before the output, inside the delegate",
         packed,
     ),
     Rule(
@@ -179,7 +179,7 @@ RULES = (
         "constant-input",
         Level.ERROR,
         "an input of the delegate is a constant",
-        "execution throws: the runtime stages tensors only, and a constant is none",
+        "execution throws: the runtime stages only tensors, and a constant does not count as one",
         "leave the constant out of the inputs",
         constant_input,
     ),

@@ -58,7 +58,7 @@ RULES = (
         "constant-short",
         Level.ERROR,
         "{stored} bytes are stored under the key {key}; the tensor has {bytes}",
-        "the runtime copies past the end of the data: it crashes, or the values are chance",
+        "the runtime copies past the end of the data: it crashes, or computes with arbitrary values",
         "store all of the tensor's bytes",
         short,
     ),

@@ -76,7 +76,7 @@ RULES = (
         "operator-layout",
         Level.ERROR,
         "{argument} of {operator} is in {layout}, which the operator does not take",
-        "loading stops at a check of the operator: the packed dim or the block is another",
+        "loading stops at a check of the operator: the packed dim or the block size is another one",
         "clone the tensor into one of {need} first",
         wrong_layout,
     ),

@@ -125,8 +125,8 @@ RULES = (
         "memory-alias",
         Level.NOTE,
         "the value is the memory of value {other} under another name, as 32-bit words",
-        "a barrier belongs to one name: a write through the one is not seen in order through the other",
-        "read the alias only behind an operator that reads the value itself",
+        "a barrier covers one name only: a read through one name may miss an earlier write through the other",
+        "read the alias only after an operator that reads the value itself",
         aliases,
     ),
     Rule(

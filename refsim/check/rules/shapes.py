@@ -50,7 +50,7 @@ RULES = (
         "fixed-operator",
         Level.WARNING,
         "{operator} keeps the shapes of export, but the delegate's input may have another shape",
-        "the operator computes its output at the exported size: values are missing or of another run",
+        "the operator computes its output at the exported size: values are missing, or left over from another run",
         "export with static shapes, or keep the operator out of the delegate",
         fixed_operator,
     ),
