@@ -214,7 +214,10 @@ def _rows() -> Iterable[Feature]:
         yield Feature(f"data {style}", _always, of_style)
     yield Feature("sums that cancel", _has_weights, lambda case: case.style == "cancelling", False)
     yield Feature(
-        "weights of the other sign", _has_weights, lambda case: bool(case.features.get("negated")), False
+        "weights of the other sign",
+        lambda op: _has_weights(op) or op.int4 is not None,
+        lambda case: bool(case.features.get("negated")),
+        False,
     )
     yield Feature("more than 65,536 positions", _tiled, lambda case: _positions(case) > 65_536, False)
     yield Feature("3x3 over more than 227 channels", _wide_window, _is_wide, False)
@@ -290,9 +293,16 @@ def _grouped() -> Iterable[Feature]:
             return one_row(case) and outputs(case) > most
 
         yield Feature(f"one row, more than {most} outputs", sums, more)
+    yield Feature(
+        "more than 65,536 rows",
+        lambda op: op.int4 is not None and op.family is not Family.GROUP_LINEAR,  # no device has such a grid
+        lambda c: prod(_shape(c)[: len(_shape(c)) - (OPS[c.op].family is not Family.LOOKUP)]) > 65_536,
+        False,
+    )
     lookup = _param("is_linear_weight")
     yield Feature("even elements in low nibbles", lookup, lambda case: case.params["is_linear_weight"])
     yield Feature("even elements in high nibbles", lookup, lambda case: not case.params["is_linear_weight"])
+    yield Feature("groups of no power of two", lookup, lambda case: case.params["group_size"] % 3 == 0, False)
     yield Feature("an index outside the table", lookup, outside)
     yield Feature("more than 1024 indices", lookup, lambda case: prod(_shape(case)) > 1024)
 

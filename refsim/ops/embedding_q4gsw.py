@@ -26,7 +26,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
 from refsim.ops.base.traits import Family
@@ -204,7 +204,7 @@ def constants(
     rows, width = features["table"]
     style = str(features.get("style", "random"))
     groups = int4.check_groups(Params.where, width, params.group_size)
-    values = int4.random_values(style, rng, (rows, width))
+    values = int4.random_values(style, rng, (rows, width), bool(features.get("negated")))
     scales = int4.random_scales(style, rng, (rows, groups))
     stored = int4.packed(values)
     return {"weight": stored if params.is_linear_weight else stored >> 4 | stored << 4, "scales": scales}
@@ -268,6 +268,25 @@ def golden(slot: CaseSlot) -> Made:
     return params, {"indices": (*lead, rows)}, features
 
 
+def _groups(slot: CaseSlot) -> Made:
+    """Groups that no vector divides, and those that begin within a byte of the table."""
+    at = slot.number
+    width = (96, 160, 96, 160, 96, 96, 160, 96)[at]
+    group = (3, 5, 6, 10, 12, 24, 20, 48)[at]
+    features = {"table": [3 + 2 * at, width], "outside": at % 3 == 1}
+    return {"group_size": group, "is_linear_weight": at % 4 < 2}, {"indices": (5 + at,)}, features
+
+
+def _many(slot: CaseSlot) -> Made:
+    return (
+        {"group_size": 8, "is_linear_weight": True},
+        {"indices": (MANY,)},
+        {"table": [29, 32], "outside": True},
+    )
+
+
+HARD = (twins(golden), Hard("many positions", 1, _many, "position"), Hard("groups of any size", 8, _groups))
+
 BENCH = Case(
     "embedding_q4gsw",
     {"group_size": 32, "is_linear_weight": True},
@@ -302,7 +321,7 @@ OP = OpSpec(
     constants=constants,
     data=data,
     sample=sample,
-    golden=CaseRule(480, golden),
+    golden=CaseRule(480, golden, hard=HARD),
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,

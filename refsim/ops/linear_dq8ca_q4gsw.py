@@ -30,7 +30,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import group_linear, group_weights, int4
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import TAILS, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.epilogue import HAS_BIAS, align4, out_channels, pad_rows
 from refsim.ops.base.group_linear import BLOCK, LANES
@@ -259,7 +259,7 @@ def constants(
     """Weights in the case's style, with sums padded to 8 outputs and scales and bias padded to 4, as in a file."""
     out, k = int(features["out_channels"]), shapes["x"][-1]
     style = str(features.get("style", "random"))
-    values = int4.random_values(style, rng, (out, k))
+    values = int4.random_values(style, rng, (out, k), bool(features.get("negated")))
     group = params.group if k % params.group == 0 else k  # which is refused later
     groups = k // group
     sums = np.zeros((groups, -(-out // 8) * 8), np.int32)
@@ -339,6 +339,30 @@ def golden(slot: CaseSlot) -> Made:
     return {"group": group}, {"x": shape, "scale": shape[:-1], "zp": shape[:-1]}, features
 
 
+def _made(shape: tuple[int, ...], group: int, out: int, bias: bool) -> Made:
+    features = {"out_channels": out, "bias": bias, "scale": 0.03125}
+    return {"group": group}, {"x": shape, "scale": shape[:-1], "zp": shape[:-1]}, features
+
+
+def _tails(slot: CaseSlot) -> Made:
+    """Strips of outputs that are not full, and every rest of the rows that a kernel takes at once."""
+    at = slot.number
+    group = (4, 8, 96, 32, 4, 160, 24, 8)[at]
+    return _made(((2, 3, 4, 5, 1, 7, 1, 9)[at], group * 2), group, TAILS[at], slot.bias)
+
+
+def _wide(slot: CaseSlot) -> Made:
+    """Groups whose sums floats just hold, and just do not."""
+    group = (8224, 8232, 16448)[slot.number]
+    return _made((2 + slot.number, group), group, 5, False)
+
+
+HARD = (
+    twins(golden),
+    Hard("tails", len(TAILS), _tails, "random"),
+    Hard("wide groups", 3, _wide, "saturation"),
+)
+
 BENCH = _case((32, 1024), 1024, 32)
 
 OP = OpSpec(
@@ -371,7 +395,7 @@ OP = OpSpec(
     constants=constants,
     data=data,
     sample=sample,
-    golden=CaseRule(480, golden),
+    golden=CaseRule(480, golden, hard=HARD),
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,

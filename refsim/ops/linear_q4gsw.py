@@ -31,7 +31,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
 from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
@@ -235,7 +235,7 @@ def constants(
     style = str(features.get("style", "random"))
     groups = int4.check_groups(Params.where, k, params.group_size)
     return {
-        "weight": int4.packed(int4.random_values(style, rng, (out, k))),
+        "weight": int4.packed(int4.random_values(style, rng, (out, k), bool(features.get("negated")))),
         "scales": int4.random_scales(style, rng, (groups, out)),
         "bias": int4.random_floats(style, rng, (out,)) if features.get("bias") else None,
     }
@@ -304,6 +304,22 @@ def golden(slot: CaseSlot) -> Made:
     return {"group_size": groups[slot.number % len(groups)]}, {"x": (*lead, rows, k)}, features
 
 
+def _tails(slot: CaseSlot) -> Made:
+    """Strips of outputs that are not full, for every count of rows that a kernel takes at once, and each tree."""
+    at = slot.number
+    out = (4, 12, 20, 28, 36, 60, 68, 132, 1020, 1036, 4092, 4108)[at]
+    rows = (2, 3, 5, 9, 1, 4, 7, 17, 1, 1, 1, 1)[at]
+    k = (4, 12, 260, 36, 516, 68, 100, 44, 52, 20, 12, 28)[at]
+    group = groups_of(k)[0 if at % 2 else -1]
+    return {"group_size": group}, {"x": (rows, k)}, {"out_channels": out, "bias": at % 3 > 0}
+
+
+def _many(slot: CaseSlot) -> Made:
+    return {"group_size": 4}, {"x": (MANY, 8)}, {"out_channels": 4, "bias": True}
+
+
+HARD = (twins(golden), Hard("many positions", 1, _many, "position"), Hard("tails", 12, _tails, "random"))
+
 BENCH = Case(
     "linear_q4gsw",
     {"group_size": 32},
@@ -338,7 +354,7 @@ OP = OpSpec(
     constants=constants,
     data=data,
     sample=sample,
-    golden=CaseRule(480, golden),
+    golden=CaseRule(480, golden, hard=HARD),
     bench=BENCH,
     cases=CASES,
     channel_dim=-1,

@@ -112,3 +112,26 @@ def test_one_executor_keeps_nothing_of_a_twin(op: str) -> None:
             for bound in (*group, *reversed(group)):
                 got = executor.run_call(bound.call, bound.inputs)
                 assert np.array_equal(got.raw, bound.call.expected(bound.inputs).raw), (name, str(bound.case))
+
+
+LINEAR = [name for name, op in OPS.items() if hard(name, "tails") and op.int4 is None]
+
+
+@pytest.mark.parametrize("op", LINEAR)
+def test_weights_end_anywhere_in_a_panel(op: str) -> None:
+    counts = [case.features["out_channels"] for case in hard(op, "tails")]
+    assert {-(-count // 16) % 4 for count in counts} == {0, 1, 2, 3}
+
+
+def test_groups_at_the_edge_of_exact_sums_take_both_ways() -> None:
+    found = [routes.choose(bind(case).call).route for op in OPS for case in hard(op, "wide groups")]
+    assert found == ["groups", routes.EMULATED, routes.EMULATED]
+
+
+@pytest.mark.parametrize("op", [name for name, op in OPS.items() if op.family is Family.ROW_RANGE])
+def test_steps_of_tiny_ranges_have_no_inverse(op: str) -> None:
+    for case in hard(op, "tiny ranges"):
+        rows = bind(case).inputs["x"].unpack().reshape(-1, case.inputs["x"][0][-1])
+        step = (np.fmax(rows.max(-1), 0) - np.fmin(rows.min(-1), 0)) / np.float32(255)
+        with np.errstate(all="ignore"):
+            assert (np.isinf(np.float32(1) / step) & (step > 0)).sum() > 5

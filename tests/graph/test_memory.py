@@ -27,6 +27,12 @@ def graphs() -> list[tuple[str, VkGraph]]:
     return found
 
 
+def test_bytes_of_a_tensor_count_its_padding_and_none_of_the_dims_it_lacks() -> None:
+    assert memory.nbytes(VkTensor(INT8, (), memory_layout=PACKED_4W4C)) == 16
+    assert memory.nbytes(VkTensor(INT8, (5, 3), memory_layout=PACKED_4W4C)) == 5 * 16
+    assert memory.nbytes(VkTensor(FLOAT, (5, 3), memory_layout=PACKED_4W4C)) == 60
+
+
 @pytest.mark.parametrize(("name", "graph"), graphs(), ids=lambda v: v if isinstance(v, str) else "")
 def test_plans_of_real_graphs(name: str, graph: VkGraph) -> None:
     memory.check(graph, name)

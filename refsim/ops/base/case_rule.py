@@ -213,5 +213,8 @@ def many(make: Callable[[CaseSlot], Made], shape: tuple[int, ...], *names: str) 
     return Hard("many positions", 2, large, "position")
 
 
+#: Output channels that end anywhere in a panel of weights: after each count of vectors of 4, 8 or 16 lanes, and alone.
+TAILS = (15, 17, 31, 33, 47, 65, 113, 1)
+
 #: An image of that many positions, for operators that take any.
 MANY_IMAGE = (1, 3, MANY_ROWS, MANY_COLUMNS)

@@ -10,7 +10,16 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
 from refsim.core.rng import Rng
 from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import MANY_COLUMNS, MANY_ROWS, CaseSlot, Hard, Made, quantization, twins
+from refsim.ops.base.case_rule import (
+    MANY_COLUMNS,
+    MANY_ROWS,
+    TAILS,
+    CaseSlot,
+    Hard,
+    Made,
+    quantization,
+    twins,
+)
 from refsim.ops.base.conv import ConvParams
 from refsim.ops.base.epilogue import random_features, row_constants
 from refsim.ops.base.styles import CANCELLED
@@ -192,7 +201,7 @@ def hard(
     depthwise: bool = False,
     transposed: bool = False,
 ) -> tuple[Hard, ...]:
-    """Sums and biases that cancel, ordinary windows over many channels, many positions, twins."""
+    """Sums and biases that cancel, windows over many channels, many positions, twins, panels that are not full."""
 
     def window(size: tuple[int, int], pad: int) -> dict[str, Any]:
         rest = {**_PLAIN, "output_padding": (0, 0)} if transposed else _PLAIN
@@ -226,10 +235,26 @@ def hard(
         features = {"out_channels": 4 + (0 if depthwise else slot.number), "bias": slot.bias}
         return params, {"x": (1, 4, MANY_ROWS, MANY_COLUMNS)}, features
 
+    def tails(slot: CaseSlot) -> Made:
+        """Weights whose last panel is filled anyhow, over channels that fill anything but words."""
+        at = slot.number
+        out, channels = TAILS[at], whole((17, 3, 13, 33, 66, 5, 19, 31)[at])
+        size = (
+            kernel
+            if kernel == (1, 1)
+            else ((3, 3), (1, 3), (3, 2), (2, 2), (5, 5), (3, 3), (1, 1), (4, 3))[at]
+        )
+        if depthwise:
+            out = channels = -(-out // 4) * 4
+        params = golden_params(slot, window(size, size[1] // 2), out if depthwise else 1)
+        if kernel != (1, 1) and at % 2:
+            params["stride"] = (1, 2) if at % 4 == 1 else (2, 1)
+        return params, {"x": (1, channels, 6, 7 + at)}, {"out_channels": out, "bias": slot.bias}
+
     rows = [
         Hard("cancelling sums", 8, cancelling, "cancelling"),
         Hard("many positions", 2, positions, "position"),
     ]
     if not depthwise:
         rows.insert(1, Hard("many channels", 10, wide))
-    return (*rows, twins(make))
+    return (*rows, twins(make), Hard("tails", len(TAILS), tails, "random"))

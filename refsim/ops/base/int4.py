@@ -181,9 +181,14 @@ def dequantized(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
 # --- random data -----------------------------------------------------------------------------------------
 
 
-def random_values(style: str, rng: Rng, shape: tuple[int, int]) -> np.ndarray:
-    """Weights [N, K] (int64) in the style of a case (`refsim.ops.base.styles`)."""
+def random_values(style: str, rng: Rng, shape: tuple[int, int], negated: bool = False) -> np.ndarray:
+    """Weights [N, K] (int64) in the style of a case (`refsim.ops.base.styles`); ``negated``: of the other sign."""
     size_limit.check("weights", 8 * shape[0] * shape[1])
+    values = _values(style, rng, shape)
+    return -1 - values if negated else values
+
+
+def _values(style: str, rng: Rng, shape: tuple[int, int]) -> np.ndarray:
     if style == "position":  # the neighbours along both dims differ, in every block and between blocks
         count = shape[0] * shape[1]
         numbers = np.arange(count)

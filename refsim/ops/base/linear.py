@@ -17,7 +17,7 @@ from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue
-from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, quantization, twins
+from refsim.ops.base.case_rule import MANY, TAILS, CaseSlot, Hard, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, with_dot_product
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
@@ -161,7 +161,7 @@ _DEEP_K = (2324, 4100, 20004, 131068)
 
 
 def hard(make: Callable[[CaseSlot], Made], rows: bool = True) -> tuple[Hard, ...]:
-    """Sums and biases that cancel, many rows if the operator takes more than one, twins."""
+    """Sums and biases that cancel, many rows if the operator takes more than one, twins, panels that are not full."""
 
     def cancelling(slot: CaseSlot) -> Made:
         params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
@@ -174,5 +174,13 @@ def hard(make: Callable[[CaseSlot], Made], rows: bool = True) -> tuple[Hard, ...
         params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
         return params, {"x": (MANY, 4)}, {"out_channels": 5 + slot.number, "bias": slot.bias}
 
+    def tails(slot: CaseSlot) -> Made:
+        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        k, count = (4, 12, 36, 60, 68, 124, 260, 20)[slot.number], (5, 13, 2, 3, 9, 12, 25, 1)[slot.number]
+        features = {"out_channels": TAILS[slot.number], "bias": slot.bias}
+        return params, {"x": (count if rows else 1, k)}, features
+
     found = [Hard("cancelling sums", 8, cancelling, "cancelling"), twins(make)]
-    return (*found, Hard("many positions", 2, positions, "position")) if rows else tuple(found)
+    if rows:
+        found.append(Hard("many positions", 2, positions, "position"))
+    return (*found, Hard("tails", len(TAILS), tails, "random"))

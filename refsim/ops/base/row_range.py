@@ -198,7 +198,13 @@ def _many(slot: CaseSlot) -> Made:
     return {"block": _block(shape)}, {"x": shape}, {"scale": 0.013}
 
 
-HARD = (Hard("many positions", 1, _many, "random"),)
+def _tiny(slot: CaseSlot) -> Made:
+    """Rows whose range is so small that the inverse of its step is infinite, among a few with infinities."""
+    shape = (1 + slot.number % 2, 37, (3, 8, 18, 5)[slot.number])
+    return {"block": _block(shape)}, {"x": shape}, {"scale": (1e-39, 2e-39)[slot.number // 2]}
+
+
+HARD = (Hard("many positions", 1, _many, "random"), Hard("tiny ranges", 4, _tiny, "random"))
 
 
 def cases(name: str, out: str) -> tuple[Case | ErrorCase, ...]:
