@@ -145,18 +145,19 @@ _NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError
 MORE_WRONG, MORE_TRIED, MORE_SECONDS = 5, 24, 10.0
 
 
-def corpus(folder: str, executor: str, golden: str) -> None:
+def corpus(folder: str, executor: str, golden: str, threads: str, profile: str) -> None:
     """Run the cases of the corpus that ``cases.json`` names until one gives other bytes than recorded.
 
     ``result.json`` says which, how and what was said, ``out`` has the bytes. Then a few further cases of the same
     operator are run: ``further`` names those that are wrong as well, ``out-1``, ``out-2`` and so on have their bytes.
+    Under a ``profile`` the digests are those of ``digests.json``.
     Nothing is written if all are right. Whether they are is told by the recorded digests alone: in the copy a
     definition may be wrong as well.
     """
     root = Path(folder)
     names: list[str] = json.loads((root / "cases.json").read_text())
     try:
-        for found in _wrong(root, names, executor, golden):
+        for found in _wrong(root, names, executor, golden, int(threads), profile):
             (root / "result.new").write_text(json.dumps(found))
             (root / "result.new").replace(root / "result.json")
     except Exception as error:
@@ -166,14 +167,19 @@ def corpus(folder: str, executor: str, golden: str) -> None:
             (root / "result.json").write_text(json.dumps(found))
 
 
-def _wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> Iterator[dict[str, Any]]:
+def _wrong(
+    root: Path, names: Sequence[str], executor: str, golden: str, threads: int, profile: str
+) -> Iterator[dict[str, Any]]:
     """What was found so far, again after each wrong case."""
+    from refsim.core.qmath import PROFILES
     from refsim.exec.factory import executor_named
     from refsim.golden.store import Corpus, digest
     from refsim.ops.base.binding import bind
+    from refsim.ops.base.spec import Target
 
-    which, _, threads = executor.partition("*")
-    store, runner = Corpus(golden), executor_named(which, int(threads or 1))
+    store, runner = Corpus(golden), executor_named(executor, threads)
+    target = Target(PROFILES[profile]) if profile else None
+    digests = json.loads((root / "digests.json").read_text()) if profile else {}
     entries: dict[str, Any] = {}
     chains = {entry.name: entry for entry in store.chains()}
     first: dict[str, Any] = {}
@@ -196,7 +202,7 @@ def _wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> Iter
             continue
         how, said, out = "differs", "", None
         try:
-            bound = bind(entries[name].case)
+            bound = bind(entries[name].case, target)
             out = runner.run_call(bound.call, bound.inputs)
         except GuardError as error:  # what is in the buffer itself is told as well
             how, said, out = "outside", f"{type(error).__name__}: {error}", error.buffer
@@ -209,7 +215,7 @@ def _wrong(root: Path, names: Sequence[str], executor: str, golden: str) -> Iter
                 continue
             yield {"case": name, "how": how, "said": said}
             break
-        if how == "differs" and digest(bound.call, out) == entries[name].sha256:
+        if how == "differs" and digest(bound.call, out) == digests.get(name, entries[name].sha256):
             continue
         (root / (f"out-{len(further) + 1}" if first else "out")).write_bytes(out.raw.tobytes())
         if first:

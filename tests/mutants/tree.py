@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mutants.mutant import Mutant
@@ -70,13 +70,22 @@ def environment(root: Path, scratch: Path) -> dict[str, str]:
     return {**kept, "PYTHONPATH": path, "XDG_CACHE_HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def execute(root: Path, folder: Path, stage: str, *arguments: str, seconds: float = SECONDS) -> str:
-    """Run a stage of `mutants.runner` on the sources at ``root``; what it said if it did not end well."""
+def execute(
+    root: Path,
+    folder: Path,
+    stage: str,
+    *arguments: str,
+    seconds: float = SECONDS,
+    more: Mapping[str, str] | None = None,
+) -> str:
+    """Run a stage of `mutants.runner` on the sources at ``root``; what it said if it did not end well.
+
+    ``more``: further variables of its environment.
+    """
     command = [sys.executable, "-m", "mutants.runner", stage, str(folder), *arguments]
     try:
-        process.run(
-            command, where=stage, seconds=seconds, folder=folder, environment=environment(root, folder.parent)
-        )
+        around = {**environment(root, folder.parent), **(more or {})}
+        process.run(command, where=stage, seconds=seconds, folder=folder, environment=around)
     except process.ProcessError as error:
         return f"{error.got}: {' | '.join(error.last_lines)}"
     return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mutants.generated.change import Change
-from mutants.generated.words import exchanged, other_numbers
+from mutants.generated.words import NOTHING, exchanged, other_numbers
 
 _TOKEN = re.compile(
     r"(?P<skip>\s+|//[^\n]*|/\*.*?\*/|\\\n)"
@@ -93,7 +93,9 @@ def _scope(source: str, at: int) -> str:
 
 
 def _operators(tokens: Sequence[_Token], source: str) -> Iterator[_Found]:
-    for before, token in pairwise(tokens):
+    for (before, token), behind in zip(pairwise(tokens), tokens[2:], strict=False):
+        if token.text == "+" and behind.text == NOTHING:
+            continue
         if token.kind != "sign" or (token.text in "+-*" and before.text in _UNARY_AFTER):
             continue
         for other in _SIGNS.get(token.text, ()):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from mutants.generated.change import Change
-from mutants.generated.words import exchanged, other_numbers
+from mutants.generated.words import NOTHING, exchanged, other_numbers
 
 _OPERATORS: dict[type[ast.operator], tuple[str, tuple[str, ...]]] = {
     ast.Add: ("+", ("-",)),
@@ -39,6 +39,9 @@ _TYPES = {
     "floor": ("ceil",), "lt": ("le",), "minimum": ("maximum",), "maximum": ("minimum",),
 }  # fmt: skip
 
+#: Files that add and multiply whole numbers alone, in any order with the same result.
+_WHOLE_NUMBERS = ("prepack.py", "plan.py", "schedule.py", "lifetimes.py", "memory.py")
+
 _ERROR = re.compile(r"Error$|^refuse")
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr)
 _Found = tuple[ast.AST | tuple[int, int], str, str]
@@ -47,8 +50,8 @@ _Found = tuple[ast.AST | tuple[int, int], str, str]
 class _Source:
     """A source with its tree: where nodes lie, and which simple statement stands behind which."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, has_floats: bool) -> None:
+        self.text, self.has_floats = text, has_floats
         self.tree = ast.parse(text)
         self._lines = [0]
         for line in text.split("\n"):
@@ -89,7 +92,7 @@ def changes(file: str, source: str, wanted: Callable[[str], bool]) -> Iterator[C
     """
     if not source.isascii():
         return  # columns are counted in bytes
-    s = _Source(source)
+    s = _Source(source, has_floats=not file.endswith(_WHOLE_NUMBERS))
     seen: set[tuple[int, int, str]] = set()
     for scope, statement in _statements(s.tree, wanted):
         for where, replacement, kind in _of_statement(statement, s):
@@ -138,7 +141,7 @@ def _inner(node: ast.stmt, scope: str, wanted: Callable[[str], bool]) -> Iterato
     if isinstance(node, ast.FunctionDef):
         yield from _within(node, scope, wanted)
         return
-    if _only_refuses(node) or _is_text(node):
+    if _only_refuses(node) or _is_text(node) or _only_prefetches(node):
         return
     yield scope, node
     for name in ("body", "orelse", "handlers", "finalbody"):
@@ -152,6 +155,22 @@ def _only_refuses(node: ast.stmt) -> bool:
     if isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom):
         return True
     return isinstance(node, ast.If) and all(isinstance(child, ast.Raise) for child in node.body)
+
+
+def _only_prefetches(node: ast.stmt) -> bool:
+    """A loop that asks for memory ahead of its use: whatever it asks for, the bytes are the same."""
+    return isinstance(node, ast.For) and all(
+        _is_prefetch(child) or _only_prefetches(child) for child in node.body
+    )
+
+
+def _is_prefetch(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and node.value.func.attr == "prefetch"
+    )
 
 
 def _is_text(node: ast.stmt) -> bool:
@@ -196,6 +215,8 @@ def _walk(node: ast.expr) -> Iterator[ast.expr]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             yield from _walk(child)
+        elif isinstance(child, ast.keyword) and child.arg == "strict":
+            continue  # of zip: it only checks
         elif isinstance(child, ast.keyword | ast.comprehension):
             for inner in ast.iter_child_nodes(child):
                 if isinstance(inner, ast.expr):
@@ -259,11 +280,12 @@ def _binary(node: ast.BinOp, s: _Source) -> Iterator[_Found]:
     sign, others = _OPERATORS[type(node.op)]
     between = (s.span(node.left)[1], s.span(node.right)[0])
     text = s.text[slice(*between)]
-    for other in others:
-        yield between, text.replace(sign, other), "operator"
+    if not (sign == "+" and isinstance(node.right, ast.Name) and node.right.id == NOTHING):
+        for other in others:
+            yield between, text.replace(sign, other), "operator"
     if isinstance(node.op, ast.BitAnd) and isinstance(node.left, ast.Compare | ast.BinOp):
         yield from _dropped(node, [node.left, node.right], s)
-    if isinstance(node.op, ast.Add | ast.Mult) and isinstance(node.left, ast.BinOp):
+    if isinstance(node.op, ast.Add | ast.Mult) and isinstance(node.left, ast.BinOp) and s.has_floats:
         inner = node.left
         if type(inner.op) is type(node.op):
             a, b, c = (s.of(part) for part in (inner.left, inner.right, node.right))

@@ -21,13 +21,22 @@ MODELS = ("mixed_ops", "linear_head_gemv", "refine_seg", "linear_head", "mobilen
 
 
 @dataclass(frozen=True)
+class Condition:
+    """How cases run, as `refsim golden verify` says it: an executor, its threads, a profile, an instruction set."""
+
+    executor: str
+    threads: int = 1
+    profile: str = ""
+    isa: str = ""
+
+
+@dataclass(frozen=True)
 class Area:
     """A part of the sources. ``share``: how many of a hundred mutants are of it.
 
     ``skipped`` are functions (and files) that do not compute: meanings, cases, reasons, costs.
-    ``tests`` are the tests that are run where no case shows a change; before them the cases on ``also``: an executor
-    that takes launches and constants from the same functions, or the same one with ``*N`` threads. ``chains``: the
-    executors on which the chains of the corpus are run.
+    ``tests`` are the tests that are run where no case shows a change; before them some cases under the conditions
+    ``also``. ``chains``: the executors on which the chains of the corpus are run.
     """
 
     name: str
@@ -37,7 +46,7 @@ class Area:
     skipped: str
     tests: tuple[str, ...]
     tables: str = r"$^"
-    also: str = ""
+    also: tuple[Condition, ...] = ()
     chains: tuple[str, ...] = ()
 
     def files(self) -> Iterator[Path]:
@@ -55,11 +64,14 @@ class Area:
 
 #: Meanings, and what makes cases: the reference itself is not a kernel.
 _MEANING = (
-    r"_?(groups_of|sparse|one_sign|hard|many|twins|define|sample|golden|cases|case|random|constants|data|values|check|refuse|describe"
-    r"|accumulate|windows|source)"
+    r"_?(groups_of|sparse|one_sign|hard|many|twins|common_window|row_constants|define|sample|golden|cases|case|random"
+    r"|constants|data|values|check|refuse|describe|accumulate|windows|source|dequantized|products?$|requantized)"
 )
 _CORE = tuple(f"refsim/core/{name}.py" for name in ("index", "lanes", "qmath", "launch", "push"))
-_TEXTS = r".*why_not|_?slower|_?cost|cycles|_?check|_?find$|as_dict|rows$|_row$|text|makespan|ratio|total|__str__|name"
+_TEXTS = (
+    r".*why_not|_?slower|_?shares|_?cost|cycles|_?check|_?find$|as_dict|rows$|_row$|text|makespan|ratio|total"
+    r"|__str__|name"
+)
 
 AREAS = {
     area.name: area
@@ -72,7 +84,11 @@ AREAS = {
             _MEANING + r"|.*_cases|pairs$|out_shape|shape_for|out_size|__post_init__|__str__|logical_",
             ("tests/core", "tests/ops not test_example"),
             r"PUSH|SPEC|WINDOW",
-            "gpu:0",
+            also=(
+                Condition("gpu:0"),
+                Condition("cpu"),
+                *(Condition("cpu:emulated", profile=name) for name in ("lavapipe", "nvidia")),
+            ),
         ),
         Area(
             "native",
@@ -81,7 +97,11 @@ AREAS = {
             ("refsim/exec/cpu/**/*.py",),
             _TEXTS,
             ("tests/exec/test_networks.py", "tests/exec/test_group_layers.py", "tests/exec/cpu"),
-            also="cpu*3",
+            also=(
+                Condition("cpu", threads=3),
+                *(Condition("cpu", isa=name) for name in ("avx512", "avx2", "portable")),
+                *(Condition("cpu", profile=name) for name in ("lavapipe", "nvidia")),
+            ),
             chains=("cpu",),
         ),
         Area(
@@ -90,7 +110,7 @@ AREAS = {
             5,
             ("refsim/graph/*.py", "refsim/core/lifetimes.py"),
             r"__str__|_?check|_?where|describe",
-            ("tests/graph", "tests/exec/test_networks.py", "tests/exec/test_models.py"),
+            ("tests/graph", "tests/check", "tests/exec/test_networks.py", "tests/exec/test_models.py"),
             chains=("cpu", "cpu:emulated"),
         ),
         Area(
@@ -142,8 +162,10 @@ def subjects(change: Change, area: Area) -> tuple[str, ...]:
     if area.name == "native":
         return tuple(_native(change.file))
     stem = Path(change.file).stem
-    own = [op for op, kernels in _kernels().items() if stem in kernels]
-    if change.file.startswith("refsim/ops/q8") or own:
+    if change.file == f"refsim/ops/{stem}.py":
+        if change.scope not in _reached(stem):
+            return ()
+        own = [op for op, kernels in _kernels().items() if stem in kernels]
         return tuple(dict.fromkeys((*([stem] if stem in OPS else []), *own)))
     return tuple(op for op in OPS if change.scope in _reached(op))
 
@@ -178,11 +200,10 @@ def _functions() -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for folder in ("refsim/core", "refsim/ops/base"):
         for path in sorted((CHECKOUT / folder).glob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                    found.setdefault(node.name, set()).update(_used(node))
-                elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                    found.setdefault(node.targets[0].id, set()).update(_used(node))
+            if SKIPPED.fullmatch(str(path.relative_to(CHECKOUT))):
+                continue
+            for name, used in _defined(ast.parse(path.read_text())).items():
+                found.setdefault(name, set()).update(used)
     return {name: frozenset(used) for name, used in found.items()}
 
 
@@ -197,16 +218,58 @@ def _used(node: ast.AST) -> Iterator[str]:
 @cache
 def _reached(op: str) -> frozenset[str]:
     """Names of functions that an operator's module may reach: too many rather than too few."""
-    shaders = _kernels()[op] | {op}
-    paths = (CHECKOUT / "refsim/ops" / f"{name}.py" for name in shaders)
-    waiting = {name for path in paths if path.is_file() for name in _used(ast.parse(path.read_text()))}
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting |= set(_functions().get(name, ())) - seen
-    return frozenset(seen)
+    found: set[str] = set()
+    for name in _kernels()[op] | {op}:
+        path = CHECKOUT / "refsim/ops" / f"{name}.py"
+        if not path.is_file():
+            continue
+        tree = ast.parse(path.read_text())
+        own = _defined(tree)
+        waiting, seen = set(_executed(tree)), set[str]()
+        while waiting:
+            used = waiting.pop()
+            if used not in seen:
+                seen.add(used)
+                waiting |= (own.get(used, set()) | set(_functions().get(used, ()))) - seen
+        found |= seen
+    return frozenset(found)
+
+
+#: What an operator is run by: not its meaning, what it says of upstream's defects, nor what makes its cases.
+_EXECUTED = (
+    "kernel",
+    "launch",
+    "expand",
+    "prepack",
+    "padding",
+    "affine",
+    "input_layout",
+    "push",
+    "spec",
+    "variants",
+)
+
+
+def _executed(tree: ast.Module) -> Iterator[str]:
+    """The names that an operator's file gives for what runs it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "OpSpec":
+            for keyword in node.keywords:
+                if keyword.arg in _EXECUTED:
+                    yield from _used(keyword.value)
+
+
+def _defined(tree: ast.Module) -> dict[str, set[str]]:
+    """Function, class or table of a file -> the names that it uses; of one name all together."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.setdefault(node.name, set()).update(_used(node))
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                for name in _used(target):
+                    found.setdefault(name, set()).update(_used(node))
+    return found
 
 
 # --- which operators take native kernels of a file -------------------------------------------------------

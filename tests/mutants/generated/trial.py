@@ -18,7 +18,7 @@ from mutants import cases, graphs
 from mutants.bugs import GPU
 from mutants.generated import equivalent, naming
 from mutants.generated.change import Change
-from mutants.generated.targets import AREAS, MODELS, Area, subjects
+from mutants.generated.targets import AREAS, MODELS, Area, Condition, subjects
 from mutants.mutant import MODEL, Mutant
 from mutants.outcome import SURVIVED, Outcome
 from mutants.run import missing
@@ -26,12 +26,17 @@ from mutants.tree import CHECKOUT, build, copy, execute, pytest
 from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import agreed
 from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import DeviceError
+from refsim.core.qmath import PROFILES
+from refsim.exec.cpu import isa
 from refsim.golden import chain_rules
 from refsim.golden.chain import CHAINS
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as case_of
-from refsim.ops.base.binding import bind
+from refsim.golden.store import digest
+from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Target
 
 #: What may become of one: by whom it was noticed, or why it does not count.
 CORPUS, MODELS_, TESTS, LIVES, INVALID, EQUIVALENT = (
@@ -142,7 +147,7 @@ class _Trial:
             if stopped is None:
                 same = False
                 most = EACH if len(part) <= MANY else OF_MANY
-                found = self._corpus(made, self.area.executor, most, part)
+                found = self._corpus(made, Condition(self.area.executor), most, part)
                 if found is not None:
                     return found
         return replace(made, verdict=EQUIVALENT, said="the same SPIR-V") if same else None
@@ -160,46 +165,57 @@ class _Trial:
 
     def _cases(self, made: Verdict) -> Verdict | None:
         most = EACH if len(self.subjects) <= MANY else OF_MANY
-        return self._corpus(made, self.area.executor, most, self.subjects) if self.subjects else None
+        return (
+            self._corpus(made, Condition(self.area.executor), most, self.subjects) if self.subjects else None
+        )
 
     def _chains(self, made: Verdict) -> Verdict | None:
         """The chains of the corpus: a plan joins their operators, and without one they run node by node."""
         names = [f"{CHAINS}/{number:04d}" for number in range(chain_rules.COUNT)]
         for executor in self.area.chains:
-            found = self._tried(made, executor, names)
+            found = self._tried(made, Condition(executor), names)
             if found is not None:
                 return found
         return None
 
     def _elsewhere(self, made: Verdict) -> Verdict | None:
-        """Some cases on a device, whose grids mean nothing to emulated kernels, or on several threads."""
-        if not (self.area.also and self.subjects) or (self.area.also.startswith(GPU) and not _has_gpu()):
-            return None
-        return self._corpus(made, self.area.also, max(FEW, ELSEWHERE // len(self.subjects)), self.subjects)
+        """Some cases on a device, whose grids mean nothing to emulated kernels, on several threads, and so on."""
+        for condition in self.area.also if self.subjects else ():
+            if _lacking(condition):
+                continue
+            found = self._corpus(made, condition, max(FEW, ELSEWHERE // len(self.subjects)), self.subjects)
+            if found is not None:
+                return found
+        return None
 
-    def _corpus(self, made: Verdict, executor: str, most: int, ops: Sequence[str]) -> Verdict | None:
+    def _corpus(self, made: Verdict, condition: Condition, most: int, ops: Sequence[str]) -> Verdict | None:
         orders = [_order(op, most) for op in ops]
         names = [name for order in orders for name in order[:FEW]] if len(orders) <= 2 * MANY else []
         names = list(dict.fromkeys((*names, *(name for order in orders for name in order))))
-        return self._tried(made, executor, names)
+        return self._tried(made, condition, names)
 
-    def _tried(self, made: Verdict, executor: str, names: Sequence[str]) -> Verdict | None:
+    def _tried(self, made: Verdict, condition: Condition, names: Sequence[str]) -> Verdict | None:
         """Cases or chains of the corpus on an executor of the copy, until one shows the change."""
         folder = self.root.parent / "corpus"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / "cases.json").write_text(json.dumps(names))
-        golden = str(CHECKOUT / "golden")
-        message = execute(self.root, folder, "corpus", executor, golden, seconds=SECONDS)
+        golden, profile = str(CHECKOUT / "golden"), condition.profile
+        if profile:
+            digests = {name: _digest_under(name, profile) for name in names}
+            (folder / "digests.json").write_text(json.dumps(digests))
+        more = isa.environment(condition.isa) if condition.isa else {}
+        arguments = (condition.executor, golden, str(condition.threads), profile)
+        message = execute(self.root, folder, "corpus", *arguments, seconds=SECONDS, more=more)
         result = folder / "result.json"
         if result.exists():
-            return self._judged(made, json.loads(result.read_text()), folder)
+            return self._judged(made, json.loads(result.read_text()), folder, profile)
         if message:
             at = folder / "at"
             return replace(made, verdict=CORPUS, by=at.read_text() if at.exists() else "start", said=message)
         return None
 
-    def _judged(self, made: Verdict, found: dict[str, Any], folder: Path) -> Verdict:
+    def _judged(self, made: Verdict, found: dict[str, Any], folder: Path, profile: str) -> Verdict:
         name, how, said = found["case"], found["how"], found["said"]
         if how == "invalid":
             return replace(made, verdict=INVALID, by=name, said=said)
@@ -207,7 +223,7 @@ class _Trial:
         outside = [OUTSIDE] if how == "outside" else []
         if not (folder / "out").exists():
             return replace(made, cause=naming.cause(self.change, [*outside, said]))
-        reports = list(self._reports(folder, [name, *found.get("further", ())]))
+        reports = list(self._reports(folder, [name, *found.get("further", ())], profile))
         if not reports:
             said = said or "another digest of the same bytes: what a seed draws changed"
             return replace(made, said=said, cause=naming.cause(self.change, outside))
@@ -218,11 +234,10 @@ class _Trial:
             cause=naming.cause(self.change, named), region=naming.region(self.change, pattern),
         )  # fmt: skip
 
-    def _reports(self, folder: Path, names: Sequence[str]) -> Iterator[Report]:
+    def _reports(self, folder: Path, names: Sequence[str], profile: str) -> Iterator[Report]:
         """The diffs of the wrong cases, the first of them in ``out``, the others in ``out-1`` and so on."""
         for number, name in enumerate(names):
-            op, _, place = name.partition("/")
-            bound = bind(case_of(op, int(place)))
+            bound = _bound(name, profile)
             expected = bound.call.expected(bound.inputs)
             actual = PackedBuffer(expected.desc)
             raw = (folder / (f"out-{number}" if number else "out")).read_bytes()
@@ -263,8 +278,28 @@ class _Trial:
 
 
 @cache
-def _has_gpu() -> bool:
-    return missing(GPU) is None
+def _lacking(condition: Condition) -> bool:
+    """Whether this machine cannot run cases under a condition."""
+    if condition.executor.startswith(GPU):
+        return missing(GPU) is not None
+    if condition.isa:
+        try:
+            isa.environment(condition.isa)
+        except DeviceError:
+            return True
+    return False
+
+
+def _bound(name: str, profile: str) -> BoundCase:
+    op, _, place = name.partition("/")
+    return bind(case_of(op, int(place)), Target(PROFILES[profile]) if profile else None)
+
+
+@cache
+def _digest_under(name: str, profile: str) -> str:
+    """The digest of a case under another profile, of which the corpus records none."""
+    bound = _bound(name, profile)
+    return digest(bound.call, bound.call.expected(bound.inputs))
 
 
 @cache

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+#: The dim of number 0: adding it and taking it away are the same.
+NOTHING = "W"
+
 #: Words within a name, parted by `_` or a digit, and what may stand there by mistake.
 EXCHANGED = {
     "w": ("h", "c"), "h": ("w",), "c": ("w", "n"), "n": ("c",),
