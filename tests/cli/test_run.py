@@ -93,13 +93,14 @@ def test_threads_change_no_byte(threads: int, refsim) -> None:
 
 def test_no_colour_and_no_traceback_into_a_pipe(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "refsim.cli", "run", MIXED, "-i", MIXED_IO]
-    done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
+    named = dict(os.environ)  # readline, which pytest loads, gives COLUMNS to children behind Python's back
+    done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL, env=named)
     assert b"\x1b" not in done.stdout and done.stderr == b""
     assert not [line for line in done.stdout.splitlines() if line.endswith(b" ")]
     truncated = tmp_path / "half.pte"
     truncated.write_bytes(Path(MIXED).read_bytes()[:20000])
     command[4] = str(truncated)
-    done = subprocess.run(command, capture_output=True, check=False)
+    done = subprocess.run(command, capture_output=True, check=False, env=named)
     assert done.returncode == 2 and done.stdout == b""
     assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(f"refsim: {truncated}".encode())
 
