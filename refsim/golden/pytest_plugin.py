@@ -114,7 +114,8 @@ class PackedGolden:
         """Run a case on an executor, such as ``spv:DIR`` with your own modules, and `check` what it writes.
 
         The executor stays open for the tests that follow. A test passes, with a warning, if every byte is that of a
-        known defect of upstream's kernel. Raises what the executor raises.
+        known defect of upstream's kernel. It fails if the executor has no kernel of yours for the case. Raises what the
+        executor raises.
         """
         from refsim.exec.executor import YOURS
         from refsim.exec.factory import executor_named
@@ -125,9 +126,13 @@ class PackedGolden:
         if executor not in opened:
             opened[executor] = executor_named(executor)
         runner, bound = opened[executor], stored.bound
-        actual = runner.run_call(bound.call, bound.inputs)
         source = runner.source(bound.call)
-        if runner.foreign and source.whose == YOURS:
+        if runner.foreign and source.whose != YOURS:
+            pytest.fail(
+                f"{stored.name} on {executor}: no kernel of yours runs it: {source.why}", pytrace=False
+            )
+        actual = runner.run_call(bound.call, bound.inputs)
+        if runner.foreign:
             found = judged(bound, actual, defects=source.forgiven)
             if found.verdict == KNOWN_DEFECT:
                 warnings.warn(f"{stored.name} on {executor}: {found}", stacklevel=2)

@@ -90,6 +90,14 @@ def test_replay_names_the_cause(refsim) -> None:
     assert done.status == 1 and "truncat" in done.out
 
 
+def test_a_test_of_pytest_fails_if_it_refuses_the_case(packed_golden) -> None:
+    packed_golden.check_kernel(f"{RELU}/0005", "vendor")
+    with pytest.raises(
+        pytest.fail.Exception, match="no kernel of yours runs it: the library has no such kernel"
+    ):
+        packed_golden.check_kernel(f"{OTHER}/0005", "vendor")
+
+
 def test_golden_verify_counts_what_it_refuses(refsim) -> None:
     given = ("golden", "verify", f"{RELU}/0005", f"{OTHER}/0005", "--workers", 1, "--json", "-x")
     done = refsim(*given, "vendor,vendor:truncate")
