@@ -7,6 +7,7 @@ import faulthandler
 import importlib
 import os
 import pkgutil
+import re
 import shlex
 import sys
 import traceback
@@ -138,7 +139,11 @@ def rerun(arguments: Sequence[str]) -> str:
 
 
 def usage(error: click.ClickException) -> str:
-    """What was wrong with a command line, with the option that was probably meant."""
+    """What was wrong with a command line, with the option, or the value of one, that was probably meant."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        kind, given = error.param.type, re.match("'(.*?)' is not one of", error.message)
+        near = choices.meant(given[1], kind.choices) if given and isinstance(kind, click.Choice) else ""
+        return error.format_message().rstrip(".") + near if near else error.format_message()
     if not isinstance(error, click.NoSuchOption):
         return error.format_message()
     known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []

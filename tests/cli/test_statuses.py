@@ -28,6 +28,7 @@ DOCS = Path(__file__).parents[2] / "docs"
         (["extract", MIXED, "-n", "delegate0_v300", "--random", "0", "-o", "OUT"], "delegate0_v30"),
         (["expose", MIXED, "--value", "delegate0_v300", "-o", "OUT"], "delegate0_v30"),
         (["locate", "-l", "4w4cc", "-s", "1,2,3,4", "--byte", "0"], "4W4C"),
+        (["golden", "verify", "--isa", "avx22"], "avx2"),
         (["golden", "verify", "q8ta_ad"], "q8ta_add"),
         (["golden", "regen", "q8ta_ad", "--dry-run"], "q8ta_add"),
         (["golden", "new", "q8ta_ad"], "q8ta_add"),
