@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from refsim.core.layout import LAYOUTS, Layout
     from refsim.core.qmath import PROFILES, Profile
     from refsim.core.tensor import TensorDesc
+    from refsim.device.inspector import inspector_comparator
     from refsim.exec.executor import Executor
     from refsim.exec.factory import ExecutorInfo, executors
     from refsim.exec.model import Model, load
@@ -39,12 +40,14 @@ _HOME = {
     "TensorDesc": "core.tensor",
     "diff": "bytediff",
     "executors": "exec.factory",
+    "inspector_comparator": "device.inspector",
     "load": "exec.model",
 }
 
 __all__ = [
     "LAYOUTS", "OPS", "PROFILES", "DeviceError", "Executor", "ExecutorInfo", "ExecutorPlugin", "Layout", "Model",
-    "OperatorCall", "PackedBuffer", "Profile", "RefsimError", "Report", "TensorDesc", "diff", "executors", "load",
+    "OperatorCall", "PackedBuffer", "Profile", "RefsimError", "Report", "TensorDesc", "diff", "executors",
+    "inspector_comparator", "load",
 ]  # fmt: skip
 
 

@@ -32,8 +32,13 @@ HEAVY = {
     "refsim_gpu": set(),
     "distributed": set(),
 }
-#: The only modules that import one of them later: when a float operator has no row in NumPy; for a cluster.
-LATE = {"torch": {"refsim.aten.bridge"}, "distributed": {"refsim.sweep.cluster"}}
+#: The only modules that import one of them later: when a float operator has no row in NumPy; for a cluster; to be used
+#: by ExecuTorch itself.
+LATE = {
+    "torch": {"refsim.aten.bridge", "refsim.device.inspector"},
+    "executorch": {"refsim.device.inspector"},
+    "distributed": {"refsim.sweep.cluster"},
+}
 
 
 class Import(NamedTuple):

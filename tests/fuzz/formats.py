@@ -45,6 +45,7 @@ def _member(name: str) -> archives.Mutate:
         ".jsonl": trees.mutate,
         ".npy": arrays.mutate,
         ".pte": programs.mutate_pte,
+        ".etdp": programs.mutate_etdump,
     }
     suffixes |= {".npz": lambda rng, data: archives.mutate(rng, data, _member)}
     suffixes |= {".zip": lambda rng, data: archives.mutate(rng, data, _member)}
@@ -104,6 +105,14 @@ def _stored(rng: random.Random, files: Files) -> Files:
     return {"m.pt2": archives.packed(list(members.items()), zipfile.ZIP_STORED)}
 
 
+def _dump_mostly(rng: random.Random, files: Files) -> Files:
+    return (
+        _files(rng, files)
+        if rng.random() < 0.1
+        else {**files, "d.etdp": _member("d.etdp")(rng, files["d.etdp"])}
+    )
+
+
 def _record(rng: random.Random, files: Files) -> Files:
     """An archive of another content: the JSON of its programs, whatever the members are called."""
     return {"r.zip": archives.mutate(rng, files["r.zip"], lambda name: trees.mutate)}
@@ -129,6 +138,7 @@ FORMATS: dict[str, Format] = {
         Format("results", seeds.results, _files, readers.results),
         Format("differences", seeds.differences, _files, readers.differences),
         Format("spirv", seeds.modules, _files, readers.module),
+        Format("etdump", seeds.etdumps, _dump_mostly, readers.etdump),
         Format("record", seeds.records, _record, readers.record),
         Format("pt2", seeds.pt2s, _stored, readers.pt2),
     )

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from refsim.core.errors import RefsimError
-from refsim.formats.flatbuffer.decode import _Decoder
+from refsim.formats.etdump.schema import ETDUMP
+from refsim.formats.flatbuffer.decode import _Decoder, decode
 from refsim.formats.flatbuffer.encode import encode
 from refsim.formats.flatbuffer.schema import Schema
 from refsim.formats.pte.read import EXTENDED_AT, Pte, read_pte
@@ -136,9 +137,12 @@ def content(rng: random.Random, root: Any) -> Any:
 # --- how a file says it ----------------------------------------------------------------------------------
 
 
+_SCHEMAS = {"pte": PROGRAM, "blob": VKGRAPH, "etdump": ETDUMP}
+
+
 @lru_cache(maxsize=256)
 def _objects(data: bytes, kind: str) -> tuple[tuple[str, int], ...]:
-    schema = {"pte": PROGRAM, "blob": VKGRAPH}[kind]
+    schema = _SCHEMAS[kind]
     decoder = _Decoder(memoryview(data), schema, "seed", 0)
     decoder.root()
     return tuple(decoder.done)
@@ -146,7 +150,7 @@ def _objects(data: bytes, kind: str) -> tuple[tuple[str, int], ...]:
 
 def structure(rng: random.Random, data: bytes, kind: str) -> bytes:
     """A flatbuffer with offsets, vtables, lengths or scalars changed where they lie."""
-    schema: Schema = {"pte": PROGRAM, "blob": VKGRAPH}[kind]
+    schema: Schema = _SCHEMAS[kind]
     places = _objects(data, kind)
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
@@ -216,6 +220,22 @@ def mutate_blob(rng: random.Random, data: bytes) -> bytes:
         return blob_of(encode(content(rng, graph), VKGRAPH), raw)
     except (RefsimError, TypeError, AttributeError, ValueError):  # the encoder writes no such graph
         return blob_of(structure(rng, body, "blob"), raw)
+
+
+def mutate_etdump(rng: random.Random, data: bytes) -> bytes:
+    """An ETDump with its size in front, damaged or sound."""
+    way = rng.random()
+    body = data[4:]
+    if way < 0.2:
+        return plain.mutate(rng, data)
+    if way < 0.5:
+        made = structure(rng, body, "etdump")
+    else:
+        try:
+            made = encode(content(rng, decode(memoryview(body), ETDUMP, "seed")), ETDUMP)
+        except (RefsimError, TypeError, AttributeError, ValueError):  # the encoder writes no such dump
+            made = structure(rng, body, "etdump")
+    return struct.pack("<I", len(made)) + made
 
 
 @lru_cache(maxsize=256)

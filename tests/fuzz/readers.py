@@ -22,11 +22,13 @@ from refsim.core.escape import escaped
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.device import manifest, outputs
+from refsim.device.delegate_gap import gaps
 from refsim.device.expose import Options, expose
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 from refsim.formats import dumps, npz, profiles, recordings
 from refsim.formats.cases import read_folder
+from refsim.formats.etdump.read import read_etdump
 from refsim.golden import certify
 from refsim.golden.check import check_entry
 from refsim.golden.named import open_case
@@ -236,6 +238,16 @@ def record(folder: Path, way: int) -> None:
     json.dumps(found.as_json())
     for origin in found.found.values():
         printable(escaped(f"{origin} {origin.lines()}"))
+
+
+def etdump(folder: Path, way: int) -> None:
+    """An ETDump and its debug buffer: its values, and the calls of delegates compared."""
+    read = read_etdump(folder / "d.etdp", folder / "d.bin")
+    if way % 2:
+        for run in read.executions():
+            read.arguments(run)
+    else:
+        json.dumps([row.as_json() for row in gaps(_recorded(), read, EXECUTOR)], allow_nan=False)
 
 
 def pt2(folder: Path, way: int) -> None:

@@ -225,6 +225,16 @@ def records() -> tuple[Files, ...]:
 
 
 @cache
+def etdumps() -> tuple[Files, ...]:
+    """ETDumps with their debug buffers: one of a program at hand, one of another."""
+    folder = DATA / "devtools"
+    return tuple(
+        {"d.etdp": (folder / f"{name}.etdp").read_bytes(), "d.bin": (folder / f"{name}.bin").read_bytes()}
+        for name in ("net", "runtime")
+    )
+
+
+@cache
 def pt2s() -> tuple[Files, ...]:
     """The members of a .pt2 file that are no pickles, as torch lays them out."""
     tensor = {"dtype": 7, "sizes": [{"as_int": 1}, {"as_expr": {"expr_str": "s0 + 2", "hint": None}}]}

@@ -1,0 +1,98 @@
+"""Compare the delegate calls that an ETDump recorded with the right bytes."""
+
+from __future__ import annotations
+
+import click
+
+from refsim.cli._complete import named, partial_option
+from refsim.cli._options import executor_profile_option, json_option
+from refsim.cli._origins import COLUMN, origin_option, read_origins
+from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._target import opened, target_option
+from refsim.core.errors import FormatError, IncompleteError
+from refsim.core.qmath import Profile
+from refsim.core.status import DIFFERENT, SAME
+from refsim.device.delegate_gap import Gap, delegate_calls, gaps
+from refsim.formats.dumps import value_name
+from refsim.formats.etdump.read import read_etdump
+from refsim.formats.targets import TargetRow
+
+COLUMNS = (
+    "run", "instruction", "delegate", "value", "shape", "dtype", "elements", "differing", "steps", "largest",
+)  # fmt: skip
+DROP = ("run", "dtype", "instruction", "elements")
+
+
+@click.command("etdump")
+@click.argument("file")
+@click.argument("dump", metavar="ETDUMP")
+@click.option("--buffer", metavar="FILE", help="The debug buffer that the runtime wrote beside the ETDump.")
+@target_option()
+@executor_profile_option
+@partial_option
+@origin_option
+@json_option
+def command(
+    file: str,
+    dump: str,
+    buffer: str | None,
+    family: TargetRow | None,
+    profile: Profile | None,
+    partial: bool,
+    origin: str | None,
+    as_json: bool,
+) -> int:
+    """Compare what the delegates of FILE gave in a run, as ETDUMP recorded it, with the right bytes.
+
+    Each delegate is computed on the inputs that it had in that run.
+    """
+    aimed = opened(file, family, profile)
+    model = aimed.model
+    made = read_origins(model, origin)
+    recording = read_etdump(dump, buffer)
+    rows = gaps(model, recording)
+    needed = [value_name(c.delegate_index, v) for c in delegate_calls(model).values()
+              for v in model.graphs[c.delegate_index].outputs]  # fmt: skip
+    if not rows:
+        raise FormatError(
+            dump, "recorded no values of a Vulkan delegate", got=f"{len(recording.executions())} runs",
+            need="a run with a debug buffer and intermediate outputs",
+        )  # fmt: skip
+    wrong = [row for row in rows if row.differing]
+    missing = [name for name in needed if name not in {row.value for row in rows}]
+    enough = partial or not missing
+    if as_json:
+        content = {
+            "file": file, **aimed.as_json(), "etdump": dump, "calls": [row.as_json() for row in rows],
+            "same": not wrong and enough, "not_compared": missing, "partial": partial, **made.as_json(),
+        }  # fmt: skip
+        print_json("etdump", content)
+        return _status(dump, not wrong, needed, [] if enough else missing)
+    table = [[*_cells(row), *made.cell(row.delegate, -1 if row.node is None else row.node)] for row in rows]
+    print_table((*COLUMNS, *([COLUMN] if made else [])), table, DROP)
+    elements, different = sum(row.elements for row in rows), sum(row.differing for row in rows)
+    say(f"{len(rows)} outputs of delegates, {elements} elements: {different} differ")
+    for row in wrong[:3]:
+        assert row.first is not None
+        say(f"first that differs in run {row.run}, {row.value}: element {','.join(map(str, row.first))}")
+        if row.node is not None:
+            made.say(row.delegate, row.node)
+    if missing:
+        say(f"not recorded: {named(missing)}")
+    return _status(dump, not wrong, needed, [] if enough else missing)
+
+
+def _status(dump: str, same: bool, needed: list[str], missing: list[str]) -> int:
+    if same and missing:
+        raise IncompleteError(
+            dump, "does not hold all outputs of delegates", need="all, or --partial",
+            got=f"{len(needed) - len(missing)} of {len(needed)}; {named(missing)} not compared",
+        )  # fmt: skip
+    return SAME if same else DIFFERENT
+
+
+def _cells(row: Gap) -> list[object]:
+    steps = "-" if row.steps is None else row.steps
+    largest = "-" if row.largest is None else f"{row.largest:.6g}"
+    return [row.run, row.instruction, row.delegate, row.value, shape_text(row.shape), row.dtype, row.elements,
+            row.differing, steps, largest]  # fmt: skip

@@ -1,0 +1,102 @@
+"""`refsim etdump`: recorded calls of delegates against the right bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.core.errors import MissingDependencyError, ParameterError
+from refsim.device.inspector import inspector_comparator
+from refsim.formats.etdump.read import read_etdump
+from refsim.formats.etdump.schema import ETDUMP
+from refsim.formats.flatbuffer.encode import encode
+
+NET = Path(__file__).parents[1] / "data" / "devtools"
+FILE, DUMP, BUFFER = NET / "net.pte", NET / "net.etdp", NET / "net.bin"
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """The debug buffer with a quarter more in one element of what the first delegate gave."""
+    read = read_etdump(DUMP, BUFFER)
+    events = [event.debug for run in read.executions() for event in run.events if event.debug is not None]
+    tensor = [e.value.tensor for e in events if e.instruction == 0 and e.value and not e.value.is_output][-1]
+    assert tensor is not None and tensor.sizes == (1, 8, 8, 8)
+    raw = np.frombuffer(BUFFER.read_bytes(), np.float32).copy()
+    raw[tensor.offset // 4 + 137] += 0.25
+    (tmp_path / "wrong.bin").write_bytes(raw.tobytes())
+    return tmp_path / "wrong.bin"
+
+
+def test_a_right_run(refsim) -> None:
+    done = refsim("etdump", FILE, DUMP, "--buffer", BUFFER)
+    assert done.status == 0 and "2 outputs of delegates, 522 elements: 0 differ" in done.out
+    content = refsim("etdump", FILE, DUMP, "--buffer", BUFFER, "--json").json
+    assert content["same"] and [row["value"] for row in content["calls"]] == [
+        "delegate0_v77",
+        "delegate1_v19",
+    ]
+    assert [(row["instruction"], row["steps"]) for row in content["calls"]] == [(0, None), (2, 0)]
+
+
+def test_a_wrong_delegate(refsim, wrong: Path) -> None:
+    """Only the delegate that is wrong is said to be: the next one is judged on what it was given."""
+    done = refsim("etdump", FILE, DUMP, "--buffer", wrong, "--origin", NET / "net.etrecord")
+    assert done.status == 1 and "522 elements: 1 differ" in done.out
+    assert (
+        "first that differs in run 0, delegate0_v77: element 0,2,1,1\nmade by: net.py:30 in forward"
+        in done.out
+    )
+    first, second = refsim("etdump", FILE, DUMP, "--buffer", wrong, "--json").json["calls"]
+    assert (first["differing"], first["first"]) == (1, [0, 2, 1, 1])
+    assert first["largest"] == pytest.approx(0.25, abs=1e-6) and second["differing"] == 0
+
+
+def test_steps(refsim, tmp_path: Path) -> None:
+    """A difference of an output that was dequantized, in quantization steps."""
+    read = read_etdump(DUMP, BUFFER)
+    (run,) = read.executions()
+    given = [
+        e.debug.value.tensor for e in run.events if e.debug and e.debug.instruction == 2 and e.debug.value
+    ]
+    assert given[-1] is not None and given[-1].sizes == (1, 10)
+    raw = np.frombuffer(BUFFER.read_bytes(), np.float32).copy()
+    raw[given[-1].offset // 4 + 3] += np.float32(5 * 0.0024581081726971796)
+    (tmp_path / "w.bin").write_bytes(raw.tobytes())
+    row = refsim("etdump", FILE, DUMP, "--buffer", tmp_path / "w.bin", "--json").json["calls"][1]
+    assert (row["differing"], row["steps"], row["first"]) == (1, 5, [0, 3])
+
+
+def test_refusals(refsim, models: Path) -> None:
+    refsim("etdump", FILE, DUMP).refused("is not in the debug buffer")
+    refsim("etdump", FILE, NET / "runtime.etdp", "--buffer", NET / "runtime.bin").refused(
+        "not the arguments of this"
+    )
+    refsim("etdump", models / "mixed_ops.pte", DUMP, "--buffer", BUFFER).refused(
+        "not the arguments of this delegate"
+    )
+    refsim("etdump", FILE, FILE).refused("wrong file identifier")
+
+
+def test_a_call_that_was_not_recorded(refsim, tmp_path: Path) -> None:
+    whole = read_etdump(DUMP).dump
+    loading, run = whole.runs
+    kept = tuple(event for event in run.events if event.debug is None or event.debug.instruction != 2)
+    part = tmp_path / "part.etdp"
+    part.write_bytes(encode(replace(whole, runs=(loading, replace(run, events=kept))), ETDUMP))
+    given = ("etdump", FILE, part, "--buffer", BUFFER)
+    done = refsim(*given)
+    assert done.status == 2 and "got 1 of 2; delegate1_v19 not compared" in done.err
+    assert refsim(*given, "--json").json["not_compared"] == ["delegate1_v19"]
+    assert refsim(*given, "--partial").status == 0
+
+
+def test_the_comparator_without_executorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ParameterError, match="need differing, steps, largest"):
+        inspector_comparator(FILE, "mean")
+    monkeypatch.setattr("refsim.device.inspector.find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match="ExecuTorch is not installed"):
+        inspector_comparator(FILE)
