@@ -11,8 +11,7 @@ import pytest
 
 from refsim.core.errors import FormatError, LimitError
 from refsim.formats.exported.files import read_exported
-from refsim.formats.exported.program import Frame, parse
-from refsim.formats.reading import MAX_JSON_BYTES
+from refsim.formats.exported.program import MOST_BYTES, Frame, parse
 
 NET = Path(__file__).parents[1] / "data" / "devtools"
 TRACE = (
@@ -78,7 +77,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=match):
             read_exported(tmp_path / "z")
     with zipfile.ZipFile(tmp_path / "z", "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("m/models/model.json", b" " * (MAX_JSON_BYTES + 1))
+        file.writestr("m/models/model.json", b" " * (MOST_BYTES + 1))
     with pytest.raises(LimitError, match="too large"):
         read_exported(tmp_path / "z")
     with pytest.raises(FormatError, match="not an ETRecord"):

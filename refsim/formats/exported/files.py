@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refsim.core.errors import FormatError
-from refsim.formats.exported.program import ExportedProgram, parse
+from refsim.formats.exported.program import MOST_BYTES, ExportedProgram, parse
 from refsim.formats.reading import MAX_JSON_BYTES, archive, member, parsed, reading
 
 NEED = "an ETRecord, or what torch.export.save writes"
@@ -78,4 +78,4 @@ def _numbers(value: Any) -> frozenset[int]:
 
 def _program(file: zipfile.ZipFile, name: str, where: str) -> ExportedProgram:
     place = f"{where}: {name}"
-    return parse(member(file, name, place, MAX_JSON_BYTES), place)
+    return parse(member(file, name, place, MOST_BYTES), place)

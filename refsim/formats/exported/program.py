@@ -19,6 +19,8 @@ NEED = "the JSON of a torch.export program"
 _TORCH = ("/torch/", "/torchao/")
 _PACKAGES = ("site-packages", "dist-packages")
 _MOST_FRAMES = 256
+#: Most bytes of a program: ExecuTorch stores some 3 KB for each operator.
+MOST_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class ExportedProgram:
 
 def parse(data: bytes | memoryview, where: str) -> ExportedProgram:
     """A program from its JSON. FormatError or LimitError."""
-    content = parsed(data, where, NEED)
+    content = parsed(data, where, NEED, MOST_BYTES)
     with reading(where, "not a torch.export program", NEED):
         module = content["graph_module"]
         graph = module["graph"]
