@@ -89,6 +89,29 @@ def _contracted(sign: int) -> Callable[..., Any]:
     return call
 
 
+def _flushed(value: Any, place: Place) -> Any:
+    """A float as a device's arithmetic takes or gives it: a denormal is 0 under a profile that flushes."""
+    if not place.profile.flush_denormals or getattr(value, "dtype", None) != F32:
+        return value
+    return np.where(np.abs(value) < np.finfo(F32).tiny, F32(0), value)
+
+
+def _flushing(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """The same function of a place and two tensors, of which it reads no denormals, and writes none."""
+
+    def call(place: Place, a: Any, b: Any, *more: Any) -> np.ndarray:
+        given = (_flushed(value, place) for value in (a, b))
+        result: np.ndarray = _flushed(function(place, *given, *more), place)
+        return result
+
+    return call
+
+
+def _everywhere(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """A function that only flushes inside a delegate, and else is the same there."""
+    return _flushing(lambda place, *args: function(*args))
+
+
 add, sub, mul = _sum(1), _sum(-1), _arithmetic(np.multiply)
 
 
@@ -200,12 +223,12 @@ def masked_fill(x: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
 
 
 ROWS = (
-    Float("add", add, _contracted(1), order="a + alpha * b"),
-    Float("sub", sub, _contracted(-1), order="a - alpha * b"),
+    Float("add", add, _flushing(_contracted(1)), order="a + alpha * b"),
+    Float("sub", sub, _flushing(_contracted(-1)), order="a - alpha * b"),
     Float("rsub", rsub, order="b - alpha * a"),
-    Float("mul", mul),
+    Float("mul", mul, _everywhere(mul)),
     Float(
-        "div", div, _div, Exact.DIVISION,
+        "div", div, _flushing(_div), Exact.DIVISION,
         "a / b, floor(a / b)", note="the shader takes the floor, whatever the rounding mode",
     ),
     Float("floor_divide", floor_divide, _floor_divide, Exact.DIVISION, "floor(a / b)"),

@@ -1,4 +1,4 @@
-"""Measure the numerics of a Vulkan device, and save them as a profile."""
+"""Measure the numerics of a Vulkan device, and save them as a profile; or write programs that measure any device."""
 
 from __future__ import annotations
 
@@ -8,29 +8,104 @@ from refsim.cli._device import probe
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table, say
+from refsim.core.errors import ParameterError
+from refsim.core.qmath import Profile
 from refsim.formats import profiles
 
 
 @click.command("probe")
-@click.argument("device", type=click.IntRange(0), default=0)
+@click.argument("device", type=click.IntRange(0), required=False)
+@click.option(
+    "--pte",
+    "folder",
+    metavar="DIR",
+    help="Instead: write programs that any ExecuTorch runtime runs without inputs; a new folder.",
+)
+@click.option("--outputs", metavar="DIR", help="Instead: read the outputs of those programs.")
+@click.option(
+    "--name",
+    default="measured",
+    show_default=True,
+    help="With --outputs: what the profile is called, if none that has a name here computes so.",
+)
 @output_option("the profile and what was measured, as JSON", required=False)
 @json_option
-def command(device: int, output: str | None, as_json: bool) -> int:
+def command(
+    device: int | None, folder: str | None, outputs: str | None, name: str, output: str | None, as_json: bool
+) -> int:
     """Measure how DEVICE handles rounding, fused operations, denormals, division, conversion and packed dot products.
 
-    DEVICE is a number of `refsim devices`, 0 by default. The status is 3 if there is no such device.
+    DEVICE is a number of `refsim devices`, 0 by default. The status is 3 if there is no such device. With --pte and
+    --outputs a device that refsim cannot reach is measured: by its own ExecuTorch runtime, on programs without inputs.
     """
-    findings = probe(device)
+    if sum(given is not None for given in (device, folder, outputs)) > 1:
+        raise click.UsageError("DEVICE, --pte and --outputs exclude each other")
+    if folder is not None:
+        if output is not None:
+            raise click.UsageError("--output is for what was measured: it goes with --outputs")
+        return _write(folder, as_json)
+    if outputs is not None:
+        return _read(outputs, name, output, as_json)
+    findings = probe(device or 0)
     profile = findings.to_profile()
-    content = profiles.as_json(profile, measured=findings.as_json())
     if output:
         profiles.write(output, profile, measured=findings.as_json())
     if as_json:
-        print_json("probe", {key: value for key, value in content.items() if key != "schema"})
-        return SAME
+        return _json(profile, findings.as_json())
     say(f"{findings.device} ({findings.driver})")
     print_table(("question", "answer"), findings.rows())
     for remark in findings.remarks():
         say(f"no profile has this: {remark}")
     say(f"numerics profile: {profile.name if profile else 'none describes this device'}")
+    return SAME
+
+
+def _json(profile: Profile | None, measured: dict[str, object]) -> int:
+    content = profiles.as_json(profile, measured=measured)
+    print_json("probe", {key: value for key, value in content.items() if key != "schema"})
+    return SAME
+
+
+def _write(folder: str, as_json: bool) -> int:
+    """The programs, as a new folder."""
+    from refsim.device.probe import files
+    from refsim.formats.cases import write_folder
+
+    written = files()
+    write_folder(folder, written)
+    rows = [{"file": file, "bytes": len(data)} for file, data in written.items()]
+    if as_json:
+        print_json("probe", {"folder": folder, "files": rows})
+        return SAME
+    print_table(("file", "bytes"), [tuple(row.values()) for row in rows])
+    say("run each file without inputs, save all outputs as FILE.npz or FILE-0.bin and so on in one folder,")
+    say("then: refsim probe --outputs FOLDER -o profile.json", command=True)
+    return SAME
+
+
+def _read(outputs: str, name: str, output: str | None, as_json: bool) -> int:
+    """The answers in a folder of outputs."""
+    from refsim.device.probe import read
+
+    if name in profiles.families():
+        need = "another: this name stands for what was measured elsewhere"
+        raise ParameterError("--name", "is taken", got=repr(name), need=need)
+    found = read(outputs)
+    profile, measured = found.profile(name), found.as_json()
+    if output is not None:
+        profiles.write(output, profile, measured=measured)
+    if as_json:
+        return _json(profile, measured)
+    print_table(("question", "answer", "decides"), found.rows())
+    for line in found.remarks():
+        say(f"no profile has this: {line}")
+    for line in found.unknown():
+        say(f"unknown: {line}")
+    if profile is not None:
+        say(f"numerics profile: {profile.name}")
+    else:
+        say(
+            "numerics profile: none; "
+            + ("not everything is known" if found.unknown() else "none has these answers")
+        )
     return SAME

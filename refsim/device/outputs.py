@@ -44,6 +44,20 @@ def read(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) 
     return [_array(file, one) for file, one in zip(files, declared, strict=True)]
 
 
+def beside(
+    folder: str | os.PathLike[str], name: str, declared: Sequence[Declared]
+) -> list[np.ndarray] | None:
+    """The outputs of the program NAME.pte in a folder: NAME.npz, a folder NAME, or NAME-0.bin and so on.
+
+    None if the folder has none of them; raises as `read` does.
+    """
+    stem = Path(folder) / name
+    for path in (stem.with_name(f"{stem.name}.npz"), stem):
+        if os.path.exists(path):  # Path.exists raises over a name that is too long
+            return read([path], declared)
+    return read([stem], declared) if any(stem.parent.glob(f"{stem.name}-*")) else None
+
+
 def _files(names: list[str]) -> list[str]:
     """The files that these paths stand for, in the order of the outputs."""
     if len(names) > 1:

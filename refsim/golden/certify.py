@@ -214,14 +214,8 @@ def _outputs(
     folder: str | os.PathLike[str], file: File, bounds: Sequence[BoundCase]
 ) -> list[np.ndarray] | None:
     """An array for each case of a program; None if the folder has nothing of this program."""
-    stem = Path(folder) / file.name.removesuffix(".pte")
     declared = [described(bound.call) for bound in bounds]
-    for path in (stem.with_name(f"{stem.name}.npz"), stem):
-        if os.path.exists(path):  # Path.exists raises over a name that is too long
-            return outputs.read([path], declared)
-    if any(stem.parent.glob(f"{stem.name}-*")):
-        return outputs.read([stem], declared)
-    return None
+    return outputs.beside(folder, file.name.removesuffix(".pte"), declared)
 
 
 # --- the verdict -----------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@ import numpy as np
 
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import LimitError
-from refsim.core.tensor import TensorDesc
+from refsim.device.calls import add_call, tensor
 from refsim.formats.pte.edit import Described, single_delegate
-from refsim.formats.vkgraph.edit import CLONE, GraphEditor
+from refsim.formats.vkgraph.edit import GraphEditor
 from refsim.golden.chosen import Numbered
 from refsim.golden.store import Entry, digest, line
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.base.spec import Arg, Call, Kind
+from refsim.ops.base.spec import Call, Kind
 
 SCHEMA = 1
 KIND = "corpus for a device"
@@ -144,7 +144,7 @@ class _Writer:
 
     def case(self, bound: BoundCase) -> None:
         """Add the output of a case. The chain is written later: first of all, every output buffer is filled."""
-        self._cases.append((bound, self._tensor(bound.call.out)))
+        self._cases.append((bound, tensor(self.graph, bound.call.out)))
 
     def pte(self) -> bytes:
         graph = self.graph
@@ -160,61 +160,34 @@ class _Writer:
 
     def _run(self, bound: BoundCase, out: int) -> None:
         """The inputs of a case, and the operator."""
-        args = [self._argument(bound, arg, out) for arg in bound.call.op.args]
-        name = bound.call.op.serialized
-        if name == CLONE:
-            self.graph.clone(args[0], out)
-        else:
-            self.graph.call(name, *args)
-
-    def _argument(self, bound: BoundCase, arg: Arg, out: int) -> int:
-        if arg.kind is Kind.OUTPUT:
-            return out
-        if arg.kind is Kind.INPUT:
-            return self._input(bound, arg.name)
-        if arg.kind is Kind.CONST:
-            return self._constant(bound.call.consts[arg.name])
-        return self.graph.literal(getattr(bound.call.params, arg.name))
-
-    def _constant(self, value: np.ndarray | None) -> int:
-        """A constant as exporters write it: sums, scales and biases padded with zeros to a multiple of 4."""
-        if value is None:
-            return self.graph.literal(None)
-        if value.ndim == 1 and len(value) % 4:
-            value = np.pad(value, (0, -len(value) % 4))
-        return self.graph.constant(value)
+        inputs = {arg.name: self._input(bound, arg.name) for arg in bound.call.op.of_kind(Kind.INPUT)}
+        add_call(self.graph, bound.call, inputs, out)
 
     def _input(self, bound: BoundCase, name: str) -> int:
         """An input tensor: laid out by the runtime, or word for word where its padding or rank needs that."""
         buffer, graph = bound.inputs[name], self.graph
-        tensor = self._tensor(buffer.desc)
+        number = tensor(graph, buffer.desc)
         if buffer.desc.is_int8 and (self._exact or bound.case.poison or len(buffer.desc.shape) > _MOST_DIMS):
             words = buffer.raw.view(np.int32)
-            graph.own_memory(tensor)
-            alias = graph.alias(tensor, words.nbytes)
+            graph.own_memory(number)
+            alias = graph.alias(number, words.nbytes)
             if self._fed:
                 self._take(name, alias, words)
             else:
                 held = graph.prepack(graph.constant(words), graph.tensor("int32", words.shape))
                 graph.clone(held, alias)
             self._copy(alias, words.nbytes)  # reading the alias makes the runtime wait for what wrote it
-            return tensor
+            return number
         if self._fed:
-            return self._take(name, tensor, buffer.unpack())
-        return graph.prepack(graph.constant(buffer.unpack()), tensor)
+            return self._take(name, number, buffer.unpack())
+        return graph.prepack(graph.constant(buffer.unpack()), number)
 
-    def _take(self, name: str, tensor: int, array: np.ndarray) -> int:
+    def _take(self, name: str, number: int, array: np.ndarray) -> int:
         """Make a tensor an input of the program."""
-        self.graph.input(tensor)
+        self.graph.input(number)
         self.inputs.append((str(array.dtype), tuple(array.shape)))
         self.names.append(name)
-        return tensor
+        return number
 
     def _copy(self, words: int, nbytes: int) -> int:
         return self.graph.clone(words, self.graph.tensor("int32", (nbytes // 4,)))
-
-    def _tensor(self, desc: TensorDesc) -> int:
-        """A buffer for a tensor in its layout."""
-        if desc.is_int8:
-            return self.graph.tensor("int8", desc.shape, desc.layout)
-        return self.graph.tensor("float32", desc.shape, desc.layout)

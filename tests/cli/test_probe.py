@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from refsim.core.qmath import Profile
 from refsim.exec.factory import executors
+from refsim.exec.model import load
 from refsim.formats import profiles
+from refsim.ops.base.spec import Target
 
 READY = importlib.util.find_spec("kp") is not None and any(
     e.name.startswith("gpu:") and e.available for e in executors()
@@ -37,3 +40,30 @@ def test_no_driver_is_status_3(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_negative_device_is_bad_usage(refsim) -> None:
     refsim("probe", "--", "-1").refused("Invalid value")
+
+
+def test_a_probe_without_python_on_the_device(refsim, tmp_path: Path) -> None:
+    """Programs out, raw outputs of a runner in, a profile that --profile takes."""
+    done = refsim("probe", "--pte", tmp_path / "probe", "--json")
+    assert done.status == 0 and len(done.json["files"]) == len(list((tmp_path / "probe").iterdir()))
+    (tmp_path / "outputs").mkdir()
+    own = Profile("a phone", contract=True, tie="away", convert="int_min")
+    for path in (tmp_path / "probe").iterdir():
+        for number, array in enumerate(load(path, Target(own)).run([])):
+            (tmp_path / "outputs" / f"{path.stem}-{number}.bin").write_bytes(array.tobytes())
+    path = tmp_path / "phone.json"
+    text = refsim("probe", "--outputs", tmp_path / "outputs", "--name", own.name, "-o", path)
+    assert text.status == 0 and text.out.endswith("numerics profile: a phone\n")
+    assert profiles.profile(path) == own
+    case = ("replay", "q8ta_add/0105", "-x", "cpu:emulated")
+    assert refsim(*case, "--profile", path).status == 0
+    for name in ("ties-0.bin", "ties-1.bin"):
+        (tmp_path / "outputs" / name).unlink()
+    given = ("probe", "--outputs", tmp_path / "outputs", "-o", tmp_path / "open.json")
+    assert refsim(*given, "--json").json["profile"] is None
+    assert "unknown: halves in round(): its program gave no outputs" in refsim(*given).out
+    refsim(*case, "--profile", tmp_path / "open.json").refused("profile has no name")
+    refsim(*given, "--name", "mali").refused("is taken")
+    refsim("probe", "--pte", tmp_path / "probe").refused("already exists")
+    refsim("probe", "0", "--pte", tmp_path / "other").refused("exclude each other")
+    refsim("probe", "--pte", tmp_path / "other", "-o", path).refused("it goes with --outputs")
