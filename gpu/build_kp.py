@@ -5,6 +5,9 @@
 
 It does nothing if the module is installed and passes the self-test. A plain ``pip install kp`` fails: its build clones
 repositories over the network, may build for another Python, and declares numpy < 2.
+
+The module gets a submodule of refsim's own, kp_layer.hpp, compiled into it: that takes one include and one call more in
+the source of Kompute's module, and no change to Kompute. A module of its own would have to compile Kompute once more.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -29,6 +34,19 @@ SOURCE = HERE / "requirements-kp.txt"
 BUILD_NEEDS = HERE / "requirements-build.txt"
 VERSION = "0.9.0"
 MIN_PYBIND11 = 3
+LAYER = HERE / "kp_layer.hpp"
+#: What the source of Kompute's Python module gets, each in front of a line that it has once.
+INSERTED = {
+    "PYBIND11_MODULE(kp, m)": '#include "kp_layer.hpp"',
+    '    auto atexit = py::module_::import("atexit");': "    refsim_layer::bind_layer(m);",
+}
+PINNED = (
+    "--require-hashes",
+    "--no-deps",
+    "--no-binary=kp",
+    "--no-build-isolation",
+    f"--requirement={SOURCE}",
+)
 SELFTEST_S = 120.0
 DRIVER = "apt-get install mesa-vulkan-drivers, or the driver of the GPU"
 
@@ -72,8 +90,8 @@ def missing_python() -> list[str]:
     return lacking
 
 
-def pip(*arguments: str, environment: dict[str, str] | None = None) -> bool:
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *arguments]
+def pip(*arguments: str, verb: str = "install", environment: dict[str, str] | None = None) -> bool:
+    command = [sys.executable, "-m", "pip", verb, "--disable-pip-version-check", *arguments]
     return subprocess.run(command, env=environment, check=False).returncode == 0
 
 
@@ -108,8 +126,31 @@ def installed(packages: list[system.Package]) -> bool:
     return subprocess.run(["sh", INSTALL, *(p.name for p in packages)], check=False).returncode == 0
 
 
+def with_layer(folder: Path) -> Path:
+    """The pinned archive, unpacked below ``folder``, with refsim's layer; pip checks the archive's hash."""
+    archives = folder / "archive"
+    if not pip(*PINNED, "--dest", str(archives), verb="download"):
+        raise MissingDependencyError("kp", "no source archive, see the output above", need=f"kp {VERSION}")
+    (archive,) = archives.iterdir()
+    with tarfile.open(archive) as opened:
+        # Python before 3.10.12 has no filters; the archive's hash is known
+        opened.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    sources = folder / f"kp-{VERSION}" / "python" / "src"
+    shutil.copy(LAYER, sources)
+    main = sources / "main.cpp"
+    text = main.read_text()
+    for anchor, added in INSERTED.items():
+        if text.count(anchor) != 1:
+            raise MissingDependencyError(
+                "kp", "its source has changed", got=f"no line {anchor!r}", need=VERSION
+            )
+        text = text.replace(anchor, f"{added}\n{anchor}")
+    main.write_text(text)
+    return sources.parents[1]
+
+
 def build() -> None:
-    """Build and install from the pinned archive; pip checks its hash. About 90 s on two cores."""
+    """Build and install from the pinned archive. About 90 s on two cores."""
     cmake_dir = subprocess.run(
         [sys.executable, "-m", "pybind11", "--cmakedir"], text=True, capture_output=True, check=True
     ).stdout.strip()
@@ -121,19 +162,28 @@ def build() -> None:
         )
         # no dependencies: kp declares numpy < 2 and runs with 2; no cache: its wheel may have other options
         done = pip(
-            "--require-hashes",
             "--no-deps",
-            "--no-binary=kp",
             "--no-build-isolation",
             "--no-cache-dir",
             "--force-reinstall",
-            f"--requirement={SOURCE}",
+            str(with_layer(Path(folder))),
             environment=environment,
         )
     if not done:
         raise MissingDependencyError(
             "kp", "building failed, see the output above", got="no module", need=f"kp {VERSION}"
         )
+
+
+def layered() -> bool:
+    """Whether the installed module has the layer of this refsim."""
+    from refsim_gpu import kompute
+
+    try:
+        found = process.call(kompute.layer_version, where="kp", seconds=SELFTEST_S)
+    except RefsimError:
+        return False
+    return bool(found == kompute.LAYER_VERSION)
 
 
 def selftest() -> str | None:
@@ -155,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.install:
         provide_wanted()
-    if installed_version("kp") == VERSION and selftest() is None:
+    if installed_version("kp") == VERSION and layered() and selftest() is None:
         print("kp is installed and works; nothing to do")
         return 0
     try:
@@ -163,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not vulkan.devices():
             # a build could not be tried, and building again does not fix the driver
             raise DeviceError("kp", "no Vulkan driver offers a device", got="0 devices", need=DRIVER)
-        if installed_version("kp") != VERSION or selftest() is not None:
+        if installed_version("kp") != VERSION or not layered() or selftest() is not None:
             started = time.monotonic()
             build()
             print(f"built kp {VERSION} in {time.monotonic() - started:.0f} s", flush=True)

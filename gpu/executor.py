@@ -1,7 +1,6 @@
 """The Kompute executor: runs refsim's launches on a Vulkan device, with the same bytes as the emulated kernels.
 
-Kompute 0.9 records no barrier between dispatches, so each step of a call is a sequence of its own here; whole
-graphs (refsim_gpu.session) put a download between dependent dispatches, which has one.
+Each step of a single call is a sequence of its own here; whole graphs are one sequence (refsim_gpu.session).
 """
 
 from __future__ import annotations
@@ -20,23 +19,30 @@ from refsim.graph.graph import Graph
 from refsim.ops.base.spec import Call, Prepared
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
-from refsim_gpu.session import GraphSession
+from refsim_gpu.session import Constants, GraphSession
+
+#: Sessions of one graph that are kept, each for other watched values.
+MOST_SESSIONS = 3
 
 
 class KomputeExecutor(Executor):
-    """Runs launches on one device. ``use_dot`` False takes the shaders without the packed dot product."""
+    """Runs launches on one device. ``use_dot`` False takes the shaders without the packed dot product.
 
-    def __init__(self, index: int = 0, *, use_dot: bool | None = None) -> None:
-        self.device = Device(index)
+    ``plain``: Kompute as it is, without refsim's layer.
+    """
+
+    def __init__(self, index: int = 0, *, use_dot: bool | None = None, plain: bool = False) -> None:
+        self.device = Device(index, plain=plain)
         self.name = f"gpu:{index}"
         has_dot = self.device.info.integer_dot_product
         if use_dot and not has_dot:
             raise DeviceError(self.name, "no packed dot product", got=self.device.info.name)
         self.pipelines = Pipelines(self.device, self.name, has_dot if use_dot is None else use_dot)
-        self._sessions: dict[int, GraphSession] = {}
+        #: By the ids of graphs: each graph, its constants on the device, its sessions by what they watch.
+        self._graphs: dict[int, tuple[Graph, Constants, dict[frozenset[int], GraphSession]]] = {}
 
     def close(self) -> None:
-        self._sessions.clear()
+        self._graphs.clear()
         self.device.close()
 
     def __enter__(self) -> KomputeExecutor:
@@ -70,17 +76,22 @@ class KomputeExecutor(Executor):
             )
 
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> GraphSession:
-        """The graph with its weights uploaded and its dispatches recorded; the same one for the same graph.
+        """The graph with its weights uploaded and its dispatches recorded; the same one for the same arguments.
 
-        Every value is downloaded, whatever is ``watched``.
+        The weights of a graph are uploaded once. Of its sessions, the latest few are kept.
         """
-        known = self._sessions.get(id(graph))
-        if known is None or known.graph is not graph:
+        if (held := self._graphs.get(id(graph))) is None or held[0] is not graph:
             for node in graph.nodes:
                 if node.prepared is not None:
                     self._accept(node.prepared.call)
-            known = self._sessions[id(graph)] = GraphSession(self.pipelines, graph, self)
-        return known
+            held = self._graphs[id(graph)] = graph, {}, {}
+        _, constants, sessions = held
+        key = frozenset(watched)
+        if key not in sessions:
+            while len(sessions) >= MOST_SESSIONS:
+                del sessions[next(iter(sessions))]
+            sessions[key] = GraphSession(self.pipelines, graph, self, key, constants)
+        return sessions[key]
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         """Upload, dispatch, download; the output's guard words come back with it and are checked."""

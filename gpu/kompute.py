@@ -3,6 +3,9 @@
 Kompute 0.9 ignores most Vulkan results. It aborts the process when there is no driver, crashes when an
 allocation fails, runs kernels whose bindings or push constants are missing, and returns normally from a
 dispatch on a lost device. So this module checks sizes before a call, and a heartbeat after it.
+
+A ``kp`` that `refsim_gpu.build_kp` built has a submodule of refsim's own (kp_layer.hpp): devices with features,
+barriers between dispatches, recordings that report what Vulkan says. With a plain ``kp`` everything runs too, slower.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ TENSOR_DTYPES = {np.dtype(kind).str: np.dtype(kind) for kind in (np.float32, np.
 MAX_TENSOR_BYTES = (1 << 32) - 4  # Kompute counts a tensor's bytes in 32 bits
 DOT_EXTENSION = "VK_KHR_shader_integer_dot_product"
 HEARTBEAT = 0x5EED_BEA7
+LAYER_VERSION = 1  # of kp_layer.hpp
+#: Structures of features, by what `vulkan.DeviceInfo` calls them: type, flags.
+FEATURES = {"integer_dot_product": (vulkan.DOT_FEATURES[0], [1])}
 
 
 def import_kp() -> ModuleType:
@@ -35,6 +41,17 @@ def import_kp() -> ModuleType:
             "kp", "Kompute is not installed", got=error, need=BUILD_COMMAND
         ) from error
     return kp  # type: ignore[no-any-return]
+
+
+def layer_of(kp: ModuleType) -> ModuleType | None:
+    """What refsim's build adds to ``kp``; None for a plain one, or one of another version of refsim."""
+    layer = getattr(kp, "refsim", None)
+    return layer if layer is not None and layer.VERSION == LAYER_VERSION else None
+
+
+def layer_version() -> int | None:
+    """The version of the installed layer, or None."""
+    return getattr(getattr(import_kp(), "refsim", None), "VERSION", None)
 
 
 def find_device(index: int) -> vulkan.DeviceInfo:
@@ -49,20 +66,31 @@ def find_device(index: int) -> vulkan.DeviceInfo:
 
 
 class Device:
-    """A Kompute manager on one device, with guarded uploads and dispatches."""
+    """A Kompute manager on one device, with guarded uploads and dispatches. ``plain``: without refsim's layer."""
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, index: int = 0, *, plain: bool = False) -> None:
         self.info = find_device(index)
         self.kp = import_kp()
-        # Kompute can enable an extension but no feature; drivers take OpSDot with the extension alone
+        self.layer = None if plain else layer_of(self.kp)
         extensions = [DOT_EXTENSION] if self.info.integer_dot_product else []
-        self.manager = self.kp.Manager(index, [], extensions)
         self._live: Counter[str] = Counter()
-        self._heartbeat = self.tensor(np.array([HEARTBEAT], np.uint32))
-        self.sequence().record(self.kp.OpTensorSyncDevice([self._heartbeat])).eval()
+        self._made: list[weakref.WeakSet[Any]] = [weakref.WeakSet() for _ in range(3)]
+        if self.layer is None:
+            # Kompute can enable an extension but no feature; drivers take OpSDot with the extension alone
+            self.manager = self.kp.Manager(index, [], extensions)
+            self._heartbeat = self.tensor(np.array([HEARTBEAT], np.uint32))
+            self.sequence().record(self.kp.OpTensorSyncDevice([self._heartbeat])).eval()
+        else:
+            wanted = [row for name, row in FEATURES.items() if getattr(self.info, name)]
+            self.context = self.kp_call("device", self.layer.Context, index, extensions, wanted)
+            self.manager = self.context.manager()
 
     def close(self) -> None:
         """Free the device. Arrays from ``Tensor.data()`` dangle afterwards: copy them first."""
+        if self.layer is not None:  # what is freed holds the handle of the device, which goes last
+            for made in self._made:
+                for one in list(made):
+                    one.destroy()
         self.manager.destroy()
 
     def __enter__(self) -> Device:
@@ -99,6 +127,7 @@ class Device:
                 "tensor", "allocation failed", got=f"{array.nbytes} bytes", need="free device memory"
             )
         self._live.update(needed)
+        self._made[2].add(tensor)
         weakref.finalize(tensor, self._live.subtract, needed)
         return tensor
 
@@ -165,22 +194,48 @@ class Device:
             raise DeviceError(
                 where, "no pipeline was made", got="an uninitialized algorithm", need="a pipeline"
             )
+        self._made[1].add(algorithm)
         return algorithm
 
     def sequence(self, timestamps: int = 0) -> Any:
         """A command buffer. Record into it once and evaluate it as often as needed; never record again.
 
+        With refsim's layer it may also be submitted, and waited for later.
+
         Kompute does not create its command buffers so that they may be reset. ``eval(op)`` on a used one is therefore
         invalid in Vulkan, although drivers accept it. ``timestamps`` must be at least the number of recorded
         operations; one operation more crashes.
         """
-        return self.manager.sequence(0, timestamps)
+        if self.layer is None:
+            return self.manager.sequence(0, timestamps)
+        recording = self.kp_call("sequence", self.layer.Recording, self.context, timestamps)
+        self._made[0].add(recording)
+        return recording
 
     def dispatch(self, algorithm: Any) -> Any:
         return self.kp.OpAlgoDispatch(algorithm)
 
+    def unordered(self, algorithm: Any) -> Any:
+        """A dispatch that may overlap those before it, as far back as the last `order`."""
+        return self.dispatch(algorithm) if self.layer is None else self.layer.Dispatch(algorithm)
+
+    def order(self, written: Sequence[Any]) -> Any:
+        """An operation between dispatches that wrote these tensors and what reads or overwrites them."""
+        return self.kp.OpTensorSyncLocal(list(written)) if self.layer is None else self.layer.Barrier()
+
+    def uploaded(self) -> list[Any]:
+        """The operations between uploads and what reads them. Kompute's own dispatches bring theirs."""
+        return [] if self.layer is None else [self.layer.Barrier()]
+
+    def fetched(self, tensors: Sequence[Any]) -> list[Any]:
+        """The operations, behind an `order`, that bring tensors back which that did not bring."""
+        return [self.kp.OpTensorSyncLocal(list(tensors))] if tensors and self.layer is not None else []
+
     def run(self, sequence: Any, *, where: str = "dispatch") -> None:
         """Evaluate a sequence that ``recorded`` made; raises DeviceError if the device was lost."""
+        if self.layer is not None:
+            self.kp_call(where, sequence.eval)
+            return
         beat = self._heartbeat.data()
         beat[0] = 0
         self.kp_call(where, sequence.eval)
@@ -190,15 +245,17 @@ class Device:
             )
 
     def recorded(self, *operations: Any, timestamps: bool = False) -> Any:
-        """A sequence of ``operations`` that ends by fetching the heartbeat; evaluate it with ``run``.
+        """A sequence of ``operations``, which ``run`` evaluates. With a plain ``kp`` it ends by fetching the heartbeat.
 
         With ``timestamps``, ``get_timestamps()`` gives the ticks before the first operation and after each,
         the heartbeat's included; ``info.timestamp_ns`` is a tick's length.
         """
-        sequence = self.sequence(len(operations) + 1 if timestamps else 0)
+        if self.layer is None:
+            operations = (*operations, self.kp.OpTensorSyncLocal([self._heartbeat]))
+        sequence = self.sequence(len(operations) if timestamps else 0)
         for operation in operations:
-            sequence.record(operation)
-        return sequence.record(self.kp.OpTensorSyncLocal([self._heartbeat]))
+            self.kp_call("recording", sequence.record, operation)
+        return sequence
 
     def once(
         self,

@@ -28,10 +28,12 @@ class Report:
     roundtrips: tuple[str, ...]
     """dtypes whose arrays came back from device memory with every bit the same."""
     words_compared: int
+    layered: bool = False
 
     def __str__(self) -> str:
         return (
-            f"kp {self.kp_version} on {self.device.name} ({self.device.driver}): "
+            f"kp {self.kp_version}{'' if self.layered else ' (a plain one)'} "
+            f"on {self.device.name} ({self.device.driver}): "
             f"round trips {' '.join(self.roundtrips)}, {self.words_compared} kernel words exact"
         )
 
@@ -60,7 +62,7 @@ def run(device_index: int = 0) -> Report:
             push=(OFFSET, COUNT),
         )
         compare(SHADER, got, expected(arrays))
-        return Report(device.info, device.kp.__version__, tuple(arrays), got.size)
+        return Report(device.info, device.kp.__version__, tuple(arrays), got.size, device.layer is not None)
 
 
 def roundtrip(device: Device, array: np.ndarray) -> None:

@@ -16,6 +16,8 @@ from refsim.core.errors import DeviceError, FormatError, LimitError, ParameterEr
 from refsim_gpu import selftest, spirv, vulkan
 from refsim_gpu.kompute import HEARTBEAT, Device, words
 
+INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
+
 
 def test_selftest_passes(device: Device) -> None:
     report = selftest.run(device.info.index)
@@ -131,11 +133,43 @@ def test_algorithm_refuses(device: Device, changes: dict, error: type, message: 
         probe(device, **changes)
 
 
-def test_heartbeat_tells_a_sequence_that_did_not_run(device: Device) -> None:
-    device.run(device.recorded())
-    assert device._heartbeat.data()[0] == HEARTBEAT
-    with pytest.raises(DeviceError, match="the device was lost"):
-        device.run(device.sequence())  # ends without fetching the heartbeat, as a lost device would
+def test_heartbeat_tells_a_sequence_that_did_not_run() -> None:
+    with Device(INDEX, plain=True) as device:
+        device.run(device.recorded())
+        assert device._heartbeat.data()[0] == HEARTBEAT
+        with pytest.raises(DeviceError, match="the device was lost"):
+            device.run(device.sequence())  # ends without fetching the heartbeat, as a lost device would
+
+
+def test_a_recording_says_what_is_wrong(device: Device) -> None:
+    """refsim's layer checks what Kompute would let pass, and what would take the process down."""
+    assert device.layer is not None, "kp has no layer of this version; fix: make gpu"
+    recording = device.recorded(device.dispatch(probe(device)))
+    recording.submit()
+    with pytest.raises(RuntimeError, match="runs already"):
+        recording.submit()
+    recording.wait()
+    recording.wait()  # of what does not run, nothing is waited for
+    with pytest.raises(DeviceError, match="the recording has ended"):
+        device.kp_call("x", recording.record, device.layer.Barrier())
+    short = device.sequence(1)
+    short.record(device.layer.Barrier())
+    with pytest.raises(RuntimeError, match="more operations than timestamps"):
+        short.record(device.layer.Barrier())
+    with pytest.raises(DeviceError, match="vkCreateDevice failed: VkResult -7"):
+        device.kp_call("x", device.layer.Context, INDEX, ["VK_no_such_extension"], [])
+    with pytest.raises(DeviceError, match="no such device: 99"):
+        device.kp_call("x", device.layer.Context, 99, [], [])
+
+
+def test_what_outlives_a_device_does_no_harm() -> None:
+    with Device(INDEX) as device:
+        tensor = device.tensor(np.zeros(4, np.uint32))
+        algorithm, recording = probe(device), device.recorded(device.kp.OpTensorSyncDevice([tensor]))
+    assert not tensor.is_init() and not algorithm.is_init()
+    if device.layer is not None:
+        with pytest.raises(RuntimeError, match="was destroyed"):
+            recording.submit()
 
 
 def test_timestamps_follow_each_operation(device: Device) -> None:
@@ -145,7 +179,10 @@ def test_timestamps_follow_each_operation(device: Device) -> None:
     sequence = device.recorded(device.dispatch(algorithm), device.dispatch(algorithm), timestamps=True)
     device.run(sequence)
     ticks = sequence.get_timestamps()
-    assert len(ticks) == 4 and ticks == sorted(ticks)
+    assert len(ticks) == (4 if device.layer is None else 3) and ticks == sorted(ticks)
+    if device.layer is not None:  # they are reset, so that a sequence may run again
+        device.run(sequence)
+        assert sequence.get_timestamps()[0] >= ticks[-1]
 
 
 def test_words_are_bits() -> None:

@@ -60,13 +60,12 @@ MUTANTS: tuple[Mutant, ...] = (
     model("cpu-S3-inplace", "S3", "cpu", (_STALE,), (_LIVES, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
     model("cpu-S1-plan", "S1", "cpu", (_STALE,), (_PLAN, "[job for step in steps for job in step.jobs], threads, addresses", "[job for step in (*steps[1:], steps[0]) for job in step.jobs], threads, addresses")),
     # --- the recorded sequence of the device's executor ---------------------------------------------------
-    model("gpu-S1-download", "S1", "gpu", (_STALE, "nothing written"), (_SESSION, "[device.dispatch(algorithm), kp.OpTensorSyncLocal([tensor])]", "[kp.OpTensorSyncLocal([tensor]), device.dispatch(algorithm)]")),
+    model("gpu-S1-download", "S1", "gpu", (_STALE, "nothing written"), (_SESSION, "*order.operations, *back, timestamps", "*order.operations[:-2], *back, *order.operations[-2:], timestamps")),
     model("gpu-S1-dispatch", "S1", "gpu", (_STALE,),
-        (_SESSION, "            places = []\n", "            places = []\n            first = len(operations)\n"),
-        (_SESSION, "operations += [device.dispatch", "operations[first:first] = [device.dispatch")),
-    model("gpu-S1-upload", "S1", "gpu", (_STALE,), (_SESSION, "device.recorded(first, *operations, timestamps=True)", "device.recorded(*operations, first, timestamps=True)")),
-    model("gpu-S3-pool", "S3", "gpu", (_STALE,), (_SESSION, "tensor = device.tensor(output_memory(out))", "tensor = self.__dict__.setdefault(f\"pool {out.desc.words}\", device.tensor(output_memory(out)))")),
+        (_SESSION, "self.operations.append(self.device.unordered(algorithm))", "self.operations.insert(max(0, len(self.operations) - 2), self.device.unordered(algorithm))")),
+    model("gpu-S1-upload", "S1", "gpu", (_STALE,), (_SESSION, "device.recorded(*first, *order.operations, *back, timestamps=True)", "device.recorded(*order.operations, *first, *back, timestamps=True)")),
+    model("gpu-S3-pool", "S3", "gpu", (_STALE,), (_SESSION, "last[v] == number and v in self.outputs", "v in self.outputs")),
     model("gpu-S3-upload", "S3", "gpu", (_STALE,), (_SESSION, "        for value, tensor in self.uploads.items():\n", "        again, self._ran = getattr(self, \"_ran\", False), True\n        for value, tensor in () if again else self.uploads.items():\n")),
-    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_SESSION, "buffers |= {n: device.tensor(guarded_words(call.words(n)))", "buffers |= {n: self.__dict__.setdefault(f\"{n} {call.words(n).size}\", device.tensor(guarded_words(call.words(n))))")),
+    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_SESSION, "                buffers[name] = constants[node.number, name]\n", "                buffers[name] = self.__dict__.setdefault(f\"{name} {call.words(name).size}\", constants[node.number, name])\n")),
 )
 # fmt: on

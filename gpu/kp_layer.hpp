@@ -1,0 +1,376 @@
+// What refsim needs of Kompute 0.9 and its Python module does not have, as the submodule kp.refsim.
+//
+// build_kp.py puts this file beside Kompute's own source of the module, and has the module call bind_layer() at its end.
+// Everything here uses Kompute's public classes only, so Kompute's own sources stay as they are:
+//
+// - Context: an instance and a device with features, and a Manager on it. Kompute's Manager enables none. The device
+//   lives as long as anything made on it, since Kompute's objects share the handle.
+// - Barrier, Dispatch: operations for any recording. Kompute records no barrier between dispatches, and some for each
+//   tensor of each dispatch that only uploads need.
+// - Recording: a command buffer that is recorded once and submitted as often as needed, also without waiting. It resets
+//   its timestamps, reports each VkResult, and lets other Python threads run while it waits.
+
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <kompute/Kompute.hpp>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+namespace refsim_layer {
+
+namespace py = pybind11;
+
+// Counts incompatible changes of this file; refsim_gpu.kompute names the one that it needs.
+constexpr int VERSION = 1;
+
+inline void
+checked(VkResult result, const char* call)
+{
+    if (result != VK_SUCCESS) {
+        const char* lost = result == VK_ERROR_DEVICE_LOST ? " (the device was lost)" : "";
+        throw std::runtime_error(std::string(call) + " failed: VkResult " + std::to_string(int(result)) + lost);
+    }
+}
+
+// A structure of features, whichever it is: its type, and its flags in their order.
+using Feature = std::pair<uint32_t, std::vector<uint32_t>>;
+
+// The structures as a chain. They all begin alike: type, pointer to the next, then the flags.
+class Chain
+{
+  public:
+    explicit Chain(const std::vector<Feature>& features)
+    {
+        for (const Feature& feature : features) {
+            std::vector<uint64_t> block(2 + (feature.second.size() + 1) / 2, 0);
+            std::memcpy(block.data(), &feature.first, sizeof(uint32_t));
+            void* next = this->head();
+            std::memcpy(&block[1], &next, sizeof(next));
+            std::memcpy(&block[2], feature.second.data(), sizeof(uint32_t) * feature.second.size());
+            this->mBlocks.push_back(std::move(block));
+        }
+    }
+
+    void* head() { return this->mBlocks.empty() ? nullptr : this->mBlocks.back().data(); }
+
+  private:
+    std::vector<std::vector<uint64_t>> mBlocks;
+};
+
+class Context
+{
+  public:
+    Context(uint32_t index, const std::vector<std::string>& extensions, const std::vector<Feature>& features)
+    {
+        VkApplicationInfo application{};
+        application.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO;
+        application.apiVersion = VK_API_VERSION_1_1;
+        VkInstanceCreateInfo wanted{};
+        wanted.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
+        wanted.pApplicationInfo = &application;
+        VkInstance instance = VK_NULL_HANDLE;
+        checked(vkCreateInstance(&wanted, nullptr, &instance), "vkCreateInstance");
+        this->mInstance = std::shared_ptr<vk::Instance>(new vk::Instance(instance), [](vk::Instance* held) {
+            vkDestroyInstance(*held, nullptr);
+            delete held;
+        });
+
+        uint32_t count = 0;
+        checked(vkEnumeratePhysicalDevices(instance, &count, nullptr), "vkEnumeratePhysicalDevices");
+        std::vector<VkPhysicalDevice> found(count);
+        checked(vkEnumeratePhysicalDevices(instance, &count, found.data()), "vkEnumeratePhysicalDevices");
+        if (index >= count) {
+            throw std::runtime_error("no such device: " + std::to_string(index) + " of " + std::to_string(count));
+        }
+        const VkPhysicalDevice physical = found[index];
+        this->mPhysical = std::make_shared<vk::PhysicalDevice>(physical);
+
+        uint32_t families = 0;
+        vkGetPhysicalDeviceQueueFamilyProperties(physical, &families, nullptr);
+        std::vector<VkQueueFamilyProperties> rows(families);
+        vkGetPhysicalDeviceQueueFamilyProperties(physical, &families, rows.data());
+        const auto computes = [](const VkQueueFamilyProperties& row) { return row.queueFlags & VK_QUEUE_COMPUTE_BIT; };
+        const auto family = std::find_if(rows.begin(), rows.end(), computes);
+        if (family == rows.end()) {
+            throw std::runtime_error("no queue of the device computes");
+        }
+        this->mFamily = uint32_t(family - rows.begin());
+        this->mHasTimestamps = family->timestampValidBits > 0;
+
+        const float priority = 1.0F;
+        VkDeviceQueueCreateInfo queue{};
+        queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
+        queue.queueFamilyIndex = this->mFamily;
+        queue.queueCount = 1;
+        queue.pQueuePriorities = &priority;
+        std::vector<const char*> names;
+        for (const std::string& name : extensions) {
+            names.push_back(name.c_str());
+        }
+        Chain chain(features);
+        VkDeviceCreateInfo create{};
+        create.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
+        create.pNext = chain.head();
+        create.queueCreateInfoCount = 1;
+        create.pQueueCreateInfos = &queue;
+        create.enabledExtensionCount = uint32_t(names.size());
+        create.ppEnabledExtensionNames = names.data();
+        VkDevice device = VK_NULL_HANDLE;
+        checked(vkCreateDevice(physical, &create, nullptr, &device), "vkCreateDevice");
+        // the deleter holds the instance, which must go last
+        this->mDevice = std::shared_ptr<vk::Device>(
+          new vk::Device(device), [instance = this->mInstance](vk::Device* held) {
+              vkDeviceWaitIdle(*held);
+              vkDestroyDevice(*held, nullptr);
+              delete held;
+          });
+        vkGetDeviceQueue(device, this->mFamily, 0, &this->mQueue);
+    }
+
+    std::shared_ptr<kp::Manager> manager()
+    {
+        return std::make_shared<kp::Manager>(this->mInstance, this->mPhysical, this->mDevice);
+    }
+
+    std::shared_ptr<vk::Device> device() { return this->mDevice; }
+    VkQueue queue() const { return this->mQueue; }
+    uint32_t family() const { return this->mFamily; }
+    bool hasTimestamps() const { return this->mHasTimestamps; }
+
+  private:
+    std::shared_ptr<vk::Instance> mInstance;
+    std::shared_ptr<vk::PhysicalDevice> mPhysical;
+    std::shared_ptr<vk::Device> mDevice;
+    VkQueue mQueue = VK_NULL_HANDLE;
+    uint32_t mFamily = 0;
+    bool mHasTimestamps = false;
+};
+
+// What was written before is there for what comes after, in dispatches and copies alike.
+class Barrier : public kp::OpBase
+{
+  public:
+    void record(const vk::CommandBuffer& commands) override
+    {
+        between(commands,
+                VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
+                  VK_ACCESS_TRANSFER_WRITE_BIT);
+    }
+    void preEval(const vk::CommandBuffer&) override {}
+    void postEval(const vk::CommandBuffer&) override {}
+
+    static void between(const vk::CommandBuffer& commands, VkPipelineStageFlags stages, VkAccessFlags access)
+    {
+        VkMemoryBarrier barrier{};
+        barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+        barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+        barrier.dstAccessMask = access;
+        vkCmdPipelineBarrier(static_cast<VkCommandBuffer>(commands),
+                             VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                             stages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+    }
+};
+
+// A dispatch without the barriers that Kompute puts before each: the recording has its own where data flows.
+class Dispatch : public kp::OpBase
+{
+  public:
+    explicit Dispatch(std::shared_ptr<kp::Algorithm> algorithm)
+      : mAlgorithm(std::move(algorithm))
+    {}
+    void record(const vk::CommandBuffer& commands) override
+    {
+        this->mAlgorithm->recordBindCore(commands);
+        this->mAlgorithm->recordBindPush(commands);
+        this->mAlgorithm->recordDispatch(commands);
+    }
+    void preEval(const vk::CommandBuffer&) override {}
+    void postEval(const vk::CommandBuffer&) override {}
+
+  private:
+    std::shared_ptr<kp::Algorithm> mAlgorithm;
+};
+
+class Recording
+{
+  public:
+    Recording(Context& context, uint32_t timestamps)
+      : mDevice(context.device())
+      , mQueue(context.queue())
+      , mTimestamps(timestamps ? timestamps + 1 : 0)
+    {
+        if (timestamps && !context.hasTimestamps()) {
+            throw std::runtime_error("the device's queue has no timestamps");
+        }
+        const VkDevice device = *this->mDevice;
+        VkCommandPoolCreateInfo pool{};
+        pool.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
+        pool.queueFamilyIndex = context.family();
+        checked(vkCreateCommandPool(device, &pool, nullptr, &this->mPool), "vkCreateCommandPool");
+        VkCommandBufferAllocateInfo buffer{};
+        buffer.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
+        buffer.commandPool = this->mPool;
+        buffer.commandBufferCount = 1;
+        checked(vkAllocateCommandBuffers(device, &buffer, &this->mCommands), "vkAllocateCommandBuffers");
+        VkFenceCreateInfo fence{};
+        fence.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
+        checked(vkCreateFence(device, &fence, nullptr, &this->mFence), "vkCreateFence");
+        if (this->mTimestamps) {
+            VkQueryPoolCreateInfo queries{};
+            queries.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+            queries.queryType = VK_QUERY_TYPE_TIMESTAMP;
+            queries.queryCount = this->mTimestamps;
+            checked(vkCreateQueryPool(device, &queries, nullptr, &this->mQueries), "vkCreateQueryPool");
+        }
+        VkCommandBufferBeginInfo begin{};
+        begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+        checked(vkBeginCommandBuffer(this->mCommands, &begin), "vkBeginCommandBuffer");
+        if (this->mTimestamps) {
+            vkCmdResetQueryPool(this->mCommands, this->mQueries, 0, this->mTimestamps);
+            this->stamp();
+        }
+    }
+
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
+    ~Recording() { this->destroy(); }
+
+    void destroy()
+    {
+        if (!this->mDevice) {
+            return;
+        }
+        const VkDevice device = *this->mDevice;
+        if (this->mRunning) {
+            vkWaitForFences(device, 1, &this->mFence, VK_TRUE, UINT64_MAX);
+        }
+        vkDestroyFence(device, this->mFence, nullptr);
+        vkDestroyQueryPool(device, this->mQueries, nullptr);
+        vkDestroyCommandPool(device, this->mPool, nullptr);
+        this->mOperations.clear();
+        this->mDevice = nullptr;
+    }
+
+    void record(std::shared_ptr<kp::OpBase> operation)
+    {
+        if (this->mEnded || !this->mDevice) {
+            throw std::runtime_error("the recording has ended");
+        }
+        if (this->mTimestamps && this->mStamped == this->mTimestamps) {
+            throw std::runtime_error("more operations than timestamps");
+        }
+        operation->record(vk::CommandBuffer(this->mCommands));
+        this->mOperations.push_back(std::move(operation));
+        this->stamp();
+    }
+
+    void submit()
+    {
+        if (!this->mDevice) {
+            throw std::runtime_error("the recording was destroyed");
+        }
+        if (this->mRunning) {
+            throw std::runtime_error("the recording runs already");
+        }
+        if (!this->mEnded) {
+            Barrier::between(vk::CommandBuffer(this->mCommands), VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+            checked(vkEndCommandBuffer(this->mCommands), "vkEndCommandBuffer");
+            this->mEnded = true;
+        }
+        checked(vkResetFences(*this->mDevice, 1, &this->mFence), "vkResetFences");
+        VkSubmitInfo info{};
+        info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
+        info.commandBufferCount = 1;
+        info.pCommandBuffers = &this->mCommands;
+        checked(vkQueueSubmit(this->mQueue, 1, &info, this->mFence), "vkQueueSubmit");
+        this->mRunning = true;
+    }
+
+    void wait()
+    {
+        if (!this->mRunning) {
+            return;
+        }
+        VkResult result = VK_SUCCESS;
+        {
+            py::gil_scoped_release others;
+            result = vkWaitForFences(*this->mDevice, 1, &this->mFence, VK_TRUE, UINT64_MAX);
+        }
+        this->mRunning = false;
+        checked(result, "vkWaitForFences");
+    }
+
+    std::vector<uint64_t> timestamps()
+    {
+        std::vector<uint64_t> ticks(this->mStamped, 0);
+        if (this->mStamped) {
+            checked(vkGetQueryPoolResults(*this->mDevice, this->mQueries, 0, this->mStamped,
+                                          sizeof(uint64_t) * ticks.size(), ticks.data(), sizeof(uint64_t),
+                                          VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
+                    "vkGetQueryPoolResults");
+        }
+        return ticks;
+    }
+
+  private:
+    void stamp()
+    {
+        if (this->mTimestamps) {
+            vkCmdWriteTimestamp(
+              this->mCommands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, this->mQueries, this->mStamped++);
+        }
+    }
+
+    std::shared_ptr<vk::Device> mDevice;
+    VkQueue mQueue = VK_NULL_HANDLE;
+    VkCommandPool mPool = VK_NULL_HANDLE;
+    VkCommandBuffer mCommands = VK_NULL_HANDLE;
+    VkFence mFence = VK_NULL_HANDLE;
+    VkQueryPool mQueries = VK_NULL_HANDLE;
+    std::vector<std::shared_ptr<kp::OpBase>> mOperations;  // kept: they hold tensors and pipelines
+    uint32_t mTimestamps = 0;
+    uint32_t mStamped = 0;
+    bool mEnded = false;
+    bool mRunning = false;
+};
+
+inline void
+bind_layer(py::module_& module)
+{
+    py::module_ m = module.def_submodule("refsim", "What refsim adds to Kompute's own module.");
+    m.attr("VERSION") = VERSION;
+    py::class_<Context, std::shared_ptr<Context>>(m, "Context")
+      .def(py::init<uint32_t, const std::vector<std::string>&, const std::vector<Feature>&>(),
+           py::arg("index"), py::arg("extensions"), py::arg("features"))
+      .def("manager", &Context::manager)
+      .def("has_timestamps", &Context::hasTimestamps);
+    py::class_<Barrier, kp::OpBase, std::shared_ptr<Barrier>>(m, "Barrier").def(py::init<>());
+    py::class_<Dispatch, kp::OpBase, std::shared_ptr<Dispatch>>(m, "Dispatch")
+      .def(py::init<std::shared_ptr<kp::Algorithm>>(), py::arg("algorithm"));
+    py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
+      .def(py::init<Context&, uint32_t>(), py::arg("context"), py::arg("timestamps") = 0)
+      .def("record", [](std::shared_ptr<Recording> self, std::shared_ptr<kp::OpBase> operation) {
+          self->record(std::move(operation));
+          return self;
+      })
+      .def("submit", &Recording::submit)
+      .def("wait", &Recording::wait)
+      .def("eval", [](std::shared_ptr<Recording> self) {
+          self->submit();
+          self->wait();
+          return self;
+      })
+      .def("get_timestamps", &Recording::timestamps)
+      .def("destroy", &Recording::destroy);
+}
+
+} // namespace refsim_layer
