@@ -49,7 +49,7 @@ def test_missing_package_is_named_with_its_command(
     monkeypatch.setattr(system, "missing", absent("libfmt-dev"))
     monkeypatch.setattr(build_kp, "installed_version", lambda _: None)
     monkeypatch.setattr(build_kp, "build", lambda: pytest.fail("built all the same"))
-    assert build_kp.main([]) == 2
+    assert build_kp.main([]) == 3
     error = capsys.readouterr().err
     assert "got no libfmt-dev (building kp)" in error
     assert "need apt-get install --yes --no-install-recommends libfmt-dev" in error
@@ -60,7 +60,7 @@ def test_missing_pybind11_is_named_with_its_command(
 ) -> None:
     monkeypatch.setattr(system, "missing", list)
     monkeypatch.setattr(build_kp, "installed_version", {"pybind11": "2.13.6"}.get)
-    assert build_kp.main([]) == 2
+    assert build_kp.main([]) == 3
     error = capsys.readouterr().err
     assert "pybind11>=3" in error and "pip install -r" in error
 
@@ -100,7 +100,7 @@ def test_what_could_not_be_installed_is_named(
     monkeypatch.setattr(system, "missing", absent("libfmt-dev"))
     monkeypatch.setattr(build_kp, "installed_version", lambda _: None)
     monkeypatch.setattr(build_kp, "installed", lambda _: False)
-    assert build_kp.main(["--install"]) == 2
+    assert build_kp.main(["--install"]) == 3
     assert "need apt-get install --yes --no-install-recommends libfmt-dev" in capsys.readouterr().err
 
 

@@ -64,7 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
     model("gpu-S1-dispatch", "S1", "gpu", (_STALE,),
         (_SESSION, "self.operations.append(self.device.unordered(algorithm))", "self.operations.insert(max(0, len(self.operations) - 2), self.device.unordered(algorithm))")),
     model("gpu-S1-upload", "S1", "gpu", (_STALE,), (_SESSION, "device.recorded(*first, *order.operations, *back, timestamps=True)", "device.recorded(*order.operations, *first, *back, timestamps=True)")),
-    model("gpu-S3-pool", "S3", "gpu", (_STALE,), (_SESSION, "last[v] == number and v in self.outputs", "v in self.outputs")),
+    model("gpu-S3-pool", "S3", "gpu", (_STALE,), (_SESSION, "tensor = pool.tensor(out, own=not pool.shared or (final and value in fetched))", "tensor = self.__dict__.setdefault(f\"pool {out.desc.words}\", pool.tensor(out, own=True))")),
     model("gpu-S3-upload", "S3", "gpu", (_STALE,), (_SESSION, "        for value, tensor in self.uploads.items():\n", "        again, self._ran = getattr(self, \"_ran\", False), True\n        for value, tensor in () if again else self.uploads.items():\n")),
     model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_SESSION, "                buffers[name] = constants[node.number, name]\n", "                buffers[name] = self.__dict__.setdefault(f\"{name} {call.words(name).size}\", constants[node.number, name])\n")),
 )
