@@ -2,15 +2,19 @@
 
 python docs/console.py          says which blocks no longer show what their commands print
 python docs/console.py --write  writes what they print now
+python docs/console.py PAGE...  looks only at these, such as README.md
 
 A block is fenced as ``console``. A line that begins with ``$ refsim`` is a command; the lines up to the next command
 are its output. A line ``...`` stands for any number of lines. Times differ from run to run and are not compared.
 What a command reads in out/ is made first, by a script or by the earlier command of the page that writes it.
+Output is as on a terminal of 80 columns. All commands run in this process, one after another: what one of them loads
+or compiles serves the next.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
+import io
 import re
 import shlex
 import shutil
@@ -21,8 +25,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+WIDTH = 80
+MOST_TIME = 99.999
 ELLIPSIS = "..."
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 #: A file or folder that a command writes.
@@ -59,11 +67,13 @@ class Example:
                 _once(earlier)
         for path in written:
             shutil.rmtree(ROOT / path, ignore_errors=True)  # where a verb wants a new folder
-        command = [sys.executable, "-m", "refsim.cli", *arguments[1:]]
-        # the pages show tables in full, whatever the terminal is that this runs in
-        wide = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=wide)
-        return tuple((done.stdout + done.stderr).splitlines())
+            (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        from refsim.cli import main
+
+        out, err = io.StringIO(), io.StringIO()
+        with _here(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main(arguments[1:])
+        return tuple((out.getvalue() + err.getvalue()).splitlines())
 
     def holds(self, printed: tuple[str, ...]) -> bool:
         """Whether the page still shows what the command prints."""
@@ -71,6 +81,24 @@ class Example:
             r"(?:.*\n)*?" if line == ELLIPSIS else re.escape(_comparable(line)) + r"\n" for line in self.shown
         )
         return re.fullmatch(pattern, "".join(_comparable(line) + "\n" for line in printed)) is not None
+
+
+@contextlib.contextmanager
+def _here() -> Iterator[None]:
+    """In the root of the checkout, with `WIDTH` columns, and with output that is the same on a busy machine.
+
+    There a time may be so long that a table would leave out one column more.
+    """
+    from refsim.cli import _output
+
+    text = _output._text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setenv("COLUMNS", str(WIDTH))
+        patch.setattr(
+            _output, "_text", lambda value: text(min(value, MOST_TIME) if isinstance(value, float) else value)
+        )
+        yield
 
 
 @cache
@@ -113,12 +141,15 @@ def rewritten(example: Example, text: str, printed: tuple[str, ...]) -> str:
 
 def main() -> int:
     stale = 0
-    for page in PAGES:
+    named = [name for name in sys.argv[1:] if name != "--write"]
+    for page in [page for page in PAGES if page.name in named or not named]:
         for example in examples(page):
             printed = example.printed()
+            if example.holds(printed):
+                continue
             if "--write" in sys.argv[1:]:
                 page.write_text(rewritten(example, page.read_text(), printed))
-            elif not example.holds(printed):
+            else:
                 stale += 1
                 print(f"{page.name}: {example.command}: prints something else now")
     return 1 if stale else 0

@@ -3,7 +3,9 @@
 python docs/seeded_bugs.py [NAME...]   writes out/debugging/NAME/: every buffer of that run
 python docs/seeded_bugs.py phone       writes out/first-hour/phone.npz and fixed.npz: all outputs of an exposed file
 
-The device is the CPU executor in a copy of the sources that has one of the seeded bugs of tests/mutants.
+The device is a copy of the sources that has one of the seeded bugs of tests/mutants. Its emulated kernels run there.
+Or, where that gives the same bytes and spares compiling every kernel anew: only the one that has the bug, and native
+ones for the rest; or the definitions, if the bug is in arithmetic that they share with kernels.
 """
 
 from __future__ import annotations
@@ -20,32 +22,73 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "out" / "debugging"
 PHONE = ROOT / "out" / "first-hour"
-#: Name of the dumps -> the seeded bug, and the bundled model that is run.
+ALL_KERNELS, DEFINITIONS = "all kernels", "definitions"
+#: Name of the dumps -> the seeded bug, the bundled model that is run, the kernel that is emulated.
 RUNS = {
-    "frame": ("cpu-N2-q8ta_conv2d_general", "mixed_ops"),
-    "grid": ("cpu-I1-q8ta_linear", "mobilenet_v2_035_96"),
-    "steps": ("cpu-N1-up", "refine_seg"),
+    "frame": ("cpu-N2-q8ta_conv2d_general", "mixed_ops", "q8ta_conv2d_general"),
+    "grid": ("cpu-I1-q8ta_linear", "mobilenet_v2_035_96", ALL_KERNELS),
+    "steps": ("cpu-N1-up", "refine_seg", DEFINITIONS),
 }
 MODELS = ROOT / "tests" / "data" / "models"
+ON_THE_DEVICE = "--on-the-device"
 
 
 def make(name: str) -> None:
     """Write the dumps of one run anew."""
+    bug, model, kernel = RUNS[name]
     shutil.rmtree(TARGET / name, ignore_errors=True)
-    dump(*RUNS[name], TARGET / name)
+    dump(bug, model, TARGET / name, kernel)
 
 
-def dump(bug: str, model: str, target: Path, **variables: str) -> None:
+def dump(bug: str, model: str, target: Path, kernel: str = ALL_KERNELS, **variables: str) -> None:
     """Run a bundled model in a copy of the sources that has the bug, and save its buffers."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from mutants.seeded import ALL
     from mutants.tree import copy
 
-    mutant = ALL[bug]
     with tempfile.TemporaryDirectory() as scratch:
-        copy(mutant, Path(scratch) / "device")
+        copy(ALL[bug], Path(scratch) / "device")
         environment = os.environ | {"PYTHONPATH": str(Path(scratch) / "device")} | variables
-        refsim("run", model, "-x", mutant.executor, "--dump", ".", target, cwd=scratch, env=environment)
+        command = [sys.executable, __file__, ON_THE_DEVICE, model, kernel, str(target)]
+        subprocess.run(command, cwd=scratch, env=environment, check=True)
+
+
+def run(model_name: str, kernel: str, target: str) -> None:
+    """Run a model and save its buffers; ``refsim`` is the copy that has the bug."""
+    from collections.abc import Mapping
+
+    from refsim import load
+    from refsim.core.buffer import PackedBuffer
+    from refsim.core.folder_write import writing
+    from refsim.exec.cpu import NativeExecutor
+    from refsim.exec.emulated import EmulatedExecutor
+    from refsim.exec.trace import Traced, trace
+    from refsim.formats import dumps, npz
+    from refsim.formats.run_identity import identity
+    from refsim.ops.base.spec import Prepared
+
+    emulated = EmulatedExecutor()
+
+    class Device(NativeExecutor):
+        def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+            if kernel == DEFINITIONS:
+                return prepared.call.expected(inputs)
+            if kernel in (ALL_KERNELS, *(step.launch.shader for step in prepared.dispatches)):
+                return emulated.run_prepared(prepared, inputs)
+            return super().run_prepared(prepared, inputs)
+
+    model = load(MODELS / f"{model_name}.pte")
+    inputs = npz.read_arrays(str(MODELS / f"{model_name}.io.npz"), ("in",), model.input_shapes())
+    whose = identity(model.path, inputs)
+    with writing(target) as writer:
+
+        def visit(traced: Traced) -> None:
+            params = traced.node.call.params if traced.node.call else None
+            for value, held in traced.outputs.items():
+                info = dumps.sidecar(value, held, traced.node.name, traced.node.number, params, whose)
+                dumps.write(writer, info, held)
+
+        trace(model, inputs, Device(), visit)
 
 
 def refsim(verb: str, model: str, *options: str | Path, **more: Any) -> None:
@@ -77,5 +120,8 @@ def phone(model: str = "linear_head") -> None:
 
 
 if __name__ == "__main__":
+    if ON_THE_DEVICE in sys.argv:
+        run(*sys.argv[2:])
+        sys.exit()
     for each in sys.argv[1:] or (*RUNS, "phone"):
         phone() if each == "phone" else make(each)

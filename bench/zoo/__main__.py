@@ -15,7 +15,7 @@ from bench.zoo.limited import Limits
 from bench.zoo.page import PAGE, page, summary
 from bench.zoo.reasons import stale, unexplained
 from refsim.cli._output import print_table
-from refsim.cli._progress import progress
+from refsim.cli._progress import progress, verb
 from refsim.core import atomic_write
 
 RESULTS = ROOT / "out" / "zoo.jsonl"
@@ -58,7 +58,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not options.check:
         lines = []
         limits = Limits(options.seconds, options.memory)
-        with progress("models", len(chosen)) as advance:
+        with verb(["zoo"]), progress("models", len(chosen)) as advance:
             for model in chosen:
                 row = one(model, options.results.parent / "zoo", limits, options.again)
                 results.append(options.results, row)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from refsim import aten
+from refsim.cli._progress import progress
 from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError
@@ -175,11 +176,14 @@ def execute(
         name = dumps.value_name(delegate, value)
         return name in dumping or (recorded is not None and name in recorded)
 
+    count = sum(1 for _ in model.nodes()) * len(runners) * repeat
     with ExitStack() as stack:
+        advance = stack.enter_context(progress("operators", count))
         writer = stack.enter_context(writing(dump_folder)) if dump_folder else None
         for number, (name, runner) in enumerate(runners.items()):
 
             def tell(event: Event, name: str = name, first: bool = number == 0) -> None:
+                advance(len(event.nodes))
                 _add_times(rows, event, name)
                 for node in event.nodes:
                     for value in node.outputs:

@@ -54,8 +54,11 @@ def export(
     Run each file on any device with ExecuTorch's own runtime, save all outputs, and give them to golden check.
     """
     files = []
-    for op in operators or _all():
-        files += list(programs.programs(choose((op,), layouts, Size(size)), most))
+    wanted = operators or _all()
+    with progress("operators", len(wanted)) as advance:
+        for op in wanted:
+            files += list(programs.programs(choose((op,), layouts, Size(size)), most))
+            advance()
     if not files:
         raise ParameterError("golden export", "no case is chosen", got=f"{', '.join(layouts)} {size}")
     content = {file.file: file.data for file in files}

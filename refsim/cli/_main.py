@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 import refsim
+from refsim.cli import _progress
 from refsim.cli._document import OPTION, Document
 from refsim.cli._output import say
 from refsim.core import choices, doing
@@ -106,7 +107,8 @@ def _run(given: Sequence[str], document: Document) -> int:
         return status
 
     try:
-        status = root.main(args=list(given), prog_name="refsim", standalone_mode=False, obj=document)
+        with _progress.verb(given, quiet=document.wanted):
+            status = root.main(args=list(given), prog_name="refsim", standalone_mode=False, obj=document)
         return status if isinstance(status, int) else SAME
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)

@@ -1,20 +1,25 @@
-"""One bar for everything that may take long: on stderr, only on a terminal, never with --json, gone at the end."""
+"""One bar for everything that takes long: on stderr, only on a terminal, never with --json, gone at the end.
+
+Every verb has a bar that says only that it is at work, and since when. Where a verb knows how much there is to do, it
+says so with `progress`, and the same bar shows that.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock, Timer
+from dataclasses import dataclass
+from threading import RLock, Timer
 from typing import TYPE_CHECKING
 
-import click
+from refsim.core import doing
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-#: Seconds until a bar appears: what is done by then shows none, and does not import rich.
-DELAY = 0.7
+#: Seconds until the bar appears: what is done by then shows none, and does not import rich.
+DELAY = 0.8
 _PER_SECOND = 5
 
 #: Advances a bar by one or by the number that it is given; ``note`` is shown after the bar.
@@ -22,81 +27,146 @@ Tell = Callable[..., None]
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Tell]:
-    """A function that advances a bar; without a ``total`` the bar only says that something is going on, and how long.
+def verb(arguments: Sequence[str], quiet: bool = False) -> Iterator[None]:
+    """While this lasts there is a bar if it takes long: that of the verb, or of the `progress` inside of it.
 
-    Inside of another one there is no second bar. Nothing may be printed on stdout meanwhile.
+    ``quiet``: there is none, since somebody asked for JSON.
     """
-    if not wanted() or _Bar.shown is not None:
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    global _bar
+    _bar = bar = _Bar(_Work(" ".join(arguments[:1]), None))
+    doing.listen(bar.news)
+    try:
+        yield
+    finally:
+        doing.listen(None)
+        bar.hide()
+        _bar = None
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Tell]:
+    """A function that advances the bar of the verb, as long as this lasts. Without a bar it does nothing."""
+    if (bar := _bar) is None:
         yield lambda count=1, note="": None
         return
-    bar = _Bar.shown = _Bar(what, total)
-    timer = Timer(DELAY, bar.show)
-    timer.daemon = True
-    timer.start()
+    bar.begin(_Work(what, total))
     try:
         yield bar.advance
     finally:
-        timer.cancel()
         bar.end()
-        _Bar.shown = None
 
 
-def wanted() -> bool:
-    """Whether somebody looks: stderr is a terminal, and the verb was not asked for JSON."""
-    context = click.get_current_context(silent=True)
-    return sys.stderr.isatty() and not (context is not None and context.params.get("as_json"))
+def make_way() -> None:
+    """Take the bar away, because something is about to be printed. The next `progress` shows it again."""
+    if _bar is not None:
+        _bar.hide()
+
+
+@dataclass
+class _Work:
+    what: str
+    total: int | None
+    done: int = 0
+    note: str = ""
+
+    @property
+    def count(self) -> str:
+        return f"{self.done}/{self.total}" if self.total is not None else str(self.done or "")
 
 
 class _Bar:
-    """A bar that appears late. Its own thread shows it, so what was told before is kept here."""
+    """A bar that appears late, from a thread of its own; what was told before that is kept here."""
 
-    shown: _Bar | None = None
-
-    def __init__(self, what: str, total: int | None) -> None:
-        self._what, self._total = what, total
-        self._done, self._note = 0, ""
-        self._lock, self._ended = Lock(), False
+    def __init__(self, work: _Work) -> None:
+        self._works: list[_Work] = []
+        self._lock = RLock()
         self._rich: Progress | None = None
+        self._timer: Timer | None = None
+        self.begin(work)
+
+    def begin(self, work: _Work) -> None:
+        with self._lock:
+            self._works.append(work)
+            if self._timer is None:
+                self._timer = Timer(DELAY, self._show)
+                self._timer.daemon = True
+                self._timer.start()
+            self._start()
 
     def advance(self, count: int = 1, note: str = "") -> None:
         with self._lock:
-            self._done, self._note = self._done + count, note
+            work = self._works[-1]
+            work.done, work.note = work.done + count, note
             if self._rich is not None:
-                self._rich.update(self._rich.task_ids[0], completed=self._done, note=note)
+                task = self._rich.task_ids[0]
+                self._rich.update(task, completed=work.done, count=work.count, note=work.note)
 
-    def show(self) -> None:
-        with self._lock:
-            if self._ended:
-                return
-            self._rich = _rich(self._total)
-            self._rich.add_task(self._what, total=self._total, completed=self._done, note=self._note)
-            self._rich.start()
+    def news(self, kind: str, what: str) -> None:
+        """The first run of a kernel compiles it, which may take longer than all the rest."""
+        if kind in (doing.COMPILING, doing.COMPILED):
+            self.advance(0, f"compiling {what}" if kind == doing.COMPILING else "")
 
     def end(self) -> None:
         with self._lock:
-            self._ended = True
+            self._works.pop()
+            self._start()
+
+    def hide(self) -> None:
+        """Take it away until the next `begin`."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
             if self._rich is not None:
                 self._rich.stop()
+            self._timer = self._rich = None
+
+    def _show(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._rich = _rich()
+                self._rich.add_task("", count="", note="")
+                self._start()
+                self._rich.start()
+
+    def _start(self) -> None:
+        """Show the work that began last."""
+        if self._rich is not None:
+            work = self._works[-1]
+            self._rich.reset(
+                self._rich.task_ids[0],
+                total=work.total,
+                completed=work.done,
+                description=work.what,
+                count=work.count,
+                note=work.note,
+            )
 
 
-def _rich(total: int | None) -> Progress:
+_bar: _Bar | None = None
+
+
+def _rich() -> Progress:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
-    columns: list[ProgressColumn | str] = [TextColumn("{task.description}", markup=False), BarColumn(24)]
-    columns += [MofNCompleteColumn(), TimeRemainingColumn()] if total is not None else [TimeElapsedColumn()]
-    columns.append(TextColumn("{task.fields[note]}", markup=False))
+    class Left(ProgressColumn):
+        """The time that is left, where that is known."""
+
+        def render(self, task: Task) -> Text:
+            left = task.time_remaining if task.total else None
+            return Text("" if left is None else f"{int(left) // 60}:{int(left) % 60:02} left")
+
     return Progress(
-        *columns,
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        TextColumn("{task.fields[count]}", markup=False),
+        TimeElapsedColumn(),
+        Left(),
+        TextColumn("{task.fields[note]}", markup=False),
         console=Console(stderr=True),
         transient=True,
         redirect_stdout=False,  # what a pipe reads must not go to the terminal

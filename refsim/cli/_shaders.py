@@ -24,9 +24,8 @@ APART_ELEMENTS = 1 << 14
 
 def print_folder(build: Build, once: bool) -> None:
     """The table of modules, what is odd about the folder, and what is about to run; ``once``: no further variants."""
-    print_table(
-        ("operator", "module", "variant", "state", "runs"), [_row(build, row, once) for row in build.rows]
-    )
+    rows = [_row(build, row, once) for row in build.rows]
+    print_table(("operator", "module", "variant", "state", "runs"), rows, drop=("variant", "state"))
     for row in build.rows:
         if row.note:
             say(f"damaged: {row.note}")

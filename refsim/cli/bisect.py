@@ -22,6 +22,7 @@ from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import EXECUTORS, device_profile_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.cli._target import Opened, opened, target_option
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, Profile
@@ -116,7 +117,8 @@ def command(
         assert dumped is not None
         recorded, where = dumped, dumped.path
         notes = check_run(dumped, model, given, partial) + found.misfits(where)
-    rows = bisect(model, recorded, given, profile=profile, device=not all_bytes, limit=limit)
+    with progress("operators", sum(1 for _ in model.nodes())) as tell:
+        rows = bisect(model, recorded, given, tell, 1, profile=profile, device=not all_bytes, limit=limit)
     compared = [row for row in rows if row.run is not None]
     if not compared:
         raise FormatError(

@@ -24,6 +24,7 @@ from refsim.cli._execute import operator_name
 from refsim.cli._options import EXECUTORS, executor_profile_option, json_option
 from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
@@ -121,14 +122,16 @@ def command(
     given = model_inputs(model, inputs, seed)
     runs: list[dict[str, tuple[Traced, PackedBuffer | np.ndarray]]] = []
     runners = [executor_named(name) for name in names]
-    for runner in runners:
-        kept: dict[str, tuple[Traced, PackedBuffer | np.ndarray]] = {}
+    with progress("operators", 2 * sum(1 for _ in model.nodes())) as advance:
+        for runner in runners:
+            kept: dict[str, tuple[Traced, PackedBuffer | np.ndarray]] = {}
 
-        def visit(traced: Traced, kept: dict[str, Any] = kept) -> None:
-            kept.update((name, (traced, held)) for name, held in traced.outputs.items())
+            def visit(traced: Traced, kept: dict[str, Any] = kept) -> None:
+                kept.update((name, (traced, held)) for name, held in traced.outputs.items())
+                advance()
 
-        trace(model, given, runner, visit, past_guards=True)
-        runs.append(kept)
+            trace(model, given, runner, visit, past_guards=True)
+            runs.append(kept)
     rows = [_row(name, traced, held, runs[1][name][1]) for name, (traced, held) in runs[0].items()]
     foreign = any(runner.foreign for runner in runners)
     if foreign:

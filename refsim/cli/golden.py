@@ -30,6 +30,7 @@ from refsim.golden.check import Result
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, default_root, full_name
+from refsim.ops.base.case import Case
 
 MOST_SHOWN = 20
 #: How many pairs of causes that predict the same bytes are told apart; each may take a second.
@@ -304,7 +305,14 @@ def coverage(root: str | None, as_json: bool) -> int:
     corpus = Corpus(_root(root))
     if not corpus.operators():
         raise IncompleteError(str(corpus.root), "no case to count", got="an empty corpus", need="at least 1")
-    table = counting.count(entry.case for op in corpus.operators() for entry in corpus.entries(op))
+    with progress("operators", len(corpus.operators())) as advance:
+
+        def cases() -> Iterator[Case]:
+            for op in corpus.operators():
+                yield from (entry.case for entry in corpus.entries(op))
+                advance()
+
+        table = counting.count(cases())
     whole = {op: len(corpus.stored_names(op)) for op in corpus.operators()}
     chains = counting.chains_by_kind(entry.chain for entry in corpus.chains())
     holes, facts = table.holes(), table.as_json()

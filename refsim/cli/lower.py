@@ -9,6 +9,7 @@ import click
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.cli._target import target_option
 from refsim.cli.check import pointer
 from refsim.core import strict_json
@@ -76,9 +77,11 @@ def command(
     built = report.graphs(lowered, row.target())
     content = {"file": file, "target": row.name, **report.report(lowered, built)}
     if checked:
-        from refsim.partition.check import check
+        from refsim.partition.check import check, count
 
-        content["check"] = [report.difference(item) for item in check(lowered, seed)]
+        with progress("operators", count(lowered)) as tell:
+            found = check(lowered, seed, tell=tell)
+        content["check"] = [report.difference(item) for item in found]
         if not content["check"]:
             raise IncompleteError(
                 "lower --check", "no operator to compare", got=file, need="a quantized program"

@@ -12,6 +12,7 @@ from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import device_profile_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
 from refsim.cli._target import target_option
 from refsim.core import atomic_write, strict_json
 from refsim.core.qmath import PROFILES, Profile
@@ -87,7 +88,8 @@ def command(
     made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
-    runs = [triage([(file, (path,)), *parts], given, limit, profile, family) for path in outputs]
+    with progress("operators") as tell:
+        runs = [triage([(file, (path,)), *parts], given, limit, profile, family, tell) for path in outputs]
     several = repeats(runs) if len(runs) > 1 else None
     found = _worst(runs)
     commands = _commands(found, output, profile)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 GAP = 2
-LEAST = 16
+LEAST = 24
 LONG = 24
 INDENT = 2  # of the lines that continue a sentence, beyond its own
 

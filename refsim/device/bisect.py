@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from refsim.bytediff import Report, diff
 from refsim.bytediff.hypotheses.defects import NAME as KNOWN_DEFECT
+from refsim.bytediff.hypotheses.defects import known
+from refsim.bytediff.rank import best_of
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.tensor import TensorDesc
 from refsim.exec.factory import executor_named
@@ -61,11 +63,19 @@ class Row:
         return self.run if self.alone is None else self.alone
 
 
-def bisect(model: Model, recorded: Buffers, inputs: Sequence[np.ndarray], **options: Any) -> list[Row]:
+def bisect(
+    model: Model,
+    recorded: Buffers,
+    inputs: Sequence[np.ndarray],
+    tell: Callable[[], object] = lambda: None,
+    explained: int | None = None,
+    **options: Any,
+) -> list[Row]:
     """A row for each int8 operator, quantize and dequantize, in execution order; ``options`` are those of `diff`.
 
     If an operator's inputs were dumped too, it is also computed on those. That separates an operator that is wrong
-    from one that got wrong inputs.
+    from one that got wrong inputs. ``tell`` is called after each node of the model, int8 or not. Of the wrong
+    operators after the first ``explained`` ones, the reports say only what differs: causes take their time.
     """
     rows: list[Row] = []
     before: dict[str, BoundCase] = {}
@@ -73,17 +83,24 @@ def bisect(model: Model, recorded: Buffers, inputs: Sequence[np.ndarray], **opti
     def visit(traced: Traced) -> None:
         diverged = any(row.run is not None and not row.run.same for row in rows)
         if traced.bound is not None:
-            rows.append(_row(traced, recorded, before.get(traced.bound.call.op.name), diverged, options))
+            why = explained is None or sum(row.wrong for row in rows) < explained
+            rows.append(_row(traced, recorded, before.get(traced.bound.call.op.name), diverged, why, options))
             before[traced.bound.call.op.name] = traced.bound
         elif traced.node.meaning is not None:
             rows.append(_meant(traced, recorded, diverged, options))
+        tell()
 
     trace(model, inputs, executor_named("cpu"), visit)
     return rows
 
 
 def _row(
-    traced: Traced, recorded: Buffers, before: BoundCase | None, diverged: bool, options: dict[str, Any]
+    traced: Traced,
+    recorded: Buffers,
+    before: BoundCase | None,
+    diverged: bool,
+    why: bool,
+    options: dict[str, Any],
 ) -> Row:
     assert traced.bound is not None
     name, bound, node = traced.output, traced.bound, traced.node
@@ -92,21 +109,20 @@ def _row(
     if name in recorded and not unfit:
         handed = _dumped_inputs(traced, recorded, diverged)
         # where the node is judged alone, the run only says that something before it was wrong
-        explain = handed is None or not diverged
+        first = handed is None or not diverged
         held = traced.outputs[name]
-        expected = (
-            held if isinstance(held, PackedBuffer) and not explain else bound.call.expected(bound.inputs)
-        )
-        dumped = recorded.beside(name, expected)
+        expected = held if isinstance(held, PackedBuffer) and not first else bound.call.expected(bound.inputs)
         title = f"{name} {expected.desc}, node {node.number} {node.operator}"
-        run = diff(expected, dumped, call=bound, previous=before, title=title, explain=explain, **options)
         if handed is not None:
             own = bound_of(bound.call, handed)
-            alike = explain and all(handed[argument] == bound.inputs[argument] for argument in handed)
+            alike = first and all(handed[argument] == bound.inputs[argument] for argument in handed)
             again = expected if alike else own.call.expected(own.inputs)
-            title += ", computed from its dumped inputs"
             dumped = recorded.beside(name, again)
-            alone = diff(again, dumped, call=own, previous=before, title=title, **options)
+            told = f"{title}, computed from its dumped inputs"
+            alone = diff(again, dumped, call=own, previous=before, title=told, explain=why, **options)
+        explain = why and first and (alone is None or alone.same)
+        dumped = recorded.beside(name, expected)
+        run = diff(expected, dumped, call=bound, previous=before, title=title, explain=explain, **options)
     wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
     cause = _known_defect(alone or run) if wrong else ""
     return Row(
@@ -116,7 +132,9 @@ def _row(
 
 def _known_defect(report: Report | None) -> str:
     """The defect of upstream's kernel that predicts every element of the buffer, in words."""
-    best = report.causes[0] if report is not None and report.causes else None
+    if report is None:
+        return ""
+    best = report.causes[0] if report.causes else best_of(report.evidence, known)
     return best.detail if best is not None and best.exact and best.name == KNOWN_DEFECT else ""
 
 

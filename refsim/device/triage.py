@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,12 +119,14 @@ def triage(
     limit: int = 10,
     profile: Profile | None = None,
     family: TargetRow | None = None,
+    tell: Callable[[], object] = lambda: None,
 ) -> Triage:
     """Read the outputs of one run of an exposed program and judge each operator.
 
     ``family`` is the device's; without it, it is the one that the file was exposed for. If none is known, and the file
     leaves layouts to the runtime, that choice is taken under which fewer bytes differ. ``profile`` is that of the
-    device; without it, and without one of the family, any that is known may explain what differs.
+    device; without it, and without one of the family, any that is known may explain what differs. ``tell`` is as for
+    `bisect`.
     Raises as `read` and `collect` do, and FormatError for outputs that are exchanged.
     """
     parts = read(given)
@@ -135,7 +137,7 @@ def triage(
         collected = collect(parts, row.target(CANONICAL))
         if found and _layouts(collected) == _layouts(found[0].collected):
             continue  # the file leaves nothing open
-        rows = bisect(collected.model, collected, inputs, profile=profile, device=True, limit=limit)
+        rows = bisect(collected.model, collected, inputs, tell, profile=profile, device=True, limit=limit)
         verdicts = tuple(_verdicts(rows, profile))
         refused = frozenset(value for part in parts for value in part.manifest.left_out)
         chosen = _profile(verdicts) if profile is None else profile.name

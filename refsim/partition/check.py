@@ -89,10 +89,15 @@ class Difference:
 
 
 def check(
-    lowered: Lowered, seed: int = 0, executor: str | Executor = "cpu", draws: Sequence[str] = tuple(DRAWS)
+    lowered: Lowered,
+    seed: int = 0,
+    executor: str | Executor = "cpu",
+    draws: Sequence[str] = tuple(DRAWS),
+    tell: Callable[[], object] = lambda: None,
 ) -> list[Difference]:
     """Compare every fused operator and every quantize with torch, on random, extreme and realistic inputs.
 
+    ``tell`` is called after each operator, as many times as `count` says.
     GraphError for a fused operator that the lowered graph lacks.
     """
     runner = executor_named(executor) if isinstance(executor, str) else executor
@@ -112,7 +117,16 @@ def check(
                 for name, values in recorded.items():
                     difference.add(name, *checker.compare(item, checker.taken(item, values)))
                 found.append(difference)
+                tell()
     return found
+
+
+def count(lowered: Lowered) -> int:
+    """How many operators `check` compares."""
+    quantizes = (
+        node for d in lowered.delegates for node in d.program.calls() if target_name(node) == QUANTIZE
+    )
+    return sum(len(delegate.fused) for delegate in lowered.delegates) + sum(1 for _ in quantizes)
 
 
 def _run(

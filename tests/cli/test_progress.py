@@ -1,0 +1,139 @@
+"""Progress: a bar on a terminal's stderr once something takes long, nothing anywhere else, nothing left at the end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from refsim.cli import _progress
+from refsim.core import doing
+
+ROOT = __file__.rpartition("/tests/")[0]
+MODEL = f"{ROOT}/tests/data/models/linear_head.pte"
+ERASE = "\x1b[2K"
+
+
+def on_a_terminal(*arguments: str) -> tuple[str, str]:
+    """(what the terminal of stderr gets, what a pipe at stdout gets) of a command whose bar appears at once."""
+    controller, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    code = (
+        "import sys; from refsim.cli import _progress, main\n"
+        "_progress.DELAY = 0.0\n"
+        "begin = _progress._Bar.begin\n"
+        "def at_once(bar, work):\n"  # a bar that a thread shows when it gets to it would make the test depend on load
+        "    begin(bar, work); bar._timer.join()\n"
+        "_progress._Bar.begin = at_once\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | {"TERM": "xterm"}
+    command = [sys.executable, "-c", code, *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=terminal, env=environment, text=True
+    ) as process:
+        os.close(terminal)
+        seen = bytearray()
+
+        def read() -> None:
+            while True:
+                try:
+                    part = os.read(controller, 65536)
+                except OSError:  # the other side is closed
+                    return
+                if not part:
+                    return
+                seen.extend(part)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        reader.join()
+    os.close(controller)
+    assert process.returncode == 0
+    return seen.decode(), printed
+
+
+def test_a_bar_is_shown_on_a_terminal_and_taken_away() -> None:
+    seen, printed = on_a_terminal("repeat", MODEL, "--random", "0", "-n", "7")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    assert "run " in plain and " 0/7 " in plain
+    assert seen.rstrip().endswith(ERASE) or ERASE in seen[seen.rindex("/7 ") :]
+    assert "\x1b" not in printed and printed.endswith("7 runs on cpu: the same bytes in all of them\n")
+
+
+def test_json_has_none() -> None:
+    seen, printed = on_a_terminal("repeat", MODEL, "--random", "0", "-n", "2", "--json")
+    assert seen == "" and printed.startswith("{")
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
+    """What a bar shows, each time that it changes: what, how much of it, a note. No thread shows anything."""
+    rows: list[tuple[str, str, str]] = []
+
+    class Rich:
+        task_ids = (0,)
+
+        def reset(self, task: int, description: str, count: str, note: str, **rest: object) -> None:
+            self.what = description
+            rows.append((description, count, note))
+
+        def update(self, task: int, completed: int, count: str, note: str) -> None:
+            rows.append((self.what, count, note))
+
+        def stop(self) -> None:
+            rows.append(("", "", ""))
+
+    def begin(bar: _progress._Bar, work: _progress._Work) -> None:
+        bar._works.append(work)
+        bar._rich = bar._rich or Rich()  # type: ignore[assignment]
+        bar._start()
+
+    monkeypatch.setattr(_progress, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(_progress._Bar, "begin", begin)
+    return rows
+
+
+def test_the_work_that_began_last_is_shown(shown: list[tuple[str, str, str]]) -> None:
+    with _progress.verb(["run", "x"]):
+        with _progress.progress("operators", 3) as tell:
+            tell()
+            tell(2, "1 failed")
+        with doing.compiling("q8ta_add"):
+            pass
+        with _progress.progress("operators") as tell:
+            tell()
+    assert shown == [
+        ("run", "", ""),
+        ("operators", "0/3", ""), ("operators", "1/3", ""), ("operators", "3/3", "1 failed"),
+        ("run", "", ""), ("run", "", "compiling q8ta_add"), ("run", "", ""),
+        ("operators", "", ""), ("operators", "1", ""),
+        ("run", "", ""),
+        ("", "", ""),
+    ]  # fmt: skip
+
+
+def test_output_makes_the_bar_go(shown: list[tuple[str, str, str]]) -> None:
+    with _progress.verb(["run"]):
+        _progress.make_way()
+        _progress.make_way()
+        assert shown == [("run", "", ""), ("", "", "")]
+        with _progress.progress("cases", 2):
+            assert shown[-1] == ("cases", "0/2", "")
+    assert shown[-1] == ("", "", "")
+
+
+def test_without_a_terminal_there_is_no_bar() -> None:
+    with _progress.verb(["run"]), _progress.progress("cases", 2) as tell:
+        tell()
+        assert _progress._bar is None

@@ -1,0 +1,13 @@
+"""Of every test: what must be settled before NumPy is imported."""
+
+from __future__ import annotations
+
+import os
+
+# On cores that others use too, the threads of a small matrix product wait for each other longer than they compute.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# readline, which pytest imports, sets these behind Python's back, and child processes would heed them.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+    os.unsetenv(name)
