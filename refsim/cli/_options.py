@@ -114,3 +114,9 @@ def executors_option(function: F) -> F:
         show_default=True,
         help=f"{EXECUTORS}; separate several by commas.",
     )(function)
+
+
+def root_option(function: F) -> F:
+    return click.option(
+        "--root", metavar="DIR", help="Another corpus than that of the checkout or of refsim-golden."
+    )(function)

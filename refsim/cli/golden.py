@@ -15,8 +15,9 @@ import click
 
 from refsim.cli._buffers import rerun_of
 from refsim.cli._golden_device import check, export
+from refsim.cli._golden_regen import new, regen
 from refsim.cli._main import DIFFERENT, SAME, Named
-from refsim.cli._options import executors_option, json_option, profile_option
+from refsim.cli._options import executors_option, json_option, profile_option, root_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.core import choices
@@ -53,14 +54,8 @@ def command() -> None:
     """Check, count, renew or extend the golden corpus. Every subverb takes --json."""
 
 
-for _verb in (export, check):
+for _verb in (export, check, regen, new):
     command.add_command(_verb)
-
-
-def root_option(function: Any) -> Any:
-    return click.option(
-        "--root", metavar="DIR", help="Another corpus than that of the checkout or of refsim-golden."
-    )(function)
 
 
 def _root(given: str | None) -> Path:
@@ -362,93 +357,3 @@ def coverage(root: str | None, as_json: bool) -> int:
     say(f"{sum(chains.values())} chains: {kinds}")
     say(f"{total} cases, {sum(whole.values())} of them whole, {len(holes)} holes")
     return SAME if not holes else DIFFERENT
-
-
-# --- regen, new ------------------------------------------------------------------------------------------
-
-
-@command.command("regen")
-@click.argument("operators", nargs=-1)
-@root_option
-@click.option("--reason", default="", help="Why the corpus changes; without one nothing is written.")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--new", "fresh", is_flag=True, help="Make a corpus where there is none.")
-@json_option
-def regen(
-    operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool, as_json: bool
-) -> int:
-    """Compute the corpus, or OPERATORS of it (or chains), from the rules; show what changes; write it with a reason."""
-    from refsim.golden import regen as writing
-    from refsim.golden.rules import RULES
-
-    target = Path(root) if root else Path(__file__).parents[2] / "golden"
-    if not reason.strip() and not dry_run:
-        raise ParameterError("golden regen", "needs a reason", need="--reason TEXT, or --dry-run")
-    known = (*RULES, CHAINS)
-    for name in operators:
-        if name not in known:
-            raise ParameterError(
-                "golden regen", "no rule for that operator", got=name, need=choices.need(name, known)
-            )
-    if not fresh:
-        _must_exist("golden regen", target, "a folder with a corpus, or --new")
-    return _write(writing, target, operators or known, reason, dry_run, as_json, "regen")
-
-
-def _must_exist(where: str, target: Path, need: str) -> None:
-    """A mistyped folder must not become a corpus of its own."""
-    from refsim.golden.regen import existing
-
-    if existing(target) is None:
-        raise ParameterError(where, "no corpus there", got=str(target), need=need)
-
-
-@command.command("new")
-@click.argument("operator")
-@root_option
-@json_option
-def new(operator: str, root: str | None, as_json: bool) -> int:
-    """Make the first cases of OPERATOR, by the rule in its file."""
-    from refsim.golden import regen as writing
-    from refsim.golden.rules import RULES
-
-    target = Path(root) if root else Path(__file__).parents[2] / "golden"
-    if operator not in RULES:
-        need = choices.need(operator, RULES)
-        raise ParameterError("golden new", "no rule for that operator", got=operator, need=need)
-    _must_exist("golden new", target, "a folder with a corpus (golden regen --new makes one)")
-    if (target / "digests" / f"{operator}.jsonl").exists():
-        raise ParameterError(
-            "golden new", "the operator has cases", got=operator, need="golden regen --reason TEXT"
-        )
-    return _write(writing, target, (operator,), f"New operator {operator}", False, as_json, "new")
-
-
-def _write(
-    writing: Any, target: Path, operators: Sequence[str], reason: str, dry_run: bool, as_json: bool, verb: str
-) -> int:
-    corpus = writing.existing(target)
-    plans = []
-    with progress("operators", len(operators)) as advance:
-        for name in operators:
-            plans.append(writing.plan(name, corpus))
-            advance()
-    beside = writing.others(corpus, plans)
-    rows = [row for planned in plans for row in planned.change.lines()] + beside
-    if not as_json:
-        for row in rows or ["nothing would change"]:
-            say(row)
-    changed = bool(rows)
-    if changed and not dry_run:
-        writing.write(target, plans, reason)
-    if as_json:
-        content = {
-            "root": str(target),
-            "changes": rows,
-            "written": changed and not dry_run,
-            "same": not changed,
-        }
-        print_json(f"golden {verb}", content)
-    elif changed and not dry_run:
-        say(f"{target}: written; see {writing.CHANGELOG}")
-    return DIFFERENT if changed and dry_run else SAME

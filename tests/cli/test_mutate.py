@@ -68,7 +68,7 @@ def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(
     done = refsim("mutate", "--bug", "N7")
     assert done.status == 0 and "left out: mutants of gpu: no device" in done.out
     assert "1 of 1 killed" in done.out
-    refsim("mutate", "-x", "gpu").refused("no device")
+    refsim("mutate", "-x", "gpu").refused("no device", status=3)
 
 
 def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -137,7 +137,7 @@ def test_nothing_compared_is_no_success(refsim, monkeypatch: pytest.MonkeyPatch)
 
 def test_without_dask_a_scheduler_is_missed(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "find_spec", lambda name: None)
-    refsim("sweep", "--scheduler", "local").refused("pip install 'refsim[sweep]'")
+    refsim("sweep", "--scheduler", "local").refused("pip install 'refsim[sweep]'", status=3)
     assert refsim("sweep", UNARY.name, "-n", 3, "--workers", 1).status == 0
 
 
