@@ -14,6 +14,7 @@ from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.formats.exported.files import Exported, read_exported
 from refsim.formats.pte.schema import DelegateCall
+from refsim.graph.graph import Node, refs
 from refsim.graph.origins import Origin, origins
 
 COLUMN = "origin"
@@ -75,7 +76,13 @@ def read_origins(model: Model, record: str | None) -> Origins:
             need=f"the record of {model.path}",
         )  # fmt: skip
     values = {place: value_name(place[0], places[place].outputs[0]) for place in found}
-    return Origins(found, values, record, len(places))
+    computed = sum(1 for number, node in places.items() if _reads(model, number[0], node))
+    return Origins(found, values, record, max(computed, len(found)))
+
+
+def _reads(model: Model, number: int, node: Node) -> bool:
+    """Whether a node reads more than constants."""
+    return any(model.graphs[number].tensors[value].data is None for value in refs(node.args))
 
 
 def _handles(model: Model, given: Exported) -> dict[int, frozenset[int]]:

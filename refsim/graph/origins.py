@@ -205,6 +205,8 @@ class _Matcher:
     #: what was recognized: id of the delegate's value -> name in the program
     known: dict[int, str] = field(default_factory=dict)
     last: int = -1
+    #: what is computed from constants alone, such as weights that are prepacked
+    constants: set[int] = field(default_factory=set)
 
     def bind(self, names: Sequence[str]) -> None:
         """Take the inputs of the delegate for these values, where their shapes leave no choice or agree in order."""
@@ -214,8 +216,9 @@ class _Matcher:
             self.known.update({value: name for (value, _), (name, _) in zip(own, given, strict=True)})
 
     def match(self, node: Node) -> Origin | None:
-        inputs = [value for value in dict.fromkeys(refs(node.args)) if self.graph.tensors[value].data is None]
+        inputs = [value for value in dict.fromkeys(refs(node.args)) if not self._is_constant(value)]
         if not inputs or not node.outputs:
+            self.constants.update(node.outputs)
             return None
         spec = node.call.op if node.call is not None else None if node.meaning is None else node.meaning.op
         family = None if spec is None else spec.family
@@ -228,6 +231,9 @@ class _Matcher:
         if self.graph.tensors[node.outputs[0]].dtype == "int8" and spec is not None:
             return self._quantized(node, inputs)
         return self._computed(node, inputs)
+
+    def _is_constant(self, value: int) -> bool:
+        return self.graph.tensors[value].data is not None or value in self.constants
 
     def _moves(self, node: Node, inputs: list[int]) -> bool:
         """A clone: the value in another layout. No program of a user needs one of its own."""
@@ -391,6 +397,6 @@ def _alike(target: str, name: str) -> bool:
 
 
 def _plain(target: str) -> str:
-    """``aten.view`` of ``aten.view_copy.default``: functional variants do the same as the operator of the user."""
+    """The name without what marks a variant that does the same: ``aten.view_copy.default``, ``aten.relu_.default``."""
     space, _, rest = target.partition(".")
-    return f"{space}.{rest.partition('.')[0].removesuffix('_copy')}"
+    return f"{space}.{rest.partition('.')[0].removesuffix('_').removesuffix('_copy')}"

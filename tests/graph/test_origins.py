@@ -58,6 +58,13 @@ def test_by_dataflow_alone(record: str) -> None:
     assert lines(origins(load(NET / "net.pte").graphs, alike)) == LINES
 
 
+def test_variants_of_an_operator() -> None:
+    """Code that works in place is found as well: the exporter makes it functional."""
+    program = read_exported(NET / "net.pt2").program
+    found = [replace(node, target=node.target.replace("tanh.", "tanh_.")) for node in program.nodes]
+    assert lines(origins(load(NET / "net.pte").graphs, replace(program, nodes=tuple(found)))) == LINES
+
+
 def requantized(program: ExportedProgram, number: int) -> ExportedProgram:
     """The program with another scale in every quantize and dequantize of one value."""
     old = [node for node in program.nodes if node.target.endswith("quantize_per_tensor.default")][
