@@ -19,6 +19,7 @@ from refsim.core.html import rendered
 #: How many cells a map draws at most. Of a larger buffer it draws the part around the first difference.
 MOST_CELLS = 12_000
 CELL = 11  # pixels of a cell, its gap included
+ROWS_SHOWN = 20  # differences in the open table; the others are folded
 ROW_WORDS = 12  # roughly how many words a row of the physical map has; it holds whole blocks
 
 #: CSS class of a cell by its kind; the template has the colours.
@@ -45,7 +46,8 @@ def render(findings: Findings) -> str:
         report=findings,
         verdict=verdict(findings),
         columns=COLUMNS,
-        rows=[table_cells(d) for d in findings.differences],
+        rows=list(_rows(findings, drawn)),
+        shown=ROWS_SHOWN,
         physical=_physical(findings, drawn),
         logical=_logical(findings, drawn),
         # "<" would let a string end the script element
@@ -66,6 +68,19 @@ def _drawn(findings: Findings) -> np.ndarray:
     block = findings.desc.layout.block_numel
     begin = max(0, min(first - MOST_CELLS // 4, total - MOST_CELLS)) // block * block
     return np.arange(begin, min(total, begin + MOST_CELLS))
+
+
+def _rows(findings: Findings, drawn: np.ndarray) -> Iterator[tuple[int | None, tuple[str, ...]]]:
+    """The table: each difference with the number of its cell; None if the maps do not draw it."""
+    width = _cell_width(findings)
+    for d in findings.differences:
+        cell = d.place.byte // width
+        yield cell if drawn[0] <= cell <= drawn[-1] else None, table_cells(d)
+
+
+def _cell_width(findings: Findings) -> int:
+    """Bytes of a cell."""
+    return 1 if findings.desc.is_int8 else 4
 
 
 def _class(findings: Findings, cell: int) -> str:
@@ -122,10 +137,12 @@ def _logical(findings: Findings, drawn: np.ndarray) -> Map:
 def _data(findings: Findings, drawn: np.ndarray) -> dict[str, Any]:
     """What the script shows of a cell under the pointer; arrays over the drawn cells."""
     ev = findings.evidence
+    differing = np.flatnonzero(ev.differing[drawn])
     n, c, h, w = (along[drawn].tolist() for along in coordinates(findings.desc))
     found: dict[str, Any] = {
         "first": int(drawn[0]) if len(drawn) else 0,
-        "width": 1 if findings.desc.is_int8 else 4,
+        "mark": int(drawn[differing[0] if len(differing) else 0]) if len(drawn) else 0,
+        "width": _cell_width(findings),
         "block": findings.desc.layout.block_numel,
         "n": n, "c": c, "h": h, "w": w,
         "expected": _values(ev.expected.data[drawn]),

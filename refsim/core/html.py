@@ -9,7 +9,10 @@ from refsim.core.escape import escaped
 
 
 def rendered(page: str, package: str, template: str, /, **content: object) -> str:
-    """A page of a package's folder ``templates``. MissingDependencyError, which names the ``page``, without jinja2."""
+    """A page of a package's folder ``templates``; ``style`` in it is what all pages look like.
+
+    MissingDependencyError, which names the ``page``, without jinja2.
+    """
     try:
         import jinja2
     except ImportError as error:
@@ -17,8 +20,12 @@ def rendered(page: str, package: str, template: str, /, **content: object) -> st
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_shown
     )
-    source = files(package).joinpath("templates").joinpath(template).read_text(encoding="utf-8")
-    return environment.from_string(source).render(content)
+    style = _template("refsim.core", "page.css")
+    return environment.from_string(_template(package, template)).render(content, style=style)
+
+
+def _template(package: str, name: str) -> str:
+    return files(package).joinpath("templates").joinpath(name).read_text(encoding="utf-8")
 
 
 def _shown(value: object) -> object:

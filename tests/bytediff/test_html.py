@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -14,7 +15,7 @@ import pytest
 from wrong_kernels import CONV, conv
 
 import refsim
-from refsim.bytediff.html import MOST_CELLS, render
+from refsim.bytediff.html import MOST_CELLS, ROWS_SHOWN, render
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.ops.base.binding import bind
 
@@ -107,21 +108,63 @@ def test_equal_and_float_buffers_have_pages_too() -> None:
     assert "NaN" not in re.search(r"const data = (.*);\n", text).group(1)  # type: ignore[union-attr]
 
 
+def test_the_table_is_above_the_maps_and_long_ones_are_folded() -> None:
+    short, _ = page(bordered())
+    assert short.index("<th scope") < short.index("<svg") and "<details>" not in short
+    report = refsim.diff(GOOD, bordered(), call=BOUND, limit=ROWS_SHOWN + 7)
+    text = render(report)
+    assert "7 more" in text and text.index("<details>") < text.index("<svg")
+    assert text.count("<tr data-i=") == len(report.differences) == ROWS_SHOWN + 7
+
+
+#: Where two of the page's copies stand, in frames of two widths, and what is done there: a pointer in the narrow one,
+#: keys in the wide one. What came of it is written into the title as JSON.
+FRAMES = """<!doctype html><body><script>
+const page = %s, at = %d, done = [];
+const widths = [400, 1200];
+widths.forEach((width, number) => {
+  const frame = document.createElement("iframe");
+  frame.style.cssText = `width:${width}px;height:800px;border:0`;
+  frame.onload = () => {
+    const doc = frame.contentDocument, root = doc.documentElement;
+    const press = (on, key) => on.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+    const tell = () => [doc.querySelectorAll("rect.here").length, doc.getElementById("tip").textContent];
+    const said = [];
+    if (number === 0) {
+      doc.querySelector(`rect[data-i="${at}"]`).dispatchEvent(new Event("pointerover", {bubbles: true}));
+      said.push(tell());
+    } else {
+      const map = doc.querySelector("svg"), row = doc.querySelector("tr[data-i]");
+      row.dispatchEvent(new FocusEvent("focusin", {bubbles: true}));
+      said.push(tell());
+      for (const key of ["Home", "ArrowRight", "ArrowDown", "Home", "n", "End", "p", "Escape"]) {
+        press(map, key);
+        said.push(tell());
+      }
+      said.push(doc.getElementById("tip").style.visibility);
+    }
+    done[number] = {width: frame.contentWindow.innerWidth, over: root.scrollWidth - root.clientWidth, said};
+    if (done[0] && done[1]) document.title = JSON.stringify(done);
+  };
+  frame.srcdoc = page;
+  document.body.append(frame);
+});
+</script></body>"""
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no chromium to render the page with")
 def test_in_a_browser(tmp_path: Path) -> None:
-    """The script runs: pointing at a square marks it in both maps and says what it is."""
+    """Pointer and keys mark a square in both maps and say what it is; nothing sticks out at either width."""
     text, report = page(bordered())
-    at = int(np.flatnonzero(report.evidence.differing)[0])
-    point = (
-        f"<script>document.querySelector('rect[data-i=\"{at}\"]')"
-        ".dispatchEvent(new Event('pointerover', {bubbles: true}))</script></body>"
-    )
-    (tmp_path / "page.html").write_text(text.replace("</body>", point))
+    differing = np.flatnonzero(report.evidence.differing).tolist()
+    frames = FRAMES % (json.dumps(text).replace("<", "\\u003c"), differing[0])
+    (tmp_path / "page.html").write_text(frames)
     done = subprocess.run(
         [
             str(BROWSER),
             *FLAGS,
             f"--user-data-dir={tmp_path / 'profile'}",
+            "--virtual-time-budget=10000",
             "--dump-dom",
             f"file://{tmp_path}/page.html",
         ],
@@ -130,6 +173,18 @@ def test_in_a_browser(tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
-    assert done.stdout.count("here") == 2 + text.count("here"), done.stderr[-500:]
-    expected, actual = int(GOOD.data[at]), int(bordered().view(np.int8)[at])
-    assert f"expected {expected}, actual {actual}" in done.stdout
+    found = re.search("<title>(.*)</title>", done.stdout)
+    assert found, done.stderr[-500:]
+    narrow, wide = json.loads(html.unescape(found.group(1)))
+    assert (narrow["width"], wide["width"]) == (400, 1200)
+    assert narrow["over"] <= 0 and wide["over"] <= 0
+    expected, actual = int(GOOD.data[differing[0]]), int(bordered().view(np.int8)[differing[0]])
+    marked, tip = narrow["said"][0]
+    assert marked == 2 and f"expected {expected}, actual {actual}" in tip
+    *told, visibility = wide["said"]
+    bytes_named = [int(re.search(r"byte (\d+),", words).group(1)) for _, words in told]  # type: ignore[union-attr]
+    row, home, right, down, back, following, end, previous, _ = bytes_named
+    assert row == differing[0] and home == back == 0 and right == 1 and down > right + 1
+    assert following == min(i for i in differing if i > 0) and end == GOOD.desc.nbytes - 1
+    assert previous == max(i for i in differing if i < end)
+    assert visibility == "hidden" and told[-1][0] == 0
