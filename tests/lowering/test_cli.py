@@ -115,7 +115,7 @@ def test_a_failing_check_writes_nothing(
     monkeypatch.setitem(checking.DRAWS, "uniform", checking.DRAWS["lowest"])
     wrong = checking.Difference(0, "q8ta_linear", "q8ta_linear")
     wrong.add("uniform", np.array([3, 5]), np.array([3, 7]))
-    monkeypatch.setattr(checking, "check", lambda lowered, seed: [wrong])
+    monkeypatch.setattr(checking, "check", lambda *_, **more: [wrong])
     done = Done(capsys, "lower", MODELS / "linear_head.pt2", "--check", "-o", tmp_path / "g")
     assert done.status == 1 and "1 wrong" in done.out and "rerun: refsim lower" in done.err
     assert not (tmp_path / "g").exists()
