@@ -129,14 +129,29 @@ def examples(page: Path) -> Iterator[Example]:
 
 
 def rewritten(example: Example, text: str, printed: tuple[str, ...]) -> str:
-    """The page with fresh output. Around a line ``...`` it shows as many lines as before."""
+    """The page with fresh output. Beside ``...`` it ends and goes on where lines begin with the same two words."""
     old = "\n".join((f"$ {example.command}", *example.shown))
-    fresh = printed
-    if ELLIPSIS in example.shown:
-        at = example.shown.index(ELLIPSIS)
-        after = len(example.shown) - at - 1
-        fresh = (*printed[:at], ELLIPSIS, *(printed[-after:] if after else ()))
+    fresh: list[str] = []
+    at, parts = 0, [part.split("\n") for part in "\n".join(example.shown).split(ELLIPSIS)]
+    for number, part in enumerate(parts):
+        lines = [line for line in part if line or len(parts) == 1]
+        if number:
+            fresh.append(ELLIPSIS)
+            at = _like(lines[0], printed, at) if lines else len(printed)
+        end = len(printed)
+        if number < len(parts) - 1:
+            last = at + len(lines) - 1
+            found = _like(lines[-1], printed, last) if lines else at - 1
+            end = (found if found < len(printed) else last) + 1
+        fresh += printed[at:end]
+        at = end
     return text.replace(old, "\n".join((f"$ {example.command}", *fresh)))
+
+
+def _like(line: str, printed: tuple[str, ...], start: int) -> int:
+    """The first line from ``start`` on that begins as this one, or the end."""
+    found = (i for i in range(start, len(printed)) if printed[i].split()[:2] == line.split()[:2])
+    return next(found, len(printed))
 
 
 def main() -> int:

@@ -6,12 +6,15 @@ import importlib.util
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
 from refsim.bytediff.hypotheses import ALL
+from refsim.cli._main import root
 from refsim.core.layout import Layout
 from refsim.exec.factory import executors
 
@@ -45,6 +48,41 @@ def test_output_is_as_shown(example) -> None:
         pytest.skip("no Vulkan device to run modules on: make gpu")
     printed = example.printed()
     assert example.holds(printed), "\n".join(("fix: python docs/console.py --write", *printed))
+
+
+def test_consoles_fit_their_terminal() -> None:
+    """All but words that cannot fold."""
+    for example in EXAMPLES:
+        for line in example.shown:
+            assert len(line) <= console.WIDTH or len(line.split()) == 1, (example.page.name, line)
+
+
+def mentioned(text: str) -> Iterator[list[str]]:
+    """The words of each command that a page mentions: alone on a line, or in backquotes; not of its consoles."""
+    rest = re.sub(r"^```console\n.*?^```$", "", text, flags=re.M | re.S)
+    for found in re.findall(r"`(refsim [^`\n]+)`|^    (refsim [a-z].*)$", rest, re.M):
+        yield "".join(found).replace("\\|", "|").partition(" | ")[0].partition(" #")[0].split()[1:]
+
+
+def unknown(words: list[str]) -> list[str]:
+    """The verb, or the options, that refsim does not have."""
+    command: click.Command = root
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words[0].strip("[]")) if words else None
+        if found is None:
+            return words[:1]
+        command, words = found, words[1:]
+    options = {name for parameter in command.params for name in parameter.opts}
+    given = [word.lstrip("([").partition("=")[0] for word in words]
+    return [word for word in given if re.match(r"--?[a-z]", word) and word not in options]
+
+
+def test_every_command_that_a_page_mentions_is_one() -> None:
+    commands = [(page.name, words) for page in console.PAGES for words in mentioned(page.read_text())]
+    assert len(commands) > 100
+    wrong = [(page, " ".join(words)) for page, words in commands if unknown(words)]
+    assert not wrong
+    assert unknown(["rum", "x"]) == ["rum"] and unknown(["golden", "verify", "--thread", "2"]) == ["--thread"]
 
 
 def test_a_stale_example_is_noticed() -> None:

@@ -110,7 +110,7 @@ def print_with_rivals(report: Report, executor: str | None = None) -> None:
     print_report(report)
     two = apart(report)
     if two is not None:
-        say(two.text(rerun_of(executor)))
+        say(two.text(rerun_of(executor)), command=True)
 
 
 def rerun_of(executor: str | None) -> str:

@@ -108,7 +108,7 @@ def print_explained(build: Build, found: Explained, faults: bool = True) -> None
     """The diff of a wrong case, and what more is known of its kernel; without ``faults`` they have been said."""
     print_report(found.report)
     for line in remarks(build, found):
-        say(line)
+        say(line, command="; to tell them apart: " in line)
     if faults:
         print_faults(found.tried)
     say(f"  again: {again(build, found.tried)}", command=True)

@@ -24,7 +24,7 @@ from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
 from refsim.ops.base.registry import OPS
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
-DROP = ("kernels", "inputs", "bytes")
+DROP = ("kernels", "inputs", "bytes", "output")
 
 
 @click.command("inspect")

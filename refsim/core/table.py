@@ -78,7 +78,9 @@ def command(text: str, width: int | None, program: str = "refsim") -> list[str]:
     if width is None or length(text) <= width:
         return [text]
     found = re.search(rf"\b{re.escape(program)} ", text)
-    start = found.start() if found else 0
+    if found is None:
+        return sentence(text, width)
+    start = found.start()
     lines = sentence(text[:start].rstrip(), width) if text[:start].strip() else []
     own = " " * (len(text) - len(text.lstrip()) + (INDENT if lines else 0))
     line = own

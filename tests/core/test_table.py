@@ -97,6 +97,7 @@ def test_a_folded_command_can_be_pasted() -> None:
         "      -i in.npz --json",
     ]
     assert table.command(line, 80) == [line]
+    assert table.command("  a line without any", 12) == ["  a line", "    without", "    any"]
 
 
 words = st.text(st.sampled_from("ab1_/.,; \u6f22"), max_size=40)
