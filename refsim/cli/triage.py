@@ -18,7 +18,7 @@ from refsim.core import atomic_write, strict_json
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
-from refsim.device.page import COLUMNS, cells, data, render, repeats_lines, summary
+from refsim.device.page import COLUMNS, cells, data, diff_pages, render, repeats_lines, summary
 from refsim.device.strip import source
 from refsim.device.triage import ACTUAL, LEGAL, Repeats, Triage, repeats, triage
 from refsim.formats import profiles
@@ -50,7 +50,7 @@ PROFILE = "profile.json"
     "--output",
     "-o",
     metavar="DIR",
-    help="A new folder: the dump, the page, and each operator that differs as a case with the device's bytes.",
+    help="A new folder: the dump, the pages, and each operator that differs as a case with the device's bytes.",
 )
 @partial_option
 @target_option("found by itself")
@@ -93,16 +93,19 @@ def command(
     several = repeats(runs) if len(runs) > 1 else None
     found = _worst(runs)
     commands = _commands(found, output, profile)
-    page = render(file, found, several, commands)
     held = frozenset.intersection(*(run.judged for run in runs))
     notes = [f"not checked: {path} does not say of which inputs it is" for path in outputs]
     whole = Completeness(file, found.needed, held, partial, notes)
     content = data(file, found, several, commands) | whole.as_json() | made.as_json()
     content["same"] = content["same"] and whole.enough
     if output is not None:
-        write_folder(output, _files(found, page, content, profile))
+        diffs = diff_pages(found)
+        links = {value: f"pages/{value}.html" for value in diffs}
+        pages = {links[value]: text for value, text in diffs.items()}
+        pages["triage.html"] = render(file, found, several, commands, links)
+        write_folder(output, _files(found, pages, content, profile))
     if html is not None:
-        atomic_write.write(html, page.encode())
+        atomic_write.write(html, render(file, found, several, commands).encode())
     write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
     if as_json:
         print_json("triage", {**content, "folder": output})
@@ -131,14 +134,17 @@ def _commands(found: Triage, output: str | None, profile: Profile | None) -> dic
     return commands
 
 
-def _files(found: Triage, page: str, content: dict[str, object], profile: Profile | None) -> dict[str, bytes]:
+def _files(
+    found: Triage, pages: dict[str, str], content: dict[str, object], profile: Profile | None
+) -> dict[str, bytes]:
     files = {f"dump/{name}": raw for name, raw in files_of(found.collected).items()}
     for value, case in found.cases().items():
         files |= {f"cases/{value}/{name}": raw for name, raw in case.items()}
     if profile is not None:
         files[PROFILE] = (strict_json.dumps(profiles.as_json(profile), indent=1) + "\n").encode()
     text = strict_json.dumps(content, indent=1) + "\n"
-    return files | {"triage.html": page.encode(), "triage.json": text.encode()}
+    files |= {path: page.encode() for path, page in pages.items()}
+    return files | {"triage.json": text.encode()}
 
 
 def _print(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from refsim.bytediff import html
 from refsim.core.html import rendered
 from refsim.device.triage import FOLLOWS, LEGAL, SAME, UNKNOWN, Repeats, Triage, Verdict
 
 COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
+#: How many operators get a page of their own at most: each may have some megabytes.
+MOST_PAGES = 20
 
 
 def verdict_text(v: Verdict) -> str:
@@ -90,8 +93,19 @@ def data(file: str, found: Triage, several: Repeats | None, commands: dict[str, 
     return content
 
 
-def render(file: str, found: Triage, several: Repeats | None, commands: dict[str, str]) -> str:
-    """The page. MissingDependencyError without jinja2."""
+def render(
+    file: str,
+    found: Triage,
+    several: Repeats | None,
+    commands: Mapping[str, str],
+    pages: Mapping[str, str] | None = None,
+) -> str:
+    """The page: a line per operator, and a part for each that differs.
+
+    ``pages``: output of an operator -> where the page of its diff lies, as seen from this one.
+    MissingDependencyError without jinja2.
+    """
+    links = pages or {}
     return rendered(
         "html page",
         "refsim.device",
@@ -100,7 +114,17 @@ def render(file: str, found: Triage, several: Repeats | None, commands: dict[str
         found=found,
         summary=summary(found),
         columns=COLUMNS,
-        rows=[(v, cells(v), verdict_text(v)) for v in found.verdicts],
+        rows=[(v, list(zip(COLUMNS, cells(v), strict=True))) for v in found.verdicts],
+        linked={v.row.output for v in found.suspects},
+        verdict_text=verdict_text,
         runs=[] if several is None else list(repeats_lines(several)),
-        details=[(v, str(v.report), commands.get(v.row.output, "")) for v in found.suspects],
+        details=[
+            (v, str(v.report), commands.get(v.row.output, ""), links.get(v.row.output, ""))
+            for v in found.suspects
+        ],
     )
+
+
+def diff_pages(found: Triage) -> dict[str, str]:
+    """The page of a diff for each operator that differs, of the first MOST_PAGES, by the name of its output."""
+    return {v.row.output: html.render(v.report) for v in found.suspects[:MOST_PAGES] if v.report is not None}

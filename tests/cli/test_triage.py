@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -30,6 +31,14 @@ def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) ->
     nodes = {node["value"]: node for node in done.json["nodes"]}
     assert nodes["delegate0_v28"]["verdict"] == "wrong" and nodes["delegate0_v24"]["verdict"] == "same"
     assert json.loads((folder / "triage.json").read_text())["summary"] == done.json["summary"]
+    page = (folder / "triage.html").read_text()
+    wrong = [name for name, node in nodes.items() if node["verdict"] == "wrong"]
+    assert re.findall('href="#(.*?)"', page) == wrong and page.count("<tr>") == 1 + len(nodes)
+    assert re.findall('<details id="(.*?)"', page) == wrong
+    assert re.findall('href="(pages/.*?)"', page) == [f"pages/{name}.html" for name in wrong]
+    assert "1 bytes differ" in (folder / "pages" / "delegate0_v28.html").read_text()
+    assert {path.stem for path in (folder / "pages").iterdir()} == set(wrong)
+    assert not re.search(r"https?://|src=|@import|url\(", page)
     command = shlex.split(nodes["delegate0_v28"]["reproduce"])
     replayed = refsim(*command[1:])
     assert replayed.status == 1 and "1 bytes differ" in replayed.out
