@@ -94,6 +94,8 @@ def print_findings(build: Build, outcome: Outcome) -> None:
         say(f"{tried.candidate.name} {_failure(tried)}{tried.message}")
         print_faults(tried)
         if id(tried) not in explained:
+            if tried.actual is not None:
+                say("  the bytes of its output are right")
             say(f"  again: {again(build, tried)}", command=True)
     for found in outcome.wrong:
         print_explained(build, found, faults=id(found.tried) not in set(map(id, outcome.failed)))

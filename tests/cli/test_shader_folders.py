@@ -100,9 +100,7 @@ def test_right_modules(folder: Path, refsim) -> None:
 
 def test_an_operator_without_a_module_is_not_said_to_be_none(folder: Path, refsim) -> None:
     done = refsim("shaders", folder, "linear_q4gsw")
-    done.refused(
-        "shaders: linear_q4gsw: refsim does not know how ExecuTorch's host calls its module; need q8ta_"
-    )
+    done.refused("shaders: linear_q4gsw: refsim does not know how ExecuTorch's host calls its module; need ")
     assert "refsim.toml with a table [linear_q4gsw]" in done.err
     refsim("shaders", folder, "q8ta_rellu").refused("no such operator; got q8ta_rellu, need ")
 
@@ -286,7 +284,8 @@ def test_a_write_outside_names_the_invocation(folder: Path, tmp_path: Path, refs
     assert "  write out of bounds: q8ta_conv2d_float writes behind the buffer of out" in done.out
     assert "binding 0 (out), word " in done.out and ", workgroup (" in done.out
     assert " ran, but: write out of bounds: " in done.out
-    assert " bytes differ\n" in done.out, "what it wrote inside is wrong too, and is explained"
+    # what lies inside is explained or said to be right: that depends on the order in which invocations ran
+    assert (" bytes differ\n" in done.out) != ("  the bytes of its output are right\n" in done.out)
 
 
 # --- seeded bugs -----------------------------------------------------------------------------------------
