@@ -110,12 +110,13 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
     say(f"{file}: {len(delegates)} delegate(s); steps: {', '.join(content['steps'])}")
     say()
     say("fused")
-    print_table(FUSED, [(d["delegate"], *_fused(item)) for d in delegates for item in d["fused"]])
+    fused = [(d["delegate"], *_fused(item)) for d in delegates for item in d["fused"]]
+    print_table(FUSED, fused, drop=("delegate",))
     for title, key in (("outside of delegates", "refused"), ("quantized, but left in float", "unfused")):
         say()
         say(f"{title}: {len(content[key])}")
         if content[key]:
-            print_table(REFUSED, [_refused(item) for item in content[key]])
+            print_table(REFUSED, [_refused(item) for item in content[key]], drop=("operator",))
     made = [(d["delegate"], item) for d in delegates for item in d["transitions"]]
     say()
     say(f"transitions: {sum(not item['reused'] for _, item in made)}")
@@ -126,11 +127,14 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
             f"{item['forced_by']} ({item['operator']}) {verb} {item['clone']} in {item['to']}"
         )
     say()
-    print_table(STATISTICS, [(d["delegate"], *_statistics(d["statistics"])) for d in delegates])
+    statistics = [(d["delegate"], *_statistics(d["statistics"])) for d in delegates]
+    print_table(STATISTICS, statistics, drop=("unshared bytes", "clone bytes", "float operators"))
     if "check" in content:
         say()
         say("against torch, in quantization steps")
-        print_table(CHECKED, [_checked(item) for item in content["check"]])
+        print_table(
+            CHECKED, [_checked(item) for item in content["check"]], drop=("delegate", "more", "operator")
+        )
         wrong = sum(item["worst"] > item["allowed"] for item in content["check"])
         say(f"{len(content['check'])} operators checked, {wrong} wrong (more than 1 step)")
     for row in content["files"]:

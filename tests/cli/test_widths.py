@@ -16,7 +16,7 @@ import click
 import numpy as np
 import pytest
 
-from refsim.cli import _main, demo
+from refsim.cli import _main, demo, lower
 from refsim.cli.demo import bundled
 from refsim.golden import verify as checks
 from refsim.golden.check import Result
@@ -55,6 +55,35 @@ COMMANDS = {
     "sweep": ["q8ta_relu -n 2 --workers 0 -x cpu --failures {scratch}/failures"],
     "triage": [f"{DEVICE}.pte -i {HEAD}.io.npz --outputs {DEVICE}.npz"],
     "unpack": ["{scratch}/good.bin -l 4C -s 1,32,16,16 -o {scratch}/back.npy"],
+}  # fmt: skip
+#: What `refsim lower --check` shows; the verb itself needs torch.
+LOWERED = {
+    "steps": ["delegate 0"],
+    "delegates": [
+        {
+            "delegate": 0, "transitions": [],
+            "fused": [
+                {"node": "q8ta_conv2d_transposed_1", "operator": "q8ta_conv2d_transposed", "notes": [],
+                 "replaced": ["convolution_7", "dequantize_per_tensor_12", "dequantize_per_channel_7", "relu_6"],
+                 "quantize": "quantize_per_tensor_13"},
+            ],
+            "statistics": {
+                "operators": 172, "int8_operators": 170, "float_operators": 2, "dispatches": 188, "clones": 12,
+                "clone_bytes": 1065668, "constant_bytes": 3504872, "memory_bytes": 1204224,
+                "memory_bytes_unshared": 6705152,
+            },
+        }
+    ],
+    "refused": [
+        {"node": "aten_upsample_bilinear2d_vec", "operator": "aten.upsample_bilinear2d.vec", "code": "not-in-table",
+         "reason": "the backend has no kernel for it", "detail": "aten.upsample_bilinear2d.vec"},
+    ],
+    "unfused": [],
+    "check": [
+        {"delegate": 0, "node": "q8ta_conv2d_transposed_1", "operator": "q8ta_conv2d_transposed",
+         "elements": 1065668, "steps": {"0": 1065600, "1": 68}, "worst": 1, "allowed": 1},
+    ],
+    "files": [],
 }  # fmt: skip
 VERBS = _main.root.list_commands(click.Context(_main.root))  # type: ignore[attr-defined]
 
@@ -143,6 +172,18 @@ def words(lines: list[str]) -> set[str]:
 def too_long(lines: list[str], width: int) -> list[str]:
     """Lines that do not fit, but for those of one word that cannot fold."""
     return [line for line in lines if len(line) > width and len(line.split()) > 1]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_lower_prints_fits(width: int, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lower.print_text("m.pt2", LOWERED, None)
+    narrow = capsys.readouterr().out.splitlines()
+    monkeypatch.delenv("COLUMNS")
+    lower.print_text("m.pt2", LOWERED, None)
+    whole = capsys.readouterr().out.splitlines()
+    assert not too_long(narrow, width) and words(narrow) <= words(whole)
+    assert narrow.count("") == whole.count("")
 
 
 def test_every_verb_is_tried() -> None:
