@@ -158,7 +158,7 @@ def parse(content: Any, where: str) -> Manifest:
         get.text("file"),
         get.text("digest"),
         get.text("source"),
-        get.text("source_digest"),
+        get.sha256("source_digest"),
         get.number("own"),
         outputs,
         get.one_of("way", WAYS),
@@ -188,6 +188,12 @@ class _Reader:
         if not isinstance(value, str):
             raise self.fail(key, "a text")
         return value
+
+    def sha256(self, key: str) -> str:
+        """Of a dump that is made from it, `refsim.formats.run_identity` asks for as much."""
+        if len(self.text(key)) != 64:
+            raise self.fail(key, "a SHA-256 of 64 hexadecimal digits")
+        return self.text(key)
 
     def optional(self, key: str) -> str | None:
         return None if self.content.get(key) is None else self.text(key)

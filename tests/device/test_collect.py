@@ -307,6 +307,15 @@ def outcome(file: Path, outputs: list[Path], folder: Path) -> None:
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
 
+def test_a_manifest_whose_source_has_no_digest(linear: Run, tmp_path: Path) -> None:
+    """The dump would carry it, and nobody could read the dump."""
+    content = json.loads(Path(m.path_of(linear.file)).read_text())
+    shutil.copyfile(linear.file, tmp_path / "m.pte")
+    Path(m.path_of(tmp_path / "m.pte")).write_text(json.dumps(content | {"source_digest": "x"}))
+    with pytest.raises(RefsimError, match="source_digest: does not fit"):
+        read([(tmp_path / "m.pte", as_npz(linear, tmp_path))])
+
+
 @pytest.mark.parametrize("form", ["object", "list"])
 @RELAXED
 @given(data=st.data())
