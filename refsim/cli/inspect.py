@@ -15,6 +15,7 @@ from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import opened, target_option
 from refsim.cli.check import pointer
+from refsim.core import atomic_write
 from refsim.core.layout import layout
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
@@ -37,6 +38,14 @@ DROP = ("kernels", "inputs", "bytes", "output")
     help="Also write the graph as a JSON file for Model Explorer.",
 )
 @click.option(
+    "--html", metavar="OUT", help="Also write the graph as a picture, on a self-contained HTML page."
+)
+@click.option(
+    "--verdicts",
+    metavar="JSON",
+    help="With --html: colour the operators by what triage --json or bisect --json printed.",
+)
+@click.option(
     "--plan",
     "as_plan",
     is_flag=True,
@@ -57,6 +66,8 @@ def command(
     file: str,
     as_dot: bool,
     explorer: str | None,
+    html: str | None,
+    verdicts: str | None,
     as_plan: bool,
     routes: tuple[str, ...],
     family: TargetRow | None,
@@ -73,6 +84,8 @@ def command(
         raise click.UsageError("--graph and --plan exclude each other")
     if routes and not as_plan:
         raise click.UsageError("--route needs --plan")
+    if verdicts is not None and html is None:
+        raise click.UsageError("--verdicts needs --html")
     wrong = [route for route in routes if route.count("=") != 1]
     if wrong:
         raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
@@ -81,6 +94,10 @@ def command(
         from refsim.cli._model_explorer import write_graph
 
         write_graph(explorer, model, made)
+    if html is not None:
+        from refsim.cli._graph_page import page
+
+        atomic_write.write(html, page(model, made, changes(model), verdicts).encode())
     if as_plan:
         from refsim.cli._plan import show_plan  # imports the native executor and a compiler
 
@@ -190,6 +207,17 @@ def transitions(graph: Graph) -> Iterator[dict[str, Any]]:
             "to": _long_layout(target),
             "bytes": _nbytes(target),
         }
+
+
+def changes(model: Model) -> dict[str, str]:
+    """Transitions in words, by the name of the first output of the node that makes them."""
+    found = {}
+    for number, graph in model.graphs.items():
+        outputs = {node.number: node.outputs for node in graph.nodes}
+        for t in transitions(graph):
+            name = value_name(number, outputs[t["node"]][0])
+            found[name] = f"{_short_layout(t['from'])} -> {_short_layout(t['to'])}"
+    return found
 
 
 def dot(model: Model) -> Iterator[str]:
