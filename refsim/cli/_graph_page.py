@@ -14,8 +14,8 @@ from refsim.core.html import rendered
 from refsim.exec.model import Model
 from refsim.formats.reading import json_file
 
-COLUMNS = ("value", "operator", "shape", "layout", "transition", "bytes", "kernels")
 VERDICT = "verdict"
+COLUMNS = ("value", "operator", VERDICT, "shape", "layout", "transition", "bytes", "kernels")
 PALETTE = 8  # colours of layouts that the template has; more layouts share them
 WIDTH, GAP, TRACK = 228, 34, 12  # pixels: of a box, between boxes, between the tracks of long edges
 LINE, MARGIN = 16, 12  # pixels: of a line of text in a box, around the picture
@@ -32,6 +32,7 @@ class Box:
     lines: tuple[str, ...]
     cells: tuple[str, ...]
     colour: str
+    change: str
     verdict: str
 
 
@@ -73,7 +74,7 @@ def page(model: Model, made: Origins, changes: Mapping[str, str], verdicts_from:
         file=model.path,
         boxes=boxes,
         edges=list(_paths(place, height)),
-        columns=(*COLUMNS, VERDICT) if verdicts else COLUMNS,
+        columns=[name for name in COLUMNS if verdicts or name != VERDICT],
         layouts=[(name, f"k{at % PALETTE}") for name, at in layouts.items()],
         counts={kind: list(verdicts.values()).count(kind) for kind in dict.fromkeys(verdicts.values())},
         changes=len(changes),
@@ -103,13 +104,14 @@ def _box(
     ordinal = f"{about['node']} " if "node" in about else ""
     lines = [ordinal + node["label"], f"{out.get('shape', '')} {kept}".strip(), change, verdict]
     cells = (
-        name, node["label"], out.get("shape", ""), kept, change, out.get("bytes", ""), about.get("kernels", ""),
+        name, node["label"], verdict, out.get("shape", ""), kept, change, out.get("bytes", ""),
+        about.get("kernels", ""),
     )  # fmt: skip
     row, column = place.places[name]
     return Box(
         number, MARGIN + column * (WIDTH + GAP), MARGIN + row * (height + GAP),
         tuple(text if len(text) <= LETTERS else text[: LETTERS - 1] + "…" for text in lines if text),
-        (*cells, verdict) if verdicts else cells, colour, verdict.replace(" ", "-"),
+        cells if verdicts else (*cells[:2], *cells[3:]), colour, change, verdict.replace(" ", "-"),
     )  # fmt: skip
 
 
