@@ -82,7 +82,15 @@ def agreed(reports: Sequence[Report]) -> list[Agreed]:
 
     def order_of(row: Agreed) -> tuple[float, ...]:
         name = row.name
-        return (weak[name], -telling[name], -row.exact, -row.score, fitted[name], order[name])
+        return (
+            weak[name],
+            -telling[name],
+            -row.exact,
+            -row.score,
+            row.cause.inferred,
+            fitted[name],
+            order[name],
+        )
 
     return sorted(found, key=order_of)
 

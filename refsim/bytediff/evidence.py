@@ -167,12 +167,13 @@ class Prediction:
     """What the buffer would hold if a hypothesis were true; ``detail`` names the variant of the hypothesis.
 
     ``fitted`` says that a part of the prediction was read off the differences themselves. One that fits as well without
-    that is more credible.
+    that is more credible. ``inferred``: most of it was, such as a number for each channel; it comes after all others.
     """
 
     detail: str
     cells: np.ndarray
     fitted: bool = False
+    inferred: bool = False
 
 
 Find = Callable[[Evidence], Iterator[Prediction]]

@@ -25,7 +25,10 @@ def facts(ev: Evidence) -> list[str]:
 
 
 def _where(ev: Evidence, at: np.ndarray) -> Iterator[str]:
-    """The narrowest regions that hold all of them, and how full these are."""
+    """The smallest region that holds all of them, if it says where the error is; the narrowest simple ones."""
+    smallest = within.tightest(ev)
+    if smallest is not None and smallest.tight:
+        yield str(smallest)
     values = ev.kinds == ByteKind.VALUE
     for region in within.regions(ev)[::-1][:MOST_REGIONS]:
         inside = int(np.count_nonzero(region.mask & values))

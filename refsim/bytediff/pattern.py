@@ -14,6 +14,7 @@ from refsim.core.buffer import ByteKind
 DIMS = "nchw"
 #: Fewer differing elements than this may share a property by chance.
 FEW = 4
+PADDING_ONLY = "padding only: every element is right"
 
 
 class Differences:
@@ -48,7 +49,7 @@ def summary(ev: Evidence) -> list[str]:
         return []
     d = Differences(ev)
     if not len(d.at):
-        return ["padding only: every element is right"]
+        return [PADDING_ONLY]
     return [line for rule in RULES for line in rule(d)]
 
 

@@ -13,6 +13,8 @@ from refsim.core.buffer import ByteKind
 
 #: A cause is reported if the cells that it explains, less those that it contradicts, are at least this share of all.
 LEAST_SCORE = 0.25
+#: One with many numbers that were read off the differences must explain nearly all of them.
+LEAST_INFERRED = 0.8
 PADDING = "padding leaked"  # the first suspect where every element is right
 #: A cause is weak if it contradicts more right cells than this share of what it explains,
 MOST_CONTRADICTED = 0.1
@@ -40,6 +42,7 @@ class Cause:
     contradicted: int
     whole: bool = False
     fitted: bool = False
+    inferred: bool = False
     where: str = ""
     values: int = LEAST_VALUES
 
@@ -77,14 +80,20 @@ def causes(ev: Evidence) -> list[Cause]:
     if not ev.differing.any():
         return []
     elements = _scope(ev)[1]
-    found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= LEAST_SCORE]
+    found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= _least(best)]
     # The sort is stable: causes that fit equally well keep the order of ALL. A wrong address leaves padding at 0, so it
     # predicts any padding that is wrongly 0. Where every element is right, that is no evidence about addresses.
     return sorted(found, key=lambda cause: (not elements and cause.name != PADDING, _worse(cause)))
 
 
-def _worse(cause: Cause) -> tuple[bool, float, bool, bool, bool]:
-    return (cause.weak and not cause.exact, -cause.score, bool(cause.where), cause.fitted, not cause.whole)
+def _least(cause: Cause) -> float:
+    return LEAST_INFERRED if cause.inferred else LEAST_SCORE
+
+
+def _worse(cause: Cause) -> tuple[bool, float, bool, bool, bool, bool]:
+    return (
+        cause.weak and not cause.exact, -cause.score, cause.inferred, bool(cause.where), cause.fitted, not cause.whole,
+    )  # fmt: skip
 
 
 def _scope(ev: Evidence) -> tuple[np.ndarray, bool]:
@@ -127,7 +136,8 @@ def judge(ev: Evidence, name: str, prediction: Prediction) -> Cause:
         differing=count,
         contradicted=contradicted,
         whole=bool((right | ~ev.compared).all()),
-        fitted=prediction.fitted,
+        fitted=prediction.fitted or prediction.inferred,
+        inferred=prediction.inferred,
         where=where,
         values=values,
     )
@@ -138,9 +148,7 @@ def _region(ev: Evidence, against: np.ndarray, contradicted: int) -> tuple[str, 
 
     The widest of equal ones; "" and None where no region holds fewer than half of these cells.
     """
-    if "regions" not in ev.kept:
-        ev.kept["regions"] = within.regions(ev)
-    regions: list[within.Within] = ev.kept["regions"]
+    regions = within.regions(ev)
     best, name, mask = contradicted / 2, "", None
     left = [int(np.count_nonzero(against & region.mask)) for region in regions]
     for region, count in zip(regions, left, strict=True):

@@ -20,6 +20,11 @@ from refsim.core.buffer import ByteKind
 FEW = 4
 #: A region is a part of the buffer: with fewer elements outside than this share it says nothing.
 LEAST_OUTSIDE = 0.02
+#: So many regions at once say where the differing elements are; each leaves at most this share of the one before.
+MOST_AT_ONCE, LEAST_LEFT_OUT = 3, 0.8
+#: A region is tight if it is so much of the buffer at most, if so much of it is wrong at least, and if as many wrong
+#: elements lay in it by chance less often than that.
+MOST_TIGHT, LEAST_FILLED, BY_CHANCE = 0.75, 0.25, 1e-6
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,57 @@ class Within:
     mask: np.ndarray
 
 
+@dataclass(frozen=True)
+class Filled:
+    """A region that all differing elements lie in, ``wrong`` of its ``inside``; the buffer has ``elements``."""
+
+    name: str
+    wrong: int
+    inside: int
+    elements: int
+
+    @property
+    def tight(self) -> bool:
+        """Whether it says where the error is: a part of the buffer, well filled, and hardly so by chance."""
+        share = self.inside / self.elements
+        return (
+            share <= MOST_TIGHT and self.wrong >= LEAST_FILLED * self.inside and share**self.wrong < BY_CHANCE
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.wrong} of the {self.inside} elements there are wrong, of {self.elements} in all"
+
+
 Rule = Callable[[Evidence, np.ndarray], Iterator[Within]]
+
+
+def tightest(ev: Evidence) -> Filled | None:
+    """The smallest region that all differing elements lie in, of at most `MOST_AT_ONCE` at once; None without one.
+
+    A further region is added only if it leaves out a good part of what is left, so that few words say where.
+    """
+    values = ev.kinds == ByteKind.VALUE
+    wrong, elements = int(np.count_nonzero(ev.differing & values)), int(np.count_nonzero(values))
+    mask, names, inside = values, list[str](), elements
+    for _ in range(MOST_AT_ONCE):
+        sizes = [(int(np.count_nonzero(mask & region.mask)), region) for region in regions(ev)]
+        best = min(sizes, key=lambda row: row[0], default=None)
+        if best is None or best[0] > LEAST_LEFT_OUT * inside:
+            break
+        inside, mask = best[0], mask & best[1].mask
+        names.append(best[1].name)
+    return Filled(" and ".join(names), wrong, inside, elements) if names else None
 
 
 def regions(ev: Evidence) -> list[Within]:
     """The regions of each kind that hold all differing elements, the widest first; none where few elements differ."""
+    if "regions" not in ev.kept:
+        ev.kept["regions"] = _regions(ev)
+    found: list[Within] = ev.kept["regions"]
+    return found
+
+
+def _regions(ev: Evidence) -> list[Within]:
     values = ev.kinds == ByteKind.VALUE
     at = np.flatnonzero(ev.differing & values)
     if len(at) < FEW:

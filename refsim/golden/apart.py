@@ -104,6 +104,6 @@ def _predicted(bound: BoundCase, name: str, detail: str) -> np.ndarray | None:
         if hypothesis.name == name:
             for view in ev.views:
                 for prediction in hypothesis.find(view):
-                    if prediction.detail == detail and not prediction.fitted:
+                    if prediction.detail == detail and not (prediction.fitted or prediction.inferred):
                         return np.where(defined, prediction.cells, 0)
     return None

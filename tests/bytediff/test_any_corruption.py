@@ -18,6 +18,8 @@ from refsim.ops.base.binding import BoundCase, bind
 CORPUS = Corpus(default_root())
 OPERATORS = CORPUS.operators()
 MOST_BYTES = 3000
+#: What is done to a part of the bytes.
+WAYS = ("value", "add", "xor", "roll", "turn", "random", "floats", "words", "lanes", "mapped", "shifted")
 
 
 @cache
@@ -33,16 +35,14 @@ def lines(op: str) -> tuple[BoundCase | None, ...]:
 
 
 def corrupted(draw: st.DataObject, raw: np.ndarray) -> np.ndarray:
-    """Other bytes of the same number: a few wrong, whole regions, everything moved, or nothing alike."""
+    """Other bytes of the same number: a few wrong, whole regions, words or lanes moved, values mapped, or all."""
     made = raw.copy()
     for _ in range(draw.draw(st.integers(1, 3), label="changes")):
         start = draw.draw(st.integers(0, len(made) - 1), label="start")
         stop = draw.draw(st.integers(start, len(made)), label="stop")
         step = draw.draw(st.sampled_from((1, 1, 2, 3, 4, 7, 16)), label="step")
         part = made[start:stop:step]
-        way = draw.draw(
-            st.sampled_from(("value", "add", "xor", "roll", "turn", "random", "floats")), label="way"
-        )
+        way = draw.draw(st.sampled_from(WAYS), label="way")
         value = draw.draw(st.sampled_from((0, 1, 127, 128, 255)) | st.integers(0, 255), label="value")
         if way == "value":
             part[:] = value
@@ -56,6 +56,15 @@ def corrupted(draw: st.DataObject, raw: np.ndarray) -> np.ndarray:
             part[:] = part[::-1].copy()
         elif way == "random":
             part[:] = np.random.default_rng(value).integers(0, 256, len(part), np.uint8)
+        elif way == "words":
+            words = made.view(np.uint32)[start // 4 : max(start // 4 + 1, stop // 4)]
+            words[:] = np.random.default_rng(value).permutation(words)
+        elif way == "lanes":
+            made.reshape(-1, 4)[:] = made.reshape(-1, 4)[:, np.random.default_rng(value).permutation(4)]
+        elif way == "mapped":
+            part[:] = np.random.default_rng(value).permutation(256).astype(np.uint8)[part]
+        elif way == "shifted":
+            part[:] = np.take(made, np.arange(start, stop, step) - value, mode="wrap")
         else:
             made.view(np.uint32)[:: max(step, 1)] = draw.draw(
                 st.sampled_from((0x7F800000, 0xFF800000, 0x7FC00001, 1, 0x80000000, 0x7F7FFFFF)), label="bits"
@@ -66,7 +75,10 @@ def corrupted(draw: st.DataObject, raw: np.ndarray) -> np.ndarray:
 def check(draw: st.DataObject, bound: BoundCase) -> None:
     expected = bound.call.expected(bound.inputs)
     raw = corrupted(draw, expected.raw)
-    ways = ({}, {"device": True}, {"profile": "nvidia"}, {"others": {"o": raw[::-1].copy()}}, {"limit": 0})
+    ways = (
+        {}, {"device": True}, {"profile": "nvidia"}, {"others": {"o": raw[::-1].copy()}}, {"limit": 0},
+        {"previous": bound},
+    )  # fmt: skip
     keywords = draw.draw(st.sampled_from(ways), label="keywords")
     out = bound.call.out
     report = diff(

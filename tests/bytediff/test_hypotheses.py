@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wrong_channels import ROWS as CHANNEL_ROWS
 from wrong_int4 import ROWS as INT4_ROWS
 from wrong_kernels import CONV, conv
 from wrong_linear import ROWS as LINEAR_ROWS
@@ -288,6 +289,7 @@ def _overrun(buffer: PackedBuffer) -> None:
 
 
 ROWS: tuple[Row, ...] = (
+    *CHANNEL_ROWS,
     *INT4_ROWS,
     *SUM_ROWS,
     *LINEAR_ROWS,

@@ -90,7 +90,8 @@ def test_an_epilogue_that_maps_values_is_said() -> None:
     table = np.random.default_rng(4).permutation(256).astype(np.int16) - 128
     values = EXPECTED.kinds() == ByteKind.VALUE
     made.data[values] = table[made.data[values].astype(np.int64) + 128]
-    assert any("depends on the right one alone" in line for line in report_of(made).facts)
+    report = report_of(made)
+    assert report.causes[0].name == "wrong after the value was right" and report.causes[0].exact
 
 
 def test_what_right_bytes_contradict_is_weak_and_comes_last() -> None:

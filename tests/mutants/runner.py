@@ -7,6 +7,7 @@ import json
 import struct
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,8 @@ CASE_SECONDS = 60.0
 _NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError, struct.error)
 
 
+#: Folder of a checkout -> its name in a copy (`mutants.tree.PARTS`, which is not imported here).
+SOURCES = {"refsim": "refsim", "gpu": "refsim_gpu"}
 #: Further wrong cases of a kernel that already gave one, and how many are run to find them, and for how long.
 MORE_WRONG, MORE_TRIED, MORE_SECONDS = 5, 24, 10.0
 
@@ -163,7 +166,10 @@ def corpus(folder: str, executor: str, golden: str, threads: str, profile: str) 
     except Exception as error:
         if not (root / "result.json").exists():
             how = "invalid" if _is_no_program(error) else "raised"
-            found = {"how": how, "said": f"{type(error).__name__}: {error}"[:2000], "case": _at(root)}
+            found = {
+                "how": how, "said": f"{type(error).__name__}: {error}"[:2000], "case": _at(root),
+                "frames": _frames(error),
+            }  # fmt: skip
             (root / "result.json").write_text(json.dumps(found))
 
 
@@ -200,7 +206,7 @@ def _wrong(
                 yield {"case": name, "how": "chain", "said": said}
                 break
             continue
-        how, said, out = "differs", "", None
+        how, said, out, frames = "differs", "", None, list[tuple[str, str]]()
         try:
             bound = bind(entries[name].case, target)
             out = runner.run_call(bound.call, bound.inputs)
@@ -209,11 +215,11 @@ def _wrong(
             if out is not None and out.desc != bound.call.out:
                 out = None
         except RefsimError as error:
-            how, said = "refused", f"{type(error).__name__}: {error}"
+            how, said, frames = "refused", f"{type(error).__name__}: {error}", _frames(error)
         if out is None:
             if first:
                 continue
-            yield {"case": name, "how": how, "said": said}
+            yield {"case": name, "how": how, "said": said, "frames": frames}
             break
         if how == "differs" and digest(bound.call, out) == digests.get(name, entries[name].sha256):
             continue
@@ -251,6 +257,18 @@ def _chain(entry: Any, runner: Any) -> str:
 def _at(root: Path) -> str:
     path = root / "at"
     return path.read_text() if path.exists() else ""
+
+
+def _frames(error: Exception) -> list[tuple[str, str]]:
+    """(file, function) of the sources that an error came through, the outermost first."""
+    found = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        for part, folder in SOURCES.items():
+            at = frame.filename.rfind(f"/{folder}/")
+            if at >= 0 and "/site-packages/" not in frame.filename:
+                found.append((f"{part}/{frame.filename[at + len(folder) + 2 :]}", frame.name))
+                break
+    return found
 
 
 def _is_no_program(error: Exception) -> bool:

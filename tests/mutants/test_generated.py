@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from mutants.generated import equivalent, glsl_sites, naming, python_sites, record, sample, trial
@@ -12,7 +16,10 @@ from mutants.generated.change import KINDS, Change
 from mutants.generated.targets import AREAS, subjects
 from mutants.mutant import Mutant
 from mutants.tree import check
+from refsim.bytediff import Cause, Report, diff
+from refsim.bytediff.consensus import Agreed
 from refsim.cli import main
+from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError
 from refsim.golden.rules import RULES
 
@@ -178,9 +185,53 @@ def test_a_cause_counts_only_if_it_is_of_the_code_that_was_changed() -> None:
     change = Change("f.py", "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
     assert naming.cause(change, ["byte order", "zero point not folded"]) == "zero point not folded"
     assert naming.cause(change, ["byte order"]) == ""
-    assert naming.region(change, ["only lane 3", "borders only: at most 1 from the edge"]).startswith(
-        "borders"
-    )
+    one = agreed_cause("zero point not folded")
+    assert naming.named(change, [one]) == "zero point not folded"
+    assert naming.named(change, [replace(one, cause=replace(one.cause, contradicted=9))]) == ""
+    assert naming.named(change, [agreed_cause("byte order")]) == ""
+
+
+def agreed_cause(name: str) -> Agreed:
+    """A cause that explains 20 of 30 wrong elements of one case, and none of another."""
+    return Agreed(Cause(name, "so", 20, 30, 0, values=9), 0, 1, 2, 0.6)
+
+
+def test_a_cause_that_predicts_everything_counts_whatever_its_class() -> None:
+    change = Change("f.py", "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
+    row = agreed_cause("byte order")
+    whole = replace(row.cause, explained=30)
+    assert naming.named(change, [replace(row, cause=whole, exact=2)]) == "byte order"
+    assert naming.named(change, [replace(row, cause=whole, exact=1, of=1)]) == "byte order"
+    few = replace(whole, explained=3, differing=3)
+    assert naming.named(change, [replace(row, cause=few, exact=1, of=1)]) == ""
+
+
+def test_a_region_counts_if_it_says_where_the_error_is() -> None:
+    change = Change("f.py", "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
+    expected = PackedBuffer.pack(np.arange(2 * 8 * 4 * 6).reshape(2, 8, 4, 6).astype(np.int8), "4W4C")
+
+    def report(wrong: Callable[[np.ndarray], Any]) -> Report:
+        actual = PackedBuffer.from_raw(expected.raw.copy(), expected.desc.shape, expected.desc.layout)
+        wrong(actual.raw)
+        return diff(expected, actual)
+
+    def lane(raw: np.ndarray) -> None:
+        raw[3::4] ^= np.arange(len(raw) // 4, dtype=np.uint8) | 1
+
+    def scattered(raw: np.ndarray) -> None:
+        raw[::7] ^= 1
+
+    told = naming.region(change, [report(lane)])
+    assert told.startswith("only in lane 3: ") and told in report(lane).facts
+    assert naming.region(change, [report(lane), report(scattered)]) == ""
+    assert naming.region(change, [report(lambda raw: raw.__setitem__(slice(0, 4), 9))]) == ""
+
+
+def test_an_error_names_the_function_that_it_came_from() -> None:
+    change = Change("refsim/ops/x.py", "in_zp", 0, 5, "out_zp", "index", "kernel", "acc - in_zp")
+    outer = [("refsim/exec/emulated.py", "run"), ("refsim/ops/x.py", "kernel")]
+    assert naming.place(change, outer) == "refsim/ops/x.py: kernel"
+    assert naming.place(change, [*outer, *[("refsim/core/index.py", "buf_idx")] * 3]) == ""
 
 
 def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:

@@ -24,5 +24,10 @@ def known(ev: Evidence) -> Iterator[Prediction]:
         unwritten = ev.places[np.ma.getmaskarray(values).reshape(ev.places.shape)]
         if len(unwritten) and ev.differing[unwritten].mean() < MOSTLY:
             continue  # something wrote there
+        # what it does write must be as it writes it, or the bytes that may be anything would explain all by themselves
+        written = ev.differing.copy()
+        written[unwritten] = False
+        if len(unwritten) and (cells != ev.got)[written].sum() > np.count_nonzero(written) / 2:
+            continue
         cells[unwritten] = ev.got[unwritten]
         yield Prediction(defect.note, cells)

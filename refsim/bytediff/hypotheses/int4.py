@@ -35,7 +35,8 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
         ("the two nibbles of a byte exchanged", swapped),
         ("8 not taken from a nibble", raw),
         ("a nibble's highest bit taken for its sign", (raw ^ ZERO) - ZERO),
-        ("7 taken from a nibble instead of 8", values.astype(np.int16) + 1),
+        *((f"{zero} taken from a nibble instead of 8", raw - zero) for zero in (7, 9, 4, 16, 128, -8)),
+        ("the highest bit of a nibble left out", (raw & 7) - ZERO),
         ("the low nibble of a byte read twice", np.repeat(values[:, 0::2], 2, axis=1)),
         ("the high nibble of a byte read twice", np.repeat(values[:, 1::2], 2, axis=1)),
     ):
@@ -141,3 +142,7 @@ def short(ev: Evidence) -> Iterator[Prediction]:
         lane = np.arange(values.shape[1]) // COLUMNS % lanes
         kept = np.where(lane < lanes - 1, values, 0)
         yield Prediction(f"the last of {lanes} lanes left out", _cells(ev, kept, scales))
+        for part in (2, 4):
+            kept = np.where(lane < lanes // part, values, 0)
+            what = f"all but the first {lanes // part} of {lanes} lanes left out"
+            yield Prediction(what, _cells(ev, kept, scales))

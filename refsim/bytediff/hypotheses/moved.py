@@ -20,6 +20,10 @@ BEST = 3
 LEAST_SHARE, LEAST_CELLS = 0.9, 3
 #: A tensor with longer dims is not searched slice by slice.
 LONGEST = 96
+#: The bytes of a word that could be anywhere lie closer together than this.
+LEAST_RANGE = 4
+#: Words are not looked for where so many are found by chance.
+MOST_BY_CHANCE = 0.1
 
 
 @hypothesis("values moved")
@@ -101,6 +105,33 @@ def _said(name: str, source: np.ndarray, changed: np.ndarray) -> str:
     listed = ", ".join(f"{k} holds {source[k]}" for k in changed[:4])
     more = ", and so on" if len(changed) > 4 else ""
     return f"{name}s exchanged: {listed}{more}"
+
+
+@hypothesis("words of other places")
+def words(ev: Evidence) -> Iterator[Prediction]:
+    """Wrong words that are whole right words of other places: an address is wrong, no value and no lane is."""
+    if not ev.desc.is_int8:
+        return
+    elements = (ev.kinds == ByteKind.VALUE).reshape(-1, 4).all(axis=1)
+    wrong = ev.differing.reshape(-1, 4).any(axis=1) & elements
+    want, got = (np.ascontiguousarray(a).view(np.int32) for a in (ev.want, ev.got))
+    telling = wrong & (np.ptp(ev.got.reshape(-1, 4).astype(np.int16), axis=1) >= LEAST_RANGE)
+    known = np.isin(got, want[elements])
+    if np.count_nonzero(telling & known) < max(LEAST_VALUES, LEAST_SHARE * np.count_nonzero(telling)):
+        return
+    if len(np.unique(got[telling])) < LEAST_VALUES or _by_chance(ev, telling, want[elements]):
+        return
+    fresh = np.where(wrong & known, got, want).astype(np.int32).view(np.int8)
+    at = np.flatnonzero(telling & known)[:3]
+    held = ", ".join(f"word {k} holds word {np.flatnonzero(want == got[k])[0]}" for k in at)
+    yield Prediction(f"{held}, and so on for {np.count_nonzero(wrong & known)} words", fresh, inferred=True)
+
+
+def _by_chance(ev: Evidence, telling: np.ndarray, known: np.ndarray) -> bool:
+    """Whether words of the same bytes in another order are found as well: then few bytes are common everywhere."""
+    rows = ev.got.reshape(-1, 4)[telling]
+    others = (np.ascontiguousarray(np.roll(rows, by, 1)).view(np.int32).reshape(-1) for by in (1, 2, 3))
+    return any(np.isin(turned, known).mean() > MOST_BY_CHANCE for turned in others)
 
 
 @hypothesis("only a part is written")

@@ -11,6 +11,8 @@ from refsim.bytediff.rerun import convolve, finished, has_weights, integer_sums,
 from refsim.ops.base import conv
 
 _LOW, _HIGH = -(1 << 15), (1 << 15) - 1
+#: So many of the lowest bits may be lost.
+LOWEST_BITS = 3
 _INFINITE = 1 << 30  # what is infinite in binary16 saturates any output
 
 
@@ -26,6 +28,19 @@ def sixteen_bits(ev: Evidence) -> Iterator[Prediction]:
         half = sums.astype(np.float16).astype(np.float64)
     held = np.clip(half, -_INFINITE, _INFINITE).astype(np.int64)
     yield Prediction("sums rounded to half precision", finished(ev, held))
+    for bits in range(1, LOWEST_BITS + 1):
+        yield from _lowest(ev, sums, bits)
+
+
+def _lowest(ev: Evidence, sums: np.ndarray, bits: int) -> Iterator[Prediction]:
+    """The lowest bits of sums lost, before the zero point is subtracted or after it."""
+    spread = (-1, 1, 1) if ev.call.op.channel_dim == -3 else (-1,)
+    weight_sums = ev.call.consts["weight_sums"]
+    assert weight_sums is not None
+    folded = np.int64(ev.call.params.in_zp) * weight_sums.astype(np.int64).reshape(spread)
+    for what, less in (("sums", np.int64(0)), ("sums less the zero point", folded)):
+        held = ((sums - less) >> bits << bits) + less
+        yield Prediction(f"the lowest {bits} bits of {what} are 0", finished(ev, held))
 
 
 @hypothesis("sums not reset", needs_call=True)

@@ -1,14 +1,22 @@
-"""Whether a report named a generated mutant: its cause, or the region of the code that it changes.
+"""Whether a report named a generated mutant: its cause, or the region of the bytes that it makes wrong.
 
-Nobody wrote down what a generated change does wrong, so the rule goes by what the changed code is about. Each `Role`
-is a class of code: zero points, windows, addresses, the last tile. A change has the roles whose names occur in the
-expression that it changes; if none does, in its statement; if none does, in its function. It is named
+Nobody wrote down what a generated change does wrong. A report names it if one of these holds:
 
-- by its cause, if one of the first three causes is of one of its roles, and
-- by its region, if the pattern says of the wrong elements what code of its roles decides: a lane, the border, the
-  last columns, a workgroup.
+- *Cause, by class*: one of the first three causes is of the class of the changed code. Each `Role` is a class: zero
+  points, windows, addresses, the last tile. A change has the roles whose names occur in the expression that it changes;
+  if none does, or only a single letter, in its statement; then in its function.
+- *Cause, by proof*: one of the first three causes predicts every byte of every wrong case that was looked at, at least
+  two cases, or one with many wrong bytes. Whatever its name, the kernel does what it says.
+- *Region*: in most of the wrong cases the report states a region that all wrong elements lie in, at most three
+  quarters of the tensor, well filled, and hardly so by chance (`refsim.bytediff.within.Filled.tight`). Or every
+  element is right, and it says that padding alone is wrong.
+- *Value*: all wrong elements are off by one step, and the change is about rounding; or all are off by the same number,
+  and it is about zero points or biases.
+- *Place*: a change that ends in an error is named if its text is of the class, or if one of the three innermost
+  places in the sources that it came through is the changed function.
 
-A change without any role is never named. Causes that predict every byte but are of another class do not count.
+A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
+its signal, nor a region that is most of the tensor.
 """
 
 from __future__ import annotations
@@ -18,16 +26,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mutants.generated.change import Change
+from refsim.bytediff import Report
+from refsim.bytediff.consensus import Agreed
+from refsim.bytediff.pattern import PADDING_ONLY
+from refsim.bytediff.within import tightest
+
+OPERANDS = "operands"
+#: So many wrong elements of a single case are enough to prove a cause that predicts every byte.
+MANY = 16
+#: So many places in the sources, the innermost of those that an error came through, tell where it began.
+INNERMOST = 3
+#: Fewer wrong elements have no region.
+FEW = 8
 
 
 @dataclass(frozen=True)
 class Role:
-    """A class of code: the ``names`` that tell it, the ``causes`` that are of it, the ``regions`` that it decides."""
+    """A class of code: the ``names`` that tell it, the ``causes`` and ``values`` (of the pattern) that are of it."""
 
     name: str
     names: str
     causes: tuple[str, ...] = ()
-    regions: str = r"$^"
+    values: str = r"$^"
 
     def tells(self, text: str) -> bool:
         return (
@@ -36,14 +56,7 @@ class Role:
         )
 
 
-_LANES, _SIZE_1 = r"only lane|% [24] in", r"only [nchw] = 0"
-_TAIL = r"only [nchw] >= |everything after|the last\)|one block only"
-_BORDER, _CHANNEL, _BATCH = r"borders only|only [hw] ", r"only c |one block only", r"only n "
-_ROUNDING, _BOUNDS, _SIGN = (
-    r"off by one step|-128 or 127",
-    r"-128 or 127|every differing element is",
-    r"negative",
-)
+_ONE_STEP, _SAME_STEP = r"off by one step only", r"every differing element is off by"
 
 ROLES = (
     Role(
@@ -53,8 +66,9 @@ ROLES = (
             "zero point not folded", "zero point folded twice", "border padded with 0", "zero point of rows",
             "weight sums over the wrong dimension", "weight sums of other outputs", "channel constants misplaced",
             "another tensor's quantization", "stale constant", "sums of groups doubled", "clamp order",
+            "constants of other channels", "sums off by a constant", "another operation",
         ),
-        _BORDER + "|off by",
+        _SAME_STEP,
     ),
     Role(
         "scale", r"scales?|inv|inverse|factor|alpha|multiplier|ratio",
@@ -62,15 +76,16 @@ ROLES = (
             "scale changed", "order of the epilogue", "half precision",
             "another tensor's quantization", "alpha ignored", "scale of another group", "scale of rows",
             "channel constants misplaced", "stale constant", "range of rows", "operands exchanged",
+            "constants of other channels", "another operation",
         ),
-        "always too|" + _CHANNEL,
     ),
     Role(
         "bias", r"bias(es)?|addend",
         (
             "bias changed", "order of the epilogue", "channel constants misplaced", "stale constant",
+            "constants of other channels", "sums off by a constant", "another operation",
         ),
-        _CHANNEL + "|always too|off by",
+        _SAME_STEP,
     ),
     Role(
         "rounding", r"round\w*|rint|ties?|half|floor|trunc|magic|nearest|to_f32|fma|fused|precise|contract|wide|"
@@ -78,17 +93,16 @@ ROLES = (
         (
             "half precision", "order of the epilogue",
             "tie rule", "truncation", "fused multiply-add", "conversion out of range", "order of float sums",
-            "clamp order",
+            "clamp order", "another operation", "sums of 16 bits",
         ),
-        _ROUNDING + "|negative",
+        _ONE_STEP,
     ),
     Role(
         "clamp", r"clamp\w*|relu|low|high|min|max|bounds?|limit|saturat\w*|narrow\w*|least|most",
         (
             "no clamp", "clamp order", "clamp bounds", "relu bound", "relu dropped or added",
-            "conversion out of range",
+            "conversion out of range", "another operation", "wrong after the value was right",
         ),
-        _BOUNDS + "|" + _TAIL + "|" + _SIGN + "|always too",
     ),
     Role(
         "window", r"stride\w*|dilation\w*|pad(ding)?s?|taps?\w*|kernel_?[hwsize]*|window\w*|hit|ih|iw|extent\w*|pool",
@@ -97,7 +111,6 @@ ROLES = (
             "stride or dilation", "padding offset", "border padded with 0", "H and W exchanged",
             "reduction too short", "weights in another order",
         ),
-        _BORDER,
     ),
     Role(
         "reduction", r"acc\w*|dot\w*|k4s?|k\d?|depth|total\w*|partial\w*|reduc\w*|sum|stage|run_\w*|group\w*|left",
@@ -105,9 +118,9 @@ ROLES = (
             "products miscounted", "weights read at another stride",
             "reduction too short", "float sum too short", "order of float sums", "sums of groups doubled",
             "unsigned lanes", "weights in another order", "scale of another group",
-            "weights laid out for another kernel", "range of rows",
+            "weights laid out for another kernel", "range of rows", "sums of 16 bits", "sums not reset",
+            "weights of other channels", "lanes exchanged", "sums off by a constant",
         ),
-        _CHANNEL + "|workgroup|always too",
     ),
     Role(
         "weights", r"weights?|nibbles?|int4|halves|panels?|prepack\w*",
@@ -115,44 +128,42 @@ ROLES = (
             "weights read at another stride", "products miscounted",
             "weights in another order", "weights laid out for another kernel", "nibbles read wrong",
             "reduction too short", "unsigned lanes", "channel constants misplaced",
-            "weight sums over the wrong dimension",
+            "weight sums over the wrong dimension", "weights of other channels", "lanes exchanged",
         ),
-        _CHANNEL,
     ),
     Role(
         "lanes", r"lanes?\w*|bytes?|shuffle|insert|extract|shr|sext|zext|quarters|zipped|unzip\w*|lane_of|words?_of",
         (
             "sign smeared over a word", "products miscounted",
             "byte order", "lanes rotated", "unsigned lanes", "block transposed", "padding leaked",
-            "nibbles read wrong",
+            "nibbles read wrong", "lanes exchanged",
         ),
-        _LANES + "|" + _SIGN,
     ),
     Role(
         "address", r"at|to|source|word\w*|idx|\w*_idx|index|offsets?|place\w*|pointer|buf\w*|block\w*|hash\w*|"
         r"layout\w*|tiled?|texel|\w*_stride|strides|row|rows|column\w*|pixel\w*|coord|position\w*|quad\w*|nhwc|plane\w*",
         (
-            "values moved", "one coordinate for another", "input read at a neighbour",
+            "values moved", "words of other places", "one coordinate for another", "input read at a neighbour",
+            "lanes exchanged", "constants of other channels", "weights of other channels",
             "weights read at another stride", "only a part is written",
             "rows apart", "lanes rotated", "byte order", "block transposed", "another layout's strides",
             "H and W exchanged", "C and another dim exchanged", "write out of bounds", "stale or foreign buffer",
             "padding leaked", "nothing written", "last tile missing", "batch ignored",
         ),
-        _LANES + "|" + _TAIL + "|only [nchw] ",
     ),
     Role(
         "dims", r"[whcn]|[oi][hwc]|width|height|channels?|batch|images?|out_[hwc]|extents?",
         (
             "one coordinate for another", "input read at a neighbour", "edge of the input", "values moved",
+            "words of other places", "weights of other channels",
             "weights read at another stride",
             "H and W exchanged", "C and another dim exchanged", "batch ignored", "another layout's strides",
             "rows apart", "last tile missing", "border padded with 0",
         ),
-        r"only [nchw] |% [24] in|" + _TAIL,
     ),
     Role(
         "batch", r"n|batch\w*|images?|out_image",
-        ("one coordinate for another", "batch ignored"), _BATCH,
+        ("one coordinate for another", "batch ignored", "values moved"),
     ),
     Role(
         "tail", r"tail\w*|rest|last|part\w*|count\w*|whole|full|edge|inside|remain\w*|mask\w*|spill\w*|direct|chunks?|"
@@ -161,7 +172,6 @@ ROLES = (
             "edge of the input", "only a part is written", "last tile missing", "padding leaked",
             "write out of bounds", "reduction too short", "nothing written",
         ),
-        _TAIL + r"|only [nchw] ",
     ),
     Role(
         "dispatch", r"reached|grid|local\w*|LOCAL_[XYZ]|TILE_[XYZ]|global\w*|gl_\w+|invocation\w*|workgroup\w*|launch|"
@@ -170,22 +180,19 @@ ROLES = (
             "only a part is written", "last tile missing", "nothing written", "write out of bounds", "batch ignored",
             "rows apart",
         ),
-        r"workgroup|" + _TAIL,
     ),
     Role(
-        "operands", r"a|b|x|y|operands?",
-        ("operands exchanged", "alpha ignored", "another tensor's quantization"), r"$^",
+        OPERANDS, r"a|b|x|y|operands?",
+        ("operands exchanged", "alpha ignored", "another tensor's quantization", "another operation"),
     ),
     Role(
         "barrier", r"barrier|shared|tile_[ab]|partial",
         ("stale or foreign buffer", "float sum too short", "order of float sums", "range of rows",
          "reduction too short"),
-        r"workgroup",
     ),
     Role(
         "memory", r"lifetimes?|arena|place[ds]?|alias\w*|reuse\w*|free|objects?|temps?|scratch|buffers?",
         ("stale or foreign buffer", "write out of bounds", "padding leaked"),
-        r"everything after",
     ),
     Role(
         "quantization", r"steps?|quantize\w*|dequantize\w*|q|real|values?|integers?",
@@ -193,8 +200,8 @@ ROLES = (
             "half precision", "order of the epilogue", "no clamp", "scale changed", "zero point one off",
             "another tensor's quantization", "clamp order", "clamp bounds", "conversion out of range",
             "zero point not folded", "zero point folded twice", "truncation", "tie rule", "quantized rows",
+            "another operation", "wrong after the value was right",
         ),
-        _BOUNDS,
     ),
 )  # fmt: skip
 
@@ -202,22 +209,61 @@ ROLES = (
 def roles(change: Change) -> tuple[Role, ...]:
     """What the changed code is about: told by the changed expression, else its statement, else its function."""
     places = (f"{change.original} {change.replacement}", change.statement, change.scope)
+    found: tuple[Role, ...] = ()
     for text in places:
-        found = tuple(role for role in ROLES if role.tells(text))
-        if found:
-            return found
-    return ()
+        found += tuple(role for role in ROLES if role.tells(text) and role not in found)
+        if any(role.name != OPERANDS for role in found):  # single letters say little
+            break
+    return found
 
 
-def cause(change: Change, named: Iterable[str]) -> str:
-    """The first of these causes, or texts of errors, that is of a role of the change; "" if none is."""
+def cause(change: Change, texts: Iterable[str]) -> str:
+    """The first of these names, or texts of errors, that is of a role of the change; "" if none is."""
     allowed = {name for role in roles(change) for name in role.causes}
-    return next((text for text in named if any(name in text for name in allowed)), "")
+    return next((text for text in texts if any(name in text for name in allowed)), "")
 
 
-def region(change: Change, pattern: Sequence[str]) -> str:
-    """The first line of the pattern that a role of the change decides; "" if none is."""
+def named(change: Change, causes: Sequence[Agreed]) -> str:
+    """The first of the first causes that names the change, by its class or by proof; "" if none does."""
+    for row in causes:
+        if _proved(row) or (_fits(row) and cause(change, [row.name])):
+            return row.name
+    return ""
+
+
+def _proved(row: Agreed) -> bool:
+    """Whether it predicts every byte of every wrong case, and these are no few."""
+    return row.exact == row.of and (row.of > 1 or row.cause.differing >= MANY) and not row.cause.weak
+
+
+def _fits(row: Agreed) -> bool:
+    """Whether it explains most of what is wrong, and no right byte speaks against it."""
+    return row.exact > 0 or (not row.cause.weak and 2 * row.cause.explained >= row.cause.differing)
+
+
+def region(change: Change, reports: Sequence[Report]) -> str:
+    """What the reports say of where, or by how much, the wrong elements are; "" if that does not tell the change."""
+    enough = [report for report in reports if report.differing >= FEW]
+    found = [(tightest(report.evidence), report.facts) for report in enough]
+    told = [str(region) for region, facts in found if region is not None and str(region) in facts[:1]]
+    if told and 2 * len(told) > len(enough):
+        return told[0]
+    if all(report.pattern[:1] == (PADDING_ONLY,) for report in reports):
+        return PADDING_ONLY
+    return value(change, reports[0].pattern)
+
+
+def value(change: Change, pattern: Sequence[str]) -> str:
+    """The first line of a pattern that says of the wrong values what a role of the change decides; "" if none does."""
     for line in pattern:
-        if any(re.search(role.regions, line) for role in roles(change)):
+        if any(re.search(role.values, line) for role in roles(change)):
             return line
+    return ""
+
+
+def place(change: Change, frames: Sequence[tuple[str, str]]) -> str:
+    """The changed function, if it is one of the innermost (file, function) that an error came through; "" if not."""
+    for file, function in list(reversed(frames))[:INNERMOST]:
+        if file == change.file and function == change.scope.rpartition(".")[2]:
+            return f"{file}: {function}"
     return ""

@@ -71,10 +71,20 @@ show most; then the bundled models, where the CPU's plan may be concerned; then 
   is *no program* and does not count. Nor does an *equivalent* one: the compiler makes the same module of it, or
   `tests/mutants/generated/equivalent.json` says why nobody could notice it.
 - *Noticed* are those that the corpus, a model or a test shows: other bytes, a typed error, a crash, or no end.
-- *Named* is one whose report says what it is. Nobody wrote that down before, so the rule goes by what the changed code
-  is about (`tests/mutants/generated/naming.py`): the names in it give it one or more classes, such as zero points,
-  windows, addresses or the last tile. One of the first three causes must be of such a class, or the pattern must tell
-  the region that such code decides: a lane, the border, the last columns, a workgroup.
+- *Named* is one whose report says what it is. Nobody wrote that down before, so this is the rule
+  (`tests/mutants/generated/naming.py`):
+  - one of the first three causes is of the class of the changed code, such as zero points, windows, addresses or the
+    last tile, which the names in that code tell. It must explain most of what is wrong, and no more than a few right
+    bytes may contradict it;
+  - or one of the first three predicts every byte of every wrong case that was looked at: at least two cases, or one
+    with 16 wrong elements. Whatever its name, the kernel does what it says;
+  - or in most of the wrong cases the report states a region that holds all wrong elements. It is at most three quarters
+    of the tensor, at least a quarter of it is wrong, and so many elements would lie in it by chance less often than
+    once in a million. If padding alone is wrong, the report must say that;
+  - or all wrong elements are off by one step and the change is about rounding, or all are off by the same number and it
+    is about a zero point or a bias;
+  - or an error says it: its text is of the class, or the changed function is one of the three innermost that the error
+    came through. A crash that leaves its signal alone is not named.
 """
 
 _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --record`.\n"

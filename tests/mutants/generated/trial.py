@@ -222,16 +222,18 @@ class _Trial:
         made = replace(made, verdict=CORPUS, by=name, said=said)
         outside = [OUTSIDE] if how == "outside" else []
         if not (folder / "out").exists():
-            return replace(made, cause=naming.cause(self.change, [*outside, said]))
+            frames = [(file, function) for file, function in found.get("frames", ())]
+            at = naming.place(self.change, frames)
+            return replace(made, cause=naming.cause(self.change, [*outside, said]), region=at)
         reports = list(self._reports(folder, [name, *found.get("further", ())], profile))
         if not reports:
             said = said or "another digest of the same bytes: what a seed draws changed"
             return replace(made, said=said, cause=naming.cause(self.change, outside))
         causes, pattern = agreed(reports)[: 3 - len(outside)], reports[0].pattern
-        named = [*outside, *(each.name for each in causes)]
+        cause = naming.cause(self.change, outside) or naming.named(self.change, causes)
         return replace(
             made, said=said or f"{reports[0].differing} differ", causes=tuple(map(str, causes)), pattern=tuple(pattern),
-            cause=naming.cause(self.change, named), region=naming.region(self.change, pattern),
+            cause=cause, region=naming.region(self.change, reports),
         )  # fmt: skip
 
     def _reports(self, folder: Path, names: Sequence[str], profile: str) -> Iterator[Report]:
@@ -259,11 +261,11 @@ class _Trial:
                 return replace(made, verdict=INVALID, by=name, said=refused)
             if outcome.how != SURVIVED:
                 causes = outcome.causes
-                named = [cause.partition(":")[0] for cause in causes]
+                named = [cause.partition(":")[0] for cause in causes if not cause.endswith("weak)")]
                 return replace(
                     made, verdict=MODELS_, by=outcome.case, said=outcome.message, causes=causes,
                     cause=naming.cause(self.change, named or [outcome.message]),
-                    pattern=outcome.pattern, region=naming.region(self.change, outcome.pattern),
+                    pattern=outcome.pattern, region=naming.value(self.change, outcome.pattern),
                 )  # fmt: skip
         return None
 
