@@ -23,7 +23,7 @@ from bench.limits import limits
 from bench.peers.engines import FILES, FP32, MODEL, REFSIM, S8S8
 from bench.peers.net import U8S8, XNN, Net, Work, works
 from bench.peers.worker import Contender
-from refsim.cli._output import print_table
+from refsim.cli._output import print_table, say
 from refsim.core import atomic_write
 
 PEERS = (XNN, U8S8, S8S8, FP32)
@@ -148,7 +148,8 @@ def table(results: Mapping[str, dict[str, Any]], threads: str) -> None:
             cells.append("" if gain is None else f"{gain['median']:.2f} {_spread(gain)}")
         rows.append(cells)
     last = "targets" if threads == "1" else "of 1 thread"
-    print_table([*head, last], rows, title=f"{threads} thread(s)")
+    say(f"{threads} thread(s)")
+    print_table([*head, last], rows)
 
 
 def _verdict(value: float, goal: float) -> str:
@@ -207,11 +208,8 @@ def main() -> int:
             ]
             for name, of in results["exactness"].items()
         ]
-        print_table(
-            ["work", *engines],
-            rows,
-            title="outputs that differ from the emulated kernels', and by how many steps",
-        )
+        say("outputs that differ from the emulated kernels', and by how many steps")
+        print_table(["work", *engines], rows)
     else:
         results["limits"] = limits()
         print(", ".join(f"{name} {value:.1f}" for name, value in results["limits"].items()))
