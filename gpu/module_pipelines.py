@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import FILL, GUARD, GUARD_WORDS, PackedBuffer
+from refsim.core.buffer import FILL, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import GuardError
 from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import Bind, ModuleDispatch
 from refsim.spirv.rewrite import Rewritten
 from refsim_gpu.kompute import Device
 from refsim_gpu.module_folder import Loaded, ModuleFolder
+from refsim_gpu.pipelines import GUARD_WORD
 
 #: Bytes of the buffers of all pipelines that are kept for the next call.
 MOST_KEPT = 1 << 28
 FILL_WORD = np.uint32(0x01010101 * FILL)
-GUARD_WORD = np.uint32(GUARD)
 
 
 class Pipeline:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from refsim.core import doing
-from refsim.core.buffer import GUARD_WORDS, PackedBuffer
+from refsim.core.buffer import GUARD, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim_gpu import spirv
 from refsim_gpu.kompute import Device
+
+GUARD_WORD = np.uint32(GUARD)
 
 
 class Pipelines:
@@ -65,9 +67,12 @@ class Pipelines:
 
 
 def guarded_words(words: np.ndarray) -> np.ndarray:
-    """uint32: the words between guard words, padded to a multiple of four so that vectors never end beyond."""
+    """uint32: the words between guard words, padded to a multiple of four so that vectors never end beyond.
+
+    Who reads beyond them finds no zeros.
+    """
     size = -(-words.size // 4) * 4
-    memory = np.zeros(size + 2 * GUARD_WORDS, np.uint32)
+    memory = np.full(size + 2 * GUARD_WORDS, GUARD_WORD, np.uint32)
     memory[GUARD_WORDS : GUARD_WORDS + words.size] = words.view(np.uint32)
     return memory
 

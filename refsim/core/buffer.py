@@ -13,13 +13,14 @@ from refsim.core.errors import GuardError, RawBufferError, ShapeError
 from refsim.core.layout import C, H, Layout, N, W
 from refsim.core.tensor import TensorDesc
 
-GUARD_WORDS = 16
+#: Before and after each buffer, on devices too: 1 KiB, which a write that is off by a row or a block hardly passes.
+GUARD_WORDS = 256
 #: Devices allocate buffers in units of so many bytes.
 ROUNDED = 16
-ALIGN = 64  # a line of memory, and as many bytes as the guard words
+ALIGN = 64  # a line of memory; the guard words are several
 GUARD = np.int32(0x5A3C_C3A5)
-#: Words beyond the guard words, on both sides, that hold the same and are checked as well. A write that is off by a row
-#: or a block lands there, and a read finds no zeros. Only the host has them: a device gets the guard words alone.
+#: Words beyond the guard words, on both sides, that hold the same and are checked as well; a read finds no zeros there.
+#: Only the host has them: a device gets the guard words alone.
 FAR_WORDS = 1024
 #: What every byte of an output is before a device writes it, where that can be chosen.
 FILL = 0x5A

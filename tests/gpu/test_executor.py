@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pytest
 from examples import UNARY
 
-from refsim.core.errors import DeviceError, ParameterError
+from refsim.core.errors import DeviceError, GuardError, ParameterError
 from refsim.core.qmath import NVIDIA
 from refsim.core.rng import Rng
+from refsim.core.tensor import TensorDesc
 from refsim.ops import q8ta_conv2d_dw
 from refsim.ops.base import gemm
 from refsim.ops.base.binding import bind
@@ -137,3 +139,21 @@ def test_another_profile_is_refused(executor: KomputeExecutor) -> None:
     assert "the numerics of profile nvidia" in (executor.refusal(bound.call) or "")
     with pytest.raises(ParameterError, match="q8ta_add: another profile; got nvidia"):
         executor.run_call(bound.call, bound.inputs)
+
+
+@pytest.mark.parametrize("words", [-200, 100, 250])
+def test_a_write_off_by_hundreds_of_words_is_an_error(executor: KomputeExecutor, words: int) -> None:
+    bound = bind(Case(UNARY.name, Q, {"x": ((2, 4, 3, 5), "4C")}, "4C", 1))
+
+    class Off(TensorDesc):
+        """The second image begins so many words too late."""
+
+        @cached_property
+        def strides_whcn(self) -> tuple[int, int, int, int]:
+            w, h, c, n = super().strides_whcn
+            return (w, h, c, n + words)
+
+    skewed = replace(bound.call, out=Off(bound.call.out.shape, bound.call.out.layout))
+    launch = replace(skewed.dispatches()[0].launch, out=bound.call.out)
+    with pytest.raises(GuardError, match=r"wrote (before|behind) the buffer"):
+        executor.run(launch, [bound.inputs["x"].words])
