@@ -55,7 +55,7 @@ class Kept:
     """An executor that a verb cannot close."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+        self._executor, self.name = executor, executor.name
 
     def run_call(self, call, inputs):
         return self._executor.run_call(call, inputs)
