@@ -16,12 +16,12 @@ _HIDDEN = re.compile(r"\.\.\. and (\d+) more")
 
 
 def nearest(name: str, names: Iterable[str], alike: float = ALIKE) -> str | None:
-    """The one of ``names`` that is most like ``name``, in upper or lower case; None if none is like it."""
+    """The one of ``names`` that is most like ``name``, in either case; None if none is like it, or it is one."""
     from difflib import get_close_matches  # only errors need it
 
     folded = {one.casefold(): one for one in reversed(list(names))}
     found = get_close_matches(name.casefold(), folded, 1, alike)
-    return folded[found[0]] if found else None
+    return folded[found[0]] if found and folded[found[0]] != name else None
 
 
 def meant(name: str, names: Iterable[str]) -> str:

@@ -117,6 +117,11 @@ def find_node(model: Model, text: str) -> tuple[int, Node]:
     values = {value_name(d, v): (d, node) for d, node in model.nodes() for v in node.outputs}
     found = numbers.get((delegate, number)) or values.get(text)
     if found is None:
-        need = "a NUMBER, or DELEGATE:NUMBER if there are several, as inspect lists them, or a value's name"
+        if len(model.graphs) > 1 and any(text == str(node.number) for _, node in model.nodes()):
+            both = [f"{d}:{text}" for d, node in model.nodes() if str(node.number) == text]
+            raise GraphError(
+                model.path, "no such node: it has several delegates", got=text, need=" or ".join(both)
+            )
+        need = "a NUMBER, or DELEGATE:NUMBER if there are several delegates, as inspect lists them, or a value's name"
         raise GraphError(model.path, "no such node", got=text, need=need + choices.meant(text, values))
     return found

@@ -70,6 +70,8 @@ def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
     refsim("inspect", tmp_path).refused("no regular file")
     (tmp_path / "x.pte").write_bytes(b"\0" * 64)
     refsim("inspect", tmp_path / "x.pte").refused("neither a .pte file nor a delegate blob")
+    (tmp_path / "x.pt2").write_bytes(b"PK\3\4")
+    refsim("inspect", tmp_path / "x.pt2").refused("refsim lower")
     content = (models / "mixed_ops.pte").read_bytes()
     for size in (0, 7, 40, 5000, len(content) - 1):
         (tmp_path / "x.pte").write_bytes(content[:size])

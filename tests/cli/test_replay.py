@@ -89,7 +89,8 @@ def test_every_int8_node_can_be_extracted_and_agrees_with_the_recording(
 
 def test_node_names(mixed, tmp_path: Path, refsim) -> None:
     assert refsim("extract", *mixed, "-n", "0:6", "-o", tmp_path / "a").status == 0
-    refsim("extract", *mixed, "-n", "6", "-o", tmp_path / "b").refused("no such node; got 6")
+    refsim("extract", *mixed, "-n", "99", "-o", tmp_path / "b").refused("no such node; got 99")
+    refsim("extract", *mixed, "-n", "1", "-o", tmp_path / "b").refused("got 1, need 0:1 or 1:1")
     refsim("extract", *mixed, "-n", "0:99", "-o", tmp_path / "b").refused("no such node")
     assert not (tmp_path / "b").exists()
 

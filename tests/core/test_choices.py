@@ -51,3 +51,8 @@ def test_names_are_compared_in_one_place() -> None:
     package = Path(refsim.__file__).parent
     found = [path.name for path in package.rglob("*.py") if "difflib" in path.read_text()]
     assert found == ["choices.py"]
+
+
+def test_what_was_typed_is_not_what_was_meant() -> None:
+    assert choices.nearest("q8ta_linear", ["q8ta_linear", "q8ta_add"]) is None
+    assert choices.nearest("Q8TA_linear", ["q8ta_linear", "q8ta_add"]) == "q8ta_linear"
