@@ -287,8 +287,9 @@ def run_timed(executor: KomputeExecutor, where: str, operations: list[Any]) -> n
     device = executor.device
     sequence = device.recorded(*operations, timestamps=True)
     device.run(sequence, where=where)
-    ticks = np.array(sequence.get_timestamps(), np.float64)[: len(operations) + 1]  # a plain kp adds its heartbeat
-    return np.diff(ticks) * device.info.timestamp_ns / 1000
+    ticks = np.array(sequence.get_timestamps(), np.float64)
+    times = np.diff(ticks)[: len(operations)]  # a plain kp adds its heartbeat
+    return times * device.info.timestamp_ns / 1000
 
 
 def peaks(executor: KomputeExecutor, repeats: int) -> tuple[float, float]:
