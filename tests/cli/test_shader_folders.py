@@ -153,8 +153,8 @@ def test_cases_by_pattern(folder: Path, refsim) -> None:
     [
         (["nowhere"], "not a folder of modules"),
         ([str(ROOT / "tests")], "no module of a kernel that refsim knows"),
-        ([str(build.BINARIES), "q8ta_rellu"], "no such operator; got q8ta_rellu, need q8ta_relu?"),
-        ([str(build.BINARIES), "linear_q4gsw"], "no such operator"),
+        ([str(build.BINARIES), "q8ta_rellu"], "did you mean q8ta_relu?"),
+        ([str(build.BINARIES), "linear_q4gsw"], "does not know how ExecuTorch's host calls its module"),
         ([str(BINARY.parent), "q8ta_relu"], "no module computes q8ta_relu; need q8ta_relu_buffer.spv"),
         ([str(build.BINARIES), "--case", "q8ta_none/*"], "no such case"),
         ([str(build.BINARIES), "--profile", "tpu"], "numerics profile: unknown"),
