@@ -22,10 +22,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "out" / "debugging"
 PHONE = ROOT / "out" / "first-hour"
-ALL_KERNELS, DEFINITIONS = "all kernels", "definitions"
+ALL_KERNELS, DEFINITIONS, THE_BUGS = "all kernels", "definitions", "the bug's"
 #: Name of the dumps -> the seeded bug, the bundled model that is run, the kernel that is emulated.
 RUNS = {
-    "frame": ("cpu-N2-q8ta_conv2d_general", "mixed_ops", "q8ta_conv2d_general"),
+    "frame": ("cpu-N2-q8ta_conv2d_general", "mixed_ops", THE_BUGS),
     "grid": ("cpu-I1-q8ta_linear", "mobilenet_v2_035_96", ALL_KERNELS),
     "steps": ("cpu-N1-up", "refine_seg", DEFINITIONS),
 }
@@ -37,7 +37,7 @@ def make(name: str) -> None:
     """Write the dumps of one run anew."""
     bug, model, kernel = RUNS[name]
     shutil.rmtree(TARGET / name, ignore_errors=True)
-    dump(bug, model, TARGET / name, kernel)
+    dump(bug, model, TARGET / name, bug.rpartition("-")[2] if kernel == THE_BUGS else kernel)
 
 
 def dump(bug: str, model: str, target: Path, kernel: str = ALL_KERNELS, **variables: str) -> None:
