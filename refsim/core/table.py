@@ -6,7 +6,9 @@ The rule for a table, from the widest form to the narrowest:
 2. Text and headings fold at spaces, down to ``LEAST`` characters or their longest word. The widest column gives first.
 3. Columns are left out, in the order that the table gives with ``drop``. A last line names them, and the width that
    shows all.
-4. If the columns that must stay do not fit either, each row becomes one line per column, with all columns.
+4. If the columns that must stay do not fit either, their text folds further, down to ``TIGHT`` characters.
+5. If that does not fit either, each row becomes one line per column that has content. A last line names the width of a
+   table.
 
 Nothing is cut off: a word that is wider than the width stays whole. Only words of more than ``LONG`` characters, such
 as paths, fold inside: after ``/``, ``,`` or ``;``, or after the dots of a name. Columns of figures never fold.
@@ -20,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 GAP = 2
-LEAST = 24
+LEAST, TIGHT = 24, 12
 LONG = 24
 INDENT = 2  # of the lines that continue a sentence, beyond its own
 
@@ -113,7 +115,13 @@ def lines(
                 break
             kept = [column for column in kept if column.name != name]
         if _total([column.least for column in kept]) > width:
+            for column in kept:
+                column.least = column.folded_to(TIGHT)
+        if _total([column.least for column in kept]) > width:
             yield from _records(every, len(rows), width, paint)
+            if len(rows) > 1:
+                least = _total([column.least for column in kept])
+                yield from sentence(f"a width of {least} shows a table", width)
             return
     widths = _widths(kept, width)
     for at in range(-1, len(rows)):
@@ -145,11 +153,14 @@ class _Column:
 
     def __post_init__(self) -> None:
         self.full = max(map(length, (self.name, *self.cells)))
+        self.least = self.folded_to(LEAST)
+
+    def folded_to(self, least: int) -> int:
+        """The width to which the column folds, if text may fold down to ``least``."""
         head = max(map(length, self.name.split()), default=0)
         if self.right:
-            self.least = max(head, *map(length, self.cells), 0)
-        else:
-            self.least = max(head, min(self.full, LEAST), *map(_longest, self.cells))
+            return max(head, *map(length, self.cells), 0)
+        return max(head, min(self.full, least), *map(_longest, self.cells))
 
 
 def _pieces(word: str) -> list[str]:
@@ -185,6 +196,8 @@ def _records(columns: Sequence[_Column], count: int, width: int, paint: Paint) -
         if at:
             yield ""
         for column in columns:
+            if not column.cells[at]:
+                continue
             name = column.name + " " * (head - length(column.name) + GAP)
             parts = fold(column.cells[at], max(width - len(name), 1))
             for number, part in enumerate(parts):

@@ -60,7 +60,10 @@ def test_a_table_that_cannot_fit_has_a_line_per_column_and_all_of_them() -> None
         "operator  q8ta_conv2d_transposed",
         "what      same",
         "bytes     4096",
+        "a width of 36 shows a",
+        "  table",
     ]
+    assert "what" not in "\n".join(table.lines(("node", "what"), [["1" * 30, ""]], width=24))
 
 
 def test_headings_of_figures_fold_and_figures_do_not() -> None:
