@@ -17,6 +17,7 @@ import contextlib
 import os
 import pickle
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -163,20 +164,26 @@ class Worker:
         return value
 
     def _answer(self, answers: int, seconds: float | None) -> tuple[str, Any]:
-        """The answer to a request. The limit of time stands still while the process compiles."""
+        """The answer to a request. The limit of time stands still while the process compiles.
+
+        Whoever waits for this process is told of that too.
+        """
         self._working = ""
         limit, end, left = seconds, time.monotonic() + (seconds or 0.0), 0.0
-        while True:
-            kind, value = self._message(answers, None if seconds is None else end, limit)
-            if kind == doing.WORKING:
-                self._working = value
-            elif kind == doing.COMPILING:
-                left = end - time.monotonic()
-                limit, end = COMPILE_S, time.monotonic() + COMPILE_S
-            elif kind == doing.COMPILED:
-                limit, end = seconds, time.monotonic() + left
-            else:
-                return kind, value
+        with contextlib.ExitStack() as compiling:
+            while True:
+                kind, value = self._message(answers, None if seconds is None else end, limit)
+                if kind == doing.WORKING:
+                    self._working = value
+                elif kind == doing.COMPILING:
+                    compiling.enter_context(doing.compiling(value))
+                    left = end - time.monotonic()
+                    limit, end = COMPILE_S, time.monotonic() + COMPILE_S
+                elif kind == doing.COMPILED:
+                    compiling.close()
+                    limit, end = seconds, time.monotonic() + left
+                else:
+                    return kind, value
 
     def _message(self, answers: int, end: float | None, limit: float | None) -> tuple[str, Any]:
         """The next message. EOFError if the process ends first, `Silent` if that takes longer than ``end``."""
@@ -234,19 +241,43 @@ def run(
 ) -> str:
     """What a command prints, run in ``folder`` with ``environment`` instead of this process's.
 
-    Raises `Silent` if it takes more than ``seconds``, and `Ended` for any exit status but 0.
+    Raises `Silent` if it takes more than ``seconds``, and `Ended` for any exit status but 0. In all cases, processes
+    that the command started and left behind end with it: a driver may hang in one of them.
     """
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+    with _scratch_file() as out, _scratch_file() as said:  # pipes would not end before those left behind do
+        started = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=out, stderr=said, start_new_session=True
         )
-    except subprocess.TimeoutExpired as error:
-        raise Silent(where, "did not end in time", got=f"silence for {seconds:g} s") from error
-    if done.returncode:
-        failed = Ended(where, "did not end well", got=status(done.returncode))
-        failed.last_lines = last_lines(done.stderr or done.stdout)  # some say what failed on stdout
+        try:
+            ended = _ends(started, seconds)
+        finally:  # its number is not given to another process before it is waited for
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+        if not ended:
+            raise Silent(where, "did not end in time", got=f"silence for {seconds:g} s")
+        printed, told = (_text(file) for file in (out, said))
+    if started.returncode:
+        failed = Ended(where, "did not end well", got=status(started.returncode))
+        failed.last_lines = last_lines(told or printed)  # some say what failed on stdout
         raise failed
-    return done.stdout
+    return printed
+
+
+def _ends(started: subprocess.Popen[bytes], seconds: float | None) -> bool:
+    """Wait until a process has ended, but leave it to be waited for; False if that takes longer."""
+    handle = os.pidfd_open(started.pid)
+    try:
+        ready = select.poll()
+        ready.register(handle, select.POLLIN)
+        return bool(ready.poll(None if seconds is None else 1000 * seconds))
+    finally:
+        os.close(handle)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _scratch_file() -> IO[bytes]:
@@ -265,7 +296,8 @@ def status(code: int) -> str:
 def last_lines(text: str) -> tuple[str, ...]:
     """The last lines; of a crash that Python reported its kind, the innermost frames, and those that name the work."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    fatal = next((n for n, line in enumerate(lines) if line.startswith("Fatal Python error:")), None)
+    begin = ("Fatal Python error:", "Current thread")  # the latter alone if a limit of time ended it
+    fatal = next((n for n, line in enumerate(lines) if line.startswith(begin)), None)
     if fatal is None:
         return tuple(lines[-LAST_LINES:])
     thread = next((n for n in range(fatal, len(lines)) if lines[n].startswith("Current thread")), fatal)

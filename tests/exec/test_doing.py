@@ -42,6 +42,10 @@ class Work:
             thread.join()
         return self.compile(seconds)
 
+    def ask_another(self, seconds: float) -> str:
+        with Worker(Work, where="another") as worker:
+            return str(worker.call("compile", seconds))
+
     def crash(self) -> None:
         doing.during("node 5 of delegate 0", ctypes.string_at, 0)
 
@@ -72,6 +76,12 @@ def test_compilation_does_not_count() -> None:
         assert len(worker.call("large", seconds=5)) == 5_000_000
         with pytest.raises(Silent, match=r"work: no answer in time, during case 7; got silence for 1 s"):
             worker.call("compile", 0.1, 30.0, seconds=1)
+
+
+def test_compilation_of_another_process_does_not_count_either() -> None:
+    """An executor on a GPU has a process of its own, and a run may have one around that."""
+    with Worker(Work, where="work") as worker:
+        assert worker.call("ask_another", 3.0, seconds=2) == "done"
 
 
 def test_compilation_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

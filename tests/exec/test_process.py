@@ -121,6 +121,19 @@ def test_a_command() -> None:
         process.run(["sleep", "60"], where="command", seconds=0.1)
 
 
+def test_a_command_leaves_nobody_behind(tmp_path: Path) -> None:
+    """A driver that hangs in a process of its own would hold on to what it was given to print to."""
+    left = tmp_path / "left"
+    code = f"import subprocess; print(subprocess.Popen(['sleep', '60']).pid, file=open({str(left)!r}, 'w'))"
+    begin = time.monotonic()
+    assert process.run([sys.executable, "-c", code], where="command") == ""
+    assert time.monotonic() - begin < 30
+    stat = Path("/proc", left.read_text().strip(), "stat")
+    while stat.exists() and stat.read_text().rpartition(") ")[2][0] != "Z":  # the signal takes a moment
+        assert time.monotonic() - begin < 30
+        time.sleep(0.01)
+
+
 def test_ctrl_c_ends_both_without_a_traceback() -> None:
     """A terminal sends the signal to all processes of a program."""
     code = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import struct
 import sys
@@ -15,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from mutants.limits import Watch
 from refsim.core import doing
 from refsim.core.errors import GuardError, RefsimError
 
 
-def cases(folder: str, executor: str, mode: str) -> None:
+def cases(watch: Watch, folder: str, executor: str, mode: str) -> None:
     """Each folder ``N`` is a case; ``N.out`` becomes its raw output, ``N.error`` what stopped it.
 
     ``mode`` ``drawn`` binds the case's line instead of reading its files; ``after`` reads results once the next case
@@ -30,7 +30,6 @@ def cases(folder: str, executor: str, mode: str) -> None:
     from refsim.golden.store import parse
     from refsim.ops.base.binding import bind
 
-    doing.name_frames()
     runner = executor_named(executor)
     held = None
     for path in sorted(p for p in Path(folder).iterdir() if p.is_dir()):
@@ -58,7 +57,7 @@ def _write(path: Path, raw: np.ndarray) -> None:
     path.with_suffix(".out").write_bytes(raw.tobytes())
 
 
-def model(folder: str, executor: str, file: str) -> None:
+def model(watch: Watch, folder: str, executor: str, file: str) -> None:
     """Run a model on ``before.npz``, then on ``inputs.npz``, and write each value of the second run as NAME.npy.
 
     A value of the native executor is read from a run that ends with it: what lies between is in memory that others use
@@ -115,7 +114,7 @@ class _EachValue:
         return type("Cut", (), {"run": staticmethod(run)})()
 
 
-def network(folder: str, name: str) -> None:
+def network(watch: Watch, folder: str, name: str) -> None:
     """Lower a network of tests/lowering; write each delegate as K.blob, and what was fused as lowered.json."""
     from lowering.networks import program
 
@@ -136,8 +135,8 @@ def network(folder: str, name: str) -> None:
     (root / "lowered.json").write_text(json.dumps(facts))
 
 
-#: A case that takes longer ends the process: it hangs.
-CASE_SECONDS = 60.0
+#: Seconds for a stage, and for a case of the corpus: one that takes longer ends the process (`mutants.limits`).
+SECONDS, CASE_SECONDS = 600.0, 60.0
 #: What a compiler would have said: such a program is none.
 _NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError, struct.error)
 
@@ -148,7 +147,7 @@ SOURCES = {"refsim": "refsim", "gpu": "refsim_gpu"}
 MORE_WRONG, MORE_TRIED, MORE_SECONDS = 5, 24, 10.0
 
 
-def corpus(folder: str, executor: str, golden: str, threads: str, profile: str) -> None:
+def corpus(watch: Watch, folder: str, executor: str, golden: str, threads: str, profile: str) -> None:
     """Run the cases of the corpus that ``cases.json`` names until one gives other bytes than recorded.
 
     ``result.json`` says which, how and what was said, ``out`` has the bytes. Then a few further cases of the same
@@ -160,7 +159,7 @@ def corpus(folder: str, executor: str, golden: str, threads: str, profile: str) 
     root = Path(folder)
     names: list[str] = json.loads((root / "cases.json").read_text())
     try:
-        for found in _wrong(root, names, executor, golden, int(threads), profile):
+        for found in _wrong(root, names, executor, golden, int(threads), profile, watch):
             (root / "result.new").write_text(json.dumps(found))
             (root / "result.new").replace(root / "result.json")
     except Exception as error:
@@ -174,7 +173,7 @@ def corpus(folder: str, executor: str, golden: str, threads: str, profile: str) 
 
 
 def _wrong(
-    root: Path, names: Sequence[str], executor: str, golden: str, threads: int, profile: str
+    root: Path, names: Sequence[str], executor: str, golden: str, threads: int, profile: str, watch: Watch
 ) -> Iterator[dict[str, Any]]:
     """What was found so far, again after each wrong case."""
     from refsim.core.qmath import PROFILES
@@ -199,9 +198,9 @@ def _wrong(
         if name not in entries and name not in chains:
             entries = {entry.name: entry for entry in store.entries(op)}
         (root / "at").write_text(name)
-        faulthandler.dump_traceback_later(CASE_SECONDS, exit=True)
+        watch.begin(CASE_SECONDS)
         if name in chains:
-            said = _chain(chains[name], runner)
+            said = doing.during(name, _chain, chains[name], runner)
             if said:
                 yield {"case": name, "how": "chain", "said": said}
                 break
@@ -209,7 +208,7 @@ def _wrong(
         how, said, out, frames = "differs", "", None, list[tuple[str, str]]()
         try:
             bound = bind(entries[name].case, target)
-            out = runner.run_call(bound.call, bound.inputs)
+            out = doing.during(name, runner.run_call, bound.call, bound.inputs)
         except GuardError as error:  # what is in the buffer itself is told as well
             how, said, out = "outside", f"{type(error).__name__}: {error}", error.buffer
             if out is not None and out.desc != bound.call.out:
@@ -231,7 +230,6 @@ def _wrong(
         yield {**first, "further": further}
         if len(further) == MORE_WRONG:
             break
-    faulthandler.cancel_dump_traceback_later()
 
 
 def _chain(entry: Any, runner: Any) -> str:
@@ -288,8 +286,10 @@ STAGES: dict[str, Callable[..., None]] = {
 
 def main(stage: str, folder: str, *arguments: str) -> None:
     """A typed error outside a case is left in the folder's file ``error``, what a compiler refuses in ``invalid``."""
+    watch = Watch(SECONDS)
+    doing.name_frames()
     try:
-        STAGES[stage](folder, *arguments)
+        STAGES[stage](watch, folder, *arguments)
     except RefsimError as error:
         (Path(folder) / "error").write_text(f"{type(error).__name__}: {error}")
     except Exception as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mutants.generated import equivalent, glsl_sites, naming, python_sites, record, sample, trial
+from mutants.generated import equivalent, glsl_sites, naming, python_sites, record, sample, trial, verb
 from mutants.generated.change import KINDS, Change
 from mutants.generated.targets import AREAS, subjects
 from mutants.mutant import Mutant
@@ -21,6 +21,7 @@ from refsim.bytediff.consensus import Agreed
 from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError
+from refsim.exec.process import ProcessError
 from refsim.golden.rules import RULES
 
 KERNEL = """
@@ -244,6 +245,33 @@ def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
     assert record.read_verdicts(path) == rows
     totals = {total.area: total for total in record.summary(rows)}
     assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (2, 1, 1)
+
+
+def test_a_line_that_was_cut_off_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts"
+    first, second = (trial.Verdict(id, "native", "what", trial.CORPUS) for id in "ab")
+    record.append(path, first)
+    path.write_text(path.read_text() + '{"id": "b", "ar')
+    assert record.read_verdicts(path) == [first]
+    record.append(path, second)
+    assert record.read_verdicts(path) == [first, second]
+
+
+def test_what_fails_here_stops_no_other_change(tmp_path: Path) -> None:
+    """Verdicts are kept as they are found, and a second run tries only the others."""
+    path = tmp_path / "verdicts"
+    good = [row for row in sample.drawn(12, 3, ("emulated",)) if row[1].file.startswith("refsim/ops/q8ta_")][
+        :2
+    ]
+    stale = replace(good[0][1], source=good[0][1].source + "# not what the file holds\n", kind="removed")
+    stale = replace(stale, begin=len(stale.source) - 4, end=len(stale.source) - 1)
+    rows = [("emulated", stale), *good]
+    with pytest.raises(ProcessError, match=f"1 changes could not be tried.*{stale.id}"):
+        list(verb._verdicts(rows, 2, str(path), tests=False))
+    kept = {each.id for each in record.read_verdicts(path)}
+    assert kept == {change.id for _, change in good}
+    assert [each.id for each in verb._verdicts(good, 2, str(path), tests=False)] == [c.id for _, c in good]
+    assert len(record.read_verdicts(path)) == len(good)
 
 
 def test_the_command_lists_what_a_seed_draws(capsys: pytest.CaptureFixture[str]) -> None:

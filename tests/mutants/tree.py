@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mutants import limits
 from mutants.mutant import Mutant
 from refsim.core.errors import FormatError
 from refsim.exec import process
@@ -18,7 +19,12 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PARTS = {"refsim": "refsim", "gpu": "refsim_gpu", "shaders": "shaders"}
 #: What tests need beside the sources; links, for nothing changes there.
 BESIDE = ("golden", "tests", "docs", "bench", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md")
-SECONDS = 300.0
+#: Where a copy keeps what it compiles, for all of its processes.
+CACHE = ".cache"
+#: One processor for each process, as several mutants run at once.
+ONE_THREAD = dict.fromkeys(
+    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "LP_NUM_THREADS"), "1"
+)
 
 _BUILD = """
 import sys, tempfile
@@ -62,12 +68,21 @@ def copy(mutant: Mutant, target: Path) -> None:
         (target / name).symlink_to(CHECKOUT / name)
 
 
-def environment(root: Path, scratch: Path) -> dict[str, str]:
-    """Python finds the sources at ``root`` first, then this package; compiled kernels go to ``scratch``."""
+def environment(root: Path) -> dict[str, str]:
+    """Python finds the sources at ``root`` first, then this package; compiled kernels stay in the copy's `CACHE`.
+
+    What a driver compiles goes where it always does: it is known by the modules alone.
+    """
     kept = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     folders = (str(root), str(CHECKOUT / "tests"), os.environ.get("PYTHONPATH"))
     path = os.pathsep.join(filter(None, folders))
-    return {**kept, "PYTHONPATH": path, "XDG_CACHE_HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    drivers = {"MESA_SHADER_CACHE_DIR": home, "__GL_SHADER_DISK_CACHE_PATH": f"{home}/nvidia"}
+    cache = home if root == CHECKOUT else str(root / CACHE)
+    return {
+        **ONE_THREAD, **drivers, **kept,
+        "PYTHONPATH": path, "XDG_CACHE_HOME": cache, "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
 
 
 def execute(
@@ -75,59 +90,51 @@ def execute(
     folder: Path,
     stage: str,
     *arguments: str,
-    seconds: float = SECONDS,
     more: Mapping[str, str] | None = None,
 ) -> str:
     """Run a stage of `mutants.runner` on the sources at ``root``; what it said if it did not end well.
 
-    ``more``: further variables of its environment.
+    It bounds its own time. ``more``: further variables of its environment.
     """
     command = [sys.executable, "-m", "mutants.runner", stage, str(folder), *arguments]
     try:
-        around = {**environment(root, folder.parent), **(more or {})}
-        process.run(command, where=stage, seconds=seconds, folder=folder, environment=around)
+        around = {**environment(root), **(more or {})}
+        process.run(command, where=stage, folder=folder, environment=around)
     except process.ProcessError as error:
-        return f"{error.got}: {' | '.join(error.last_lines)}"
+        return _how(error)
     return ""
+
+
+def _how(error: process.ProcessError) -> str:
+    """How a process ended, and what it said last."""
+    how = "no end" if limits.ended_by_limit(str(error.got)) else str(error.got)
+    return f"{how}: {' | '.join(error.last_lines)}"
 
 
 def build(root: Path, shaders: Sequence[str], variants: bool) -> str:
     """Compile shaders of the copy anew, with their variants or without any; what stopped it, if anything did."""
     command = [sys.executable, "-c", _BUILD, "variants" if variants else "plain", *shaders]
     try:
-        process.run(command, where="build", folder=root, environment=environment(root, root))
+        process.run(command, where="build", folder=root, environment=environment(root))
     except process.ProcessError as error:
         return error.last_lines[-1] if error.last_lines else str(error)
     return ""
 
 
-def pytest(root: Path, tests: str, seconds: float) -> tuple[str, str]:
+def pytest(root: Path, tests: str, each: float, most: float) -> tuple[str, str]:
     """(the first test that fails on the sources at ``root``, what it says); two empty texts if all pass.
 
-    Only the part of the tests that ``tests`` names is run, a path and a filter that may stand behind a blank. Tests
-    that do not end in time failed.
+    Only the part of the tests that ``tests`` names is run, a path and a filter that may stand behind a blank. A test
+    that takes more than ``each`` seconds failed, and so did all that take more than ``most`` (`mutants.limits`).
     """
     path, _, only = tests.partition(" ")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--no-header",
-        "--tb=line",
-    ]
-    command += [path, *(("-k", only) if only else ())]
+    options = ("-x", "-q", "-p", "no:cacheprovider", "-p", "mutants.limits", "--no-header", "--tb=line")
+    command = [sys.executable, "-m", "pytest", *options, path, *(("-k", only) if only else ())]
+    bounds = {limits.EACH_VARIABLE: f"{each:g}", limits.ALL_VARIABLE: f"{most:g}"}
     try:
-        process.run(
-            command, where=tests, seconds=seconds, folder=root, environment=environment(root, root.parent)
-        )
-    except process.Silent as error:
-        return tests, str(error.got)
+        process.run(command, where=tests, folder=root, environment={**environment(root), **bounds})
     except process.Ended as error:
         failed = next((line for line in error.last_lines if line.startswith(("FAILED", "ERROR"))), "")
         name, _, text = failed.partition(" - ")
-        return name.partition(" ")[2] or tests, text or f"{error.got}: {' | '.join(error.last_lines)}"
+        return name.partition(" ")[2] or tests, text or _how(error)
     return "", ""

@@ -19,7 +19,6 @@ from refsim.cli._progress import progress
 from refsim.core.errors import MissingDependencyError, ParameterError
 
 COLUMNS = ("mutant", "bug", "place", "subject", "outcome", "case", "rank", "cause")
-_CAUSE = 80
 
 
 def mutate(
@@ -113,6 +112,5 @@ def _list(chosen: Sequence[Mutant], as_json: bool) -> int:
 def _row(outcome: Outcome) -> Sequence[object]:
     mutant = outcome.mutant
     cause = outcome.causes[0] if outcome.causes else outcome.message
-    short = cause if len(cause) <= _CAUSE else f"{cause[: _CAUSE - 3]}..."
     what = (mutant.id, mutant.bug, mutant.place, mutant.subject)
-    return (*what, outcome.how, outcome.case, outcome.rank, short)
+    return (*what, outcome.how, outcome.case, outcome.rank, cause)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mutants import runner
 from mutants.generated import record
 from mutants.generated.change import KINDS
-from mutants.generated.trial import LIVES, Verdict
+from mutants.generated.trial import LIVES, TEST_SECONDS, TESTS_SECONDS, Verdict
 from mutants.markdown import table
 
 _COLUMNS = (
@@ -62,10 +63,20 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
 
 
-_RULES = """A change is drawn by a seed from all places of the emulated kernels, the native kernels and their plan,
+_RULES = f"""A change is drawn by a seed from all places of the emulated kernels, the native kernels and their plan,
 the graph and the shaders: another operator, comparison, number, name, argument, type or order, or a statement,
-condition or barrier less. It runs in a copy of the sources. First the cases of the corpus are tried, those first that
-show most; then the bundled models, where the CPU's plan may be concerned; then the tests of that part.
+condition or barrier less. It runs in a copy of the sources, and these are tried one after the other:
+
+- the cases of the corpus, those first that show most;
+- for native kernels and the graph, the chains of the corpus: several operators that a plan may join;
+- some of the cases once more under other conditions. Changes of the emulated kernels' sources are tried on a GPU, on
+  `cpu` and under the profiles `lavapipe` and `nvidia`; those of the native kernels on three threads, with each other
+  instruction set and under these profiles;
+- the bundled models, where the CPU's plan may be concerned;
+- the tests of that part.
+
+A case may take {runner.CASE_SECONDS:g} s of processor time and a stage {runner.SECONDS:g} s;
+a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What is compiled meanwhile does not count.
 
 - A change that does not compile, or that the first call refuses as one that no compiler of a typed language would take,
   is *no program* and does not count. Nor does an *equivalent* one: the compiler makes the same module of it, or

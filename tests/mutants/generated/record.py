@@ -100,12 +100,24 @@ def read() -> tuple[dict[str, Any], list[Verdict]] | None:
     return json.loads(head), read_verdicts(record_path(), skip=1)
 
 
+def append(path: Path, verdict: Verdict) -> None:
+    """Add a line to a file of verdicts."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(verdict.as_json()) + "\n")
+
+
 def read_verdicts(path: Path | None, skip: int = 0) -> list[Verdict]:
-    """Verdicts of a file with one a line; none without a file. FormatError for a line that is none."""
+    """Verdicts of a file with one a line; none without a file. FormatError for a line that is none.
+
+    Whoever was killed while it wrote left a last line without an end; it is taken off.
+    """
     if path is None or not path.exists():
         return []
     found = []
-    for number, text in enumerate(path.read_text().splitlines()[skip:], 1 + skip):
+    whole, ended, rest = path.read_text().rpartition("\n")
+    if rest:
+        path.write_text(whole + ended)
+    for number, text in enumerate(whole.splitlines()[skip:], 1 + skip):
         try:
             row = json.loads(text)
             found.append(Verdict(**{**row, "causes": tuple(row["causes"]), "pattern": tuple(row["pattern"])}))

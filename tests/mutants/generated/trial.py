@@ -58,8 +58,8 @@ MANY = 4
 FEW = 12
 #: Cases on a device for what changed the emulated kernels' sources.
 ELSEWHERE = 120
-#: Seconds for all cases of a mutant (a case that takes `runner.CASE_SECONDS` ends it too), and for its tests.
-SECONDS, TEST_SECONDS = 600.0, 1200.0
+#: Seconds of processor time for a test, and for all of a row of an area's tests (`mutants.limits`).
+TEST_SECONDS, TESTS_SECONDS = 120.0, 600.0
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class _Trial:
             (folder / "digests.json").write_text(json.dumps(digests))
         more = isa.environment(condition.isa) if condition.isa else {}
         arguments = (condition.executor, golden, str(condition.threads), profile)
-        message = execute(self.root, folder, "corpus", *arguments, seconds=SECONDS, more=more)
+        message = execute(self.root, folder, "corpus", *arguments, more=more)
         result = folder / "result.json"
         if result.exists():
             return self._judged(made, json.loads(result.read_text()), folder, profile)
@@ -271,7 +271,7 @@ class _Trial:
 
     def _tests(self, made: Verdict) -> Verdict | None:
         for test in self.area.tests:
-            failed, said = pytest(self.root, test, TEST_SECONDS)
+            failed, said = pytest(self.root, test, TEST_SECONDS, TESTS_SECONDS)
             if failed:
                 return replace(
                     made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import click
@@ -16,12 +16,13 @@ from mutants.generated import record, sample
 from mutants.generated.change import Change
 from mutants.generated.targets import AREAS
 from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
+from mutants.tree import ONE_THREAD
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
-from refsim.core.errors import MissingDependencyError, ParameterError
-
-_MOST = 70
+from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
+from refsim.exec.process import ProcessError, Worker
+from refsim.exec.runner import Caller
 
 Row = tuple[str, Change]
 
@@ -100,30 +101,70 @@ def _list(rows: Sequence[Row], as_json: bool) -> int:
 
 
 def _verdicts(rows: Sequence[Row], workers: int, results: str | None, tests: bool) -> Iterator[Verdict]:
-    """The verdicts in the order of the rows; those that ``results`` has already are not found again."""
+    """The verdicts in the order of the rows; those that ``results`` has already are not found again.
+
+    Each is kept as soon as it is found. What fails in this program stops no other change: it is told at the end.
+    """
     path = Path(results) if results else None
     known = {each.id: each for each in record.read_verdicts(path)} if path else {}
     todo = [row for row in rows if row[1].id not in known]
-    with progress("mutants", len(rows)) as advance, ThreadPoolExecutor(max(1, workers)) as pool:
+    failed: list[str] = []
+    with progress("mutants", len(rows)) as advance, _Pool(min(workers, len(todo)), tests) as pool:
         for _ in range(len(rows) - len(todo)):
             advance()
-        for verdict in pool.map(lambda row: run(row[0], row[1], tests), todo):
-            known[verdict.id] = verdict
+        for row, found in pool.run(todo):
             advance()
+            if isinstance(found, RefsimError):
+                failed.append(f"{row[0]} {row[1].id}: {found}")
+                continue
+            known[found.id] = found
             if path:
-                with open(path, "a", encoding="utf-8") as file:
-                    print(json.dumps(verdict.as_json()), file=file, flush=True)
+                record.append(path, found)
+    if failed:
+        raise ProcessError("mutate", f"{len(failed)} changes could not be tried", got="; ".join(failed))
     yield from (known[change.id] for _, change in rows)
+
+
+class _Pool:
+    """Processes that try changes: a diff takes as long as a case, and threads would wait for each other there."""
+
+    def __init__(self, workers: int, tests: bool) -> None:
+        self._workers, self._tests = max(1, workers), tests
+
+    def __enter__(self) -> _Pool:
+        self._threads = ThreadPoolExecutor(self._workers)
+        self._idle: SimpleQueue[Worker | None] = SimpleQueue()
+        for _ in range(self._workers):
+            self._idle.put(None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for _ in range(self._workers):
+            worker = self._idle.get()
+            if worker is not None:
+                worker.close()
+
+    def run(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Verdict | RefsimError]]:
+        """What became of each, as soon as it is known."""
+        waiting = {self._threads.submit(self._one, row): row for row in rows}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+
+    def _one(self, row: Row) -> Verdict | RefsimError:
+        worker = self._idle.get()
+        try:
+            if worker is None or not worker.alive:
+                worker = Worker(Caller, where="mutate", environment=ONE_THREAD, keep_stderr=True)
+            found: Verdict = worker.call("call", run, *row, self._tests)
+            return found
+        except RefsimError as error:
+            return error
+        finally:
+            self._idle.put(worker)
 
 
 def _row(each: Verdict) -> Sequence[object]:
     said = each.causes[0] if each.causes else each.said
-    short = " ".join(said.split())
     named = "-" if each.verdict in (INVALID, EQUIVALENT) else ("yes" if each.named else "no")
-    return (
-        each.id,
-        each.verdict,
-        each.by,
-        named,
-        short if len(short) <= _MOST else f"{short[: _MOST - 3]}...",
-    )
+    return (each.id, each.verdict, each.by, named, " ".join(said.split()))

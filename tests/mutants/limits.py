@@ -1,0 +1,79 @@
+"""Ends this process if its work takes too long: a change may make a loop endless.
+
+Limits are of processor time, so that other work on the machine makes no difference, and what compiles does not count.
+A process that waits for something that never comes uses none. So on the clock it may take `WAITING` times as long.
+As a plugin of pytest (``-p mutants.limits``) it watches each test, and all of them.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import time
+
+from refsim.core import doing
+
+#: Variables that tell the plugin the seconds for each test, and for all.
+EACH_VARIABLE, ALL_VARIABLE = "REFSIM_MUTANT_TEST_SECONDS", "REFSIM_MUTANT_ALL_SECONDS"
+WAITING = 4.0
+#: Something is compiled for so long at most.
+COMPILE_SECONDS = 900.0
+#: What ends the process; the traceback on stderr says what it did.
+SIGNALS = (signal.SIGPROF, signal.SIGALRM)
+
+
+class Watch:
+    """Watches this process from now on: ``seconds`` for everything, and after `begin` some for a piece of it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._all, self._each = seconds, seconds
+        said = os.dup(2)  # pytest puts another file there while tests run
+        faulthandler.enable(said)
+        for number in SIGNALS:
+            faulthandler.register(number, said, chain=True)
+        doing.listen(self._news)
+        self._arm(seconds)
+
+    def begin(self, seconds: float) -> None:
+        """A piece of work begins, and the one before has ended."""
+        self._settle()
+        self._each = seconds
+        self._arm(min(self._each, self._all))
+
+    def _news(self, kind: str, what: str) -> None:
+        if kind == doing.COMPILING:
+            self._settle()
+            self._arm(COMPILE_SECONDS)
+        elif kind == doing.COMPILED:
+            self._arm(min(self._each, self._all))
+
+    def _arm(self, seconds: float) -> None:
+        self._processor, self._clock = time.process_time(), time.monotonic()
+        left = max(seconds, 1e-3)  # 0 would disarm
+        signal.setitimer(signal.ITIMER_PROF, left)
+        signal.setitimer(signal.ITIMER_REAL, WAITING * left)
+
+    def _settle(self) -> None:
+        """Take off what was used since `_arm`."""
+        used = max(time.process_time() - self._processor, (time.monotonic() - self._clock) / WAITING)
+        self._all -= used
+        self._each -= used
+
+
+def ended_by_limit(status: str) -> bool:
+    """Whether a process ended so, by its status in words (`refsim.exec.process.status`)."""
+    return status in [f"signal {number.value}" for number in SIGNALS]
+
+
+# --- the plugin ------------------------------------------------------------------------------------------
+
+_watches: list[Watch] = []
+
+
+def pytest_configure() -> None:
+    _watches.append(Watch(float(os.environ[ALL_VARIABLE])))
+
+
+def pytest_runtest_logstart() -> None:
+    _watches[0].begin(float(os.environ[EACH_VARIABLE]))
