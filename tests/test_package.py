@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import fnmatch
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,20 @@ def test_nothing_lies_at_the_root_that_does_not_belong_there() -> None:
     found = {path.name for path in ROOT.iterdir()}
     strangers = {name for name in found - AT_ROOT if not any(fnmatch.fnmatch(name, rule) for rule in ignored)}
     assert not strangers, "a scratch file, or one to be listed in AT_ROOT"
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    """The folders of people and of build machines; /home/me and /home/.cache stand for anybody's."""
+    paths = re.compile(rb"/(?:root|work|home/(?!me\b|\.cache/)\w+|Users/\w+)/")
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False).stdout
+    if not names:
+        pytest.skip("not a checkout: there is no list of files")
+    found = [
+        name
+        for name in names.decode().strip("\0").split("\0")
+        if (ROOT / name).is_file() and paths.search((ROOT / name).read_bytes())
+    ]
+    assert not found
 
 
 def test_every_package_of_the_tree_is_listed() -> None:
