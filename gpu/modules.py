@@ -34,10 +34,14 @@ from refsim.ops.base.module_call import (
     Features,
     ModuleCall,
     ModuleDispatch,
+    Written,
     dispatches,
+    output_binding,
     packing_dispatches,
+    written,
 )
 from refsim.ops.base.spec import Call, Prepared
+from refsim.spirv.lines import stored
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.module_folder import SUFFIX, ModuleFolder
 from refsim_gpu.module_pipelines import ModulePipelines, given
@@ -165,6 +169,18 @@ class ModuleExecutor(Executor):
         names = tuple(step.shader for step in steps)
         own = any(step.own is not None for step in steps)
         return OwnSource(YOURS, names) if own else Source(YOURS, names)
+
+    def written(self, call: Call) -> Written | None:
+        try:
+            return written(call, self.features, self.folder, self.rows)
+        except UnknownOperatorError:
+            return None
+
+    def stores(self, call: Call) -> list[tuple[str, str]]:
+        last = self.written(call)
+        if last is None:
+            return []
+        return stored(self.folder.load(last.shader).module, output_binding(last.shader, self.rows))
 
     def _fallback(self, call: Call) -> Executor:
         """Who runs a call that the folder cannot: the shaders here are canonical and have limits."""

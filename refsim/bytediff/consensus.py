@@ -30,12 +30,16 @@ class Agreed:
     def __str__(self) -> str:
         if self.of == 1:
             return str(self.cause)
-        fit = (
-            f"predicts {self.exact} of {self.of} wrong cases"
-            if self.exact
-            else f"fits {self.seen} of {self.of}"
-        )
-        return f"{self.cause} ({fit})"
+        return f"{self.cause.what} ({self._fit} of {self.of} wrong cases)"
+
+    @property
+    def counted(self) -> str:
+        """The cause with how many buffers it predicts, where the text says of how many."""
+        return f"{self.cause.what} ({self._fit})"
+
+    @property
+    def _fit(self) -> str:
+        return f"predicts {self.exact}" if self.exact else f"explains parts of {self.seen}"
 
     def as_json(self) -> dict[str, Any]:
         """The cause as plain data."""

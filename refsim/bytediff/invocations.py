@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from refsim.core import index
 from refsim.core.launch import Launch, Triple
 from refsim.core.tensor import TensorDesc
+from refsim.ops.base.module_call import Written
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call
 
 Coordinates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -25,6 +27,19 @@ class Geometry:
 
     launch: Launch
     items: np.ndarray
+
+    @classmethod
+    def of(cls, call: Call, last: Written) -> Geometry:
+        """How a host launches the module that writes a call's output."""
+        x, y, z = (-(-size // local) for size, local in zip(last.global_size, last.local, strict=True))
+        launch = replace(
+            call.dispatches()[-1].launch,
+            global_size=last.global_size,
+            local=last.local,
+            tile=(1, 1, 1),
+            grid=(x, y, z),
+        )
+        return cls(launch, last.items)
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,13 @@ class Cause:
         against = f", contradicts {self.contradicted}" if self.contradicted else ""
         return f"explains {self.explained} of {self.differing}{against}"
 
+    @property
+    def what(self) -> str:
+        """The cause without how well it fits."""
+        return f"{self.name}: {self.detail}" + (f", {self.where}" if self.where else "")
+
     def __str__(self) -> str:
-        where = f", {self.where}" if self.where else ""
-        return f"{self.name}: {self.detail}{where} ({self.fit}{', weak' if self.weak else ''})"
+        return f"{self.what} ({self.fit}{', weak' if self.weak else ''})"
 
 
 def causes(ev: Evidence) -> list[Cause]:

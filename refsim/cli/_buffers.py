@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -10,16 +10,24 @@ import numpy as np
 
 from refsim.bytediff import Report
 from refsim.bytediff.html import render
+from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, say, width
 from refsim.core import atomic_write
+from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats import npz
 from refsim.formats.file import read_file
+from refsim.golden.folder import SUFFIX
+from refsim.ops.base.spec import Call
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: How many differences are listed unless --limit says so.
+LIMIT = 10
+#: Lines of a module's source that are named: a kernel has few that store.
+MOST_STORES = 5
 STYLES: dict[str, dict[str, Any]] = {
     "same": dict(fg="green"),
     "different": dict(fg="red", bold=True),
@@ -51,7 +59,7 @@ def limit_option(function: F) -> F:
     return click.option(
         "--limit",
         type=click.IntRange(0, 10_000),
-        default=10,
+        default=LIMIT,
         show_default=True,
         help="How many differences to list.",
     )(function)
@@ -111,6 +119,20 @@ def print_with_rivals(report: Report, executor: str | None = None) -> None:
     two = apart(report)
     if two is not None:
         say(two.text(rerun_of(executor)), command=True)
+
+
+def launched(runner: Executor | None, call: Call) -> Geometry | None:
+    """How an executor launches the kernel that writes a call's output, if that is a module of another build."""
+    last = None if runner is None else runner.written(call)
+    return None if last is None else Geometry.of(call, last)
+
+
+def written_by(module: str, stores: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The module that wrote an output, and the lines of its source that did, as lines of text."""
+    if module:
+        yield f"written by {module}{SUFFIX}"
+    for place, source in stores[:MOST_STORES]:
+        yield f"stored at {place}" + (f": {source}" if source else "")
 
 
 def rerun_of(executor: str | None) -> str:

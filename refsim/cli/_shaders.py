@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from refsim.cli._buffers import print_report
+from refsim.cli._buffers import print_report, written_by
 from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
 from refsim.golden import modules
 from refsim.golden.apart import rivals, told
 from refsim.golden.folder import SUFFIX
 from refsim.golden.judge import SAME
-from refsim.golden.telling import UPSTREAM
 from refsim.golden.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.golden.verification import Outcome, tally
 
@@ -127,24 +126,21 @@ def remarks(build: Build, found: Explained) -> Iterator[str]:
     if found.distinct > 1:
         yield f"  the device does not repeat itself: {found.distinct} distinct results in {found.runs} runs"
     if len(found.cases) > 1:
-        yield f"  of {len(found.cases)} wrong cases: {', '.join(map(str, found.causes[:MOST_CAUSES]))}"
+        named = ", ".join(cause.counted for cause in found.causes[:MOST_CAUSES])
+        yield f"  of {len(found.cases)} wrong cases: {named}"
     two = rivals(found.report, found.causes)
     if two is not None:
         yield f"  {told(two, most=APART_ELEMENTS).text(f'refsim replay {{case}} -x {build.executor_name}')}"
     module = build.writer(found.tried.candidate.bound.call)
-    if module:
-        yield f"  written by {module}{SUFFIX}"
-    for place, source in build.stores(module)[:MOST_SHOWN]:
-        yield f"  stored at {place}" + (f": {source}" if source else "")
+    for line in written_by(module, build.stores(module)):
+        yield f"  {line}"
 
 
 def again(build: Build, tried: Tried) -> str:
-    """The command that runs a case again: replay knows the corpus, but no recordings."""
-    name = tried.candidate.name
-    if name.startswith(UPSTREAM) or tried.findings:
-        more = ["--sanitize"] if tried.findings else []
-        return shlex.join(["refsim", "shaders", build.path, tried.candidate.op, "--case", name, *more])
-    return shlex.join(["refsim", "replay", name, "-x", build.executor_name])
+    """The command that runs a case again, on the same modules, and says the same of it."""
+    more = ["--sanitize"] if tried.findings else []
+    words = ["refsim", "shaders", build.path, tried.candidate.op, "--case", tried.candidate.name]
+    return shlex.join([*words, *build.options, *more])
 
 
 def sentence(build: Build, outcome: Outcome) -> str:

@@ -29,10 +29,10 @@ from refsim.golden.folder import SUFFIX, Folder
 from refsim.golden.store import default_root
 from refsim.golden.trial import Trial
 from refsim.golden.verification import CASES, Verification
-from refsim.ops.base.module_call import Features, why_not, written
+from refsim.ops.base.module_call import Features, output_binding, why_not, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
-from refsim.spirv.lines import Lines
+from refsim.spirv.lines import stored
 from refsim.spirv.module import Module
 from refsim.spirv.reflect import Interface, interface
 
@@ -53,8 +53,9 @@ class Build:
         images: bool,
         profile: Profile | None,
         wanted: Sequence[str],
+        options: Sequence[str] = (),
     ) -> None:
-        self.path, self.device, self.wanted = path, device, tuple(wanted)
+        self.path, self.device, self.wanted, self._options = path, device, tuple(wanted), tuple(options)
         self.features = Features.of(device, variant, images)
         own = profiles.profile(device.numerics) if profile is None else profile
         self.profiles = (CANONICAL, own) if own != CANONICAL else (CANONICAL,)
@@ -113,6 +114,14 @@ class Build:
         return found
 
     @property
+    def options(self) -> list[str]:
+        """The options of `refsim shaders` with which a case runs again as here."""
+        words = ["--device", str(self.device.index)] if self.device.index else []
+        words += ["--variant", self.features.variant] if self.features.variant else []
+        words += ["--images"] if self.features.float_images else []
+        return [*words, *self._options]
+
+    @property
     def executor_name(self) -> str:
         """The name under which other verbs open the same modules."""
         words = [str(self.device.index)] if self.device.index else []
@@ -123,19 +132,9 @@ class Build:
     def geometry(self, call: Call) -> Geometry | None:
         """How upstream's host launches the module that writes a call's output; None if a kernel of ours does."""
         try:
-            last = written(call, self.features, self.interfaces, self.own)
+            return Geometry.of(call, written(call, self.features, self.interfaces, self.own))
         except (UnknownOperatorError, ParameterError):
             return None
-        ours = call.dispatches()[-1].launch
-        grid = tuple(-(-size // local) for size, local in zip(last.global_size, last.local, strict=True))
-        launch = replace(
-            ours,
-            global_size=last.global_size,
-            local=last.local,
-            tile=(1, 1, 1),
-            grid=(grid[0], grid[1], grid[2]),
-        )
-        return Geometry(launch, last.items)
 
     @property
     def taken(self) -> set[str]:
@@ -173,18 +172,9 @@ class Build:
 
     def stores(self, module: str) -> list[tuple[str, str]]:
         """(place, source line) of each store to the module's output; empty without line numbers."""
-        if module not in self.modules:
-            return []
-        try:
-            lines = Lines(self.modules[module])
-        except RefsimError:  # it runs all the same
-            return []
-        return [(str(place), lines.text(place)) for place in lines.store_places(self._output(module))]
-
-    def _output(self, module: str) -> int:
-        """The binding of a module's output; in modules of upstream's build it is the first one."""
-        rows = (row for row in self.own.values() if module in {shader.name for shader in row.shaders})
-        return next((row.bindings.index("out") for row in rows), 0)
+        return (
+            stored(self.modules[module], output_binding(module, self.own)) if module in self.modules else []
+        )
 
     def _operators(self) -> list[str]:
         found = modules.computed(self.interfaces, self.own)
@@ -241,15 +231,16 @@ def opened(
     recorded: bool = True,
     sanitized: int = 0,
     repeats: int = 0,
+    options: Sequence[str] = (),
 ) -> Iterator[Build]:
     """Read the folder, open the device, and choose the cases.
 
     Raises FormatError for a folder without modules that refsim knows, ParameterError for an unknown operator or a
     pattern without cases, DeviceError or MissingDependencyError if the device cannot be used. Without ``recorded``
     there are only cases of the corpus, and a pattern may fit none of them. ``sanitized`` and ``repeats`` are as for
-    `Verification`.
+    `Verification`. ``options`` are further ones of the command line that a rerun of a case needs.
     """
-    build = Build(path, _info(device), variant, images, profile, wanted)
+    build = Build(path, _info(device), variant, images, profile, wanted, options)
     build.executor = executor_named(build.executor_name)
     try:
         trial = Trial(build.executor, build.profiles, geometry=build.geometry, own=build.rounding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial as partial_of
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
     inputs_options,
+    launched,
     limit_option,
     model_inputs,
     print_with_rivals,
@@ -111,14 +113,17 @@ def command(
     model, profile = found.model, profile or (None if family is None else family.profile)
     given = model_inputs(model, inputs, seed)
     recorded: Recorded | Ran
-    if executor is not None:
-        recorded, where, notes = run_on(model, given, executor_named(executor)), executor, list[str]()
+    runner = None if executor is None else executor_named(executor)
+    if executor is not None and runner is not None:
+        recorded, where, notes = run_on(model, given, runner), executor, list[str]()
     else:
         assert dumped is not None
         recorded, where = dumped, dumped.path
         notes = check_run(dumped, model, given, partial) + found.misfits(where)
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
-        rows = bisect(model, recorded, given, tell, 1, profile=profile, device=not all_bytes, limit=limit)
+        how = partial_of(launched, runner)
+        told = dict(profile=profile, device=not all_bytes, limit=limit)
+        rows = bisect(model, recorded, given, tell, 1, how, **told)
     compared = [row for row in rows if row.run is not None]
     if not compared:
         raise FormatError(

@@ -10,9 +10,11 @@ import click
 import numpy as np
 
 from refsim.bytediff import Report, diff
+from refsim.bytediff.invocations import Geometry
 from refsim.cli._buffers import (
     html_option,
     inputs_options,
+    launched,
     limit_option,
     model_inputs,
     print_with_rivals,
@@ -141,7 +143,8 @@ def command(
     whole = Completeness(file, held, frozenset(held))
     guards = list(dict.fromkeys(t.outside for run in runs for t, _ in run.values() if t.outside))
     same = wrong is None and not guards
-    report = None if wrong is None else explain(wrong, names, limit)
+    how = None if wrong is None or wrong.bound is None else launched(runners[1], wrong.bound.call)
+    report = None if wrong is None else explain(wrong, names, limit, how)
     write_html(html, report)
     if as_json:
         content = {
@@ -209,9 +212,9 @@ def _bytes(held: PackedBuffer | np.ndarray) -> np.ndarray:
     return np.frombuffer(raw.tobytes(), np.uint8)
 
 
-def explain(row: Row, names: list[str], limit: int) -> Report | None:
-    """The diff of the two buffers; None if they are not packed or float32 ones."""
+def explain(row: Row, names: list[str], limit: int, geometry: Geometry | None = None) -> Report | None:
+    """The diff of the two buffers; None if they are not packed or float32 ones. ``geometry``: the second's launch."""
     if not (isinstance(row.first, PackedBuffer) and isinstance(row.second, PackedBuffer)):
         return None
     title = f"{row.output} {row.first.desc}, {names[1]} against {names[0]}"
-    return diff(row.first, row.second, call=row.bound, limit=limit, title=title)
+    return diff(row.first, row.second, call=row.bound, limit=limit, title=title, geometry=geometry)

@@ -10,6 +10,7 @@ from refsim.bytediff import Report, diff
 from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
+    launched,
     limit_option,
     print_with_rivals,
     raw_file,
@@ -17,6 +18,7 @@ from refsim.cli._buffers import (
     rivals_of,
     show,
     write_html,
+    written_by,
 )
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import device_profile_option, executors_option, json_option
@@ -89,7 +91,7 @@ def command(
             guards[name] = outside
         reports[name] = diff(
             stored.expected, result, call=stored.bound, others=raw_files(others), profile=profile, limit=limit,
-            title=f"{stored.name} on {name}",
+            title=f"{stored.name} on {name}", geometry=launched(runner, stored.bound.call),
         )  # fmt: skip
         if runner.foreign:
             kernels[name] = _foreign(runner, stored.bound, result)
@@ -102,6 +104,7 @@ class Foreign(NamedTuple):
 
     source: Source
     judged: Judged
+    stores: list[tuple[str, str]]
 
     @property
     def known(self) -> bool:
@@ -111,7 +114,7 @@ class Foreign(NamedTuple):
 
 def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreign:
     source = runner.source(bound.call)
-    return Foreign(source, judged(bound, result, defects=source.forgiven))
+    return Foreign(source, judged(bound, result, defects=source.forgiven), runner.stores(bound.call))
 
 
 def _show_all(
@@ -138,6 +141,10 @@ def _show_all(
         if name in kernels:
             row = kernels[name]
             say(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))
+            if not report.same:
+                module = row.source.kernels[-1] if row.source.whose == YOURS else ""
+                for line in written_by(module, row.stores):
+                    say(f"{name}: {line}")
             if row.known:
                 say(f"{name}: {row.judged}")
     return SAME if same else DIFFERENT

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from refsim.cli import _shaders as text
-from refsim.cli._buffers import html_option, limit_option, write_html
+from refsim.cli._buffers import LIMIT, html_option, limit_option, write_html
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option, profile_option
 from refsim.cli._output import print_json, say
@@ -147,8 +147,14 @@ class _Asked:
     def opened(self, variant: str, images: bool, recorded: bool = True) -> AbstractContextManager[Build]:
         return opened(
             self.folder, self.operators, self.count, self.pattern, self.profile, self.device, variant, images, recorded,
-            self.sanitized, self.repeats,
+            self.sanitized, self.repeats, self._again,
         )  # fmt: skip
+
+    @property
+    def _again(self) -> list[str]:
+        """What a rerun of one case needs besides, so that it says the same."""
+        words = ["--limit", str(self.limit)] if self.limit != LIMIT else []
+        return words if self.profile is None else [*words, "--profile", self.profile.name]
 
     def run(self, build: Build) -> Outcome:
         with progress("cases", len(build.operators) * self.count) as advance:

@@ -11,6 +11,7 @@ import numpy as np
 from refsim.bytediff import Report, diff
 from refsim.bytediff.hypotheses.defects import NAME as KNOWN_DEFECT
 from refsim.bytediff.hypotheses.defects import known
+from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.rank import best_of
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.tensor import TensorDesc
@@ -18,6 +19,7 @@ from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, bound_of, trace
 from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.spec import Call
 
 
 class Buffers(Protocol):
@@ -69,6 +71,7 @@ def bisect(
     inputs: Sequence[np.ndarray],
     tell: Callable[[], object] = lambda: None,
     explained: int | None = None,
+    launched: Callable[[Call], Geometry | None] = lambda call: None,
     **options: Any,
 ) -> list[Row]:
     """A row for each int8 operator, quantize and dequantize, in execution order; ``options`` are those of `diff`.
@@ -76,6 +79,7 @@ def bisect(
     If an operator's inputs were dumped too, it is also computed on those. That separates an operator that is wrong
     from one that got wrong inputs. ``tell`` is called after each node of the model, int8 or not. Of the wrong
     operators after the first ``explained`` ones, the reports say only what differs: causes take their time.
+    ``launched`` says how the device launched a call's kernel, if not as refsim launches its own.
     """
     rows: list[Row] = []
     before: dict[str, BoundCase] = {}
@@ -84,7 +88,10 @@ def bisect(
         diverged = any(row.run is not None and not row.run.same for row in rows)
         if traced.bound is not None:
             why = explained is None or sum(row.wrong for row in rows) < explained
-            rows.append(_row(traced, recorded, before.get(traced.bound.call.op.name), diverged, why, options))
+            row = _row(
+                traced, recorded, before.get(traced.bound.call.op.name), diverged, why, launched, options
+            )
+            rows.append(row)
             before[traced.bound.call.op.name] = traced.bound
         elif traced.node.meaning is not None:
             rows.append(_meant(traced, recorded, diverged, options))
@@ -100,6 +107,7 @@ def _row(
     before: BoundCase | None,
     diverged: bool,
     why: bool,
+    launched: Callable[[Call], Geometry | None],
     options: dict[str, Any],
 ) -> Row:
     assert traced.bound is not None
@@ -113,6 +121,8 @@ def _row(
         held = traced.outputs[name]
         expected = held if isinstance(held, PackedBuffer) and not first else bound.call.expected(bound.inputs)
         title = f"{name} {expected.desc}, node {node.number} {node.operator}"
+        if why and not np.array_equal(recorded.beside(name, expected), expected.raw):
+            options = {**options, "geometry": launched(bound.call)}
         if handed is not None:
             own = bound_of(bound.call, handed)
             alike = first and all(handed[argument] == bound.inputs[argument] for argument in handed)

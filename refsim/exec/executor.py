@@ -16,6 +16,7 @@ from refsim.core.launch import Launch
 from refsim.exec.finding import Finding
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
+from refsim.ops.base.module_call import Written
 from refsim.ops.base.spec import Call, Prepared
 
 
@@ -81,6 +82,14 @@ class Executor(ABC):
     def source(self, call: Call) -> Source:
         """Where the kernels of a call come from."""
         return Source(OURS, tuple(step.launch.shader for step in call.dispatches()))
+
+    def written(self, call: Call) -> Written | None:
+        """Who writes the output of a call, where that is a module of another build; None for kernels of ours."""
+        return None
+
+    def stores(self, call: Call) -> list[tuple[str, str]]:
+        """(place, source line) of each store to a call's output, where that module knows its lines; else empty."""
+        return []
 
     def refusal(self, call: Call) -> str | None:
         """None if this executor can run the call, else the reason why not."""

@@ -20,6 +20,7 @@ from refsim.exec.finding import Finding
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event, Observer
+from refsim.ops.base.module_call import Written
 from refsim.ops.base.spec import Call, Prepared
 
 TIMEOUT_S = 300.0
@@ -73,6 +74,12 @@ class IsolatedExecutor(Executor):
 
     def source(self, call: Call) -> Source:
         return self._work("source", call)
+
+    def written(self, call: Call) -> Written | None:
+        return self._work("written", call)
+
+    def stores(self, call: Call) -> list[tuple[str, str]]:
+        return self._work("stores", call)
 
     def refusal(self, call: Call) -> str | None:
         return self._work("refusal", call)
@@ -158,6 +165,12 @@ class _Child:
 
     def source(self, call: Call) -> Source:
         return self.executor.source(call)
+
+    def written(self, call: Call) -> Written | None:
+        return self.executor.written(call)
+
+    def stores(self, call: Call) -> list[tuple[str, str]]:
+        return self.executor.stores(call)
 
     def refusal(self, call: Call) -> str | None:
         return self.executor.refusal(call)

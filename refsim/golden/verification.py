@@ -94,17 +94,21 @@ class Verification:
         self.sanitized, self.repeats = sanitized, repeats
         self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
         self._cases: dict[str, _Kept] = {}
+        self._chosen: dict[str, list[Candidate]] = {}
 
     def cases(self, op: str) -> Iterator[Candidate]:
         """The cases of an operator in their order; each is made once."""
+        if not self.pattern:
+            return iter(self._every(op))
+        if op not in self._chosen:
+            self._chosen[op] = telling.matching(op, self.pattern, self.upstream)
+        return iter(self._chosen[op])
+
+    def _every(self, op: str) -> _Kept:
+        """The cases of an operator without a pattern."""
         if op not in self._cases:
-            found = (
-                iter(telling.matching(op, self.pattern, self.upstream))
-                if self.pattern
-                else telling.ordered(op, self.count, self.upstream, self.layouts.get(op))
-            )
-            self._cases[op] = _Kept(found)
-        return iter(self._cases[op])
+            self._cases[op] = _Kept(telling.ordered(op, self.count, self.upstream, self.layouts.get(op)))
+        return self._cases[op]
 
     def check_pattern(self, operators: Collection[str]) -> None:
         """ParameterError if the pattern fits no case of these operators."""
@@ -162,9 +166,8 @@ class Verification:
             if op not in {row.candidate.op for row in outcome.unsafe}:
                 outcome.unsafe.append(tried)
             return
-        after = dropwhile(lambda one: one is not tried.candidate, self.cases(op))
         others = [
-            one for one in islice(after, 1, 1 + MOST_OTHERS) if not one.hidden and self.takes(one.bound.call)
+            one for one in self._after(tried.candidate) if not one.hidden and self.takes(one.bound.call)
         ]
         if tried.verdict != WRONG:
             if op in {row.candidate.op for row in outcome.failed}:
@@ -181,6 +184,12 @@ class Verification:
         outcome.wrong.append(
             self.trial.explain(tried, (one for one in others if one is not tried.candidate), limit)
         )
+
+    def _after(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Some cases that come after one of the operator, among all of them: whichever a pattern chose to run."""
+        name, every = candidate.name, self._every(candidate.op)
+        after = list(islice(dropwhile(lambda one: one.name != name, every), 1, 1 + MOST_OTHERS))
+        yield from after or islice((one for one in every if one.name != name), MOST_OTHERS)
 
 
 class _Kept:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from refsim.core.errors import RefsimError
 from refsim.spirv.module import Instruction, Module, Section
 from refsim.spirv.opcodes import Decoration, Op
 from refsim.spirv.reflect import MAX_BINDINGS
@@ -215,6 +216,15 @@ class Lines:
                     origins[made] = new
                     waiting.append(made)
         return origins
+
+
+def stored(module: Module, binding: int) -> list[tuple[str, str]]:
+    """(place, source line) of each store to a binding, as text; empty where the module does not say."""
+    try:
+        lines = Lines(module)
+    except RefsimError:  # it runs all the same
+        return []
+    return [(str(place), lines.text(place)) for place in lines.store_places(binding)]
 
 
 def _own_lines(text: str) -> list[str]:

@@ -187,7 +187,7 @@ def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, 
     (stored,) = (line for line in lines if line.startswith("stored at "))
     place, _, source = stored.removeprefix("stored at q8ta_conv2d.comp:").partition(": ")
     assert (build.SOURCES / "q8ta_conv2d.comp").read_text().splitlines()[int(place) - 1].strip() == source
-    assert f"again: refsim replay {last[1]} -x spv:{folder}" in lines
+    assert f"again: refsim shaders {folder} {last[1].partition('/')[0]} --case {last[1]}" in lines
     assert "workgroup" in (tmp_path / "page.html").read_text()
 
 
@@ -379,7 +379,7 @@ def test_watch(folder: Path, compiled: dict[str, bytes]) -> None:
         put(folder, RELU, wrong)
         line = watching.until("q8ta_relu: ")
         assert "wrong in q8ta_relu/" in line and "clamp order: " in line
-        watching.until("again: refsim replay q8ta_relu/")
+        watching.until(f"again: refsim shaders {folder} q8ta_relu --case q8ta_relu/")
         put(folder, RELU, build.BINARIES / f"{RELU}.spv")
         line = watching.until("q8ta_relu: ")
         assert "right so far" in line

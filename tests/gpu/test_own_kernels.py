@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from modules.own.build import RIGHT, TWINS, WRONG, Twin, build
 from modules.test_modules_build import needs_tools
 
+from refsim.cli import main
 from refsim.cli._shaders_build import opened
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError
@@ -57,6 +61,39 @@ def test_the_cause_of_a_wrong_twin_is_named(device: Device, twin: Twin) -> None:
         # a channel read as the zero point gives the bytes of a channel left out: both may come first
         assert twin.cause in [cause.name for cause in outcome.wrong[0].causes[:2]]
         assert build.writer(outcome.wrong[0].tried.candidate.bound.call) == twin.name
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
+def test_a_rerun_says_the_same(device: Device, twin: Twin, capsys: pytest.CaptureFixture[str]) -> None:
+    """`again` repeats causes, invocations and source lines; `replay` has the launch of the kernel, too."""
+
+    def reported(*arguments: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main([*arguments, "--json"]) == 1
+        return json.loads(capsys.readouterr().out)
+
+    words = ("--limit", "3", "--device", str(INDEX))
+    (first,) = reported("shaders", str(WRONG), twin.op, *words)["wrong"]
+    assert main(["shaders", str(WRONG), twin.op, *words]) == 1
+    shown = capsys.readouterr().out
+    again = shlex.split(first["again"])[1:]
+    assert main(again) == 1
+    assert _explanation(capsys.readouterr().out) == _explanation(shown) and "stored at" in shown
+    (second,) = reported(*again)["wrong"]
+    assert {**second, "again": ""} == {**first, "again": ""} and first["lines"]
+    name = f"spv:{WRONG}@{INDEX}"
+    replayed = reported("replay", first["case"], "-x", name, "--limit", "3")["executors"][name]
+    assert replayed["differences"] == first["report"]["differences"]
+    assert main(["replay", first["case"], "-x", name]) == 1
+    said = capsys.readouterr().out
+    assert f"written by {twin.name}.spv" in said and f"stored at {first['lines'][0]['place']}" in said
+
+
+def _explanation(shown: str) -> list[str]:
+    """What is said of the wrong case, without times."""
+    lines = shown.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.endswith("bytes differ"))
+    return [line for line in lines[start:] if not line.startswith(("wrong: ", "rerun: "))]
 
 
 def test_a_right_folder_is_right(device: Device) -> None:

@@ -218,6 +218,12 @@ def written(
     return Written(site.shader.name, size, local, writers.work_items(site, row.global_size))
 
 
+def output_binding(module: str, rows: Mapping[str, ModuleCall]) -> int:
+    """The binding of a module's output; in modules of upstream's build it is the first one."""
+    own = (row for row in rows.values() if module in {shader.name for shader in row.shaders})
+    return next((row.bindings.index("out") for row in own), 0)
+
+
 # --- bindings --------------------------------------------------------------------------------------------
 
 
