@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core.errors import UnsupportedError
+
 
 @dataclass(frozen=True)
 class Dtype:
@@ -29,6 +31,10 @@ class Dtype:
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
+        """NumPy's type; UnsupportedError for one that nothing is computed with."""
+        if not self.computed:
+            known = ", ".join(row.name for row in DTYPES if row.computed)
+            raise UnsupportedError("element type", "nothing is computed with it", got=self.name, need=known)
         return np.dtype(self.name)
 
 

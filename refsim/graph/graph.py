@@ -278,7 +278,7 @@ def _plain_int8(graph: VkGraph) -> Iterator[int]:
             value = graph.values[number]
             if not arg.plain or not isinstance(value, VkTensor) or value.is_constant:
                 continue
-            if BY_DELEGATE_CODE[value.datatype].numpy == np.int8:
+            if BY_DELEGATE_CODE[value.datatype].name == "int8":
                 yield number
 
 

@@ -168,10 +168,10 @@ def _work(connection: Connection, seed: int, names: Sequence[str]) -> None:
             for number, files in enumerate(FORMATS[name].seeds()):
                 for way in range(8) if number < 2 else (4,):
                     read(folder, FORMATS[name], files, way=way)
-        _limit()
         connection.send("ready")
         while (task := connection.recv()) is not None:
             row = FORMATS[task.format]
+            _limit()
             for number in range(task.first, task.first + task.count):
                 connection.send(number)
                 files = row.mutant(seed, number)
@@ -190,9 +190,10 @@ def _alarm(*_: Any) -> None:
 
 
 def _limit() -> None:
-    """As much address space as is taken now, and the limit."""
+    """As much address space as is taken now, and the limit: what earlier mutants left behind belongs to no later one."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGE_SIZE") + MEMORY,) * 2)
+    allowed = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 class _Worker:

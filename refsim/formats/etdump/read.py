@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from refsim.core import size_limit
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, LimitError
 from refsim.formats.etdump.schema import ETDUMP, DumpedTensor, DumpedValue, EtDump, Run
@@ -71,6 +72,8 @@ class Recording:
                 place, "a tensor is not in the debug buffer", got=f"bytes {tensor.offset} to {tensor.offset + nbytes}",
                 need=f"0 to {len(self.buffer)}; the runtime writes the buffer to a file of its own",
             )  # fmt: skip
+        # NumPy allows no absurd sizes beside one of 0 either
+        size_limit.check(place, prod(max(1, size) for size in tensor.sizes) * row.numpy.itemsize)
         # in memory the dims lie in the order of their strides; dims of one element may have any
         order = sorted(
             range(len(tensor.sizes)), key=lambda dim: (-tensor.strides[dim], tensor.sizes[dim] != 1, dim)

@@ -167,21 +167,25 @@ def logical_weight(params: ConvParams, weight: np.ndarray, per_group: int) -> np
 def accumulate(params: ConvParams, x: np.ndarray, weight: np.ndarray, out_hw: tuple[int, int]) -> np.ndarray:
     """The sum of q_x * w over the taps and the channels of a group: int64 (N, OC, OH, OW).
 
-    A tap without a source reads the zero point. Sums in binary64 are exact here: |sum| < 2**31.
+    A tap without a source reads the zero point: so each sum is that of the zero points, plus (q_x - zero point) * w
+    where a tap has a source. Sums in binary64 are exact here: |sum| < 2**31.
     """
     n, channels, height, width = x.shape
     out, kh, kw, per_group = weight.shape
     groups = channels // per_group
-    framed = np.full((n, channels, height + 1, width + 1), params.in_zp, np.float64)
-    framed[:, :, :height, :width] = x
-    acc = np.zeros((n, groups, out // groups, out_hw[0] * out_hw[1]))
+    images = x.reshape(n, groups, per_group, height, width).astype(np.float64) - params.in_zp
+    taps = weight.reshape(groups, out // groups, kh, kw, per_group).astype(np.float64)
+    acc = np.zeros((n, groups, out // groups, *out_hw))
+    acc += params.in_zp * taps.sum((2, 3, 4))[:, :, None, None]
     for i in range(kh):
         rows = params.source(0, out_hw[0], i, height)
+        down = np.flatnonzero(rows < height)
         for j in range(kw):
             columns = params.source(1, out_hw[1], j, width)
-            patch = framed[:, :, rows[:, None], columns[None, :]]
-            tap = weight[:, i, j, :].reshape(1, groups, out // groups, per_group).astype(np.float64)
-            acc += tap @ patch.reshape(n, groups, per_group, -1)
+            across = np.flatnonzero(columns < width)
+            patch = images[..., rows[down][:, None], columns[across]]
+            sums = taps[:, :, i, j] @ patch.reshape(n, groups, per_group, -1)
+            acc[..., down[:, None], across] += sums.reshape(*acc.shape[:3], down.size, across.size)
     return acc.astype(np.int64).reshape(n, out, *out_hw)
 
 
