@@ -190,7 +190,7 @@ def _alarm(*_: Any) -> None:
 
 
 def _limit() -> None:
-    """As much address space as is taken now, and the limit: what earlier mutants left behind belongs to no later one."""
+    """As much address space as is taken now, and the limit: earlier mutants' leavings count for none."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     allowed = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.getrlimit(resource.RLIMIT_AS)[1]))
