@@ -4,6 +4,7 @@ ET-VK's times are those of its own benchmarks on an H200 (device timestamps); th
 that device. ``us`` is a dispatch alone, between two of an empty one: it includes what it costs to change from one
 kernel to another (the row "the floor"). ``in a row`` is the step from one completion to the next when the same
 dispatch is recorded over and over; Kompute's barriers keep one from running into the next. Medians over repeats.
+Rows of whole models (`bench.whole`) are timed on the host.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench import whole
 from refsim.core.buffer import PackedBuffer
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -351,7 +353,7 @@ def measure(
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the results here.")
 def main(device: int, repeats: int, only: str, tile_config: int, check: bool, path: Path | None) -> None:
     """Time every row on one device."""
-    console = Console(width=150)
+    console = Console(width=180)
     if tile_config >= 0:
         gemm.TILE_CONFIGS = (gemm.TILE_CONFIGS[tile_config],)
         console.print(f"tile config {gemm.TILE_CONFIGS[0].name}")
@@ -372,10 +374,15 @@ def main(device: int, repeats: int, only: str, tile_config: int, check: bool, pa
                 f"{r.tmacs:.2f}", f"{r.of_dot:.0%}", f"{r.gb_s:.0f}", f"{r.of_copy:.0%}",
                 f"{r.peer_us:g}" if r.peer_us else "", f"{r.of_peer:.2f}" if r.of_peer else "", str(r.exact),
             )  # fmt: skip
-        console.print(table)
+        if results:
+            console.print(table)
+        models = [whole.measure(executor, name) for name in whole.names(only)]
+        if models:
+            console.print(whole.table(models))
     if path is not None:
         head = {"device": info.name, "driver": info.driver, "dot_tmacs": dot, "copy_bytes_s": copy}
-        path.write_text(json.dumps({**head, "rows": results}, indent=1))
+        rows = {"rows": results, "whole": [asdict(model) for model in models]}
+        path.write_text(json.dumps(head | rows, indent=1))
 
 
 if __name__ == "__main__":

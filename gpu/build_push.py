@@ -25,6 +25,7 @@ from refsim.core.push import (
     uint32,
 )
 from refsim.ops.base.registry import OPS
+from refsim_gpu import float_words
 
 SHADERS = Path(__file__).resolve().parent.parent / "shaders"
 FOLDER = SHADERS / "include" / "push"
@@ -59,6 +60,9 @@ def constants(spec: SpecWords) -> str:
         default = str(bool(field.default)).lower() if kind == "bool" else str(field.default)
         for name in field.constants:
             lines.append(f"layout(constant_id = {spec.ids[name]}) const {kind} {name} = {default};\n")
+        lines += [
+            f"const {kind} {name} = {value};  // of {field.name}\n" for name, value in field.bits.items()
+        ]
     return "".join(lines)
 
 
@@ -80,11 +84,13 @@ def launch() -> str:
 
 def texts() -> dict[Path, str]:
     """What each file should say."""
-    rows = {name: (op.push, op.spec) for name, op in OPS.items() if op.kernel is not None} | PROBES
+    rows = {name: (op.push, op.spec) for name, op in OPS.items() if op.kernel is not None}
+    sources = {name: f"PUSH and SPEC of refsim/ops/{name}.py" for name in rows}
+    sources |= dict.fromkeys(PROBES, "PROBES in gpu/build_push.py")
+    sources |= dict.fromkeys(float_words.ROWS, "ROWS in gpu/float_words.py")
     files = {FOLDER / "launch.glsl": HEAD.format(source="refsim/core/push.py") + launch()}
-    for name, (push, spec) in rows.items():
-        source = "PROBES in gpu/build_push.py" if name in PROBES else f"PUSH and SPEC of refsim/ops/{name}.py"
-        files[FOLDER / f"{name}.glsl"] = HEAD.format(source=source) + offsets(push) + constants(spec)
+    for name, (push, spec) in (rows | PROBES | float_words.ROWS).items():
+        files[FOLDER / f"{name}.glsl"] = HEAD.format(source=sources[name]) + offsets(push) + constants(spec)
     return files
 
 

@@ -79,6 +79,8 @@ TIDY = (
 )
 STAGES = (INLINE, UNROLL, TIDY, UNROLL, TIDY)
 AS_WRITTEN = "#pragma optimize(off)"
+#: Operators' kernels, those of float operators, and what measures a device.
+FOLDERS = (SHADERS, SHADERS / "float", SHADERS / "probe")
 KERNEL_INCLUDES = ("qmath.glsl", "conv.glsl", "index.glsl")
 DOT_INCLUDE = 'include/dot.glsl"'
 
@@ -86,7 +88,7 @@ DOT_INCLUDE = 'include/dot.glsl"'
 def variants() -> list[tuple[Path, Path, tuple[str, ...]]]:
     """(source, binary, compiler definitions) of everything that is built."""
     rows = []
-    for source in sorted(SHADERS.glob("*.comp")) + sorted((SHADERS / "probe").glob("*.comp")):
+    for source in (source for folder in FOLDERS for source in sorted(folder.glob("*.comp"))):
         binary = SHADERS / "spirv" / source.relative_to(SHADERS).with_suffix(".spv")
         rows.append((source, binary, ()))
         text = source.read_text()

@@ -12,6 +12,7 @@ from refsim.core.buffer import GUARD, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
 from refsim.core.push import MAX_PUSH_WORDS
+from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
 from refsim_gpu.kompute import Device
 
@@ -88,3 +89,12 @@ def output_memory(out: PackedBuffer) -> np.ndarray:
 def take_output(out: PackedBuffer, data: np.ndarray) -> None:
     """Copy what the device holds, guard words included."""
     out.memory[:] = np.asarray(data)[: out.memory.size].view(np.int32)
+
+
+def check_guards(desc: TensorDesc, data: np.ndarray, where: str) -> None:
+    """GuardError, which holds the buffer, unless the guard words around what the device holds are as they were."""
+    end = GUARD_WORDS + desc.words
+    if (data[:GUARD_WORDS] != GUARD_WORD).any() or (data[end : end + GUARD_WORDS] != GUARD_WORD).any():
+        out = PackedBuffer(desc)
+        take_output(out, data)
+        out.check_guards(where)

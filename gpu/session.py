@@ -1,30 +1,36 @@
-"""A whole graph on the device: weights uploaded once, pipelines made once, dispatches recorded once.
+"""A whole graph on the device: constants uploaded once, pipelines made once, dispatches recorded once.
 
-Consecutive q8ta nodes are one sequence. In it, dispatches are ordered where one reads or overwrites what another writes
-or reads. refsim's build of Kompute has a barrier for that (`Device.order`). A plain Kompute has none between two
-dispatches, but one before a download and one after it; there, a download of what was written is the order.
+What runs, and in which order, says refsim_gpu.plan. All that the device does in one turn is one submission: what comes
+in is copied to it, dispatches follow, ordered where one reads or overwrites what another writes or reads, and what the
+host needs is copied back. refsim's build of Kompute has a barrier for that (`Device.order`). A plain Kompute has none
+between two dispatches, but one before a download and one after it; there, a download of what was written is the order.
 
-Only what the host needs comes back: what a float operator or an output of the graph takes, and what is watched. Other
+Only what the host needs comes back: what a node of the host or an output of the graph takes, and what is watched. Other
 values share memory when their lives do not overlap, but not with a plain Kompute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import time
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from refsim.core import doing
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.errors import ShapeError
+from refsim.core.layout import WIDTH_PACKED
+from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import Observer, Runner, logical, run_node, stored
 from refsim_gpu.kompute import Device
-from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
+from refsim_gpu.pipelines import Pipelines, check_guards, guarded_words, output_memory, take_output
+from refsim_gpu.plan import Plan, Turn
 
 Values = dict[int, PackedBuffer | np.ndarray]
-Constants = dict[tuple[int, str], Any]
+Constants = dict[Hashable, Any]
 
 #: A free tensor is taken for a smaller value, but not for one that is so many times as small.
 MOST_WASTE = 4
@@ -79,92 +85,134 @@ class Pool:
             self._free.append(tensor)
 
 
+class Tensors:
+    """The memory of everything that a plan names: constants, and values in tensors that share."""
+
+    def __init__(self, pipelines: Pipelines, plan: Plan, constants: Constants) -> None:
+        self.device, self.plan, self.constants = pipelines.device, plan, constants
+        self._pool = Pool(self.device, shared=self.device.layer is not None)
+        self.held: dict[Hashable, Any] = {}
+        #: Tensors that were made here, to be uploaded.
+        self.fresh: list[Any] = []
+        jobs = [job for turn in plan.turns for job in turn.jobs]
+        self._last = {name: number for number, job in enumerate(jobs) for name in (job.output, *job.inputs)}
+        self._own = {value for turn in plan.turns for value in turn.fetched}
+        self._number = 0
+
+    def constant(self, name: Hashable) -> Any:
+        """The device holds it from here on, the host need not."""
+        if name not in self.constants:
+            if name in self.plan.words:
+                words = self.plan.words[name]
+            else:
+                node, argument = name  # type: ignore[misc]
+                words = self.plan.prepared[node].call.words(argument)
+            self.constants[name] = self.device.tensor(guarded_words(words))
+            self.fresh.append(self.constants[name])
+        return self.constants[name]
+
+    def of(self, name: Hashable, desc: TensorDesc | None = None) -> Any:
+        """The tensor of a value that was made before, or is made by a dispatch: with ``desc``."""
+        if name in self.held:
+            return self.held[name]
+        if desc is None:
+            return self.constant(name)
+        own = name in self._own or not self._pool.shared
+        tensor = self.held[name] = self._pool.tensor(PackedBuffer(desc), own)
+        self.fresh.append(tensor)
+        return tensor
+
+    def input(self, value: int) -> Any:
+        """The tensor of a value that comes from the host, for itself alone."""
+        if value not in self.held:
+            memory = output_memory(PackedBuffer(self.plan.descs[value]))
+            self.held[value] = self.device.tensor(memory)
+            self._own.add(value)
+            self.fresh.append(self.held[value])
+        return self.held[value]
+
+    def done(self, names: Sequence[Hashable]) -> None:
+        """A dispatch has been recorded that touched these; those that no other needs are dead."""
+        for name in dict.fromkeys(names):
+            if name in self.held and name not in self._own and self._last[name] == self._number:
+                self._pool.release(self.held.pop(name))
+        self._number += 1
+
+    def upload(self) -> None:
+        """Bring what was made here to the device."""
+        device = self.device
+        fresh = list({id(tensor): tensor for tensor in self.fresh}.values())
+        if fresh:
+            device.run(device.recorded(device.kp.OpTensorSyncDevice(fresh)))
+        self.fresh.clear()
+
+
 class Segment:
-    """Consecutive q8ta nodes, recorded as one sequence. ``fetched`` are the values that come back."""
+    """What the device does in a turn, recorded: once, and once more with times if somebody asks for them."""
 
-    def __init__(
-        self, pipelines: Pipelines, nodes: Sequence[Node], fetched: Set[int], constants: Constants
-    ) -> None:
-        self.pipelines = pipelines
-        self.nodes = nodes
-        device, kp = pipelines.device, pipelines.device.kp
-        self.outputs: dict[int, tuple[PackedBuffer, Any]] = {}  # value id -> description, tensor
-        self.uploads: dict[int, Any] = {}  # value id -> tensor, for values that come from outside
+    def __init__(self, pipelines: Pipelines, plan: Plan, turn: Turn, tensors: Tensors) -> None:
+        self.pipelines, self.turn = pipelines, turn
+        device = pipelines.device
+        made = {job.output for job in turn.jobs}
+        order = Order(device)
+        self.uploads: dict[int, Any] = {}  # value id -> tensor, for values that come from the host
         self._keep: list[Any] = []
-        self._dispatches: list[list[int]] = []  # per node: which operations are its dispatches
-        fresh = []
-        order, pool = Order(device), Pool(device, shared=device.layer is not None)
-        last = {value: number for number, node in enumerate(nodes) for value in node.inputs.values()}
-        for number, node in enumerate(nodes):
-            assert node.prepared is not None
-            call = node.prepared.call
-            buffers = {name: self._input(value, node, name) for name, value in node.inputs.items()}
-            # the device holds them from here on, the host need not
-            for name in node.prepared.constants:
-                if (node.number, name) not in constants:
-                    constants[node.number, name] = device.tensor(guarded_words(call.words(name)))
-                    fresh.append(constants[node.number, name])
-                buffers[name] = constants[node.number, name]
-            places = []
-            (value,) = node.outputs
-            for step in node.prepared.dispatches:
-                out = PackedBuffer(step.launch.out)
-                final = step is node.prepared.dispatches[-1]
-                tensor = pool.tensor(out, own=not pool.shared or (final and value in fetched))
-                inputs = [buffers[n] for n in step.inputs]
-                algorithm = pipelines.algorithm(step.launch, [*inputs, tensor])
-                places.append(order.dispatch(algorithm, inputs, tensor))
-                buffers[step.output] = tensor
-                self._keep.append(algorithm)
-                fresh.append(tensor)
-            self.outputs[value] = (out, tensor)
-            self._dispatches.append(places)
-            for step in node.prepared.dispatches[:-1]:
-                pool.release(buffers[step.output])
-            dead = {v for v in node.inputs.values() if last[v] == number and v in self.outputs}
-            for value in dead - fetched:
-                pool.release(self.outputs[value][1])
-        device.run(device.recorded(kp.OpTensorSyncDevice(list({id(t): t for t in fresh}.values()))))
+        places: list[int] = []
+        for job in turn.jobs:
+            for name in job.inputs:
+                if isinstance(name, int) and name not in made and name not in tensors.held:
+                    self.uploads[name] = tensors.input(name)
+            inputs = [tensors.of(name) for name in job.inputs]
+            output = tensors.of(job.output, job.launch.out)
+            algorithm = pipelines.algorithm(job.launch, [*inputs, output])
+            places.append(order.dispatch(algorithm, inputs, output))
+            self._keep.append(algorithm)
+            tensors.done((*job.inputs, job.output))
         order.settle()
-        self.fetched = [value for node in nodes for value in node.outputs if value in fetched]
-        first = [kp.OpTensorSyncDevice(list(self.uploads.values())), *device.uploaded()]
-        self._dispatches = [[len(first) + 1 + place for place in places] for places in self._dispatches]
-        back = device.fetched([self.outputs[value][1] for value in self.fetched])
-        self.sequence = device.recorded(*first, *order.operations, *back, timestamps=True)
+        self.outputs = {value: (plan.descs[value], tensors.held[value]) for value in turn.fetched}
+        kp = device.kp
+        first = (
+            [kp.OpTensorSyncDevice(list(self.uploads.values())), *device.uploaded()] if self.uploads else []
+        )
+        back = device.fetched([tensor for _, tensor in self.outputs.values()])
+        self._operations = [*first, *order.operations, *back]
+        self._places = [len(first) + 1 + place for place in places]
+        self._timed: Any = None
+        self._sequence = device.recorded(*self._operations)
+        self.where = f"{turn.jobs[0].node}" + (f" to {turn.jobs[-1].node}" if len(turn.jobs) > 1 else "")
+        self.writes = {name: tensor.data() for name, tensor in self.uploads.items()}
+        self.reads = {value: tensor.data() for value, (_, tensor) in self.outputs.items()}
+        self.makers = {job.output: job.node for job in turn.jobs}
 
-    def _input(self, value: int, node: Node, name: str) -> Any:
-        if value in self.outputs:
-            return self.outputs[value][1]
-        if value not in self.uploads:
-            assert node.call is not None
-            desc = node.call.descs[name]
-            self.uploads[value] = self.pipelines.device.tensor(output_memory(PackedBuffer(desc)))
-        return self.uploads[value]
+    def run(self) -> None:
+        """Compute what was uploaded."""
+        doing.working(self.where)
+        self.pipelines.device.run(self._sequence, where=self.where)
 
-    def run(self, values: Mapping[int, PackedBuffer | np.ndarray]) -> tuple[Values, list[float]]:
-        """The outputs that come back, and the seconds that each node took on the device."""
-        for value, tensor in self.uploads.items():
-            held = values[value]
-            assert isinstance(held, PackedBuffer)
-            tensor.data()[: held.memory.size] = held.memory.view(np.uint32)
-        last = f" to {self.nodes[-1]}" if len(self.nodes) > 1 else ""
-        doing.working(f"{self.nodes[0]}{last}")
-        self.pipelines.device.run(self.sequence, where=str(self.nodes[0]))
-        results: Values = {}
-        writers = {node.outputs[0]: node for node in self.nodes}
-        for value in self.fetched:
-            described, tensor = self.outputs[value]
-            buffer = PackedBuffer(described.desc)
-            take_output(buffer, tensor.data())
-            buffer.check_guards(f"{self.pipelines.name}: {writers[value]}")
-            results[value] = buffer
-        ticks = np.array(self.sequence.get_timestamps(), np.float64)
-        took = np.diff(ticks) * self.pipelines.device.info.timestamp_ns * 1e-9
-        return results, [float(sum(took[place] for place in places)) for places in self._dispatches]
+    def run_timed(self) -> dict[int, float]:
+        """The same; the seconds of each node, by its number."""
+        device = self.pipelines.device
+        if self._timed is None:
+            self._timed = device.recorded(*self._operations, timestamps=True)
+        doing.working(self.where)
+        device.run(self._timed, where=self.where)
+        ticks = np.array(self._timed.get_timestamps(), np.float64)
+        took = np.diff(ticks) * device.info.timestamp_ns * 1e-9
+        found: dict[int, float] = defaultdict(float)
+        for job, place in zip(self.turn.jobs, self._places, strict=True):
+            found[job.node.number] += float(took[place])
+        return found
+
+    def check(self, value: int) -> np.ndarray:
+        """The words of a value that came back, guard words included; GuardError if those are not as they were."""
+        desc, _ = self.outputs[value]
+        data = self.reads[value]
+        check_guards(desc, data, f"{self.pipelines.name}: {self.makers[value]}")
+        return data
 
 
 class GraphSession:
-    """A graph on one device; float operators run on the host between the segments.
+    """A graph on one device; what the device does not compute runs on the host between its turns.
 
     ``watched`` values come back. ``constants`` are what earlier sessions of the graph uploaded.
     """
@@ -172,47 +220,87 @@ class GraphSession:
     def __init__(
         self, pipelines: Pipelines, graph: Graph, runner: Runner, watched: Set[int], constants: Constants
     ) -> None:
-        self.graph = graph
-        self.runner = runner
-        self.parts: list[Segment | Node] = []
-        # where nothing else orders the dispatches, everything comes back anyway
-        every = {value for node in graph.nodes for value in node.outputs}
-        fetched = every if pipelines.device.layer is None else watched | set(graph.outputs)
-        runs: list[list[Node]] = [[]]
-        for node in graph.nodes:
-            if node.prepared is None:
-                fetched |= {*refs(node.args), *node.inputs.values()}
-                runs += [[node], []]
-            else:
-                runs[-1].append(node)
-        makers = {value: number for number, run in enumerate(runs) for node in run for value in node.outputs}
-        for number, run in enumerate(runs):
-            fetched |= {v for node in run for v in node.inputs.values() if makers.get(v, number) != number}
-        for run in filter(None, runs):
-            whole = run[0].prepared is not None
-            self.parts.append(Segment(pipelines, run, fetched, constants) if whole else run[0])
+        self.graph, self.runner = graph, runner
+        self.plan = Plan(graph, watched, pipelines.supports)
+        tensors = Tensors(pipelines, self.plan, constants)
+        self.turns = [
+            (turn, Segment(pipelines, self.plan, turn, tensors) if turn.jobs else None)
+            for turn in self.plan.turns
+        ]
+        tensors.upload()
+        self._held: Values = {}
+        for value, array in self.plan.constants.items():
+            folded = value in self.plan.folded
+            self._held[value] = stored(graph, value, array, graph.where) if folded else array
+        read = {value for turn in self.plan.turns for node in turn.host for value in _reads(node)}
+        #: Inputs that the host reads too.
+        self._also = [value for value in graph.inputs if value in read or value in graph.outputs]
 
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
     ) -> list[np.ndarray]:
-        """Outputs as logical arrays; `observe` is told of each node after its segment."""
+        """Outputs as logical arrays; `observe` is told of each step when all is done."""
         graph = self.graph
         if len(inputs) != len(graph.inputs):
             raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
-        values: Values = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
-        for value, array in zip(graph.inputs, inputs, strict=True):
-            values[value] = stored(graph, value, array, graph.where)
-        for part in self.parts:
-            if isinstance(part, Node):
-                outputs = run_node(graph, part, values, self.runner)
-                values |= outputs
-                if observe is not None:
-                    observe.report(number, graph, (part,), outputs, 0.0)
-                continue
-            results, seconds = part.run(values)
-            values |= results
-            for node, took in zip(part.nodes, seconds, strict=True):
-                if observe is not None:
-                    held = {value: results[value] for value in node.outputs if value in results}
-                    observe.report(number, graph, (node,), held, took)
-        return [logical(graph, values, value) for value in graph.outputs]
+        given = dict(zip(graph.inputs, inputs, strict=True))
+        values: Values = dict(self._held)
+        for value in self._also:
+            values[value] = stored(graph, value, given[value], graph.where)
+        took: dict[int, float] = {}
+        arrays: dict[int, np.ndarray] = {}
+        for turn, segment in self.turns:
+            if segment is not None:
+                for value, memory in segment.writes.items():
+                    self._put(memory, value, given.get(value), values)
+                if observe is None:
+                    segment.run()
+                else:
+                    took |= segment.run_timed()
+                for value in segment.outputs:
+                    self._get(segment, value, values, arrays)
+            for node in turn.host:
+                begin = time.perf_counter()
+                values |= run_node(graph, node, values, self.runner)
+                took[node.number] = time.perf_counter() - begin
+        if observe is not None:
+            self._report(observe, number, values, took)
+        return [arrays[v] if v in arrays else logical(graph, values, v) for v in graph.outputs]
+
+    def _put(self, memory: np.ndarray, value: int, array: np.ndarray | None, values: Values) -> None:
+        """A value into the memory that is copied to the device."""
+        graph, desc = self.graph, self.plan.descs[value]
+        if array is not None and desc.layout is WIDTH_PACKED:
+            if tuple(array.shape) != graph.tensors[value].shape:
+                stored(graph, value, array, graph.where)  # raises
+            inner = memory[GUARD_WORDS : GUARD_WORDS + desc.words].view(desc.dtype)
+            np.copyto(inner.reshape(array.shape), array, casting="unsafe")
+            return
+        held = stored(graph, value, array, graph.where) if array is not None else values[value]
+        assert isinstance(held, PackedBuffer)
+        memory[: held.memory.size] = held.memory.view(np.uint32)
+
+    def _get(self, segment: Segment, value: int, values: Values, arrays: dict[int, np.ndarray]) -> None:
+        """A value out of the memory that came back."""
+        desc, tensor = self.plan.descs[value], self.graph.tensors[value]
+        data = segment.check(value)
+        if desc != tensor.desc:  # nobody watches it: it is an output, in logical order
+            inner = data[GUARD_WORDS : GUARD_WORDS + desc.words].view(desc.dtype)
+            arrays[value] = np.array(inner).reshape(tensor.shape)
+            return
+        buffer = PackedBuffer(desc)
+        take_output(buffer, data)
+        values[value] = buffer
+
+    def _report(self, observe: Observer, number: int, values: Values, took: Mapping[int, float]) -> None:
+        """Each node that ran, with those before it that it computes as well, in the graph's order."""
+        graph = self.graph
+        for node in graph.nodes:
+            if node.number in took or self.plan.folded.keys() & set(node.outputs):
+                nodes = (*self.plan.skipped.get(node.number, ()), node)
+                held = {value: values[value] for value in node.outputs if value in values}
+                observe.report(number, graph, nodes, held, took.get(node.number, 0.0))
+
+
+def _reads(node: Node) -> set[int]:
+    return {*node.inputs.values(), *refs(node.args)}

@@ -77,6 +77,7 @@ FLOAT = FieldType("float", _float, "a floating point number")
 PAIR = FieldType("int", _pair, "two integers, height and width", ("_H", "_W"))
 TENSOR = FieldType("tensor", _of_tensor(lambda desc: desc.meta), "a tensor", _META, whole=True)
 HASHED = FieldType("uint", _of_tensor(lambda desc: (desc.hashed,)), "a tensor")
+BOOL = FieldType("bool", lambda value: (int(value),) if isinstance(value, bool) else None, "a truth value")
 VECTORS = FieldType("bool", _of_tensor(lambda desc: (int(desc.vectors),)), "a tensor")
 
 
@@ -85,7 +86,8 @@ class Field:
     """One named value of a row.
 
     ``argument`` names the tensor among the operator's arguments that the value comes from, if it does. ``bits`` are
-    the names of an integer's bits. ``default`` is the value of a specialization constant that nobody sets.
+    the names of an integer's bits, or of its values. ``default`` is the value of a specialization constant that nobody
+    sets.
     """
 
     name: str
@@ -143,6 +145,16 @@ def tensor(name: str) -> Field:
     The name is that of the operator's argument, in capitals.
     """
     return Field(name, TENSOR, name.lower())
+
+
+def one_of(name: str, **values: int) -> Field:
+    """An unsigned integer that is one of these values, each with a name."""
+    return Field(name, UINT, bits=values)
+
+
+def switch(name: str) -> Field:
+    """A truth value."""
+    return Field(name, BOOL)
 
 
 def hashed(name: str) -> Field:

@@ -23,7 +23,8 @@ from refsim_gpu.kompute import Device
 from refsim_gpu.session import Order, Pool
 
 ROOT = Path(__file__).parents[2]
-MODELS = ROOT / "tests" / "data" / "models"
+DATA = ROOT / "tests" / "data"
+MODELS = DATA / "models"
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 LAYER = "VK_LAYER_KHRONOS_validation"
 SYNCHRONIZATION = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
@@ -33,6 +34,12 @@ SYNCHRONIZATION = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
 def executor(request: pytest.FixtureRequest, device: Device) -> Iterator[KomputeExecutor]:
     with KomputeExecutor(INDEX, plain=request.param) as opened:
         assert request.param or opened.device.layer is not None, "kp is a plain one; fix: make gpu"
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def zoo(device: Device) -> Iterator[KomputeExecutor]:
+    with KomputeExecutor(INDEX) as opened:
         yield opened
 
 
@@ -47,9 +54,13 @@ def seen(model, inputs, executor, wants) -> dict[tuple[int, int], np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("name", ["linear_head_gemv", "mixed_ops", "mobilenet_v2_035_96"])
-def test_every_buffer_whether_watched_or_not(executor: KomputeExecutor, name: str) -> None:
-    model = load(MODELS / f"{name}.pte")
+def files(folder: str) -> list[Path]:
+    return sorted((DATA / folder).glob("*.pte"))
+
+
+@pytest.mark.parametrize("path", files("models"), ids=lambda path: path.stem)
+def test_every_buffer_whether_watched_or_not(executor: KomputeExecutor, path: Path) -> None:
+    model = load(path)
     inputs, other = model.random_inputs(1), model.random_inputs(2)
     every = seen(model, inputs, "cpu:emulated", lambda *_: True)
     wishes = (lambda *_: True, lambda _, value: value % 3 == 0)
@@ -65,6 +76,38 @@ def test_every_buffer_whether_watched_or_not(executor: KomputeExecutor, name: st
     ):  # nothing is left of the last run
         outputs = model.run(given, executor)
         assert all(np.array_equal(a, b) for a, b in zip(outputs, expected, strict=True))
+
+
+@pytest.mark.parametrize("path", [*files("zoo"), *files("networks")], ids=lambda path: path.stem)
+def test_the_zoo_with_nodes_of_the_host_between(device: Device, zoo: KomputeExecutor, path: Path) -> None:
+    """Of each committed model every buffer, some of them, and the outputs alone."""
+    model = load(path)
+    archive = np.load(path.with_suffix(".npz"))
+    inputs = [archive[name] for name in sorted(archive) if name.startswith("in")]
+    every = seen(model, inputs, "cpu:emulated", lambda *_: True)
+    for wants in (lambda *_: True, lambda _, value: value % 3 == 0):
+        found = seen(model, inputs, zoo, wants)
+        assert set(found) == {key for key in every if wants(*key)}
+        assert not [key for key, held in found.items() if not np.array_equal(held, every[key])]
+    expected = model.run(inputs, "cpu:emulated")
+    assert all(np.array_equal(a, b) for a, b in zip(model.run(inputs, zoo), expected, strict=True))
+
+
+def test_what_computes_nothing_is_skipped_and_named(zoo: KomputeExecutor) -> None:
+    """Between two convolutions a dequantize, a clamp and a quantize are one look-up; each node is in one event."""
+    model = load(MODELS / "mobilenet_v2_035_96.pte")
+    (graph,) = model.graphs.values()
+    plan = zoo.session(graph).plan
+    clamps = sum(node.name == "aten.hardtanh.default" for node in graph.nodes)
+    jobs = [job for turn in plan.turns for job in turn.jobs]
+    assert len(plan.turns) == 1 and plan.why_host == {}
+    assert (
+        sum(job.launch.shader == "float/bytes" for job in jobs) == clamps - 1
+    )  # the last one goes into a mean
+    events: list[Event] = []
+    model.run(model.random_inputs(1), zoo, Observer(events.append, lambda *_: False))
+    assert [node.number for event in events for node in event.nodes] == list(range(len(graph.nodes)))
+    assert all(event.seconds > 0 for event in events)
 
 
 def test_sessions_share_constants_and_do_not_pile_up(executor: KomputeExecutor) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from refsim.core.index import W_STRIDE, block_extent, block_numel, buf_idx, inner_dim, word_idx
 from refsim.core.jit import jitable
-from refsim.core.launch import PLANE_ROW, Launch, column_local, plane_global_size
+from refsim.core.launch import PLANE_ROW, Launch, Triple, column_local, plane_global_size
 from refsim.core.layout import C, H, Layout, W
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -55,24 +55,33 @@ TILE = 4  # elements along W, H and C: whole words and whole blocks of every lay
 def launch_tiles(call: Call, **values: object) -> Launch:
     """A launch whose invocations compute 4 x 4 x 4 elements each.
 
-    Global size: words along C x words along W x (batch, rows padded to 4).
-
     ``values`` are the push words, by name, that come from parameters.
     """
-    out = call.out
-    inputs = [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT]
+    size, local, tile = tiled(call.out, [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT])
+    return Launch(
+        shader=call.op.name,
+        out=call.out,
+        spec=call.op.spec.pack(call.tensors),
+        push=call.op.push.pack(call.tensors, **values),
+        global_size=size,
+        local=local,
+        tile=tile,
+    )
+
+
+def tiled(out: TensorDesc, inputs: Sequence[TensorDesc]) -> tuple[Triple, Triple, Triple]:
+    """Global size, workgroup and tile of a kernel that makes 4 x 4 x 4 elements an invocation.
+
+    Global size: words along C x words along W x (batch, rows padded to 4).
+    """
     _, h, c, n = out.sizes_whcn
     along_w, along_c = word_extent(out, W), word_extent(out, C)
     width = out.blocks_whcn[W] * out.layout.block_extent(W)
     same_way = all(d.layout.dim_order[-1] == out.layout.dim_order[-1] for d in inputs)
-    return Launch(
-        shader=call.op.name,
-        out=out,
-        spec=call.op.spec.pack(call.tensors),
-        push=call.op.push.pack(call.tensors, **values),
-        global_size=(-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE)),
-        local=column_local(out, TILE) if same_way else (8, 8, 1),
-        tile=(TILE // along_c, TILE // along_w, TILE),
+    return (
+        (-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE)),
+        column_local(out, TILE) if same_way else (8, 8, 1),
+        (TILE // along_c, TILE // along_w, TILE),
     )
 
 

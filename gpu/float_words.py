@@ -1,0 +1,80 @@
+"""What the kernels of shaders/float are launched with, as rows of `refsim.core.push`.
+
+They have no emulated kernel and no operator's file: what they compute is said by refsim.aten.
+"""
+
+from __future__ import annotations
+
+from refsim.core.push import (
+    Field,
+    PushWords,
+    SpecWords,
+    float32,
+    hashed,
+    int32,
+    one_of,
+    switch,
+    tensor,
+    uint32,
+    vectors,
+)
+
+#: Dims of a strided kernel that are left after those that lie one behind the other in all tensors were joined.
+MAP_DIMS, REDUCE_DIMS = 6, 5
+FIRST_BINARY = 8
+
+
+def each(count: int, *names: str) -> tuple[Field, ...]:
+    """A word for each dim, the fastest first."""
+    return tuple(int32(f"{name}_{dim}") for name in names for dim in range(count))
+
+
+#: What `map` does with an element, or (from `FIRST_BINARY` on) with two.
+OPS = {
+    "COPY": 0, "ABS": 1, "NEG": 2, "CLAMP": 3, "HARDSWISH": 4, "HARDSIGMOID": 5, "LEAKY_RELU": 6,
+    "ADD": FIRST_BINARY, "MUL": 9, "DIV": 10, "MAXIMUM": 11, "MINIMUM": 12,
+}  # fmt: skip
+#: The order in which `reduce` adds, or what it looks for.
+HOW = {"IN_TURN": 0, "DEALT": 1, "PACKED": 2, "ROW": 3, "LARGEST": 4, "LEAST": 5}
+
+MAP = (
+    PushWords(
+        *each(MAP_DIMS, "SIZE", "OUT", "A", "B"),
+        *(int32(f"{name}_AT") for name in ("OUT", "A", "B")),
+        int32("COUNT"), float32("P"), float32("Q"),
+    ),
+    SpecWords(one_of("OP", **OPS, FIRST_BINARY=FIRST_BINARY), uint32("DIMS", 1)),
+)  # fmt: skip
+REDUCE = (
+    PushWords(
+        *each(REDUCE_DIMS, "SIZE", "OUT", "A"), int32("OUT_AT"), int32("A_AT"), int32("COUNT"),
+        *(int32(name) for name in ("LENGTH", "STEP", "INNER_LENGTH", "INNER_STEP")), float32("DIVISOR"),
+    ),
+    SpecWords(one_of("HOW", **HOW), uint32("DIMS", 1)),
+)  # fmt: skip
+POOL = (
+    PushWords(
+        *(int32(f"OUT_{what}") for what in ("W", "H", "C", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+        *(int32(f"X_{what}") for what in ("W", "H", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+        *(int32(f"{what}_{dim}") for what in ("KERNEL", "STRIDE", "PAD", "DILATION", "EDGE") for dim in "HW"),
+        float32("DIVISOR"),
+    ),
+    SpecWords(switch("AVERAGE"), switch("CHANNELS_FIRST")),
+)  # fmt: skip
+BYTES = (
+    PushWords(tensor("OUT"), tensor("X"), int32("PADDING")),
+    SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X")),
+)
+VALUES = (
+    PushWords(tensor("OUT"), tensor("X")),
+    SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X")),
+)
+
+#: Push words and specialization words of each kernel.
+ROWS: dict[str, tuple[PushWords, SpecWords]] = {
+    "float/map": MAP,
+    "float/reduce": REDUCE,
+    "float/pool": POOL,
+    "float/bytes": BYTES,
+    "float/values": VALUES,
+}

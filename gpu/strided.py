@@ -1,0 +1,122 @@
+"""Tensors as places in memory: views that NumPy makes, of memory that is never touched, and what kernels are told.
+
+Every float layout is dense with strides, so any move, broadcast or choice of elements is a view, or there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from refsim.core.launch import Launch
+from refsim.core.tensor import TensorDesc
+from refsim_gpu.float_words import MAP, MAP_DIMS, OPS, REDUCE_DIMS
+
+#: Invocations of a workgroup, and along x of a whole grid: a multiple of it that every device takes.
+LOCAL, ROW = 64, 1 << 20
+
+
+class Unfit(Exception):
+    """No kernel of the device's computes this; the text says why."""
+
+
+def placed(desc: TensorDesc, shape: Sequence[int]) -> np.ndarray:
+    """A tensor's elements by logical coordinate. Only strides may be read of it, and views be made."""
+    w, h, c, n = desc.strides_whcn
+    steps = [w, h, c, n]
+    for size in reversed(desc.shape[1:-3]):
+        steps.append(steps[-1] * size)
+    strides = [4 * step for step in reversed(steps[: len(desc.shape)])]
+    return reshaped(as_strided(np.zeros(1, np.float32), desc.shape, strides, writeable=False), shape)
+
+
+def reshaped(view: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """The same places in another shape; `Unfit` if no strides describe it. NumPy's reshape would read and copy."""
+    result = view.view()
+    try:
+        result.shape = tuple(shape)
+    except (AttributeError, ValueError):
+        raise Unfit("its elements lie in an order that no strides describe") from None
+    return result
+
+
+def _first(view: np.ndarray, whole: np.ndarray) -> int:
+    places = (v.__array_interface__["data"][0] for v in (view, whole))
+    at, begin = places
+    return int(at - begin) // 4
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that a kernel reads or writes: its name in a plan, all of it, and the part in the kernel's order."""
+
+    key: Any
+    whole: np.ndarray
+    view: np.ndarray
+
+    @classmethod
+    def of(cls, key: Any, whole: np.ndarray) -> Operand:
+        return cls(key, whole, whole)
+
+    def viewed(self, view: np.ndarray) -> Operand:
+        return Operand(self.key, self.whole, view)
+
+    @property
+    def first(self) -> int:
+        """Where the part begins, in words."""
+        return _first(self.view, self.whole)
+
+
+def joined(shape: Sequence[int], operands: Sequence[np.ndarray], most: int) -> list[tuple[int, ...]]:
+    """(size, stride of each operand) of the dims that are left, in words, the first operand's fastest first.
+
+    Dims that follow each other in every operand count as one.
+    """
+    rows = [
+        (size, *(view.strides[dim] // 4 for view in operands)) for dim, size in enumerate(shape) if size > 1
+    ]
+    rows.sort(key=lambda row: row[1:])
+    found: list[tuple[int, ...]] = []
+    for size, *strides in rows:
+        if found and all(s == found[-1][0] * t for s, t in zip(strides, found[-1][1:], strict=True)):
+            found[-1] = (found[-1][0] * size, *found[-1][1:])
+        else:
+            found.append((size, *strides))
+    if len(found) > most:
+        raise Unfit(f"{len(found)} dims that lie apart; a kernel takes {most}")
+    return found
+
+
+def dims(rows: Sequence[tuple[int, ...]], names: Sequence[str], most: int) -> dict[str, int]:
+    """The push words of `joined`: sizes, then each operand's strides."""
+    padded = [*rows, *[(1, *[0] * (len(names) - 1))] * (most - len(rows))]
+    return {f"{name}_{dim}": row[at] for at, name in enumerate(names) for dim, row in enumerate(padded)}
+
+
+def counted(count: int) -> tuple[int, int, int]:
+    """The global size of a kernel that computes one element an invocation."""
+    return (min(count, ROW), -(-count // ROW), 1)
+
+
+def map_launch(
+    desc: TensorDesc, out: Operand, op: str, a: Operand, b: Operand | None = None, p: float = 0.0, q: float = 0.0
+) -> Launch:  # fmt: skip
+    """The launch that makes the elements of ``out`` of those of ``a``, or of two tensors that broadcast."""
+    push, spec = MAP
+    shape = out.view.shape
+    views = [np.broadcast_to(each.view, shape) for each in (a, b or a)]
+    rows = joined(shape, [out.view, *views], MAP_DIMS)
+    words = push.pack(
+        {}, **dims(rows, ("SIZE", "OUT", "A", "B"), MAP_DIMS),
+        OUT_AT=out.first, A_AT=a.first, B_AT=(b or a).first, COUNT=prod(shape), P=np.float32(p), Q=np.float32(q),
+    )  # fmt: skip
+    constants = spec.pack({}, OP=OPS[op], DIMS=len(rows))
+    return Launch("float/map", desc, constants, words, counted(prod(shape)), (LOCAL, 1, 1))
+
+
+__all__ = ["REDUCE_DIMS", "Operand", "Unfit", "counted", "dims", "joined", "map_launch", "placed", "reshaped"]

@@ -1,0 +1,65 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "include/push/float/map.glsl"
+#include "include/launch.glsl"
+#include "include/qmath.glsl"
+#include "include/real.glsl"
+
+const bool BINARY = OP >= FIRST_BINARY;
+#include "include/strided.glsl"
+
+INPUT(0, a);
+INPUT(1, b);
+OUTPUT(2, result);
+
+float hardswish(float x) {
+    if (x <= -3.0) return 0.0;
+    return x >= 3.0 ? x : quotient(product(x, sum(x, 3.0)), 6.0);
+}
+
+// mix(x >= 0, x / 6 + 0.5, |x| <= 3), which makes NaN of an infinity
+float hardsigmoid(float x) {
+    float inside = float(abs(x) <= 3.0), line = sum(quotient(x, 6.0), 0.5);
+    return sum(product(float(x >= 0.0), 1.0 - inside), product(line, inside));
+}
+
+float leaky_relu(float x, float slope) {
+    return product(x, x > 0.0 ? 1.0 : x <= 0.0 ? slope : 0.0);
+}
+
+float unary(float x, float p, float q) {
+    switch (OP) {
+        case CLAMP: return smaller(larger(x, p), q);
+        case HARDSWISH: return hardswish(x);
+        case HARDSIGMOID: return hardsigmoid(x);
+        default: return leaky_relu(x, p);
+    }
+}
+
+float binary(float x, float y, float alpha) {
+    switch (OP) {
+        case ADD: return mul_add(alpha, y, x);
+        case MUL: return product(x, y);
+        case DIV: return quotient(x, y);
+        case MAXIMUM: return larger(is_nan(y) ? y : x, y);
+        default: return smaller(is_nan(y) ? y : x, y);
+    }
+}
+
+void main() {
+    int number = element_number();
+    if (number >= push[COUNT]) return;
+    Places at = places(number);
+    int word = a[at.a];
+    if (OP == COPY) {
+        result[at.result] = word;
+    } else if (OP == ABS) {
+        result[at.result] = word & 0x7FFFFFFF;
+    } else if (OP == NEG) {
+        result[at.result] = word ^ int(0x80000000u);
+    } else {
+        float x = intBitsToFloat(word);
+        float made = BINARY ? binary(x, intBitsToFloat(b[at.b]), push_float(P)) : unary(x, push_float(P), push_float(Q));
+        result[at.result] = floatBitsToInt(made);
+    }
+}

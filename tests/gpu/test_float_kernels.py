@@ -1,0 +1,168 @@
+"""Float operators on the device: the bits of the CPU reference, whatever the layouts; and which fall to the host."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refsim.core.layout import CHANNELS_PACKED, HEIGHT_PACKED, WIDTH_PACKED
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
+from refsim.graph.interpreter import run_nodes
+from refsim.ops.base.spec import Target
+from refsim_gpu import float_kernels
+from refsim_gpu.executor import KomputeExecutor
+from refsim_gpu.kompute import Device
+
+INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
+LAYOUTS = (WIDTH_PACKED, CHANNELS_PACKED, HEIGHT_PACKED)
+#: Numbers that rounding, division and comparisons could get wrong; NaN is left out, as its bits are a device's own.
+ODD = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    3.0,
+    -3.0,
+    6.0,
+    1e-38,
+    -3e-39,
+    1e-45,
+    3.4e38,
+    -3.4e38,
+    0.1,
+    -2.9999998,
+    math.pi,
+    1e20,
+)
+IMAGE = (2, 5, 6, 7)
+X, Y, THIRD = Ref(0), Ref(1), Ref(2)
+
+#: Name, shapes of the inputs, arguments, shapes of the outputs.
+CASES: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], ...] = (
+    ("aten.relu.default", (IMAGE,), (X,), (IMAGE,)),
+    ("aten.relu6.default", (IMAGE,), (X,), (IMAGE,)),
+    ("aten.hardtanh.default", (IMAGE,), (X, -2.0, 0.5), (IMAGE,)),
+    ("aten.hardtanh.default", (IMAGE,), (X,), (IMAGE,)),
+    ("aten.clamp.default", (IMAGE,), (X, None, 0.25), (IMAGE,)),
+    ("aten.clamp.default", (IMAGE,), (X, -0.5), (IMAGE,)),
+    ("aten.hardswish.default", (IMAGE,), (X,), (IMAGE,)),
+    ("aten.hardsigmoid.default", (IMAGE,), (X,), (IMAGE,)),
+    ("aten.leaky_relu.default", (IMAGE,), (X, 0.3), (IMAGE,)),
+    ("aten.abs.default", (IMAGE,), (X,), (IMAGE,)),
+    ("aten.neg.default", (IMAGE,), (X,), (IMAGE,)),
+    ("aten.add.Tensor", (IMAGE, IMAGE), (X, Y), (IMAGE,)),
+    ("aten.add.Tensor", (IMAGE, (5, 1, 7)), (X, Y, 0.3), (IMAGE,)),
+    ("aten.add.Scalar", (IMAGE,), (X, 0.1), (IMAGE,)),
+    ("aten.sub.Tensor", ((5, 1, 7), IMAGE), (X, Y, 3), (IMAGE,)),
+    ("aten.mul.Tensor", (IMAGE, (2, 5, 1, 1)), (X, Y), (IMAGE,)),
+    ("aten.mul.Tensor", (IMAGE, ()), (X, Y), (IMAGE,)),
+    ("aten.div.Tensor", (IMAGE, IMAGE), (X, Y), (IMAGE,)),
+    ("aten.div.Tensor", (IMAGE,), (X, 3.0), (IMAGE,)),
+    ("aten.minimum.default", (IMAGE, IMAGE), (X, Y), (IMAGE,)),
+    ("aten.maximum.default", (IMAGE, IMAGE), (X, Y), (IMAGE,)),
+    ("aten.clone.default", (IMAGE,), (X, None), (IMAGE,)),
+    ("aten.view_copy.default", (IMAGE,), (X, (2, 210)), ((2, 210),)),
+    ("aten.view_copy.default", (IMAGE,), (X, (10, 42)), ((10, 42),)),
+    ("aten.view_copy.default", ((2, 210),), (X, IMAGE), (IMAGE,)),
+    ("aten.view_copy.default", ((2, 3, 2, 2, 5),), (X, (6, 20)), ((6, 20),)),
+    ("aten.unsqueeze_copy.default", ((5, 6),), (X, 1), ((5, 1, 6),)),
+    ("aten.squeeze_copy.dims", ((2, 1, 6, 1),), (X, (1, 3)), ((2, 6),)),
+    ("aten.permute_copy.default", (IMAGE,), (X, (0, 2, 3, 1)), ((2, 6, 7, 5),)),
+    ("aten.permute_copy.default", ((2, 3, 4, 2, 3),), (X, (4, 0, 3, 1, 2)), ((3, 2, 2, 3, 4),)),
+    ("aten.transpose.int", (IMAGE,), (X, 1, -1), ((2, 7, 6, 5),)),
+    ("aten.t.default", ((5, 6),), (X,), ((6, 5),)),
+    ("aten.slice_copy.Tensor", (IMAGE,), (X, -1, 1, 6, 2), ((2, 5, 6, 3),)),
+    ("aten.select_copy.int", (IMAGE,), (X, 1, -2), ((2, 6, 7),)),
+    ("aten.expand_copy.default", ((5, 1, 7),), (X, (2, -1, 6, 7)), (IMAGE,)),
+    ("aten.cat.default", (IMAGE, (2, 3, 6, 7), (2, 1, 6, 7)), ((X, Y, THIRD), 1), ((2, 9, 6, 7),)),
+    ("aten.split_with_sizes_copy.default", (IMAGE,), (X, (1, 4), 1), ((2, 1, 6, 7), (2, 4, 6, 7))),
+    ("aten.pixel_shuffle.default", ((2, 12, 3, 5),), (X, 2), ((2, 3, 6, 10),)),
+    ("aten.mean.dim", (IMAGE,), (X, (-1, -2), True), ((2, 5, 1, 1),)),
+    ("aten.mean.dim", (IMAGE,), (X, (2, 3)), ((2, 5),)),
+    ("aten.mean.dim", ((3, 150),), (X, -1), ((3,),)),
+    ("aten.mean.dim", ((1, 19, 3, 2),), (X, (1,), True), ((1, 1, 3, 2),)),
+    ("aten.sum.dim_IntList", (IMAGE,), (X, (0,)), ((5, 6, 7),)),
+    ("aten.amax.default", (IMAGE,), (X, (1, 3)), ((2, 6),)),
+    ("aten.amin.default", (IMAGE,), (X, (2,), True), ((2, 5, 1, 7),)),
+    ("aten.adaptive_avg_pool2d.default", (IMAGE,), (X, (1, 1)), ((2, 5, 1, 1),)),
+    ("aten.max_pool2d.default", (IMAGE,), (X, (3, 2), (2, 1), (1, 0)), ((2, 5, 3, 6),)),
+    ("aten.max_pool2d.default", (IMAGE,), (X, 2, 2, 0, 2, True), ((2, 5, 3, 3),)),
+    ("aten.avg_pool2d.default", (IMAGE,), (X, (3, 3), (2, 2), (1, 1)), ((2, 5, 3, 4),)),
+    ("aten.avg_pool2d.default", (IMAGE,), (X, 3, 2, 1, True, False), ((2, 5, 4, 4),)),
+    ("aten.avg_pool2d.default", (IMAGE,), (X, 3, 2, 1, False, True, 7), ((2, 5, 3, 4),)),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def executor(device: Device) -> Iterator[KomputeExecutor]:
+    with KomputeExecutor(INDEX) as opened:
+        yield opened
+
+
+def of_one_node(case: tuple[Any, ...], turn: int, buffer: bool) -> Graph:
+    """A graph of the case's node, its tensors in layouts that follow each other from ``turn`` on."""
+    name, shapes, args, results = case
+    layouts = [LAYOUTS[(turn + n) % len(LAYOUTS)] for n in range(8)]
+    tensors = {
+        n: Tensor(n, shape, np.dtype(np.float32), layouts[n], buffer=buffer)
+        for n, shape in enumerate((*shapes, *results))
+    }
+    outputs = tuple(range(len(shapes), len(tensors)))
+    node = Node(0, 0, name, args, outputs)
+    return Graph("one node", tensors, (node,), tuple(range(len(shapes))), outputs, Target())
+
+
+def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    drawn = (rng.standard_normal(shape) * 3).astype(np.float32)
+    return np.where(rng.random(shape) < 0.2, rng.choice(np.array(ODD, np.float32), shape), drawn)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2][1:]}")
+def test_the_bits_of_the_reference(executor: KomputeExecutor, case: tuple[Any, ...]) -> None:
+    for turn in range(len(LAYOUTS)):
+        graph = of_one_node(case, turn, buffer=turn == 1)
+        inputs = [numbers(shape, seed) for seed, shape in enumerate(case[1])]
+        expected = run_nodes(graph, inputs, EmulatedExecutor())
+        plan = executor.session(graph).plan
+        if not case[0].startswith("aten.view"):  # a view may need an order that no strides describe
+            assert plan.why_host == {}
+        for watched in (frozenset(), frozenset(graph.outputs)):
+            found = executor.session(graph, watched).run(inputs)
+            same = [a.view(np.uint32) == b.view(np.uint32) for a, b in zip(found, expected, strict=True)]
+            assert all(s.all() for s in same), (turn, watched, [int(s.argmin()) for s in same])
+
+
+def test_every_row_has_a_case() -> None:
+    """A row is named by its first name."""
+    tried = {".".join(name.split(".")[1:]) for name, *_ in CASES} | {name.split(".")[1] for name, *_ in CASES}
+    rows = {
+        id(row): [n for n, other in float_kernels.ROWS.items() if other is row]
+        for row in float_kernels.ROWS.values()
+    }
+    assert [names for names in rows.values() if not tried & set(names)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "shape", "why"),
+    [
+        ("aten.sigmoid.default", (X,), IMAGE, "no kernel of the device's"),
+        ("aten.mean.dim", (X, (0, 2, 3)), (5,), "a reduction of 3 dims"),
+        ("aten.div.Tensor_mode", (X, 2.0, "floor"), IMAGE, "arguments ['floor']"),
+    ],
+)
+def test_the_host_computes_the_rest(
+    executor: KomputeExecutor, name: str, args: tuple[Any, ...], shape: tuple[int, ...], why: str
+) -> None:
+    graph = of_one_node((name, (IMAGE,), args, (shape,)), 0, False)
+    inputs = [numbers(IMAGE, 1)]
+    assert executor.session(graph).plan.why_host == {0: why}
+    assert list(refs(graph.nodes[0].args)) == [0]
+    (found,), (expected,) = executor.session(graph).run(inputs), run_nodes(graph, inputs, EmulatedExecutor())
+    assert np.array_equal(found, expected, equal_nan=True)
