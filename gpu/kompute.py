@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core.counted import counted
 from refsim.core.errors import DeviceError, LimitError, MissingDependencyError, ParameterError, RawBufferError
 from refsim_gpu import spirv, vulkan
 
@@ -115,7 +116,10 @@ class Device:
         allowed = min(MAX_TENSOR_BYTES, int(self.info.limits["maxStorageBufferRange"]))  # type: ignore[arg-type]
         if array.nbytes > allowed:
             raise LimitError(
-                "tensor", "larger than a buffer may be", got=f"{array.nbytes} bytes", need=f"<= {allowed}"
+                "tensor",
+                "larger than a buffer may be",
+                got=counted(array.nbytes, "byte"),
+                need=f"<= {allowed}",
             )
         needed = self._memory_for(array.nbytes, host)
         # Kompute compares dtypes by identity: an unpickled array has a uint32 that is not the uint32
@@ -124,7 +128,7 @@ class Device:
         tensor = self.kp_call("tensor", self.manager.tensor_t, plain, kind)
         if not tensor.is_init():
             raise DeviceError(
-                "tensor", "allocation failed", got=f"{array.nbytes} bytes", need="free device memory"
+                "tensor", "allocation failed", got=counted(array.nbytes, "byte"), need="free device memory"
             )
         self._live.update(needed)
         self._made[2].add(tensor)
@@ -145,7 +149,7 @@ class Device:
             free = heaps[heap] - self._live[heap]
             if bytes_needed > free:
                 raise DeviceError(
-                    "tensor", f"out of {heap} memory", got=f"{bytes_needed} bytes", need=f"<= {free}"
+                    "tensor", f"out of {heap} memory", got=counted(bytes_needed, "byte"), need=f"<= {free}"
                 )
         return needed
 

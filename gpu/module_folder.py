@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refsim.core.buffer import GUARD_WORDS
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
 from refsim.formats.file import read_file
 from refsim.ops.base.module_call import ModuleDispatch, disagreements
@@ -80,7 +81,7 @@ class ModuleFolder(Mapping[str, Interface]):
             where = str(self.file(name))
             if stamp[1] > MOST_BYTES:
                 need = f"<= {MOST_BYTES}"
-                raise LimitError(where, "too large for a module", got=f"{stamp[1]} bytes", need=need)
+                raise LimitError(where, "too large for a module", got=counted(stamp[1], "byte"), need=need)
             module = Module.parse(bytes(read_file(where)), where)
             known = self._loaded[name] = Loaded(stamp, module, interface(module), {})
         return known

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import FILL, GUARD_WORDS, PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import GuardError
 from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import Bind, ModuleDispatch
@@ -105,7 +106,7 @@ class Pipeline:
         if broken.size:
             at = int(broken[0]) - front
             place = "before" if at < 0 else "behind" if at >= count else "to its input, which is"
-            size = f"{bind.desc}" if bind.desc is not None else f"{count} words"
+            size = f"{bind.desc}" if bind.desc is not None else counted(count, "word")
             what = f"wrote {place} the buffer of {bind.what}, {size}"
             error = GuardError(self.where, what, got=f"a write to word {at}")
             if content is None and bind.desc is not None and bind.desc.words <= count:

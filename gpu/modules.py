@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
 from refsim.core.launch import Launch
 from refsim.exec.emulated import EmulatedExecutor
@@ -262,7 +263,7 @@ class ModuleExecutor(Executor):
         if left:
             need = f"pack_*{SUFFIX}, or the executor without {THEIRS}"
             what = f"no module packs the constant {left.pop()} of {call.op.name}"
-            raise FormatError(str(self.folder.path), what, got=f"{len(self.folder)} modules", need=need)
+            raise FormatError(str(self.folder.path), what, got=counted(len(self.folder), "module"), need=need)
         return steps
 
 
@@ -301,7 +302,7 @@ def _same_texels(bind: Bind, extent: tuple[int, int], words: np.ndarray, where: 
     if wrong.size:
         first = int(wrong[0])
         y, x = divmod(first // 4, extent[0])
-        count = f"{len(np.unique(wrong // 4))} of {bind.words.size // 4} texels"
+        count = f"{len(np.unique(wrong // 4))} of {counted(bind.words.size // 4, 'texel')}"
         raise FormatError(
             where,
             f"packs the constant {bind.what} otherwise, in {count}; the first is texel ({x}, {y}), word {first % 4}",

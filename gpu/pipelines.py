@@ -9,6 +9,7 @@ import numpy as np
 
 from refsim.core import doing
 from refsim.core.buffer import GUARD, GUARD_WORDS, PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
 from refsim.core.push import MAX_PUSH_WORDS
@@ -34,7 +35,7 @@ class Pipelines:
             return f"a grid of {launch.grid} workgroups; the device takes {most}"
         largest: Any = limits["maxStorageBufferRange"]
         if launch.out.nbytes + 8 * GUARD_WORDS + 16 > largest:
-            return f"a buffer of {launch.out.nbytes} bytes; the device takes {largest}"
+            return f"a buffer of {counted(launch.out.nbytes, 'byte')}; the device takes {largest}"
         return None
 
     def code(self, launch: Launch) -> bytes:

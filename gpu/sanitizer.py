@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
+from refsim.core.counted import counted
 from refsim.core.errors import LimitError
 from refsim.exec.finding import (
     FOREIGN,
@@ -207,7 +208,7 @@ class _Look:
                 continue
             row, beyond = int(places[0]), int(places[0]) == len(record) - 1
             word = row - front
-            size = f"{bind.desc}" if bind.desc is not None else f"{bind.count} words"
+            size = f"{bind.desc}" if bind.desc is not None else counted(bind.count, "word")
             place = (
                 "far outside"
                 if beyond

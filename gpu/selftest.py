@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from refsim.core.counted import counted
 from refsim.core.errors import DeviceError, RefsimError
 from refsim_gpu.kompute import TENSOR_DTYPES, Device
 from refsim_gpu.vulkan import DeviceInfo
@@ -92,7 +93,7 @@ def compare(where: str, got: np.ndarray, want: np.ndarray) -> None:
         first = wrong[0]
         raise DeviceError(
             where,
-            f"{wrong.size} of {want.size} words differ, the first at {first}",
+            f"{wrong.size} of {counted(want.size, 'word', 'differ')}, the first at {first}",
             got=hex(got[first]),
             need=hex(want[first]),
         )

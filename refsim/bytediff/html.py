@@ -14,6 +14,7 @@ from refsim.bytediff.invocations import coordinates
 from refsim.bytediff.text import COLUMNS, verdict
 from refsim.bytediff.text import cells as table_cells
 from refsim.core.buffer import ByteKind
+from refsim.core.counted import counted
 from refsim.core.html import rendered
 
 #: How many cells a map draws at most. Of a larger buffer it draws the part around the first difference.
@@ -107,7 +108,8 @@ def _physical(findings: Findings, drawn: np.ndarray) -> Map:
     gaps = column // lanes * 2 + column // max(numel, lanes) * 4
     xs, ys = column * CELL + gaps, row * (CELL + 3)
     width = int(xs.max()) + CELL if len(xs) else 0
-    caption = f"physical order: {per_row // lanes} words a row, {numel // lanes or 1} words a block"
+    row_of, block_of = counted(per_row // lanes, "word"), counted(numel // lanes or 1, "word")
+    caption = f"physical order: {row_of} a row, {block_of} a block"
     return Map("".join(_cells(findings, drawn, xs, ys)), width, int(ys.max(initial=0)) + CELL, caption)
 
 

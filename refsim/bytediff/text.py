@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from refsim.bytediff.findings import Difference, Findings
 from refsim.core import table
+from refsim.core.counted import counted
 
 MOST_CAUSES = 5
 
@@ -23,7 +24,7 @@ def styled(findings: Findings, width: int | None = None) -> Iterator[tuple[str, 
     yield verdict(findings), "same" if findings.same else "different"
     for count in findings.counts:
         note = "" if count.compared else " (not compared)"
-        yield f"  {count.kind:<20} {count.differing:>8} of {count.bytes} bytes differ{note}", ""
+        yield f"  {count.kind:<20} {count.differing:>8} of {counted(count.bytes, 'byte', 'differ')}{note}", ""
     if not findings.differing:
         return
     for name, (explained, contradicted) in findings.legal.items():
@@ -38,9 +39,9 @@ def styled(findings: Findings, width: int | None = None) -> Iterator[tuple[str, 
         yield "what fits in part:", "head"
     for number, cause in enumerate(findings.causes[:MOST_CAUSES], 1):
         yield f"  {number}. {cause}", "cause" if number == 1 else ""
-    yield f"first {len(findings.differences)} of {findings.differing} differences:", "head"
-    rows = [cells(d) for d in findings.differences]
-    for line in table.lines(COLUMNS, rows, width=width and width - 2, drop=DROP):
+    yield f"first {len(findings.differences)} of {counted(findings.differing, 'difference')}:", "head"
+    columns, rows = filled([cells(d) for d in findings.differences])
+    for line in table.lines(columns, rows, width=width and width - 2, drop=DROP):
         yield f"  {line}".rstrip(), ""
 
 
@@ -55,8 +56,8 @@ def verdict(findings: Findings) -> str:
     """One sentence."""
     if not findings.differing:
         return f"{findings.title}: the same"
-    unit = "bytes" if findings.desc.is_int8 else "elements"
-    text = f"{findings.title}: {findings.differing} {unit} differ"
+    unit = "byte" if findings.desc.is_int8 else "element"
+    text = f"{findings.title}: {counted(findings.differing, unit, 'differ')}"
     if findings.profile:
         text += f", {findings.illegal} of them not as profile {findings.profile} has them"
     return text
@@ -77,6 +78,12 @@ COLUMNS = (
 )
 #: What a narrow terminal does without: what follows from the byte, then who wrote it.
 DROP = ("lane", "word", "block", "invocation", "workgroup")
+
+
+def filled(rows: Sequence[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
+    """The columns that have content, and the rows of these: without the call nobody knows who wrote a word."""
+    held = [at for at in range(len(COLUMNS)) if not rows or any(row[at] for row in rows)]
+    return [COLUMNS[at] for at in held], [[row[at] for at in held] for row in rows]
 
 
 def cells(d: Difference) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from refsim.cli._main import DIFFERENT, SAME
+from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
 from refsim.exec.model import Model
 from refsim.formats.dumps import Recorded
@@ -60,9 +61,8 @@ class Completeness:
         """What people should know beside the result."""
         if not self.missing:
             return self.notes
-        text = (
-            f"{len(self.missing)} of {len(self.needed)} int8 buffers were not compared: {named(self.missing)}"
-        )
+        left, of = len(self.missing), counted(len(self.needed), "int8 buffer")
+        text = f"{left} of {of} {form(left, 'was', 'were')} not compared: {named(self.missing)}"
         return [*self.notes, text]
 
     def as_json(self) -> dict[str, Any]:

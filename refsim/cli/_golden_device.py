@@ -13,6 +13,7 @@ from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.core import atomic_write, strict_json
+from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.formats.cases import write_folder
 from refsim.golden import programs
@@ -70,7 +71,7 @@ def export(
         print_json("golden export", {"folder": folder, "files": rows, "cases": cases, "bytes": nbytes})
         return SAME
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
-    say(f"{folder}: {cases} cases in {len(files)} files, {nbytes} bytes")
+    say(f"{folder}: {counted(cases, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}")
     say("run each file without inputs, save all outputs as FILE.npz or FILE-0.bin and so on in one folder,")
     say(f"then: refsim golden check --pte {folder} --outputs FOLDER", command=True)
     return SAME

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from refsim.cli._output import say
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
@@ -53,7 +54,7 @@ class Origins:
 
     def say_summary(self) -> None:
         if self:
-            say(f"origin: {len(self.found)} of {self.operators} operators found in {self.record}")
+            say(f"origin: {len(self.found)} of {counted(self.operators, 'operator')} found in {self.record}")
 
     def as_json(self) -> dict[str, Any]:
         """The key of the JSON: origins by the name of the operator's output; nothing without a record."""

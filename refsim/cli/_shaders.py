@@ -9,6 +9,7 @@ from typing import Any
 from refsim.cli._buffers import print_report, written_by
 from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
+from refsim.core.counted import counted
 from refsim.golden import modules
 from refsim.golden.apart import rivals, told
 from refsim.golden.folder import SUFFIX
@@ -33,7 +34,7 @@ def print_folder(build: Build, once: bool) -> None:
         say(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
     others = sum(not meant for _, meant in strangers)
     if others:
-        say(f"{_number(others, 'other module')} of operators that refsim has no reference for")
+        say(f"{counted(others, 'other module')} of operators that refsim has no reference for")
     allowed = " or ".join(profile.name for profile in build.profiles)
     say(f"device {build.device.index}: {build.device.name}; numerics: {allowed}")
 
@@ -77,13 +78,13 @@ MOST_BAD = 20
 def print_findings(build: Build, outcome: Outcome) -> None:
     """Everything that is not the same: legal bytes, known defects, the first wrong case of an operator."""
     for names, count in outcome.legal.items():
-        say(f"legal: {_number(count, 'case')} with the bytes of {names}")
+        say(f"legal: {counted(count, 'case')} with the bytes of {names}")
     for name, (note, count) in outcome.known.items():
-        say(f"known defect {name}: {_number(count, 'case')}; {note}")
+        say(f"known defect {name}: {counted(count, 'case')}; {note}")
     for op, count in outcome.skipped.items():
-        say(f"skipped: {_number(count, 'case')} of {op}, which no module of the folder computes")
+        say(f"skipped: {counted(count, 'case')} of {op}, which no module of the folder computes")
     for (kind, module, what), cases in outcome.notes.items():
-        say(f"note: {kind}: {module} {what}, in {_number(cases, 'case')}")
+        say(f"note: {kind}: {module} {what}, in {counted(cases, 'case')}")
     for tried in outcome.unsafe:
         say(f"{tried.candidate.name} has the right bytes, but not for certain")
         print_faults(tried)
@@ -124,7 +125,8 @@ def print_faults(tried: Tried) -> None:
 def remarks(build: Build, found: Explained) -> Iterator[str]:
     """What the diff of one case does not say: other wrong cases, other runs, the module and its source."""
     if found.distinct > 1:
-        yield f"  the device does not repeat itself: {found.distinct} distinct results in {found.runs} runs"
+        results = counted(found.distinct, "distinct result")
+        yield f"  the device does not repeat itself: {results} in {counted(found.runs, 'run')}"
     if len(found.cases) > 1:
         named = ", ".join(cause.counted for cause in found.causes[:MOST_CAUSES])
         yield f"  of {len(found.cases)} wrong cases: {named}"
@@ -146,7 +148,7 @@ def again(build: Build, tried: Tried) -> str:
 def sentence(build: Build, outcome: Outcome) -> str:
     """One line: right or wrong, how many cases, how long."""
     count = tally(outcome.counts)
-    took = f"{_number(outcome.cases, 'case')} of {_number(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
+    took = f"{counted(outcome.cases, 'case')} of {counted(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
     if outcome.right and build.broken:
         return f"wrong: {', '.join(f'{name}{SUFFIX}' for name in build.broken)} cannot be read; {took}"
     if outcome.right:
@@ -174,11 +176,7 @@ def verdict(outcome: Outcome, whole: bool) -> str:
     if outcome.unsafe:
         return f"unsafe in {outcome.unsafe[0].candidate.name}: {outcome.unsafe[0].findings[0].kind}"
     more = [f"{count[name]} {name}" for name in VERDICTS if count[name] and name != SAME]
-    return f"right{'' if whole else ' so far'}, {', '.join((f'{outcome.cases} cases', *more))}"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    return f"right{'' if whole else ' so far'}, {', '.join((counted(outcome.cases, 'case'), *more))}"
 
 
 # --- JSON ------------------------------------------------------------------------------------------------

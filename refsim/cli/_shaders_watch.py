@@ -13,6 +13,7 @@ from refsim.cli import _shaders as text
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json_line, say
 from refsim.cli._shaders_build import Build
+from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.formats import kernels
 from refsim.golden import modules
@@ -109,7 +110,9 @@ class Watch:
         """
         touched = list(self.build.operators)
         try:
-            self._say(f"watching {self.build.path}: {len(self.build.rows)} modules; Ctrl-C ends it")
+            self._say(
+                f"watching {self.build.path}: {counted(len(self.build.rows), 'module')}; Ctrl-C ends it"
+            )
             while True:
                 self._verify(touched, changed, time.perf_counter())
                 while not (self.changed or self.stale):
@@ -175,7 +178,9 @@ class Watch:
             }  # fmt: skip
             print_json_line("shaders", SAME if outcome.right else DIFFERENT, facts)
             return
-        names = ", ".join(operators) if len(operators) <= text.MOST_SHOWN else f"{len(operators)} operators"
+        names = (
+            ", ".join(operators) if len(operators) <= text.MOST_SHOWN else counted(len(operators), "operator")
+        )
         say(f"  {names}: {text.verdict(outcome, stage == ALL)}, {seconds:.3f} s")
         text.print_findings(self.build, outcome)
 

@@ -26,9 +26,10 @@ from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import Opened, opened, target_option
+from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import Row, bisect
+from refsim.device.bisect import Row, allowed, bisect
 from refsim.device.ran import Ran, run_on
 from refsim.exec.factory import executor_named
 from refsim.formats.dumps import Recorded
@@ -135,7 +136,8 @@ def command(
     held = frozenset(row.output for row in compared)
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
-    return _show(file, whole, rows, first, guilty, html, executor, made, found, as_json)
+    legal = (allowed(rows) or []) if profile is not None else []
+    return _show(file, whole, rows, first, guilty, legal, profile, html, executor, made, found, as_json)
 
 
 def _show(
@@ -144,23 +146,26 @@ def _show(
     rows: list[Row],
     first: Row | None,
     guilty: Row | None,
+    legal: list[Row],
+    profile: Profile | None,
     html: str | None,
     executor: str | None,
     made: Origins,
     aimed: Opened,
     as_json: bool,
 ) -> int:
-    chosen = guilty or first
+    chosen = None if legal else guilty or first
     report = (
         None if chosen is None else chosen.alone if chosen.wrong and chosen.alone is not None else chosen.run
     )
-    same = first is None and guilty is None
+    same = (first is None or bool(legal)) and guilty is None
     write_html(html, report)
     if as_json:
         content = {
             "file": file, "actual": whole.where, **aimed.as_json(), "same": same and whole.enough,
             "nodes": [_node(row) for row in rows],
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
+            "legal": [row.output for row in legal],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
             "report": None if report is None else report.as_json(), "apart": rivals_of(report), **whole.as_json(),
             **made.as_json(),
@@ -170,9 +175,7 @@ def _show(
     table = [[*cells(row), *made.cell(row.delegate, row.node)] for row in rows]
     print_table((*COLUMNS, *([COLUMN] if made else [])), table, drop=("delegate",))
     made.say_summary()
-    compared = sum(row.run is not None for row in rows)
-    unfit = sum(bool(row.unfit) for row in rows)
-    say(f"{compared + unfit} of {len(rows)} int8 nodes dumped" + (f", {unfit} do not fit" if unfit else ""))
+    say(_dumped(rows))
     if executor is None:
         say(aimed.line())
     for line in whole.lines():
@@ -188,4 +191,25 @@ def _show(
                 say(f"cause: {row.cause}")
     if report is not None:
         print_with_rivals(report, executor)
+    if same:
+        say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
     return whole.status(same)
+
+
+def _dumped(rows: list[Row]) -> str:
+    """How many buffers there were to compare."""
+    held = [row.is_int8 for row in rows if row.run is not None or row.unfit]
+    int8, floats = sum(held), len(held) - sum(held)
+    unfit = sum(bool(row.unfit) for row in rows)
+    text = f"{int8} of {counted(sum(row.is_int8 for row in rows), 'int8 buffer')} dumped"
+    text += f", and {counted(floats, 'float buffer')}" if floats else ""
+    return text + (f"; {unfit} {form(unfit, 'does', 'do')} not fit" if unfit else "")
+
+
+def _closing(rows: list[Row], legal: list[Row], profile: Profile | None) -> str:
+    """The verdict where no operator is wrong."""
+    count = sum(row.run is not None for row in rows)
+    if legal and profile is not None:
+        differ = counted(len(legal), "buffer", "differ")
+        return f"{differ} from the right run, and profile {profile.name} allows that in each operator"
+    return f"{counted(count, 'compared buffer')} {form(count, 'is', 'are')} the same"

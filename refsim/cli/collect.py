@@ -8,6 +8,7 @@ from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import target_option
+from refsim.core.counted import counted
 from refsim.device.collect import Given, collect, family_of, read, write
 from refsim.formats.targets import DEFAULT, TargetRow, named
 
@@ -62,5 +63,5 @@ def command(
         shape = shape_text(info["shape"])
         rows.append((info["value"], info["output"], info.get("operator") or "(input)", shape, layout, nbytes))
     print_table(COLUMNS, rows, drop=("output", "bytes", "shape"))
-    say(f"{len(infos)} values in {output}, layouts as on {row.name}" + (f", {why}" if why else ""))
+    say(f"{counted(len(infos), 'value')} in {output}, layouts as on {row.name}" + (f", {why}" if why else ""))
     return SAME

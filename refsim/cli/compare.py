@@ -29,6 +29,7 @@ from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
 from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import counted, form
 from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
@@ -162,7 +163,8 @@ def command(
     if rows:
         excused = sum(row.excused for row in rows)
         known = f", {excused} of them by known defects of upstream" if excused else ""
-        say(f"{len(rows)} buffers on {names[0]} and {names[1]}: {differing} differ{known}")
+        differ = f"{differing} {form(differing, 'differs', 'differ')}"
+        say(f"{counted(len(rows), 'buffer')} on {names[0]} and {names[1]}: {differ}{known}")
     for text in guards:
         say(text)
     if wrong is not None:

@@ -17,10 +17,14 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
+from refsim.cli._output import say
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
 from refsim.formats import dumps
 from refsim.golden.named import open_case
+
+#: What the bytes alone do not tell.
+HINT = "more causes, and who wrote each word: --case CASE, the call that wrote the buffer (refsim extract makes one)"
 
 
 @click.command("diff")
@@ -78,4 +82,7 @@ def command(
         limit=limit,
     )
     write_html(html, report)
-    return show("diff", report, as_json, expected=expected, actual=actual)
+    status = show("diff", report, as_json, expected=expected, actual=actual)
+    if bound is None and not report.same and not as_json:
+        say(HINT)
+    return status

@@ -15,6 +15,7 @@ import click
 import refsim
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
+from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
 from refsim.core.status import SAME, UNAVAILABLE
 from refsim.exec.executor import ExecutorInfo
@@ -93,7 +94,9 @@ def cache() -> Finding:
     found = []
     for path in (directory(), Path(ready().config.CACHE_DIR)):
         files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else []
-        found.append(f"{path}: {len(files)} files, {sum(p.stat().st_size for p in files)} bytes")
+        found.append(
+            f"{path}: {counted(len(files), 'file')}, {counted(sum(p.stat().st_size for p in files), 'byte')}"
+        )
     return Finding("kernel cache", "ok", "; ".join(found), "CPU kernels")
 
 

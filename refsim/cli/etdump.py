@@ -9,6 +9,7 @@ from refsim.cli._options import executor_profile_option, json_option
 from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import opened, target_option
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
 from refsim.core.qmath import Profile
 from refsim.core.status import DIFFERENT, SAME
@@ -55,7 +56,7 @@ def command(
               for v in model.graphs[c.delegate_index].outputs]  # fmt: skip
     if not rows:
         raise FormatError(
-            dump, "recorded no values of a Vulkan delegate", got=f"{len(recording.executions())} runs",
+            dump, "recorded no values of a Vulkan delegate", got=counted(len(recording.executions()), "run"),
             need="a run with a debug buffer and intermediate outputs",
         )  # fmt: skip
     wrong = [row for row in rows if row.differing]
@@ -71,7 +72,7 @@ def command(
     table = [[*_cells(row), *made.cell(row.delegate, -1 if row.node is None else row.node)] for row in rows]
     print_table((*COLUMNS, *([COLUMN] if made else [])), table, DROP)
     elements, different = sum(row.elements for row in rows), sum(row.differing for row in rows)
-    say(f"{len(rows)} outputs of delegates, {elements} elements: {different} differ")
+    say(f"{counted(len(rows), 'output')} of delegates, {counted(elements, 'element')}: {different} differ")
     for row in wrong[:3]:
         assert row.first is not None
         say(f"first that differs in run {row.run}, {row.value}: element {','.join(map(str, row.first))}")

@@ -21,13 +21,14 @@ from refsim.cli._options import executors_option, json_option, profile_option, r
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.core import choices
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa as isas
 from refsim.golden import verify as checks
 from refsim.golden.apart import Rivals, told
 from refsim.golden.chain import CHAINS
-from refsim.golden.check import Result
+from refsim.golden.check import BYTES, Result
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, default_root, full_name
@@ -125,7 +126,7 @@ def verify(
     refused = checks.refusals(found)
     if as_json:
         facts = {
-            "root": str(corpus.root), "cases": len({r.case for r in found}), "resumed": done,
+            "root": str(corpus.root), "cases": len({r.case for r in found}), **_kinds(found), "resumed": done,
             "seconds": round(time.monotonic() - begin, 3), "damaged_files": damaged,
             "threads": threads, "isa": isa or isas.cpu().isa.name,
             "executors": {name: dict(counts) for name, counts in table.items()},
@@ -147,22 +148,41 @@ def verify(
     print_table(heads, rows)
     for name, operators in instead.items():
         for op, row in operators.items():
-            say(f"{name}: refsim's own kernels ran {row['cases']} cases of {op}: {'; '.join(row['why'])}")
+            say(
+                f"{name}: refsim's own kernels ran {counted(row['cases'], 'case')} of {op}: {'; '.join(row['why'])}"
+            )
     for name, text in checks.profiles(found).items():
         say(f"{name}: what is legal has the bytes of the profile {text}")
     for text, count in _defects(found).items():
-        say(f"{count} cases: {text}")
+        say(f"{counted(count, 'case')}: {text}")
     for name, reasons in refused.items():
         for text, count in reasons.items():
-            say(f"{name} refused {count} cases: {text}")
+            say(f"{name} refused {counted(count, 'case')}: {text}")
     for result in failed[:MOST_SHOWN]:
         _print_failure(result, names)
     for line in _apart(failed):
         say(line)
     if len(failed) > MOST_SHOWN:
         say(f"... {len(failed) - MOST_SHOWN} more")
-    say(f"{len({r.case for r in found})} cases, {len(failed)} failures, {time.monotonic() - begin:.0f} s")
+    say(f"{checked(found)}; {counted(len(failed), 'failure')}, {time.monotonic() - begin:.0f} s")
     return SAME if same else DIFFERENT
+
+
+def checked(results: Sequence[Result]) -> str:
+    """How many checks there were, and of what: the same case may be checked by its digest and by its stored bytes."""
+    kinds = _kinds(results)
+    parts = [f"{counted(kinds['digests'], 'case')} by digest"] if kinds["digests"] else []
+    parts += [f"{kinds['whole']} of them by stored bytes too"] if kinds["whole"] else []
+    parts += [counted(kinds["chains"], "chain")] if kinds["chains"] else []
+    return f"{counted(sum(kinds.values()), 'check')}: {', '.join(parts)}"
+
+
+def _kinds(results: Sequence[Result]) -> dict[str, int]:
+    """How many cases were checked by their digests and by their stored bytes, and how many chains."""
+    names = {result.case for result in results}
+    chains = sum(name.startswith(f"{CHAINS}/") for name in names)
+    whole = sum(name.endswith(BYTES) for name in names)
+    return {"digests": len(names) - whole - chains, "whole": whole, "chains": chains}
 
 
 def _defects(results: Sequence[Result]) -> dict[str, int]:
@@ -179,7 +199,7 @@ def _print_failure(result: Result, executors: Sequence[str]) -> None:
         say(f"  {detail['differing']} differ; {'; '.join(detail['pattern'])}")
     for cause in detail.get("causes", ()):
         say(f"  likely cause: {cause}")
-    case = result.case.removesuffix(".bytes")
+    case = result.case.removesuffix(BYTES)
     say(f"  refsim golden verify {case} -x {','.join(executors)}", command=True)
 
 
@@ -216,7 +236,7 @@ def _verified(
         before = checks.read_results(Path(results), state)
     operators = _operators(corpus, cases)
     wanted = {case for case in cases if "/" in case}
-    picked = wanted | {f"{case}.bytes" for case in wanted}
+    picked = wanted | {f"{case}{BYTES}" for case in wanted}
     whole = {case for case in cases if "/" not in case}
 
     def only(name: str) -> bool:
@@ -227,7 +247,7 @@ def _verified(
     work = checks.tasks(corpus, operators, only)
     unknown = _unknown(cases, [task.key(case) for task in work for case in task.cases], before)
     if unknown:
-        need = "OPERATOR or OPERATOR/NUMBER, as in digests/"
+        need = _there(corpus, unknown[0])
         raise ParameterError("golden verify", "no such case", got=choices.listed(unknown), need=need)
     if not work and not before:
         raise IncompleteError(str(corpus.root), "no case to check", got="an empty corpus", need="at least 1")
@@ -245,9 +265,16 @@ def _verified(
 
 def _unknown(cases: Sequence[str], work: Sequence[str], before: Collection[str]) -> list[str]:
     """The cases that were asked for and name nothing."""
-    known = {name.removesuffix(".bytes") for name in (*work, *before)}
+    known = {name.removesuffix(BYTES) for name in (*work, *before)}
     known |= {name.partition("/")[0] for name in known}
     return [case for case in cases if case not in known]
+
+
+def _there(corpus: Corpus, name: str) -> str:
+    """Which cases there are of the operator in a name; of the chains, for theirs."""
+    op = name.partition("/")[0]
+    names = [entry.name for entry in (corpus.chains() if op == CHAINS else corpus.entries(op))]
+    return f"{names[0]} to {names[-1]}" if names else "OPERATOR or OPERATOR/NUMBER, as in digests/"
 
 
 def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
@@ -343,17 +370,20 @@ def coverage(root: str | None, as_json: bool) -> int:
     columns = (
         "operator",
         "cases count",
-        "whole count",
+        "stored whole count",
         "layouts count",
-        "least count",
+        "fewest per layouts count",
         "features count",
         "rarest count",
-        "rarest",
+        "rarest feature",
     )
-    print_table(columns, rows, drop=("whole count", "layouts count", "features count"))
+    print_table(columns, rows, drop=("stored whole count", "layouts count", "features count"))
+    say("fewest per layouts: the cases with the combination of layouts that has fewest")
+    say("rarest: the cases with the feature that fewest have")
     for hole in holes[:MOST_SHOWN]:
         say(f"hole: {hole}")
     kinds = ", ".join(f"{number} {kind}" for kind, number in chains.items())
-    say(f"{sum(chains.values())} chains: {kinds}")
-    say(f"{total} cases, {sum(whole.values())} of them whole, {len(holes)} holes")
+    say(f"{counted(sum(chains.values()), 'chain')}: {kinds}")
+    stored = f"{sum(whole.values())} of them also stored whole, which golden verify checks twice"
+    say(f"{counted(total, 'case')}, {stored}; {counted(len(holes), 'hole')}")
     return SAME if not holes else DIFFERENT

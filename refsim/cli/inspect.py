@@ -16,6 +16,7 @@ from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import opened, target_option
 from refsim.cli.check import pointer
 from refsim.core import atomic_write
+from refsim.core.counted import counted
 from refsim.core.layout import layout
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
@@ -126,15 +127,15 @@ def print_text(file: str, model: Model, made: Origins) -> None:
         rows = [[*_cells(operator), *made.cell(number, operator["node"])] for operator in facts["operators"]]
         print_table((*COLUMNS, *([COLUMN] if made else [])), rows, DROP)
         memory, constants = facts["memory"], facts["constants"]
-        say(f"constants: {constants['count']}, {constants['bytes']} bytes")
+        say(f"constants: {constants['count']}, {counted(constants['bytes'], 'byte')}")
         say(
-            f"memory: {memory['bytes']} bytes in {memory['objects']} objects;"
+            f"memory: {counted(memory['bytes'], 'byte')} in {counted(memory['objects'], 'object')};"
             f" {memory['bytes_unshared']} if none were shared"
         )
         say(f"transitions: {len(facts['transitions'])}")
         for t in facts["transitions"]:
             change = f"{_short_layout(t['from'])} -> {_short_layout(t['to'])}"
-            say(f"  node {t['node']} {t['operator']}: {change}, {t['bytes']} bytes written")
+            say(f"  node {t['node']} {t['operator']}: {change}, {counted(t['bytes'], 'byte')} written")
         for operator in facts["operators"]:
             if "note" in operator:
                 say(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")

@@ -13,6 +13,7 @@ from refsim.cli._progress import progress
 from refsim.cli._target import target_option
 from refsim.cli.check import pointer
 from refsim.core import strict_json
+from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
 from refsim.exec.model import LOWERED
@@ -136,9 +137,9 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
             CHECKED, [_checked(item) for item in content["check"]], drop=("delegate", "more", "operator")
         )
         wrong = sum(item["worst"] > item["allowed"] for item in content["check"])
-        say(f"{len(content['check'])} operators checked, {wrong} wrong (more than 1 step)")
+        say(f"{counted(len(content['check']), 'operator')} checked, {wrong} wrong (more than 1 step)")
     for row in content["files"]:
-        say(f"wrote {output}/{row['file']}, {row['bytes']} bytes")
+        say(f"wrote {output}/{row['file']}, {counted(row['bytes'], 'byte')}")
     if output is not None and content["files"]:
         say(pointer(f"{output}/{LOWERED}"), command=True)
 

@@ -13,6 +13,7 @@ from refsim.cli._options import json_option, layout_option, output_option
 from refsim.cli._output import print_json, say, shape_text
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import RawBufferError
 from refsim.core.layout import Layout
 from refsim.formats import dumps, npz
@@ -62,5 +63,5 @@ def command(
     if as_json:
         print_json("pack", facts)
     else:
-        say(f"{output}: {buffer.desc.nbytes} bytes, {shape_text(array.shape)} in {layout}")
+        say(f"{output}: {counted(buffer.desc.nbytes, 'byte')}, {shape_text(array.shape)} in {layout}")
     return SAME

@@ -23,6 +23,7 @@ from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
 from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.qmath import Profile
 from refsim.exec.factory import executor_named
 from refsim.exec.repeat import Buffer, Repeated, repeat
@@ -138,10 +139,10 @@ def _first(found: Repeated, first: Buffer, judged: Judgement | None) -> dict[str
 
 def _lines(name: str, found: Repeated, judged: Judgement | None) -> Iterator[str]:
     if found.same:
-        yield f"{found.runs} runs on {name}: the same bytes in all of them"
+        yield f"{counted(found.runs, 'run')} on {name}: the same bytes in all of them"
         return
     yield (
-        f"{found.runs} runs on {name}: {len(found.results)} distinct results, "
+        f"{counted(found.runs, 'run')} on {name}: {counted(len(found.results), 'distinct result')}, "
         f"{len(found.by_outputs)} of the outputs"
     )
     for output in found.outputs:
@@ -153,7 +154,7 @@ def _lines(name: str, found: Repeated, judged: Judgement | None) -> Iterator[str
     if judged is not None:
         yield from _sentences(found, judged)
     elif found.examples:
-        yield f"  {_bytes_that_flip(found)} of {first.nbytes} bytes flip"
+        yield f"  {_bytes_that_flip(found)} of {counted(first.nbytes, 'byte', 'flip')}"
 
 
 def _counts(buffer: Buffer) -> str:
@@ -165,8 +166,8 @@ def _counts(buffer: Buffer) -> str:
 
 
 def _sentences(found: Repeated, judged: Judgement) -> Iterator[str]:
-    padding = f", {judged.padding} cells of padding too" if judged.padding else ""
-    yield f"  {judged.flips} of {judged.elements} elements flip{padding}"
+    padding = f", {counted(judged.padding, 'cell')} of padding too" if judged.padding else ""
+    yield f"  {judged.flips} of {counted(judged.elements, 'element', 'flip')}{padding}"
     if judged.region is not None:
         yield f"  {judged.region}"
     yield from (f"  {line}" for line in judged.pattern)
@@ -174,9 +175,10 @@ def _sentences(found: Repeated, judged: Judgement) -> Iterator[str]:
         yield "  which of them is right is not known: no q8ta kernel wrote this buffer"
         return
     for number, (example, version) in enumerate(zip(found.examples, judged.versions, strict=True), 1):
-        runs = f"result {number}, in {len(example.runs)} of {found.runs} runs, first in run {example.runs[0]}"
+        seen = f"in {len(example.runs)} of {counted(found.runs, 'run')}"
+        runs = f"result {number}, {seen}, first in run {example.runs[0]}"
         how = f" under {', '.join(version.profiles)}" if version.verdict == "legal" else ""
-        wrong = f", {version.wrong} cells" if version.verdict == "wrong" else ""
+        wrong = f", {counted(version.wrong or 0, 'cell')}" if version.verdict == "wrong" else ""
         yield f"  {runs}: {version.verdict}{how}{wrong}"
 
 

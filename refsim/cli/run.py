@@ -22,6 +22,7 @@ from refsim.cli._options import (
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import opened, target_option
+from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS
@@ -147,7 +148,7 @@ def command(
         for number, found in held.items():
             say(f"memory of delegate {number} as a whole: {found}")
         if dump:
-            say(f"{len(result.dumped)} buffers written to {dump[1]}")
+            say(f"{counted(len(result.dumped), 'buffer')} written to {dump[1]}")
     if whole is not None:
         return whole.status(same)
     return SAME if same else DIFFERENT
@@ -167,16 +168,19 @@ def steps_text(result: Result, executor: str) -> str:
     """How many steps an executor took, and what kept it from taking fewer."""
     steps = {(row.delegate, row.steps[executor][0]) for row in result.rows}
     nodes = {(row.delegate, row.node) for row in result.rows}
-    text = f"{executor}: {len(nodes)} operators in {len(steps)} steps"
+    text = f"{executor}: {counted(len(nodes), 'operator')} in {counted(len(steps), 'step')}"
     watched = sum(map(len, result.watched.values()))
-    return f"{text}; {watched} buffers were kept, and their operators ran alone" if watched else text
+    if not watched:
+        return text
+    kept = form(watched, "was kept, and its operator ran", "were kept, and their operators ran")
+    return f"{text}; {counted(watched, 'buffer')} {kept} alone"
 
 
 def sources_lines(result: Result, executor: str) -> Iterator[str]:
     """How many operators ran on kernels of another build, why others did not, and what such kernels are known for."""
     found = {(row.delegate, row.node): row for row in result.rows if executor in row.sources}
     yours = sum(row.sources[executor].whose == YOURS for row in found.values())
-    yield f"{executor}: {yours} of {len(found)} operators ran on your kernels"
+    yield f"{executor}: {yours} of {counted(len(found), 'operator')} ran on your kernels"
     for why in dict.fromkeys(row.sources[executor].why for row in found.values()):
         if why:
             names = dict.fromkeys(row.operator for row in found.values() if row.sources[executor].why == why)
@@ -219,7 +223,8 @@ def golden_text(result: Result, golden: str) -> str:
     count = sum(bool(row.checks) for row in result.rows)
     on = "" if len(result.outputs) == 1 else f" on each of {', '.join(result.outputs)}"
     compared //= len(result.outputs)
-    text = f"{count} buffers, {compared} bytes compared{on} with {golden}: {different} bytes differ"
+    what = f"{counted(count, 'buffer')}, {counted(compared, 'byte')} compared{on} with {golden}"
+    text = f"{what}: {counted(different, 'byte', 'differ')}"
     if not compared:
         text = f"nothing was compared{on} with {golden}"
     if result.unmatched:

@@ -9,6 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from refsim.core import index, size_limit
+from refsim.core.counted import counted
 from refsim.core.errors import GuardError, RawBufferError, ShapeError
 from refsim.core.layout import C, H, Layout, N, W
 from refsim.core.tensor import TensorDesc
@@ -184,7 +185,7 @@ class PackedBuffer:
             raise RawBufferError(
                 f"raw buffer for {desc}",
                 "wrong size",
-                got=f"{data.size} bytes",
+                got=counted(data.size, "byte"),
                 need=f"{desc.nbytes}, or {rounded} as a device allocates it",
             )
         buffer = cls(desc)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 
+from refsim.core.counted import counted
 from refsim.core.errors import LimitError, ParameterError
 
 VARIABLE = "REFSIM_MAX_BYTES"
@@ -40,6 +41,6 @@ def check(where: str, nbytes: int, factor: int = 1) -> None:
         raise LimitError(
             where,
             "takes more memory than files may ask for",
-            got=f"{nbytes} bytes",
+            got=counted(nbytes, "byte"),
             need=f"<= {most}; {VARIABLE} sets another limit",
         )

@@ -7,6 +7,7 @@ from functools import cached_property
 from math import prod
 from operator import index
 
+from refsim.core.counted import counted
 from refsim.core.errors import LayoutError, LimitError, ShapeError
 from refsim.core.layout import C, H, Layout, N, W, layout
 
@@ -46,7 +47,9 @@ class TensorDesc:
         if self.dtype not in allowed:
             raise LayoutError(where, "cannot hold this dtype", got=self.dtype, need=" or ".join(allowed))
         if self.nbytes > MAX_BYTES:
-            raise LimitError(where, "buffer too large", got=f"{self.nbytes} bytes", need=f"<= {MAX_BYTES}")
+            raise LimitError(
+                where, "buffer too large", got=counted(self.nbytes, "byte"), need=f"<= {MAX_BYTES}"
+            )
 
     @cached_property
     def sizes_whcn(self) -> tuple[int, int, int, int]:

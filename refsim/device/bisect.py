@@ -101,6 +101,17 @@ def bisect(
     return rows
 
 
+def allowed(rows: Sequence[Row]) -> list[Row] | None:
+    """The operators whose buffers differ from the right run, if each is right for the inputs that it had.
+
+    For rows that were judged under the device's profile: what it allows in one operator reaches those that read it.
+    None where an operator is wrong, or got inputs that were not dumped.
+    """
+    found = [row for row in rows if row.run is not None and row.run.differing]
+    right = all(row.judged is not None and row.judged.same for row in found)
+    return found if right and not any(row.wrong or row.unfit for row in rows) else None
+
+
 def _row(
     traced: Traced,
     recorded: Buffers,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.tensor import TensorDesc
 from refsim.device import manifest as m
@@ -184,7 +185,10 @@ def _held(c: Candidate, way: str, array: np.ndarray, where: str) -> PackedBuffer
         raw = np.asarray(array, order="C").reshape(-1).view(np.uint8)
         if desc is None or not desc.is_int8 or raw.size < desc.nbytes:
             raise FormatError(
-                where, f"not the words of {c.name}", got=f"{raw.size} bytes", need=desc or c.tensor.dtype
+                where,
+                f"not the words of {c.name}",
+                got=counted(raw.size, "byte"),
+                need=desc or c.tensor.dtype,
             )
         return PackedBuffer.from_raw(raw[: desc.nbytes], desc.shape, desc.layout)
     data = (_int8(array, where) if way == m.VALUES else array).reshape(c.tensor.shape)

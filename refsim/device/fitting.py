@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError
 from refsim.exec.model import Model
 from refsim.formats.dumps import Recorded, value_name
@@ -65,5 +66,6 @@ def misfit(row: TargetRow, fits: Mapping[str, Fit], where: str) -> str:
         need = f"--target {best}, which {fits[best]} buffers fit" if better else "buffers of this file"
         what = f"no buffer fits target {row.name}: recorded with another shape or layout"
         raise FormatError(where, what, got=own.first, need=need)
-    text = f"{own.count - own.fitting} of {own.count} buffers do not fit target {row.name}"
+    left = own.count - own.fitting
+    text = f"{left} of {counted(own.count, 'buffer')} {form(left, 'does', 'do')} not fit target {row.name}"
     return f"{text}; {fits[best]} fit --target {best}" if better else text

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any
 
+from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, LayoutError, RefsimError
 from refsim.core.layout import layout
@@ -338,9 +339,11 @@ def _check_held(row: Output, place: str) -> None:
     except RefsimError as error:
         raise FormatError(place, error.what, got=error.got, need=error.need) from error
     if desc.nbytes != held.nbytes or desc.is_int8 != (held.dtype == "int8"):
-        raise FormatError(place, f"not the size of {desc}", got=f"{held.nbytes} bytes", need=desc.nbytes)
+        raise FormatError(
+            place, f"not the size of {desc}", got=counted(held.nbytes, "byte"), need=desc.nbytes
+        )
     if row.way == WORDS and row.nbytes < held.nbytes:
-        raise FormatError(place, "smaller than the value", got=f"{row.nbytes} bytes", need=held.nbytes)
+        raise FormatError(place, "smaller than the value", got=counted(row.nbytes, "byte"), need=held.nbytes)
 
 
 def _is_value_name(name: str) -> bool:

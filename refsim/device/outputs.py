@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from refsim.core.counted import counted
 from refsim.core.dtypes import BY_NAME
 from refsim.core.errors import FormatError, ShapeError
 from refsim.formats import npz
@@ -137,7 +138,7 @@ def _array(file: str, declared: Declared) -> np.ndarray:
         return npz.read_npy(file, (shape, dtype))
     need = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if os.path.isfile(file) and os.path.getsize(file) != need:
-        got = f"{os.path.getsize(file)} bytes"
+        got = counted(os.path.getsize(file), "byte")
         raise ShapeError(file, "not the size of this output", got=got, need=f"{need}: {dtype} {list(shape)}")
     array: np.ndarray = np.frombuffer(bytes(read_file(file)), dtype)
     return array.reshape(shape)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from refsim.bytediff import html
+from refsim.core.counted import counted, form
 from refsim.core.html import rendered
 from refsim.device.triage import FOLLOWS, LEGAL, SAME, UNKNOWN, Repeats, Triage, Verdict
 
@@ -32,10 +33,15 @@ def summary(found: Triage) -> str:
     if not judged:
         return "no operator was judged"
     if not found.suspects:
-        return f"all {len(judged)} operators are right, each on its own inputs"
+        return form(
+            len(judged),
+            "the operator is right, on its own inputs",
+            f"all {counted(len(judged), 'operator')} are right, each on its own inputs",
+        )
     legal = [v for v in found.suspects if v.kind == LEGAL]
     right = sum(v.kind == SAME for v in judged)
-    parts = [f"{right} of {len(judged)} operators are right on their own inputs"]
+    how = form(right, "is right on its", "are right on their")
+    parts = [f"{right} of {counted(len(judged), 'operator')} {how} own inputs"]
     if legal:
         under = f" under {found.profile}" if _all(legal, found.profile) else ""
         parts.append(f"{len(legal)} legal{under}")
@@ -53,17 +59,17 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
     """Sentences about several runs."""
     runs = sum(map(len, found.groups))
     if len(found.groups) == 1:
-        yield f"{runs} runs, the same bytes in all of them"
+        yield f"{counted(runs, 'run')}, the same bytes in all of them"
         return
     sizes = ", ".join(str(len(group)) for group in found.groups)
-    yield f"{runs} runs, {len(found.groups)} distinct results ({sizes} runs each)"
+    yield f"{counted(runs, 'run')}, {len(found.groups)} distinct results ({sizes} runs each)"
     if found.of:
-        share = f"{found.elements} of {found.of} elements differ between them"
+        share = f"{found.elements} of {counted(found.of, 'element', 'differ')} between them"
         yield f"they part at {found.first}, {found.operator or 'an input of a delegate'}: {share}"
     else:
         yield f"they part at {found.first}"
     if found.padding:
-        yield f"  {found.padding} bytes of padding differ too"
+        yield f"  {counted(found.padding, 'byte')} of padding {form(found.padding, 'differs', 'differ')} too"
     if found.region:
         yield f"  {found.region}"
     yield from (f"  {line}" for line in found.pattern)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.device.choose import flat
 from refsim.device.expose import DEQUANTIZE
@@ -32,7 +33,7 @@ def source(pte: Pte, manifest: Manifest, target: Target | None = None) -> Model:
         added[delegate] = added.get(delegate, 0) + 1
     plan = pte.plan()
     if len(plan.chains) != 1:
-        raise FormatError(pte.where, "not an exposed program", got=f"{len(plan.chains)} chains", need=1)
+        raise FormatError(pte.where, "not an exposed program", got=counted(len(plan.chains), "chain"), need=1)
     segments: list[memoryview | bytes] = list(pte.segments)
     for number, blob in pte.blobs(plan):
         data = plan.delegates[number].processed

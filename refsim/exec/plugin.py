@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer, guarded, same_shape
+from refsim.core.counted import counted
 from refsim.core.errors import DeviceError, MissingDependencyError, PluginError, RefsimError
 from refsim.core.launch import Launch
 from refsim.core.qmath import Profile
@@ -141,7 +142,7 @@ class PluginExecutor(Executor):
         return why
 
     def _buffer(self, call: OperatorCall, found: object) -> PackedBuffer:
-        need = f"{call.out.nbytes} bytes, as bytes, a uint8 array or call.packed(...)"
+        need = f"{counted(call.out.nbytes, 'byte')}, as bytes, a uint8 array or call.packed(...)"
         where = f"{call.op}: run returned something else than the buffer of {call.out}"
         if isinstance(found, PackedBuffer):
             if found.desc != call.out:

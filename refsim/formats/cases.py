@@ -20,6 +20,7 @@ import numpy as np
 
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, RefsimError
 from refsim.core.layout import layout
 from refsim.core.qmath import PROFILES, Profile
@@ -247,7 +248,7 @@ def _bytes(files: Files, row: File, size: int) -> bytes:
     data = files.read(row.file, size)
     where = f"{files.where}/{row.file}"
     if len(data) != size:
-        raise FormatError(where, "wrong size", got=f"{len(data)} bytes", need=size)
+        raise FormatError(where, "wrong size", got=counted(len(data), "byte"), need=size)
     if sha256(data) != row.sha256:
         raise FormatError(
             where, "not the bytes that case.json describes", got=sha256(data)[:16], need=row.sha256[:16]

@@ -6,6 +6,7 @@ import os
 import stat
 
 from refsim.core import size_limit
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
 
 
@@ -18,7 +19,7 @@ def read_file(path: str | os.PathLike[str], most: int | None = None) -> memoryvi
         if not stat.S_ISREG(found.st_mode):
             raise FormatError(name, "cannot be read", got="no regular file", need="a readable file")
         if most is not None and found.st_size > most:
-            raise LimitError(name, "too large", got=f"{found.st_size} bytes", need=f"<= {most}")
+            raise LimitError(name, "too large", got=counted(found.st_size, "byte"), need=f"<= {most}")
         size_limit.check(name, found.st_size, size_limit.FILE)
         with open(path, "rb") as file:
             return view(file.read(found.st_size))

@@ -14,6 +14,7 @@ import numpy as np
 
 from refsim.core import size_limit
 from refsim.core.atomic_write import replacing
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ShapeError
 from refsim.formats.file import quote
 from refsim.formats.reading import archive, member_file, reading
@@ -125,10 +126,10 @@ def array_in(file: IO[bytes], size: int, where: str, wanted: Wanted | None = Non
     nbytes = prod(shape) * dtype.itemsize
     size_limit.check(where, nbytes)
     if nbytes > size:
-        raise FormatError(where, "shorter than it says", got=f"{size} bytes", need=nbytes)
+        raise FormatError(where, "shorter than it says", got=counted(size, "byte"), need=nbytes)
     data = file.read(nbytes)
     if len(data) != nbytes:
-        raise FormatError(where, "ends too early", got=f"{len(data)} bytes of data", need=nbytes)
+        raise FormatError(where, "ends too early", got=f"{counted(len(data), 'byte')} of data", need=nbytes)
     array: np.ndarray = np.frombuffer(data, dtype)
     return array.reshape(shape[::-1]).transpose() if fortran else array.reshape(shape)
 
@@ -143,7 +144,7 @@ def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtyp
         raise FormatError(where, "unknown .npy version", got=f"{start[6]}.{start[7]}", need="1.0 or 2.0")
     (size,) = length.unpack(file.read(length.size))
     if size > MAX_HEADER:
-        raise FormatError(where, "header too long", got=f"{size} bytes", need=f"<= {MAX_HEADER}")
+        raise FormatError(where, "header too long", got=counted(size, "byte"), need=f"<= {MAX_HEADER}")
     text = file.read(size).decode("latin-1")
     found = _pairs(text)
     if len(text) != size or len(found) != 3:

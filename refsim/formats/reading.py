@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from refsim.core import size_limit
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
 from refsim.formats.file import quote, read_file
 
@@ -56,7 +57,7 @@ def parsed(
 ) -> Any:
     """JSON; LimitError if it is larger than ``most``, FormatError, which begins with ``what``, if it is none."""
     if len(data) > most:
-        raise LimitError(where, "too large", got=f"{len(data)} bytes", need=f"<= {most}")
+        raise LimitError(where, "too large", got=counted(len(data), "byte"), need=f"<= {most}")
     with reading(where, what, need):
         return json.loads(bytes(data))
 
@@ -101,5 +102,5 @@ def member(archive: zipfile.ZipFile, name: str, where: str, most: int | None = N
     """A whole member of a zip file, of at most ``most`` bytes; raises as `member_file`."""
     with member_file(archive, name, where) as (file, size):
         if most is not None and size > most:
-            raise LimitError(where, "too large", got=f"{size} bytes", need=f"<= {most}")
+            raise LimitError(where, "too large", got=counted(size, "byte"), need=f"<= {most}")
         return file.read(size)

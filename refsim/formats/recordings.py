@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.core.layout import layout
 from refsim.core.tensor import TensorDesc
@@ -89,7 +90,9 @@ class Recording:
         FormatError if the recording is too short for the buffer.
         """
         if device.size < actual.raw.size:
-            raise FormatError(self.id, "recorded too short", got=f"{device.size} bytes", need=actual.raw.size)
+            raise FormatError(
+                self.id, "recorded too short", got=counted(device.size, "byte"), need=actual.raw.size
+            )
         defined = call.device_defined()
         return np.flatnonzero((actual.raw != device[: actual.raw.size]) & defined)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import refsim
+from refsim.core.counted import counted
 from refsim.core.html import rendered
 from refsim.golden.certify import KNOWN_DEFECT, LEGAL, MISSING, SAME, VERDICTS, WRONG, Certificate, Verdict
 
@@ -23,7 +24,7 @@ def verdict(certificate: Certificate) -> str:
     count = {name: sum(row.verdict == name for row in certificate.verdicts) for name in VERDICTS}
     said = [f"{count[name]} {name}" for name in VERDICTS if count[name]]
     right = "all right" if certificate.right else "not all right"
-    return f"{total} cases, {right}: {', '.join(said)}"
+    return f"{counted(total, 'case')}, {right}: {', '.join(said)}"
 
 
 def what(row: Verdict) -> Iterator[str]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from refsim.bytediff import diff
 from refsim.core.buffer import FILL, PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
@@ -192,12 +193,15 @@ def _bound(entry: Entry) -> BoundCase:
     elements = [prod(shape) for shape, _ in entry.case.inputs.values() if all(type(n) is int for n in shape)]
     if sum(elements) > MAX_BYTES:
         raise LimitError(
-            entry.name, "too large for a program", got=f"{sum(elements)} elements", need=f"<= {MAX_BYTES}"
+            entry.name,
+            "too large for a program",
+            got=counted(sum(elements), "element"),
+            need=f"<= {MAX_BYTES}",
         )
     bound = bind(entry.case)
     if bound.call.out.nbytes > MAX_BYTES:
         raise LimitError(
-            entry.name, "too large for a program", got=bound.call.out, need=f"<= {MAX_BYTES} bytes"
+            entry.name, "too large for a program", got=bound.call.out, need=f"<= {counted(MAX_BYTES, 'byte')}"
         )
     now = digest(bound.call, bound.call.expected(bound.inputs))
     if now != entry.sha256:

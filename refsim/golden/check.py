@@ -25,6 +25,8 @@ DIFFERENT, ERROR = "different", "error"
 CRASHED, TIMEOUT, REFUSED = "crashed", "timeout", "refused"
 #: What is no failure. Only kernels that are not refsim's own may be ``legal`` or ``known``, or refuse a call.
 ACCEPTED = (SAME, LEGAL, KNOWN_DEFECT, REFUSED)
+#: What stands behind a case's name in results where its stored bytes were checked, not its digest.
+BYTES = ".bytes"
 DEFINE = "define"
 
 
@@ -78,7 +80,7 @@ def check_stored(
 ) -> Iterator[Result]:
     """Check a stored case: compare its files with the data of its seed, and definition and executors with out.bin."""
     bound = stored.bound
-    name = f"{stored.name}.bytes"
+    name = f"{stored.name}{BYTES}"
     expected = bound.call.expected(bound.inputs)
     detail = compared(bound, stored.expected, expected)
     if not detail and entry is not None:

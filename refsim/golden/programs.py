@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import FILL, PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import LimitError
 from refsim.device.calls import add_call, tensor
 from refsim.formats.pte.edit import Described, single_delegate
@@ -67,7 +68,7 @@ def _split(rows: Sequence[Numbered], most: int) -> Iterator[tuple[bytes, _Part]]
         yield data, part
     elif len(rows) == 1:
         raise LimitError(
-            rows[0].name, "does not fit into a file", got=f"{len(data)} bytes", need=f"<= {most}"
+            rows[0].name, "does not fit into a file", got=counted(len(data), "byte"), need=f"<= {most}"
         )
     else:
         half = len(rows) // 2

@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 import pytest
 
+from refsim.core.counted import counted
+
 if TYPE_CHECKING:  # what has no such tests pays for no imports
     import numpy as np
 
@@ -179,9 +181,12 @@ class PackedGolden:
         new = actual.raw.tobytes()
         if old is not None and len(old) == len(new):
             changed = sum(a != b for a, b in zip(old, new, strict=True))
-            what = f"{changed} of {len(new)} bytes changed"
+            what = f"{changed} of {counted(len(new), 'byte')} changed"
         else:
-            changed, what = len(new), f"{len(new)} bytes, {'new' if old is None else f'{len(old)} before'}"
+            changed, what = (
+                len(new),
+                f"{counted(len(new), 'byte')}, {'new' if old is None else f'{len(old)} before'}",
+            )
         with writing(path.parent, wait=True) as writer:  # tests may run in several processes
             dumps.write(writer, dumps.sidecar(path.stem, actual), actual)
         if changed:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import PROFILES
 from refsim.exec.executor import Executor
@@ -143,7 +144,7 @@ def _verdict(
     apart = recording.differences(actual, theirs, case.call)
     if not apart.size:
         return WRONG, "the bytes of another profile"
-    return WRONG, f"{apart.size} bytes differ, the first at byte {apart[0]}"
+    return WRONG, f"{counted(apart.size, 'byte', 'differ')}, the first at byte {apart[0]}"
 
 
 def counts(outcomes: list[Outcome]) -> dict[str, int]:

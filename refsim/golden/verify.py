@@ -22,7 +22,7 @@ from refsim.exec.task_threads import served
 from refsim.formats.file import read_file
 from refsim.formats.reading import reading
 from refsim.golden.chain import CHAINS
-from refsim.golden.check import ACCEPTED, CRASHED, REFUSED, TIMEOUT, Result
+from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Result
 from refsim.golden.judge import LEGAL
 from refsim.golden.store import SUMS, Corpus, file_sha256
 from refsim.golden.worker import Checker
@@ -42,7 +42,7 @@ class Task:
 
     def key(self, case: str) -> str:
         """The case's name in results."""
-        return f"{case}.bytes" if self.kind == "bytes" else case
+        return f"{case}{BYTES}" if self.kind == "bytes" else case
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError, UnsupportedError
 from refsim.spirv.opcodes import GRAMMAR, Op, Storage, name_of
 
@@ -341,12 +342,14 @@ class Module:
 def check(code: bytes, where: str) -> np.ndarray:
     """The words of ``code`` (uint32); raises FormatError if it has no SPIR-V header, LimitError if it is too long."""
     if len(code) > MAX_BYTES:
-        raise LimitError(where, "too long for a kernel", got=f"{len(code)} bytes", need=f"<= {MAX_BYTES}")
+        raise LimitError(
+            where, "too long for a kernel", got=counted(len(code), "byte"), need=f"<= {MAX_BYTES}"
+        )
     if len(code) < 4 * HEADER_WORDS or len(code) % 4:
         raise FormatError(
             where,
             "not SPIR-V",
-            got=f"{len(code)} bytes",
+            got=counted(len(code), "byte"),
             need=f"whole words, a header of {HEADER_WORDS} or more",
         )
     words = np.frombuffer(code, "<u4")
@@ -374,7 +377,9 @@ class _Reader:
             head = words[self.at]
             op, length = head & 0xFFFF, head >> 16
             if not 1 <= length <= size - self.at:
-                raise self.wrong(f"length of {name_of(op)}", got=length, need=f"1 to {size - self.at} words")
+                raise self.wrong(
+                    f"length of {name_of(op)}", got=length, need=f"1 to {counted(size - self.at, 'word')}"
+                )
             row = Instruction(op, tuple(words[self.at + 1 : self.at + length]))
             self.check(row)
             self.place(row)

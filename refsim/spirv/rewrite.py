@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from refsim.core.counted import counted
 from refsim.core.errors import LimitError, ParameterError
 from refsim.spirv import images
 from refsim.spirv.module import Instruction, Module, Section, string_words
@@ -128,7 +129,7 @@ def _elements(work: Module, types: Types, array: int, guard_words: int) -> int:
             work.where,
             "guard words",
             got=guard_words,
-            need=f"whole elements of {types.text(array)}, {stride} bytes each",
+            need=f"whole elements of {types.text(array)}, {counted(stride, 'byte')} each",
         )
     return 4 * guard_words // stride
 

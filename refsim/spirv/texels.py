@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refsim.core.counted import counted
 from refsim.spirv.module import Instruction, Module
 from refsim.spirv.opcodes import Decoration, Op, Storage
 
@@ -75,7 +76,7 @@ class Texels:
             return [Instruction(Op.COMPOSITE_CONSTRUCT, (result_type, result, *self.sides))]
         if result_type != unsigned:
             raise self.work.refusal(
-                "a size of another type", got=f"%{result_type}", need=f"{self.dims} words"
+                "a size of another type", got=f"%{result_type}", need=counted(self.dims, "word")
             )
         signed = self.work.new_id()
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from refsim.core.counted import counted
 from refsim.spirv.module import MAX_DEPTH, Instruction, Module
 from refsim.spirv.opcodes import Decoration, Op
 
@@ -146,7 +147,9 @@ class Types:
         else:
             raise self.module.error(f"%{number} has no size", got=row.name)
         if size > MAX_BYTES:
-            raise self.module.error(f"%{number} is too large", got=f"{size} bytes", need=f"<= {MAX_BYTES}")
+            raise self.module.error(
+                f"%{number} is too large", got=counted(size, "byte"), need=f"<= {MAX_BYTES}"
+            )
         self._sizes[number] = size
         return size
 

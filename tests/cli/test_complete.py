@@ -67,9 +67,15 @@ def test_a_part_needs_the_option(verb, head, dump: Path, refsim) -> None:
     _incomplete(refsim(verb[0], *head, verb[1], dump, "--json"), "need all, or --partial")
     done = refsim(verb[0], *head, verb[1], dump)
     _incomplete(done, f"{name} not compared")
-    assert f"1 of 4 int8 buffers were not compared: {name}" in done.out
+    assert f"1 of 4 int8 buffers was not compared: {name}" in done.out
+    if verb[0] == "bisect":  # one count for all sentences, and the last says what was seen
+        assert "3 of 4 int8 buffers dumped, and 1 float buffer" in done.out
+        assert done.out.splitlines()[-1] == "4 compared buffers are the same"
     done = refsim(verb[0], *head, verb[1], dump, "--json", "--partial")
     assert done.status == 0 and done.json["same"] is True and done.json["not_compared"] == [name]
+    if verb[0] == "bisect":
+        whole = refsim(verb[0], *head, verb[1], dump, "--partial").out
+        assert whole.splitlines()[-1] == "right: 4 compared buffers are the same"
 
 
 def test_a_difference_in_a_part_is_a_difference(head, dump: Path, refsim) -> None:

@@ -37,6 +37,19 @@ def test_different_is_1_and_the_cause_is_named(buffers, refsim) -> None:
     assert done.err.startswith("rerun: refsim diff ")
 
 
+def test_what_nobody_knows_takes_no_column(buffers, tmp_path: Path, refsim) -> None:
+    """Without the call nobody knows who wrote a word; the text says how to learn it."""
+    alone = refsim("diff", *buffers, "-l", "4W4C", "-s", "1,6,3,5", "--limit", "3")
+    assert "workgroup" not in alone.out and "invocation" not in alone.out and "  word  lane  " in alone.out
+    assert "--case CASE" in alone.out.splitlines()[-1]
+    case = "q8ta_add/0105"
+    expected = open_case(case).expected
+    (tmp_path / "a.bin").write_bytes(expected.raw.tobytes())
+    (tmp_path / "b.bin").write_bytes((expected.raw ^ np.uint8(1)).tobytes())
+    known = refsim("diff", tmp_path / "a.bin", tmp_path / "b.bin", "--case", case)
+    assert "workgroup  invocation" in known.out and "--case" not in known.out
+
+
 def test_json_holds_what_the_text_says(buffers, refsim) -> None:
     facts = refsim("diff", *buffers, "-l", "4W4C", "-s", "1,6,3,5", "--json").json
     assert facts["same"] is False and facts["layout"] == "PACKED_INT8_4W4C" and facts["shape"] == list(SHAPE)

@@ -60,8 +60,15 @@ def test_bisect_and_triage_allow_what_the_file_allows(
     assert refsim(*shlex.split(legal["reproduce"])[1:]).status == 0
     assert refsim(*device, "--profile", "nvidia").status == 1
     dump = ("bisect", models / "linear_head.pte", *given, "--actual", found / "dump", "--json")
-    assert refsim(*dump, "--profile", saved).json["wrong"] == []
-    assert refsim(*dump).json["wrong"] == [legal["value"]]
+    allowed = refsim(*dump, "--profile", saved)
+    assert allowed.json["wrong"] == [] and allowed.json["legal"][0] == legal["value"]
+    assert allowed.status == 0 and allowed.json["same"] and allowed.json["report"] is None
+    assert len(allowed.json["legal"]) > 1, "what the quantize did reaches those that read it"
+    said = refsim(*dump[:-1], "--profile", saved)
+    assert said.status == 0 and said.out.splitlines()[-1].startswith("right: ")
+    assert f"profile {OWN.name} allows that in each operator" in said.out
+    without = refsim(*dump)
+    assert without.json["wrong"] == [legal["value"]] and without.status == 1 and without.json["legal"] == []
 
 
 def test_sweep_and_verify_follow_a_file(saved: Path, refsim) -> None:

@@ -211,7 +211,7 @@ def test_a_partial_dump_is_enough(mixed, dumped: Path, refsim) -> None:
             path.unlink()
     reversed_bytes(dumped / f"{RELU}.bin")
     done = refsim("bisect", *mixed, "--actual", dumped)
-    assert done.status == 1 and "1 of 14 int8 nodes dumped" in done.out
+    assert done.status == 1 and "1 of 12 int8 buffers dumped" in done.out
     assert f"wrong: node 4 {UNARY.name}, {RELU} (its inputs were not all dumped)" in done.out
 
 
@@ -226,4 +226,4 @@ def test_a_dump_of_something_else_is_refused(mixed, dumped: Path, tmp_path: Path
     (dumped / f"{RELU}.json").write_text(json.dumps(info | {"shape": [1, 1, 1, 1]}))
     lying = refsim("bisect", *mixed, "--actual", dumped)
     assert lying.status == 2 and "recorded as [1, 1, 1, 1] 4W4C, not [1, 32, 16, 16] 4W4C" in lying.out
-    assert "buffers do not fit target desktop" in lying.out
+    assert "buffers does not fit target desktop" in lying.out

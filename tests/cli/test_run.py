@@ -175,7 +175,7 @@ def test_kept_buffers_are_said_to_cost_steps(refsim, models: Path, tmp_path: Pat
     said = "cpu: 172 operators in 172 steps; 99 buffers were kept, and their operators ran alone"
     assert said in golden.out.splitlines()
     dump = refsim("run", file, "-i", given, "--dump", "v235 ", tmp_path)
-    assert "cpu: 172 operators in 102 steps; 1 buffers were kept, and their operators ran alone" in dump.out
+    assert "cpu: 172 operators in 102 steps; 1 buffer was kept, and its operator ran alone" in dump.out
 
 
 def test_memory_of_a_whole_run(refsim, models: Path) -> None:

@@ -36,12 +36,12 @@ def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) ->
     assert re.findall('href="#(.*?)"', page) == wrong and page.count("<tr>") == 1 + len(nodes)
     assert re.findall('<details id="(.*?)"', page) == wrong
     assert re.findall('href="(pages/.*?)"', page) == [f"pages/{name}.html" for name in wrong]
-    assert "1 bytes differ" in (folder / "pages" / "delegate0_v28.html").read_text()
+    assert "1 byte differs" in (folder / "pages" / "delegate0_v28.html").read_text()
     assert {path.stem for path in (folder / "pages").iterdir()} == set(wrong)
     assert not re.search(r"https?://|src=|@import|url\(", page)
     command = shlex.split(nodes["delegate0_v28"]["reproduce"])
     replayed = refsim(*command[1:])
-    assert replayed.status == 1 and "1 bytes differ" in replayed.out
+    assert replayed.status == 1 and "1 byte differs" in replayed.out
     assert refsim("bisect", models / "linear_head.pte", *given[2:4], "--actual", folder / "dump").status == 1
     several = refsim(*given, "--outputs", GIVEN[2])
     assert several.status == 1 and "2 runs, 2 distinct results" in several.out

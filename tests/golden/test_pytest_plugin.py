@@ -136,7 +136,7 @@ def test_a_case_needs_no_file(project: pytest.Pytester) -> None:
     (project.path / "good.bin").write_bytes(dump.raw.tobytes())
     done = run(project)
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines([f"{CASE}*: 1 bytes differ"])
+    done.stdout.fnmatch_lines([f"{CASE}*: 1 byte differs"])
     assert not (project.path / "packed_golden").exists()
 
 

@@ -100,7 +100,7 @@ def test_another_device_is_legal_where_it_was_recorded() -> None:
 def test_a_wrong_byte_is_found_and_placed() -> None:
     row, *_ = recorded.check(Wrong(), only=lambda row: row.op == "q8ta_relu")
     assert (row.verdict, row.accepted) == ("wrong", False)
-    assert row.note == "1 bytes differ, the first at byte 0"
+    assert row.note == "1 byte differs, the first at byte 0"
 
 
 def test_a_refused_call_and_an_error_are_verdicts() -> None:

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from refsim.core import size_limit
+from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, LimitError
 from refsim.formats.etdump.schema import ETDUMP, DumpedTensor, DumpedValue, EtDump, Run
@@ -110,7 +111,7 @@ def read_etdump(path: str | os.PathLike[str], buffer: str | os.PathLike[str] | N
         (size,) = _SIZE.unpack(data[:base])
         if size > len(data) - base:
             raise FormatError(
-                where, "cut short", got=f"{len(data) - base} bytes", need=f"{size}, as it begins"
+                where, "cut short", got=counted(len(data) - base, "byte"), need=f"{size}, as it begins"
             )
         data = data[base : base + size]
     held = view(b"") if buffer is None else read_file(buffer)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NoReturn
 
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
 from refsim.formats.flatbuffer.schema import SCALARS, Field, Schema, Table
 
@@ -60,7 +61,7 @@ class _Decoder:
     def root(self) -> Any:
         name = self.schema.root
         if self.size < 8:
-            self.fail(name, 0, "flatbuffer too short", f"{self.size} bytes", "at least 8")
+            self.fail(name, 0, "flatbuffer too short", counted(self.size, "byte"), "at least 8")
         identifier = bytes(self.data[4:8])
         if identifier != self.schema.identifier:
             self.fail(name, 4, "wrong file identifier", identifier, self.schema.identifier)
@@ -76,7 +77,13 @@ class _Decoder:
     def charge(self, place: str, at: int, nbytes: int) -> None:
         self.budget -= nbytes
         if self.budget < 0:
-            self.fail(place, at, "objects overlap", f"more than {2 * self.size} bytes", "distinct objects")
+            self.fail(
+                place,
+                at,
+                "objects overlap",
+                f"more than {counted(2 * self.size, 'byte')}",
+                "distinct objects",
+            )
 
     def table(self, name: str, at: int, depth: int) -> Any:
         if depth > MAX_DEPTH:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.formats.file import quote, read_file, view
 from refsim.formats.flatbuffer.decode import decode, unread
@@ -131,7 +132,7 @@ def _extended_header(content: memoryview, where: str) -> tuple[int, int | None, 
         return len(content), None, len(content)
     if len(content) < EXTENDED_AT + EXTENDED_SHORT.size:
         raise FormatError(
-            place, "file too short", got=f"{len(content)} bytes", need=EXTENDED_AT + EXTENDED_SHORT.size
+            place, "file too short", got=counted(len(content), "byte"), need=EXTENDED_AT + EXTENDED_SHORT.size
         )
     _, length, size, base = EXTENDED_SHORT.unpack_from(content, EXTENDED_AT)
     if length < EXTENDED_SHORT.size:
@@ -144,7 +145,7 @@ def _extended_header(content: memoryview, where: str) -> tuple[int, int | None, 
     if size > len(content) or end > len(content) or (base and base < size):
         got = f"program {size}, segments {base} to {end}"
         raise FormatError(
-            place, "sizes leave the file", got=got, need=f"within {len(content)} bytes, in order"
+            place, "sizes leave the file", got=got, need=f"within {counted(len(content), 'byte')}, in order"
         )
     return size, base, end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.formats.file import quote
 from refsim.formats.limits import LIMITS, Limits, check_code, check_ids, check_size
@@ -68,7 +69,7 @@ def _check_tensor(place: str, tensor: VkTensor, graph: VkGraph, limits: Limits) 
         stored = graph.constants[tensor.constant_id].length
         if tensor.datatype != UNSET_DATATYPE and stored < nbytes:
             raise FormatError(
-                f"{place}", "constant too short for its dims", got=stored, need=f"{nbytes} bytes"
+                f"{place}", "constant too short for its dims", got=stored, need=counted(nbytes, "byte")
             )
 
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, GraphError
 from refsim.formats.file import quote, view
 from refsim.formats.flatbuffer.decode import decode, unread
@@ -56,7 +57,7 @@ class Constants:
             keys = f"one of {len(self._named)} keys of the named data"
             raise GraphError(place, "missing constant", got=quote(row.named_key), need=keys)
         if len(data) < row.length:
-            raise FormatError(place, "named data too short", got=len(data), need=f"{row.length} bytes")
+            raise FormatError(place, "named data too short", got=len(data), need=counted(row.length, "byte"))
         return data[: row.length]
 
 
@@ -87,7 +88,10 @@ def read_blob(
     content = view(data)
     if len(content) < HEADER.size:
         raise FormatError(
-            f"{where}: header at byte 0", "file too short", got=f"{len(content)} bytes", need=HEADER.size
+            f"{where}: header at byte 0",
+            "file too short",
+            got=counted(len(content), "byte"),
+            need=HEADER.size,
         )
     magic, length, start, size, raw_start, raw_size = HEADER.unpack_from(content)
     if magic != HEADER_MAGIC:

@@ -1,0 +1,18 @@
+"""How many of something, in words: the one rule for singular and plural."""
+
+from __future__ import annotations
+
+
+def counted(count: int, noun: str, verb: str = "") -> str:
+    """``1 byte`` and ``2 bytes``; with a verb ``1 byte differs`` and ``0 bytes differ``.
+
+    ``noun`` and ``verb`` are the words for one and for many: ``byte``, ``differ``. A noun of several words takes its
+    plural at the end.
+    """
+    text = f"{count} {form(count, noun, f'{noun}s')}"
+    return f"{text} {form(count, f'{verb}s', verb)}" if verb else text
+
+
+def form(count: int, one: str, many: str) -> str:
+    """The word, or the words, that stand beside one of something, or beside several or none."""
+    return one if count == 1 else many
