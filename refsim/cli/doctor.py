@@ -50,7 +50,7 @@ class Finding:
 @json_option
 def command(as_json: bool) -> int:
     """List what refsim can use here. The status is 3 if a required package is missing; a missing GPU is no failure."""
-    findings = [*interpreter(), *packages(), cache(), corpus(), *debian_packages()]
+    findings = [*interpreter(), processor(), *packages(), cache(), corpus(), *debian_packages()]
     found = executors()
     broken = any(f.status == "missing" and f.purpose and _required(f.thing) for f in findings)
     if as_json:
@@ -74,6 +74,17 @@ def interpreter() -> list[Finding]:
         Finding("python", "ok", f"{platform.python_version()} {sys.executable}"),
         Finding("machine", "ok", machine),
     ]
+
+
+def processor() -> Finding:
+    """What native kernels are compiled for, and whether they may use its matrix unit."""
+    from refsim.exec.cpu import isa
+    from refsim.exec.cpu.amx import tiles
+
+    found = isa.cpu()
+    refused = tiles.why_not(found.isa)
+    unit = "tiles may be used" if refused is None else f"no tiles: {refused}"
+    return Finding("processor", "ok", f"{found.name}, instructions {found.isa.name}; {unit}", "CPU kernels")
 
 
 def packages() -> list[Finding]:

@@ -60,6 +60,11 @@ class ConvProblem:
         h, w = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
         return (h, w)
 
+    @property
+    def macs(self) -> int:
+        """Products of all outputs."""
+        return self.out.images * self.out.rows * self.out.pixels * self.weight.size
+
     @cached_property
     def weight_sums(self) -> np.ndarray:
         """Sums of weights per output channel, int64. Large layers have tens of MB: none is copied to wider elements."""

@@ -279,9 +279,11 @@ class Function:
     def store(self, value: Value, pointer: Value) -> None:
         self.line(f"store {value}, {pointer}, align 1")
 
-    def prefetch(self, pointer: Value, level: int) -> None:
+    def prefetch(self, pointer: Value, level: int, write: bool = False) -> None:
         """Ask for the line of memory that a byte lies in, into that cache; any address may be asked for."""
-        self.call("llvm.prefetch.p0", VOID, pointer, *(self.const(k, I32) for k in (0, 4 - level, 1)))
+        self.call(
+            "llvm.prefetch.p0", VOID, pointer, *(self.const(k, I32) for k in (int(write), 4 - level, 1))
+        )
 
     def pointer(self, address: Value) -> Value:
         """An address held in an i64."""

@@ -25,8 +25,9 @@ class Isa:
     has the instructions of a row, else estimated. ``registers``: vector registers. ``dpbusd``: four unsigned by signed
     byte products added into each lane in one instruction. ``maddubs``: pairs of them, added with saturation to 16
     bits. ``packs``: two vectors narrowed to one with saturation, inside pieces of 128 bits. ``lookup``: 64 bytes
-    looked up among 128 in one instruction. ``fma``: floats multiplied and added with one rounding. ``needs``: the
-    features that must all be present.
+    looked up among 128 in one instruction. ``fma``: floats multiplied and added with one rounding. ``tiles``: a matrix
+    unit (AMX), which the operating system may still refuse, see `refsim.exec.cpu.amx.tiles`. ``needs``: the features
+    that must all be present.
     """
 
     name: str
@@ -40,17 +41,20 @@ class Isa:
     packs: bool = False
     lookup: bool = False
     fma: bool = False
+    tiles: bool = False
 
 
 _X86 = {"maddubs": True, "packs": True, "fma": True}
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
+_VBMI = (*_AVX512, "avx512vnni", "avx512vbmi")
 
 #: From best to least; a processor gets the first row whose features it has. The last is portable code of 128-bit
 #: vectors.
 ISAS = (
     Isa(
-        "avx512vbmi", 16, 32, 96, 54, (*_AVX512, "avx512vnni", "avx512vbmi"), **_X86, dpbusd=True, lookup=True
+        "amx", 16, 32, 96, 54, (*_VBMI, "amx-tile", "amx-int8"), **_X86, dpbusd=True, lookup=True, tiles=True
     ),
+    Isa("avx512vbmi", 16, 32, 96, 54, _VBMI, **_X86, dpbusd=True, lookup=True),
     Isa("avx512vnni", 16, 32, 96, 54, (*_AVX512, "avx512vnni"), **_X86, dpbusd=True),
     Isa("avx512", 16, 32, 27, 27, _AVX512, **_X86),
     Isa("avxvnni", 8, 16, 50, 27, ("avx2", "fma", "avxvnni"), **_X86, dpbusd=True),
@@ -100,6 +104,7 @@ def environment(isa: str) -> dict[str, str]:
 
 #: The least processor that reaches a row.
 _LEAST = {
+    "amx": "sapphirerapids",
     "avx512vbmi": "icelake-server",
     "avx512vnni": "cascadelake",
     "avx512": "skylake-avx512",
@@ -123,7 +128,6 @@ _IMPLIED = {
     **dict.fromkeys(("skylake-avx512", "x86-64-v4"), _AVX2.union(_AVX512)),
     "alderlake": _AVX2.union({"avxvnni"}),
     "cascadelake": _AVX2.union(_AVX512, {"avx512vnni"}),
-    **dict.fromkeys(
-        ("icelake-server", "sapphirerapids", "znver4"), _AVX2.union(_AVX512, {"avx512vnni", "avx512vbmi"})
-    ),
+    **dict.fromkeys(("icelake-server", "znver4"), _AVX2.union(_VBMI)),
+    "sapphirerapids": _AVX2.union(_VBMI, {"amx-tile", "amx-int8"}),
 }

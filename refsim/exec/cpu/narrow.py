@@ -36,10 +36,10 @@ def narrow(fn: Function, vectors: list[Value], packs: bool) -> Value:
     return _halved(fn, "packsswb", I8, [low, high], packs)
 
 
-def narrow_in_order(fn: Function, vectors: list[Value]) -> Value:
-    """The same for vectors whose lanes follow each other: the bytes are put in order. By instructions of x86."""
+def narrow_in_order(fn: Function, vectors: list[Value], packs: bool = True) -> Value:
+    """The same for vectors whose lanes follow each other: the bytes are put in order."""
     pieces = vectors[0].type.lanes // 4
-    done = narrow(fn, vectors, packs=True)
+    done = narrow(fn, vectors, packs)
     words = done.bits(vec(I32, 4 * pieces)).shuffle(
         [4 * n + v for v in range(VECTORS) for n in range(pieces)]
     )

@@ -14,6 +14,8 @@ from functools import cached_property
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import CANONICAL
+from refsim.exec.cpu.amx import prepack as amx
+from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.conv_problem import ConvProblem, conv_problem
 from refsim.exec.cpu.depthwise import prepack as depthwise
 from refsim.exec.cpu.dot import DPBUSD, MADDUBS, MADDWD, MADDWD8, Dot
@@ -32,6 +34,8 @@ from refsim.ops.base.spec import Call, Kind, OpSpec, Part
 from refsim.ops.base.traits import QUANTIZERS, Family
 
 EMULATED = "emulated"
+#: The matrix unit's tiles, and the same kernel with the tiles' instructions emulated.
+AMX, AMX_EMULATED = "amx", "amx_emulated"
 LUT, FMA, LINEAR, VIA_NHWC = "lut", "fma", "linear", "via_nhwc"
 
 #: Routes that store constants in a larger form than the graph does.
@@ -181,6 +185,14 @@ def _gemm(dot: Callable[[Isa], Dot]) -> Lower:
     return lambda ctx: (gemm.lower(ctx.call.op.name, ctx.conv, ctx.isa, dot(ctx.isa), ctx.threads),)
 
 
+def _amx_why_not(ctx: RouteContext) -> str | None:
+    return tiles.why_not(ctx.isa) or (None if ctx.forced else amx.slower(ctx.conv, ctx.isa))
+
+
+def _amx(emulated: bool) -> Lower:
+    return lambda ctx: (amx.lower(ctx.call.op.name, ctx.conv, ctx.isa, ctx.threads, emulated),)
+
+
 def _gemm8_why_not(ctx: RouteContext) -> str | None:
     if not ctx.isa.maddubs:
         return f"{ctx.isa.name} has no such products"
@@ -241,6 +253,13 @@ RULES: tuple[Rule, ...] = (
         _of(Family.DEPTHWISE),
         _always,
         lambda ctx: (depthwise.lower(ctx.call, ctx.isa, ctx.threads),),
+    ),
+    Rule(AMX, _multiplies, _amx_why_not, _amx(emulated=False)),
+    Rule(
+        AMX_EMULATED,
+        _multiplies,
+        lambda ctx: None if ctx.forced else "slow: only where it is asked for",
+        _amx(emulated=True),
     ),
     Rule("winograd4", _MATRIX, *_winograd(4)),
     Rule("winograd2", _MATRIX, *_winograd(2)),

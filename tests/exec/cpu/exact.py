@@ -83,12 +83,16 @@ def window3(op: str, number: int) -> tuple[Call, Inputs]:
     return bound.call, dict(bound.inputs)
 
 
-BYTES_IN_PAIRS = next(rule for rule in RULES if rule.route == "gemm8")
+MATRICES = frozenset(
+    name for name, op in OPS.items() if next(rule for rule in RULES if rule.route == "gemm").takes(op)
+)
 #: Routes that a rule takes only where they are faster, asked for: configurations, and operators that have them.
 FORCED = {
     "winograd4": (window3, SQUARE),
     "winograd2": (window3, SQUARE),
-    "gemm8": (random, frozenset(name for name, op in OPS.items() if BYTES_IN_PAIRS.takes(op))),
+    "gemm8": (random, MATRICES),
+    "amx": (random, MATRICES),
+    "amx_emulated": (random, MATRICES),
 }
 
 

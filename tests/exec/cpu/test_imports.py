@@ -12,7 +12,7 @@ ROWS = (
     "ir isa",
     "args strides compiled job runner thread_pool",
     "epilogue narrow tile4x4 nhwc dot",
-    "conv_problem gemm winograd depthwise elementwise relayout quantize pool groups",
+    "conv_problem amx gemm winograd depthwise elementwise relayout quantize pool groups",
     "routes",
     "step fusion schedule stopwatch plan executor",
 )

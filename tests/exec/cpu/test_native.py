@@ -76,6 +76,8 @@ def test_several_processes_may_compile_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "features", "isa"),
     [
+        ("sapphirerapids", "", "amx"),
+        ("sapphirerapids", "-amx-int8", "avx512vbmi"),
         ("icelake-server", "", "avx512vbmi"),
         ("znver4", "-avx512vbmi", "avx512vnni"),
         ("cascadelake", "", "avx512vnni"),

@@ -155,6 +155,7 @@ def test_constants_are_laid_out_for_who_reads_them_and_counted() -> None:
     assert native.weights / 2 < largest <= emulated.constants <= sum(array.nbytes for array in words)
 
 
+@pytest.mark.usefixtures("no_tiles")
 def test_larger_constants_are_given_up_for_memory() -> None:
     graph = load(next(p for p in MODELS if p.stem == "mixed_ops")).graphs[0]
     free, kept = NativeExecutor(memory_limit=1e9).session(graph), NativeExecutor().session(graph)
@@ -200,6 +201,7 @@ def test_wrong_inputs_are_refused() -> None:
         plan.run([np.zeros((1, 2), np.float32)])
 
 
+@pytest.mark.usefixtures("no_tiles")
 def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
     (graph, *_) = load(MODELS[0].with_name("mixed_ops.pte")).graphs.values()
 
@@ -226,7 +228,7 @@ def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
             {"q8ta_add": "gemm"},
             "route of q8ta_add: unknown; got gemm, need emulated, fma, linear, lut, via_nhwc",
         ),
-        ({"*": "fast"}, "got fast, need contiguous, depthwise, .* and . more"),
+        ({"*": "fast"}, "got fast, need amx, amx_emulated, contiguous, .* and . more"),
     ],
 )
 def test_routes_that_there_are_not_are_refused(force: dict[str, str], problem: str) -> None:

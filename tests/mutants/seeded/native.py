@@ -11,7 +11,7 @@ _CPU = "refsim/exec/cpu/"
 _ELEMENTS, _GEMM, _QUANTIZE = (_CPU + f"{name}/kernel.py" for name in ("elementwise", "gemm", "quantize"))
 _REPACK, _NHWC = _CPU + "relayout/repack.py", _CPU + "nhwc/prepack.py"
 _TILE, _EPILOGUE, _PROBLEM = (_CPU + f"{name}.py" for name in ("tile4x4", "epilogue", "conv_problem"))
-_WINOGRAD = _CPU + "winograd/prepack.py"
+_WINOGRAD, _TILES = _CPU + "winograd/prepack.py", _CPU + "amx/tiles.py"
 _PREPACK, _PROOF = _CPU + "gemm/prepack.py", _CPU + "elementwise/proof.py"
 
 
@@ -39,7 +39,8 @@ MUTANTS: tuple[Mutant, ...] = (
     native("N2-border", "N2", GENERAL, "border padded with 0", (_NHWC, "border=(zp & 255) * 0x01010101", "border=0")),
     native("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_PROBLEM, "first = first - conv.in_zp * sums", "first = first - 0 * sums")),
     native("N3-winograd", "N3", "q8ta_conv2d", ("zero point not folded", "zero point folded twice"),
-        (_WINOGRAD, "(3, transform.shift)):  #", "(3, 0)):  #")),
+        (_WINOGRAD, "(3, transform.shift)):  #", "(3, 0)):  #"),
+        (_TILES, "return refused() if isa.tiles else", "return \"not in this mutant\" if isa.tiles else")),
     native("N4-again", "N4", "q8ta_add", "clamp order",
         (_EPILOGUE, "0.0 if relu else -128.0 - zp, \"high\": 127.0 - zp", "0.0 if relu else -128.0, \"high\": 127.0"),
         (_EPILOGUE, "    if not bound <= _LIMIT:\n        return FULL\n", "    return FULL\n")),

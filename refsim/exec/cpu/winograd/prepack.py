@@ -57,15 +57,20 @@ def why_not(conv: ConvProblem, m: int) -> str | None:
     return None
 
 
-def slower(conv: ConvProblem, isa: Isa, m: int) -> str | None:
-    """Why the direct product is faster by an estimate in cycles, or None."""
+def cycles(conv: ConvProblem, isa: Isa, m: int) -> float:
+    """About how long F(m x m, 3 x 3) takes on one thread."""
     channels, out = conv.weight.shape[4], conv.weight.shape[1]
     size = TRANSFORMS[m].size ** 2
     tiles = conv.out.images * -(-conv.out.rows // m) * -(-conv.out.pixels // m)
     turned = -(-channels // (2 * isa.lanes)) * IN_CYCLES[m] + -(-out // isa.lanes) * OUT_CYCLES[m]
     streamed = _far(conv, size) / FAR_BYTES
-    ours = tiles * (size * channels * out / isa.macs16 + turned) + streamed
-    direct = conv.out.images * conv.out.rows * conv.out.pixels * 9 * channels * out / isa.macs8
+    return tiles * (size * channels * out / isa.macs16 + turned) + streamed
+
+
+def slower(conv: ConvProblem, isa: Isa, m: int) -> str | None:
+    """Why the direct product is faster by an estimate in cycles, or None."""
+    ours = cycles(conv, isa, m)
+    direct = conv.macs / isa.macs8
     return None if ours < direct else f"{ours / direct:.2f} of the direct product's estimated time"
 
 

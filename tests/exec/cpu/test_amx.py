@@ -1,0 +1,232 @@
+"""The matrix unit's kernels: the emulated tiles everywhere, the processor's own where there are some."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from wide import EMULATED, check, wide
+
+from refsim.cli.doctor import processor
+from refsim.core.buffer import PackedBuffer
+from refsim.core.rng import Rng
+from refsim.exec.cpu import NativeExecutor, compiled, isa, routes
+from refsim.exec.cpu.amx import tiles
+from refsim.exec.cpu.amx.prepack import Layout, divide
+from refsim.exec.cpu.amx.tiles import EMULATED_BYTES, Emulated, Real, Shapes, emulation
+from refsim.exec.cpu.conv_problem import conv_problem
+from refsim.exec.cpu.ir import PTR, Module
+from refsim.exec.cpu.isa import ISAS, cpu
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Prepared
+
+LACKING = tiles.why_not(cpu().isa)
+ROUTES = [
+    "amx_emulated",
+    pytest.param("amx", marks=pytest.mark.skipif(LACKING is not None, reason=str(LACKING))),
+]
+RULE = next(rule for rule in routes.RULES if rule.route == "amx")
+OPERATORS = [name for name, op in OPS.items() if RULE.takes(op)]
+
+
+def executors(route: str) -> dict[int, NativeExecutor]:
+    return {threads: NativeExecutor(threads, {"*": route}) for threads in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_random(name: str, route: str) -> None:
+    for threads, executor in executors(route).items():
+        for number in range(8):
+            seed = 3000 * threads + number
+            case = wide(name, seed) if number % 2 else OPS[name].sample(Rng(seed))
+            assert check(case, executor) == route
+
+
+def conv(
+    x: tuple[int, int, int, int],
+    out: int,
+    kernel: int,
+    layouts: tuple[str, str] = ("4C", "4C"),
+    op: str = "q8ta_conv2d_general",
+    **params: object,
+) -> Case:
+    window = {
+        "kernel_size": (kernel, kernel), "stride": (1, 1), "padding": (kernel // 2, kernel // 2),
+        "dilation": (1, 1), "groups": 1, "in_scale": 0.02, "in_zp": 5, "out_scale": 0.9, "out_zp": -7,
+    }  # fmt: skip
+    return Case(op, {**window, **params}, {"x": (x, layouts[0])}, layouts[1], features={"out_channels": out})
+
+
+#: What each of these is there for: a way to read pixels, to cut lines into tiles, or to write.
+CASES = {
+    "in place, one block": conv((1, 64, 7, 7), 64, 1),
+    "in place, several images, a cut panel": conv((3, 20, 5, 9), 72, 1),
+    "in place, blocks of 512 and one pixel": conv((1, 8, 27, 19), 16, 1),
+    "K beyond a chunk": conv((1, 84, 6, 6), 36, 1),
+    "three channels": conv((1, 3, 31, 29), 40, 3, stride=(2, 2)),
+    "lines of rows": conv((1, 32, 5, 56), 64, 3),
+    "one flat line": conv((2, 48, 7, 7), 96, 3),
+    "rows of fewer pixels than a tile": conv((1, 36, 30, 3), 64, 3),
+    "a stride": conv((1, 64, 21, 23), 64, 3, stride=(2, 2)),
+    "a stride in one dim": conv((1, 24, 13, 31), 24, 3, stride=(2, 1)),
+    "dilated": conv((1, 32, 17, 15), 32, 3, dilation=(1, 2)),
+    "groups": conv((1, 64, 12, 12), 64, 3, groups=2),
+    "through scratch to tiles of pixels": conv((1, 24, 13, 14), 40, 3, ("4W4C", "4W4C")),
+    "through scratch to planes": conv((1, 24, 9, 17), 24, 1, ("4C1W", "4C1W")),
+    "relu at another zero point": conv((1, 16, 9, 9), 48, 3, activation="relu", out_zp=3),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_cases(case: Case, route: str) -> None:
+    for executor in executors(route).values():
+        assert check(case, executor) == route
+
+
+def test_cases_reach_every_way() -> None:
+    """Of one to three threads: shapes of tiles, ways to read a pixel, lines, blocks."""
+    shapes: Counter[tuple[int, int]] = Counter()
+    ways: Counter[str] = Counter()
+    for case in CASES.values():
+        problem = conv_problem(bind(case).call)
+        layout = Layout(problem)
+        for threads in (1, 2, 3):
+            made = divide(layout, threads)
+            shapes[made.shapes.a, made.shapes.b] += 1
+            ways["in place" if layout.in_place else "packed"] += 1
+            ways["flat" if made.cut.flat else "by row"] += 1
+            ways["shares"] += made.per_group > 1
+            ways["blocks"] += made.cut.block != layout.size[1:]
+            ways["odd rows"] += made.shapes.rows % 2
+            ways["short chunks"] += made.shapes.k_bytes < 64
+    assert {(2, 2), (1, 4), (4, 1)} <= shapes.keys()
+    assert {"in place", "packed", "flat", "by row"} <= ways.keys()
+    assert min(ways.values()) > 0, ways
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("ends", [(-128, -128), (-128, 127), (127, 127)])
+def test_largest_sums(route: str, ends: tuple[int, int]) -> None:
+    """Products of both ends: signed by signed bytes, nothing saturates."""
+    value, fill = ends
+    bound = bind(conv((1, 256, 3, 5), 20, 3, in_zp=-128 if value > 0 else 127, out_scale=0.5))
+    weight = bound.call.consts["weight"]
+    assert weight is not None
+    chosen = np.where(weight != 0, fill, 0).astype(np.int8)
+    sums = chosen.sum(1, dtype=np.int32)
+    largest = int(np.abs(sums.astype(np.int64)).max()) * 255 * 0.02
+    scales = np.linspace(10, 50, len(sums)).astype(np.float32) / np.float32(largest)
+    consts = {**bound.call.consts, "weight": chosen, "weight_sums": sums, "weight_scales": scales}
+    prepared = Prepared(replace(bound.call, consts=consts))
+    desc = bound.call.descs["x"]
+    inputs = {"x": PackedBuffer.pack(np.full(desc.shape, value, np.int8), desc.layout)}
+    executor = NativeExecutor(1, {"*": route})
+    assert executor.choose(prepared).route == route
+    wanted = EMULATED.run_prepared(prepared, inputs)
+    assert np.array_equal(executor.run_prepared(prepared, inputs).raw, wanted.raw)
+    assert len(np.unique(wanted.raw)) > 2, "else sums that wrap would not be seen"
+
+
+# --- the instructions --------------------------------------------------------------------------------------
+
+
+def instructions(module: Module, name: str, *, emulated: bool) -> None:
+    """Each of them once: sums of two products of tiles, the first sums loaded, the others zeroed; both stored."""
+    if emulated:
+        emulation(module, name)
+    with module.function(name, (PTR,) * 6) as fn:
+        config, a, b, start, out, memory = fn.params
+        unit = Emulated(fn, name, memory) if emulated else Real(fn)
+        shapes = Shapes(2, 2)
+        unit.configure(config)
+        unit.load(shapes.pixels(0), a, fn.i64(80))
+        unit.load(shapes.weights(1), b, fn.i64(64))
+        unit.load(shapes.sums(0, 1), start, fn.i64(0))
+        unit.zero(shapes.sums(1, 1))
+        for _ in range(2):
+            unit.multiply(shapes.sums(0, 1), shapes.pixels(0), shapes.weights(1))
+        unit.multiply(shapes.sums(1, 1), shapes.pixels(0), shapes.weights(1))
+        unit.store(shapes.sums(0, 1), out, fn.i64(128))
+        unit.store(shapes.sums(1, 1), out + 64, fn.i64(128))
+        unit.release()
+
+
+@pytest.mark.parametrize("emulated", [True] if LACKING else [True, False])
+@pytest.mark.parametrize(("rows", "k_bytes"), [(16, 64), (1, 4), (7, 28), (13, 60), (16, 4)])
+def test_instructions(rows: int, k_bytes: int, emulated: bool) -> None:
+    rng = np.random.default_rng(rows)
+    a = rng.integers(-128, 128, (16, 80), dtype=np.int8)
+    b = rng.integers(-128, 128, (16, 16, 4), dtype=np.int8)
+    start = rng.integers(-(2**31), 2**31, 16).astype(np.int32)
+    out = np.full((17, 32), 77, np.int32)
+    memory = np.full(EMULATED_BYTES, 99, np.uint8)
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 6)(compiled.address(instructions, emulated=emulated))
+    config = Shapes(2, 2, rows, k_bytes).config
+    run(*(array.ctypes.data for array in (config, a, b, start, out, memory)))
+    k4s = k_bytes // 4
+    want = np.einsum(
+        "mkq,knq->mn", a[:rows, :k_bytes].reshape(rows, k4s, 4).astype(np.int64), b[:k4s].astype(np.int64)
+    )
+    assert np.array_equal(out[:rows, :16], (start + 2 * want).astype(np.int32))
+    assert np.array_equal(out[:rows, 16:], want)
+    assert (out[rows:] == 77).all(), "no more rows than the configuration has"
+
+
+@pytest.mark.parametrize("a", range(1, 5))
+@pytest.mark.parametrize("b", range(1, 5))
+def test_registers_of_different_kinds_differ(a: int, b: int) -> None:
+    if a * b + min(a, b) >= tiles.TILES:
+        return
+    shapes = Shapes(a, b)
+    sums = {shapes.sums(i, j) for i in range(a) for j in range(b)}
+    pixels, weights = {shapes.pixels(i) for i in range(a)}, {shapes.weights(j) for j in range(b)}
+    assert len(sums) == a * b and sums | pixels | weights <= set(range(tiles.TILES))
+    assert not (sums & pixels or sums & weights or pixels & weights)
+    # every tile of the kind that there are fewer of has a register of its own
+    assert len(pixels if a <= b else weights) == min(a, b)
+
+
+# --- the choice --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A processor that has them, and a system that lets them be used."""
+    row = next(row for row in ISAS if row.tiles)
+    for module in (routes, isa):
+        monkeypatch.setattr(module, "cpu", lambda: isa.Cpu("sapphirerapids", "", row))
+    monkeypatch.setattr(tiles, "refused", lambda: None)
+    yield monkeypatch
+
+
+def test_large_products_take_tiles_and_small_ones_do_not(with_tiles: pytest.MonkeyPatch) -> None:
+    large, small = (Prepared(bind(conv((1, c, 14, 14), 256, 1)).call) for c in (256, 4))
+    assert NativeExecutor().choose(large).route == "amx"
+    choice = NativeExecutor().choose(small)
+    assert choice.route == "gemm" and "estimated time of the direct product" in dict(choice.rejected)["amx"]
+    row = Prepared(bind(OPS["q8ta_linear_gemv"].sample(Rng(3))).call)
+    choice = NativeExecutor().choose(row)
+    assert choice.route == "gemv" and "one output pixel" in dict(choice.rejected)["amx"]
+
+
+def test_a_refusal_takes_the_next_route(with_tiles: pytest.MonkeyPatch) -> None:
+    with_tiles.setattr(tiles, "refused", lambda: "the operating system refuses tile registers (errno 95)")
+    choice = NativeExecutor().choose(Prepared(bind(conv((1, 256, 14, 14), 256, 1)).call))
+    assert choice.route == "gemm" and dict(choice.rejected)["amx"] == tiles.refused()
+    assert "errno 95" in processor().detail and "amx" in processor().detail
+
+
+def test_a_processor_without_tiles_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = next(row for row in ISAS if not row.tiles)
+    monkeypatch.setattr(routes, "cpu", lambda: isa.Cpu("", "", row))
+    choice = NativeExecutor().choose(Prepared(bind(conv((1, 256, 14, 14), 256, 1)).call))
+    assert dict(choice.rejected)["amx"] == f"{row.name} has no tiles"
+    assert "asked for" in dict(choice.rejected)["amx_emulated"]
