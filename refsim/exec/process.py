@@ -34,8 +34,8 @@ GRACE_S = 10.0
 COMPILE_S = 900.0
 LAST_LINES, LAST_BYTES = 3, 16384
 
-#: A frame that `refsim.core.doing` has given the name of the work.
-_NAMED = f'{doing.__file__}"'
+#: A frame that `refsim.core.doing` has given the name of the work; another copy of it may run there.
+_NAMED = f'{os.path.join("refsim", "core", "doing.py")}"'
 
 _START = "import sys; sys.path[:] = {path!r}; from refsim.exec.runner import serve; serve()"
 

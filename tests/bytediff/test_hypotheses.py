@@ -13,6 +13,7 @@ from wrong_int4 import ROWS as INT4_ROWS
 from wrong_kernels import CONV, conv
 from wrong_linear import ROWS as LINEAR_ROWS
 from wrong_sums import ROWS as SUM_ROWS
+from wrong_winograd import ROWS as WINOGRAD_ROWS
 
 from refsim.bytediff import diff
 from refsim.bytediff.evidence import Evidence
@@ -292,6 +293,7 @@ ROWS: tuple[Row, ...] = (
     *CHANNEL_ROWS,
     *INT4_ROWS,
     *SUM_ROWS,
+    *WINOGRAD_ROWS,
     *LINEAR_ROWS,
     ("nothing written", "every byte is 0x00", _edited(BOUND, lambda b: np.zeros_like(b.raw))),
     ("last tile missing", "x >= 64", _edited(BOUND, _tail_zero)),

@@ -37,12 +37,33 @@ TRANSPOSED = bind(
         features={"out_channels": 8, "bias": True},
     )
 )
+SQUARE = bind(
+    Case(
+        "q8ta_conv2d_general",
+        {**_SCALES, "kernel_size": (3, 3), "padding": (1, 0)},
+        {"x": ((1, 8, 7, 9), "4W4C")},
+        "4W4C",
+        seed=9,
+        features={"out_channels": 8, "bias": True},
+    )
+)
 LINEAR = bind(
     Case("q8ta_linear", _SCALES, {"x": ((6, 40), "4H4W")}, "4H4W", seed=7, features={"out_channels": 14})
 )
 
 
-def _sums(bound: BoundCase, *, first_group: bool = False, phases: bool = True, sign: int = 1) -> np.ndarray:
+Tap = Callable[[int, int], tuple[int, int]]
+
+
+def _sums(
+    bound: BoundCase,
+    *,
+    first_group: bool = False,
+    phases: bool = True,
+    sign: int = 1,
+    weights_of: Tap = lambda i, j: (i, j),
+    reads_at: Tap = lambda i, j: (i, j),
+) -> np.ndarray:
     """The sums of a convolution, int64 (N, OC, OH, OW), tap by tap."""
     p, x = bound.call.params, bound.inputs["x"].unpack().astype(np.int64)
     _, channels, height, width = x.shape
@@ -52,7 +73,8 @@ def _sums(bound: BoundCase, *, first_group: bool = False, phases: bool = True, s
     acc = np.zeros(shape, np.int64)
     for oc, oh, ow in np.ndindex(shape[1:]):
         group = 0 if first_group else oc // (shape[1] // p.groups)
-        for i, j in np.ndindex(kh, kw):
+        for place in np.ndindex(kh, kw):
+            i, j = reads_at(*place)
             if bound.call.op.transposed:
                 h, w = oh + sign * p.padding[0] - i, ow + sign * p.padding[1] - j
                 inside = h >= 0 and w >= 0
@@ -62,7 +84,8 @@ def _sums(bound: BoundCase, *, first_group: bool = False, phases: bool = True, s
             else:
                 h, w = oh * p.stride[0] - sign * p.padding[0] + i, ow * p.stride[1] - sign * p.padding[1] + j
                 inside = h >= 0 and w >= 0
-            row = weight[oc, (i * kw + j) * per_group : (i * kw + j + 1) * per_group]
+            a, b = weights_of(*place)
+            row = weight[oc, (a * kw + b) * per_group : (a * kw + b + 1) * per_group]
             if inside and h < height and w < width:
                 acc[:, oc, oh, ow] += x[:, group * per_group : (group + 1) * per_group, h, w] @ row
             else:
@@ -198,6 +221,16 @@ ROWS = (
         "stride or dilation",
         "between the strides",
         lambda: _finished(TRANSPOSED, _sums(TRANSPOSED, phases=False)),
+    ),
+    (
+        "taps exchanged",
+        "the weights of tap (i, i) ",
+        lambda: _finished(GROUPED, _sums(GROUPED, weights_of=lambda i, j: (i, i))),
+    ),
+    (
+        "taps exchanged",
+        "the input read at tap (j, j) ",
+        lambda: _finished(SQUARE, _sums(SQUARE, reads_at=lambda i, j: (j, j))),
     ),
     ("padding offset", "the other sign", lambda: _finished(TRANSPOSED, _sums(TRANSPOSED, sign=-1))),
     ("padding offset", "the other sign", lambda: _finished(GROUPED, _sums(GROUPED, sign=-1))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 import time
@@ -137,6 +138,8 @@ def network(watch: Watch, folder: str, name: str) -> None:
 
 #: Seconds for a stage, and for a case of the corpus: one that takes longer ends the process (`mutants.limits`).
 SECONDS, CASE_SECONDS = 600.0, 60.0
+#: A variable that makes native kernels run one at a time, so that a crash tells which it was.
+ONE_BY_ONE = "REFSIM_MUTANT_ONE_BY_ONE"
 #: What a compiler would have said: such a program is none.
 _NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError, struct.error)
 
@@ -288,6 +291,10 @@ def main(stage: str, folder: str, *arguments: str) -> None:
     """A typed error outside a case is left in the folder's file ``error``, what a compiler refuses in ``invalid``."""
     watch = Watch(SECONDS)
     doing.name_frames()
+    if os.environ.get(ONE_BY_ONE):
+        from mutants import one_by_one
+
+        one_by_one.install()
     try:
         STAGES[stage](watch, folder, *arguments)
     except RefsimError as error:

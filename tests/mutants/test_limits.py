@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mutants import limits, tree
+import pytest
+
+from mutants import limits, one_by_one, tree
 from refsim.exec import process
 
 _WORK = """
@@ -76,3 +78,32 @@ def test_a_copy_keeps_what_it_compiles_in_one_place(tmp_path: Path) -> None:
         [sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True
     )
     assert not held.stdout.startswith(str(tmp_path))
+
+
+_CRASH = """
+from mutants import one_by_one
+one_by_one.install()
+import faulthandler; faulthandler.enable()
+from refsim.core import doing
+from refsim.exec.cpu.executor import NativeExecutor
+from refsim.exec.cpu.thread_pool import JobList
+from refsim.golden.rules import case
+from refsim.ops.base.binding import bind
+doing.name_frames()
+honest = JobList.bind
+JobList.bind = lambda jobs, buffers: honest(jobs, dict.fromkeys(buffers, 64))
+bound = bind(case("q8ta_relu", 0))
+NativeExecutor().run_call(bound.call, bound.inputs)
+"""
+
+
+def test_a_crash_in_native_code_names_the_kernel() -> None:
+    with pytest.raises(process.Ended, match="signal 11") as caught:
+        process.run([sys.executable, "-c", _CRASH], where="work", environment=tree.environment(tree.CHECKOUT))
+    found = one_by_one.kernel_of(" | ".join(caught.value.last_lines))
+    assert found is not None and found[1].startswith("refsim/exec/cpu/")
+    assert one_by_one.beside(found[1], found[1])
+    prepack = str(Path(found[1]).with_name("prepack.py"))
+    assert one_by_one.beside(prepack, found[1])
+    assert not one_by_one.beside("refsim/exec/cpu/winograd/prepack.py", found[1])
+    assert one_by_one.kernel_of("signal 11: Fatal Python error: Segmentation fault") is None

@@ -21,8 +21,10 @@ from refsim.bytediff.hypotheses import (
     quantization,
     steps,
     sums,
+    taps,
     values,
     window,
+    winograd,
 )
 
 ALL: tuple[Hypothesis, ...] = (
@@ -82,6 +84,8 @@ ALL: tuple[Hypothesis, ...] = (
     nearby.edges,
     coordinates.exchanged,
     coordinates.weight_strides,
+    taps.exchanged,
+    winograd.transform,
     lanes.exchanged,
     steps.operations,
     dispatch.stale_buffer,

@@ -13,7 +13,8 @@ Nobody wrote down what a generated change does wrong. A report names it if one o
 - *Value*: all wrong elements are off by one step, and the change is about rounding; or all are off by the same number,
   and it is about zero points or biases.
 - *Place*: a change that ends in an error is named if its text is of the class, or if one of the three innermost
-  places in the sources that it came through is the changed function.
+  places in the sources that it came through is the changed function. Of a crash in native code the kernel is known; it
+  is named if the changed file is the one that writes this kernel, or the one beside it that writes its arguments.
 
 A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
 its signal, nor a region that is most of the tensor.
@@ -25,6 +26,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mutants import one_by_one
 from mutants.generated.change import Change
 from refsim.bytediff import Report
 from refsim.bytediff.consensus import Agreed
@@ -108,7 +110,7 @@ ROLES = (
         "window", r"stride\w*|dilation\w*|pad(ding)?s?|taps?\w*|kernel_?[hwsize]*|window\w*|hit|ih|iw|extent\w*|pool",
         (
             "edge of the input", "input read at a neighbour", "products miscounted", "one coordinate for another",
-            "stride or dilation", "padding offset", "border padded with 0", "H and W exchanged",
+            "taps exchanged", "stride or dilation", "padding offset", "border padded with 0", "H and W exchanged",
             "reduction too short", "weights in another order",
         ),
     ),
@@ -125,12 +127,13 @@ ROLES = (
     Role(
         "weights", r"weights?|nibbles?|int4|halves|panels?|prepack\w*",
         (
-            "weights read at another stride", "products miscounted",
+            "weights read at another stride", "products miscounted", "taps exchanged", "Winograd transform",
             "weights in another order", "weights laid out for another kernel", "nibbles read wrong",
             "reduction too short", "unsigned lanes", "channel constants misplaced",
             "weight sums over the wrong dimension", "weights of other channels", "lanes exchanged",
         ),
     ),
+    Role("transform", r"transform\w*|inputs\d|outputs\d", ("Winograd transform",)),
     Role(
         "lanes", r"lanes?\w*|bytes?|shuffle|insert|extract|shr|sext|zext|quarters|zipped|unzip\w*|lane_of|words?_of",
         (
@@ -144,7 +147,7 @@ ROLES = (
         r"layout\w*|tiled?|texel|\w*_stride|strides|row|rows|column\w*|pixel\w*|coord|position\w*|quad\w*|nhwc|plane\w*",
         (
             "values moved", "words of other places", "one coordinate for another", "input read at a neighbour",
-            "lanes exchanged", "constants of other channels", "weights of other channels",
+            "lanes exchanged", "constants of other channels", "weights of other channels", "taps exchanged",
             "weights read at another stride", "only a part is written",
             "rows apart", "lanes rotated", "byte order", "block transposed", "another layout's strides",
             "H and W exchanged", "C and another dim exchanged", "write out of bounds", "stale or foreign buffer",
@@ -156,7 +159,7 @@ ROLES = (
         (
             "one coordinate for another", "input read at a neighbour", "edge of the input", "values moved",
             "words of other places", "weights of other channels",
-            "weights read at another stride",
+            "weights read at another stride", "taps exchanged",
             "H and W exchanged", "C and another dim exchanged", "batch ignored", "another layout's strides",
             "rows apart", "last tile missing", "border padded with 0",
         ),
@@ -267,3 +270,11 @@ def place(change: Change, frames: Sequence[tuple[str, str]]) -> str:
         if file == change.file and function == change.scope.rpartition(".")[2]:
             return f"{file}: {function}"
     return ""
+
+
+def kernel(change: Change, said: str) -> str:
+    """The native kernel that a crash names, if the changed file writes that kernel or its arguments; "" if not."""
+    found = one_by_one.kernel_of(said)
+    if found is None or not one_by_one.beside(change.file, found[1]):
+        return ""
+    return f"kernel of {found[1]}: {found[0]}"

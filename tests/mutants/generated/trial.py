@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mutants import cases, graphs
+from mutants import cases, graphs, runner
 from mutants.bugs import GPU
 from mutants.generated import equivalent, naming
 from mutants.generated.change import Change
@@ -207,13 +207,17 @@ class _Trial:
         more = isa.environment(condition.isa) if condition.isa else {}
         arguments = (condition.executor, golden, str(condition.threads), profile)
         message = execute(self.root, folder, "corpus", *arguments, more=more)
-        result = folder / "result.json"
+        result, at = folder / "result.json", folder / "at"
         if result.exists():
             return self._judged(made, json.loads(result.read_text()), folder, profile)
-        if message:
-            at = folder / "at"
-            return replace(made, verdict=CORPUS, by=at.read_text() if at.exists() else "start", said=message)
-        return None
+        if not message:
+            return None
+        made = replace(made, verdict=CORPUS, by=at.read_text() if at.exists() else "start", said=message)
+        if not at.exists() or condition.executor != "cpu":
+            return made
+        (folder / "cases.json").write_text(json.dumps([made.by]))
+        said = execute(self.root, folder, "corpus", *arguments, more={**more, runner.ONE_BY_ONE: "1"})
+        return replace(made, said=said or message, region=naming.kernel(self.change, said))
 
     def _judged(self, made: Verdict, found: dict[str, Any], folder: Path, profile: str) -> Verdict:
         name, how, said = found["case"], found["how"], found["said"]

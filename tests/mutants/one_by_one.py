@@ -1,0 +1,69 @@
+"""Native kernels one at a time, each in a frame that has its name: a crash then tells which kernel it was.
+
+A frame reads ``kernel of FILE: NAME``. Before and after each kernel the allocator is asked for blocks of many sizes, so
+that it notices here what a kernel broke.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refsim.core import doing
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.thread_pool import JobList
+
+#: A frame's name, as `kernel_of` finds it again.
+_FRAME = "kernel of {file}: {name}"
+_FOUND = re.compile(r"in kernel of (?P<file>refsim/\S+\.py): (?P<name>\S+)")
+#: Sizes of blocks that the allocator keeps in different lists.
+_SIZES = tuple(1 << power for power in range(5, 20))
+
+
+def kernel_of(said: str) -> tuple[str, str] | None:
+    """(name, file) of the kernel that crashed, by what the process said last; None if it does not tell."""
+    found = _FOUND.search(said)
+    return (found["name"], found["file"]) if found else None
+
+
+def install() -> None:
+    """From now on, in this process, every list of jobs runs so, on one thread."""
+    files: dict[str, str] = {}
+    link, work = compiled._link, JobList.work
+
+    def linked(name: str, build: Callable[..., Any], variant: dict[str, Any]) -> int:
+        module = build.__module__.replace(".", "/")
+        files[name] = f"{module}.py"
+        return link(name, build, variant)
+
+    def stepped(jobs: JobList, thread: int, alone: bool = False) -> None:
+        for job in jobs.jobs if thread == 0 else ():
+            names = [compiled.name_of(part.kernel) for part in (job.parts or (job,))]
+            told = "+".join(names)
+            single = JobList([job], 1, None, jobs._scratch[:1])
+            what = _FRAME.format(name=told, file=files.get(names[0], "?"))
+            doing.during(what, _checked, work, single)
+
+    compiled._link = linked
+    setattr(JobList, "work", stepped)  # noqa: B010
+
+
+def _checked(work: Callable[..., None], jobs: JobList) -> None:
+    _ask_allocator()
+    work(jobs, 0, True)
+    _ask_allocator()
+
+
+def _ask_allocator() -> None:
+    held = [np.empty(size, np.uint8) for size in _SIZES]
+    del held
+
+
+def beside(file: str, kernel_file: str) -> bool:
+    """Whether a file writes a kernel of ``kernel_file``, or its arguments: `prepack.py` lies beside the kernel."""
+    mine, kernels = Path(file), Path(kernel_file)
+    return mine == kernels or (mine.parent == kernels.parent and mine.name == "prepack.py")
