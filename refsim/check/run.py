@@ -28,7 +28,7 @@ def check(path: str | PathLike[str], release: str = LATEST) -> list[Finding]:
     """
     lowered = current(path, LOWERED)
     name = fspath(lowered if os.path.isfile(lowered) else path)
-    return check_bytes(read_file(name), name, release)
+    return check_bytes(read_file(name, suffix=".pte"), name, release)
 
 
 def check_bytes(

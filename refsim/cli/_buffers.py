@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -15,9 +16,11 @@ from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, say, width
 from refsim.core import atomic_write
+from refsim.core.errors import FormatError
+from refsim.core.layout import Layout
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
-from refsim.formats import npz
+from refsim.formats import dumps, npz
 from refsim.formats.file import read_file
 from refsim.golden.folder import SUFFIX
 from refsim.ops.base.spec import Call
@@ -100,6 +103,29 @@ def raw_file(path: str) -> np.ndarray:
 
 def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
     return {path: raw_file(path) for path in paths}
+
+
+def described(
+    path: str, layout: Layout | None, shape: Sequence[int] | None
+) -> tuple[Layout | None, Sequence[int] | None]:
+    """Layout and shape of a raw buffer: as given, else as the .json beside it says.
+
+    FormatError if both say something, and not the same. With both given, a .json of something else is none of ours.
+    """
+    beside = Path(path).with_suffix(".json")
+    if not beside.is_file():
+        return layout, shape
+    try:
+        entry = dumps.read_sidecar(beside)
+    except FormatError:
+        if layout is None or shape is None:
+            raise
+        return layout, shape
+    for what, given, said in (("layout", layout, entry.layout), ("shape", shape, entry.shape)):
+        if given is not None and given != said:
+            need = f"{said}, as it says, or a buffer without that file"
+            raise FormatError(str(beside), f"says another {what} of {path}", got=given, need=need)
+    return entry.layout, entry.shape
 
 
 def print_report(report: Report) -> None:

@@ -15,6 +15,7 @@ from refsim.cli._progress import progress
 from refsim.core import atomic_write, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
+from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.golden import programs
 from refsim.golden.chosen import Size, choose
@@ -72,7 +73,7 @@ def export(
         return SAME
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
     say(f"{folder}: {counted(cases, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}")
-    say("run each file without inputs, save all outputs as FILE.npz or FILE-0.bin and so on in one folder,")
+    say(f"run each file without inputs, and save all outputs in one folder: {IN_FOLDER};")
     say(f"then: refsim golden check --pte {folder} --outputs FOLDER", command=True)
     return SAME
 
@@ -85,7 +86,12 @@ def _all() -> Sequence[str]:
 
 @click.command("check")
 @click.option("--pte", "folder", metavar="DIR", required=True, help="The folder that golden export wrote.")
-@click.option("--outputs", metavar="DIR", required=True, help="The outputs of its programs.")
+@click.option(
+    "--outputs",
+    metavar="DIR",
+    required=True,
+    help=f"The outputs of its programs, {IN_FOLDER}.",
+)
 @click.option("--device", metavar="TEXT", help="For the certificate: the device that ran them.")
 @click.option("--driver", metavar="TEXT", help="For the certificate: its driver.")
 @click.option("--runtime", metavar="TEXT", help="For the certificate: the version of ExecuTorch.")

@@ -148,6 +148,17 @@ def usage(error: click.ClickException) -> str:
         return error.format_message().rstrip(".") + near if near else error.format_message()
     if not isinstance(error, click.NoSuchOption):
         return error.format_message()
+    if error.option_name == OPTION and isinstance(error.ctx and error.ctx.command, Named):
+        return _behind(error.ctx)
     known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
     options = [name for parameter in known for name in parameter.opts if name.startswith("--")]
     return f"No such option {error.option_name}{choices.meant(error.option_name, options)}"
+
+
+def _behind(ctx: click.Context | None) -> str:
+    """Where --json belongs, if it stood where a verb or a subverb was to be."""
+    assert ctx is not None and isinstance(ctx.command, Named)
+    names = ctx.command.list_commands(ctx)
+    word = "a verb" if ctx.parent is None else "a subverb"
+    example = f"{ctx.command_path} {names[-1]} {OPTION}"
+    return f"{OPTION} stands behind {word}, as in {example!r}; need {choices.listed(names)}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import click
 
 from refsim.bytediff import diff
 from refsim.cli._buffers import (
+    described,
     html_option,
     limit_option,
     raw_file,
@@ -20,7 +18,6 @@ from refsim.cli._options import device_profile_option, json_option, layout_optio
 from refsim.cli._output import say
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
-from refsim.formats import dumps
 from refsim.golden.named import open_case
 
 #: What the bytes alone do not tell.
@@ -64,18 +61,15 @@ def command(
     bound = open_case(case).bound if case is not None else None
     if bound is not None:
         layout, shape = layout or bound.call.out.layout, shape or bound.call.out.shape
-    for name in (expected, actual):
-        beside = Path(name).with_suffix(".json")
-        if (layout is None or shape is None) and os.path.isfile(beside):
-            entry = dumps.read_sidecar(beside)
-            layout, shape = layout or entry.layout, shape or entry.shape
-    if layout is None or shape is None:
+    first, second = raw_file(expected), raw_file(actual)
+    kind, dims = described(actual, *described(expected, layout, shape))
+    if kind is None or dims is None:
         raise click.UsageError("give --layout and --shape, --case, or a .json beside one of the buffers")
     report = diff(
-        raw_file(expected),
-        raw_file(actual),
-        layout,
-        shape,
+        first,
+        second,
+        kind,
+        tuple(dims),
         call=bound,
         profile=profile,
         others=raw_files(others),

@@ -101,7 +101,7 @@ def command(
                 command=True,
             )
         else:
-            say(f"refsim replay {output}", command=True)
+            say(f"run it again: refsim replay {output}", command=True)
     return SAME
 
 

@@ -10,6 +10,7 @@ from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import Profile
+from refsim.device.outputs import IN_FOLDER
 from refsim.formats import profiles
 
 
@@ -21,7 +22,11 @@ from refsim.formats import profiles
     metavar="DIR",
     help="Instead: write programs that any ExecuTorch runtime runs without inputs; a new folder.",
 )
-@click.option("--outputs", metavar="DIR", help="Instead: read the outputs of those programs.")
+@click.option(
+    "--outputs",
+    metavar="DIR",
+    help=f"Instead: read the outputs of those programs, {IN_FOLDER}.",
+)
 @click.option(
     "--name",
     default="measured",
@@ -78,7 +83,7 @@ def _write(folder: str, as_json: bool) -> int:
         print_json("probe", {"folder": folder, "files": rows})
         return SAME
     print_table(("file", "bytes"), [tuple(row.values()) for row in rows])
-    say("run each file without inputs, save all outputs as FILE.npz or FILE-0.bin and so on in one folder,")
+    say(f"run each file without inputs, and save all outputs in one folder: {IN_FOLDER};")
     say("then: refsim probe --outputs FOLDER -o profile.json", command=True)
     return SAME
 

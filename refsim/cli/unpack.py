@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
+from refsim.cli._buffers import described
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
 from refsim.cli._output import print_json, say, shape_text
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
-from refsim.formats import dumps, npz
+from refsim.formats import npz
 from refsim.formats.file import read_file
 
 
@@ -27,14 +27,13 @@ def command(
     file: str, layout: Layout | None, shape: tuple[int, ...] | None, output: str, as_json: bool
 ) -> int:
     """Write the elements of the raw buffer FILE as .npy. A .json beside it may give layout and shape."""
-    beside = Path(file).with_suffix(".json")
-    if (layout is None or shape is None) and os.path.isfile(beside):
-        entry = dumps.read_sidecar(beside)
-        layout, shape = layout or entry.layout, shape or entry.shape
-    if layout is None or shape is None:
-        raise click.UsageError(f"give --layout and --shape, or put {beside.name} beside the buffer")
-    desc = TensorDesc(shape, layout)
-    buffer = PackedBuffer.from_raw(bytes(read_file(file)), desc.shape, desc.layout)
+    data = bytes(read_file(file))
+    kind, dims = described(file, layout, shape)
+    if kind is None or dims is None:
+        beside = Path(file).with_suffix(".json").name
+        raise click.UsageError(f"give --layout and --shape, or put {beside} beside the buffer")
+    desc = TensorDesc(tuple(dims), kind)
+    buffer = PackedBuffer.from_raw(data, desc.shape, desc.layout)
     array = buffer.unpack()
     npz.write_npy(output, array)
     facts = {

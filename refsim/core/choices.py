@@ -27,7 +27,12 @@ def nearest(name: str, names: Iterable[str], alike: float = ALIKE) -> str | None
 def meant(name: str, names: Iterable[str]) -> str:
     """``; did you mean q8ta_add?``, or nothing."""
     found = nearest(name, names)
-    return f"{_MEANT}{found}?" if found else ""
+    return asked(found) if found else ""
+
+
+def asked(name: str) -> str:
+    """The question at the end of an error's ``need``."""
+    return f"{_MEANT}{name}?"
 
 
 def listed(names: Iterable[str], most: int = MOST_LISTED, hidden: int = 0) -> str:

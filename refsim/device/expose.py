@@ -89,6 +89,8 @@ def expose(
     files = []
     for number, part in enumerate(parts):
         file = part_name(name, number + 1, len(parts))
+        if os.path.exists(file) and os.path.samefile(file, model.path):
+            raise ParameterError(file, "is the program itself", need="another name for what is written")
         data, outputs = _rewritten(model, part, options, found)
         files.append(
             Exposed(

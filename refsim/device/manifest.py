@@ -128,7 +128,7 @@ def described(pte: Pte) -> list[tuple[str, tuple[int, ...]]]:
 def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
     """An exposed file and its manifest; FormatError unless they belong together."""
     name = os.fspath(exposed)
-    data = read_file(exposed)
+    data = read_file(exposed, suffix=".pte")
     pte = read_pte(data, name)
     where = path_of(exposed)
     if not os.path.exists(where):

@@ -18,7 +18,7 @@ from refsim.core.counted import counted
 from refsim.core.dtypes import BY_NAME
 from refsim.core.errors import FormatError, ShapeError
 from refsim.formats import npz
-from refsim.formats.file import read_file
+from refsim.formats.file import meant, read_file
 from refsim.formats.reading import archive
 
 #: Dtype and shape of an output, as the program declares it.
@@ -28,6 +28,9 @@ Declared = tuple[str, tuple[int, ...]]
 PREFIXES = ("out", "output", "upstream_out")
 RAW = (".bin", ".raw")
 FORMS = "an .npz, a folder of .npy or raw files, BASE of executor_runner's BASE-0.bin, or the files in order"
+
+#: The outputs of several programs in one folder (`beside`), for help texts and errors.
+IN_FOLDER = "those of NAME.pte as NAME.npz, in a folder NAME, or as NAME-0.bin, NAME-1.bin and so on"
 
 
 def read(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) -> list[np.ndarray]:
@@ -70,7 +73,7 @@ def _files(names: list[str]) -> list[str]:
         return names
     numbered = _numbered(Path(name).parent, re.escape(Path(name).name) + "-")
     if not numbered:
-        raise FormatError(name, "no outputs there", got="no such file or folder", need=FORMS)
+        raise FormatError(name, "no outputs there", got="no such file or folder", need=FORMS + meant(name))
     return numbered
 
 

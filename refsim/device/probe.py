@@ -32,6 +32,7 @@ from refsim.device.measurements import (
     Measurement,
     measurements,
 )
+from refsim.formats.file import meant, there
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
 
@@ -153,7 +154,8 @@ def read(folder: str | os.PathLike[str]) -> Findings:
     those of the program, or if there are none at all.
     """
     if not os.path.isdir(folder):
-        raise FormatError(os.fspath(folder), "not a folder", need="the outputs of each program in one folder")
+        need = f"the outputs of the programs in one folder: {outputs.IN_FOLDER}{meant(folder)}"
+        raise FormatError(os.fspath(folder), "not a folder", got=there(folder), need=need)
     answers: list[Answer] = []
     for program in programs():
         arrays = outputs.beside(folder, program.name, program.declared)

@@ -121,7 +121,7 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
     if os.path.isdir(path) and (lowered := current(path, LOWERED)).is_file():
         path = lowered
     name = fspath(path)
-    data = read_file(path)
+    data = read_file(path, suffix=".pte")
     kind = kind_of(data)
     if kind == "blob":
         return Model(name, {0: build(read_blob(data, name), name, target)})

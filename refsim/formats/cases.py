@@ -109,7 +109,10 @@ def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> 
     """
     target = Path(folder)
     if target.exists():
-        raise FormatError(str(target), "already exists", need="a name that is free")
+        got = "a folder" if target.is_dir() else "a file"
+        raise FormatError(
+            str(target), "already exists", got=got, need="a new folder: only files are replaced"
+        )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

@@ -4,28 +4,81 @@ from __future__ import annotations
 
 import os
 import stat
+from itertools import islice
 
-from refsim.core import size_limit
+from refsim.core import choices, size_limit
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
 
+#: How alike two names of files must be, and how many of a folder are looked at.
+_ALIKE, _MOST_NAMES = 0.7, 10_000
+FOLDER = "a folder"
 
-def read_file(path: str | os.PathLike[str], most: int | None = None) -> memoryview:
-    """The bytes of a regular file. FormatError if there is none, LimitError if it has more than ``most`` bytes."""
+
+def read_file(path: str | os.PathLike[str], most: int | None = None, suffix: str = "") -> memoryview:
+    """The bytes of a regular file. FormatError if there is none, LimitError if it has more than ``most`` bytes.
+
+    ``suffix`` is that of the files that are meant; the error then names none of another kind.
+    """
     name = os.fsdecode(path)
     try:
         # asked before opening: a device may never end, and a pipe may never open
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
-            raise FormatError(name, "cannot be read", got="no regular file", need="a readable file")
+            raise unreadable(name, suffix)
         if most is not None and found.st_size > most:
             raise LimitError(name, "too large", got=counted(found.st_size, "byte"), need=f"<= {most}")
         size_limit.check(name, found.st_size, size_limit.FILE)
         with open(path, "rb") as file:
             return view(file.read(found.st_size))
+    except FileNotFoundError as error:
+        raise unreadable(name, suffix) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FormatError(name, "cannot be read", got=reason, need="a readable file") from error
+
+
+def unreadable(path: str | os.PathLike[str], suffix: str = "") -> FormatError:
+    """The error where no file can be read: what is there, and which file was probably meant."""
+    need = f"a file of it, such as {_some(path, suffix)}" if _some(path, suffix) else "a readable file"
+    return FormatError(os.fsdecode(path), "cannot be read", got=there(path), need=need + meant(path, suffix))
+
+
+def there(path: str | os.PathLike[str]) -> str:
+    """What lies where a file was to be, in words."""
+    name = os.fsdecode(path)
+    if os.path.isdir(name):
+        return FOLDER
+    if os.path.lexists(name):
+        return "no regular file" if os.path.exists(name) else "a link to nothing"
+    parent = os.path.dirname(name)
+    return f"no such folder as {parent}" if parent and not os.path.isdir(parent) else "no such file"
+
+
+def meant(path: str | os.PathLike[str], suffix: str = "") -> str:
+    """``; did you mean X?``: what lies beside a path that leads nowhere and has nearly its name; or nothing."""
+    name = os.fsdecode(path)
+    if not name or os.path.lexists(name):
+        return ""
+    parent, last = os.path.split(name.rstrip("/"))
+    near = choices.nearest(last, _names(parent or ".", suffix), _ALIKE)
+    return choices.asked(os.path.join(parent, near)) if near else ""
+
+
+def _some(path: str | os.PathLike[str], suffix: str) -> str:
+    """A file of a folder, if there is one of the kind that is meant."""
+    name = os.fsdecode(path)
+    found = [one for one in _names(name, suffix) if os.path.isfile(os.path.join(name, one))] if suffix else []
+    return os.path.join(name, found[0]) if found else ""
+
+
+def _names(folder: str, suffix: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_NAMES)]
+    except (OSError, ValueError):
+        return []
+    return sorted(name for name in names if name.endswith(suffix) and not name.startswith("."))
 
 
 def view(data: bytes | bytearray | memoryview) -> memoryview:

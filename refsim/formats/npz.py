@@ -16,7 +16,7 @@ from refsim.core import size_limit
 from refsim.core.atomic_write import replacing
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ShapeError
-from refsim.formats.file import quote
+from refsim.formats.file import quote, unreadable
 from refsim.formats.reading import archive, member_file, reading
 
 #: Shape and dtype that an array must have. Where None is given instead, any array that is not too large will do.
@@ -34,17 +34,12 @@ _PAIR = re.compile(
 _DESCR = re.compile(r"[<>|=]?(\?|b1|[iu][1248]|f[248]|c8|c16)")
 
 
-def _absence(name: str) -> str:
-    """Why no array can be read where this path leads."""
-    return "no regular file" if os.path.exists(name) else "no such file"
-
-
 def read_npy(path: str | os.PathLike[str], wanted: Wanted | None = None) -> np.ndarray:
     """The array of a .npy file. FormatError, ShapeError or LimitError before anything large is read."""
     name = os.fspath(path)
     with reading(name, f"not {_KIND}", _NEED):
         if not os.path.isfile(name):
-            raise FormatError(name, "cannot be read", got=_absence(name), need="a readable file")
+            raise unreadable(name)
         with open(name, "rb") as file:
             return array_in(file, os.path.getsize(name), name, wanted)
 
@@ -60,7 +55,7 @@ def read_arrays(
     name = os.fspath(path)
     with reading(name, "cannot be read", "a readable file"):
         if not os.path.isfile(name):
-            raise FormatError(name, "cannot be read", got=_absence(name), need="a readable file")
+            raise unreadable(name)
         zipped = zipfile.is_zipfile(name)
     if not zipped:
         if len(wanted) != 1:

@@ -18,7 +18,7 @@ from typing import IO, Any
 from refsim.core import size_limit
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.file import quote, read_file
+from refsim.formats.file import meant, quote, read_file, there
 
 #: What the libraries that parse files raise over damaged ones, and what content of another form raises here. Readers
 #: keep the block below as small as they can: an error of a kernel or of a definition is none of the file.
@@ -72,7 +72,7 @@ def archive(path: str | os.PathLike[str], kind: str) -> zipfile.ZipFile:
     where = os.fsdecode(path)
     with reading(where, f"not {kind}"):
         if not os.path.isfile(path):  # opening a pipe may never end
-            raise FileNotFoundError(2, "no such file")
+            raise FormatError(where, f"not {kind}", got=there(path) + meant(path))
         size_limit.check(where, os.path.getsize(path), size_limit.FILE)
         return zipfile.ZipFile(path)
 

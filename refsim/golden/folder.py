@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refsim.core.errors import FormatError, RefsimError
+from refsim.formats.file import meant, there
 from refsim.spirv.module import MAX_BYTES, Module
 
 SUFFIX = ".spv"
@@ -118,8 +119,9 @@ def _stamps(folder: Path) -> Iterator[tuple[str, _Stamp]]:
                         yield name, (at.st_mtime_ns, at.st_ctime_ns, at.st_size, at.st_ino)
     except OSError as error:
         raise FormatError(
-            str(folder), "not a folder of modules", got=error.strerror, need=f"a folder with {SUFFIX} files"
-        ) from error
+            str(folder), "not a folder of modules", got=there(folder),
+            need=f"a folder with {SUFFIX} files{meant(folder)}",
+        ) from error  # fmt: skip
 
 
 def whole(data: bytes) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from refsim.core import choices
 from refsim.core.errors import FormatError
 from refsim.formats.cases import Files, Stored, read, read_folder
+from refsim.formats.file import meant
 from refsim.formats.reading import archive
 from refsim.golden.store import Corpus, default_root, digest
 from refsim.ops.base.binding import bind
@@ -23,7 +24,7 @@ def open_case(name: str) -> Stored:
             return read(Files(f"{path}!{entry}", archive=opened), entry)
     if name.rpartition("/")[2].isdecimal():
         return _of_corpus(name)
-    near = choices.meant(name.partition("/")[0], OPS)
+    near = meant(name) or choices.meant(name.partition("/")[0], OPS)
     raise FormatError(name, "no such case", need=f"a case directory, ZIPFILE!NAME or OPERATOR/NUMBER{near}")
 
 

@@ -29,7 +29,7 @@ def load(path: str | os.PathLike[str], trust: bool = False) -> Any:
     """
     need_torch("lower")
     name = os.fsdecode(path)
-    data = read_file(path)
+    data = read_file(path, suffix=".pt2")
     if bytes(data[:4]) != ZIP_MAGIC:
         raise FormatError(name, "not a .pt2 file", need="what torch.export.save writes")
     import torch

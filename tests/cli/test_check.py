@@ -41,7 +41,7 @@ def test_a_folder_of_lower_and_a_blob(tmp_path: Path, models: Path, refsim) -> N
 
 def test_bad_input(tmp_path: Path, models: Path, refsim) -> None:
     refsim("check", tmp_path / "absent.pte").refused("cannot be read")
-    refsim("check", tmp_path).refused("no regular file")
+    refsim("check", tmp_path).refused("got a folder")
     (tmp_path / "x.pte").write_bytes(b"\0" * 64)
     refsim("check", tmp_path / "x.pte").refused("neither a .pte file nor a delegate blob")
     refsim("check", models / "mixed_ops.pte", "--runtime", "0.1").refused("'0.1' is not")

@@ -34,6 +34,17 @@ def test_json_names_every_file(refsim, models: Path, tmp_path: Path) -> None:
     assert done.json["left_out"] == {}
 
 
+def test_a_file_is_replaced_but_not_the_program_itself(refsim, models: Path, tmp_path: Path) -> None:
+    program, out = tmp_path / "m.pte", tmp_path / "out.pte"
+    program.write_bytes((models / "linear_head.pte").read_bytes())
+    out.write_text("something old")
+    assert refsim("expose", program, "-o", out).status == 0 and m.read(out)
+    refsim("expose", program, "-o", tmp_path / "." / "m.pte").refused(
+        "is the program itself; need another name"
+    )
+    assert program.read_bytes() == (models / "linear_head.pte").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -67,7 +67,8 @@ def test_dot_names_every_node_once_and_closes(models: Path, refsim) -> None:
 
 def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
     refsim("inspect", tmp_path / "absent.pte").refused("cannot be read")
-    refsim("inspect", tmp_path).refused("no regular file")
+    refsim("inspect", tmp_path).refused("cannot be read; got a folder, need a readable file")
+    refsim("inspect", models).refused(f"got a folder, need a file of it, such as {models}/linear_head.pte")
     (tmp_path / "x.pte").write_bytes(b"\0" * 64)
     refsim("inspect", tmp_path / "x.pte").refused("neither a .pte file nor a delegate blob")
     (tmp_path / "x.pt2").write_bytes(b"PK\3\4")

@@ -99,6 +99,23 @@ def test_no_arguments_is_bad_usage(refsim) -> None:
     refsim("nonesuch").refused("No such command 'nonesuch'")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--json"], "--json stands behind a verb, as in 'refsim unpack --json'; need bisect, "),
+        (["--json", "doctor"], "--json stands behind a verb"),
+        (
+            ["golden", "--json"],
+            "--json stands behind a subverb, as in 'refsim golden verify --json'; need check, ",
+        ),
+    ],
+)
+def test_json_before_the_verb_says_where_it_belongs(given: list[str], said: str, refsim) -> None:
+    done = refsim(*given)
+    done.refused(said)
+    assert done.json["error"]["type"] == "UsageError" and said in done.json["error"]["message"]
+
+
 def raising(error: BaseException):
     def invoke(self: click.Group, ctx: click.Context) -> None:
         raise error

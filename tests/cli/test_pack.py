@@ -78,7 +78,7 @@ def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
         "rank0": (folder / "rank0.npy", "unsupported rank"),
         "none": (folder / "none.npy", "a size is below 1"),
         "absent": (folder / "absent.npy", "no such file"),
-        "folder": (folder, "no regular file"),
+        "folder": (folder, "got a folder"),
     }
 
 

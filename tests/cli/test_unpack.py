@@ -38,6 +38,27 @@ def test_layout_and_shape_come_from_the_sidecar(tmp_path: Path, refsim) -> None:
     assert not (tmp_path / "c.npy").exists()
 
 
+def test_a_sidecar_that_says_something_else_is_an_error(tmp_path: Path, refsim) -> None:
+    """As many bytes in another shape would be another array."""
+    np.save(tmp_path / "a.npy", np.arange(96, dtype=np.int8).reshape(1, 6, 4, 4))
+    refsim("pack", tmp_path / "a.npy", "-l", "4C", "-o", tmp_path / "a.bin", "--sidecar")
+    for verb in (
+        ("unpack", tmp_path / "a.bin", "-o", tmp_path / "b.npy"),
+        ("diff",) + 2 * (tmp_path / "a.bin",),
+    ):
+        other = refsim(*verb, "-l", "4C", "-s", "1,6,2,8")
+        other.refused(
+            f"{tmp_path}/a.json: says another shape of {tmp_path}/a.bin; got (1, 6, 2, 8), need (1, 6, 4, 4)"
+        )
+        refsim(*verb, "-l", "4C1W", "-s", "1,6,4,4").refused("says another layout")
+        assert refsim(*verb, "-l", "4C", "-s", "1,6,4,4").status == 0
+    (tmp_path / "a.json").write_text("notes of somebody else")
+    assert (
+        refsim("unpack", tmp_path / "a.bin", "-l", "4C", "-s", "1,6,2,8", "-o", tmp_path / "c.npy").status
+        == 0
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -252,7 +252,7 @@ def test_a_seeded_bug_shows(name: str, chosen: dict[str, list[Numbered]], tmp_pa
     root.mkdir()
     copy(mutant, root)
     command = [sys.executable, "-m", "device.on_double", str(folder), str(tmp_path / "out")]
-    subprocess.run(command, cwd=tmp_path, env=environment(root, tmp_path), check=True, timeout=300)
+    subprocess.run(command, cwd=tmp_path, env=environment(root), check=True, timeout=300)
     found = certify.check(certify.read(folder), tmp_path / "out", {})
     assert [row.verdict for row in found.verdicts] != [certify.SAME]
 
