@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses import grouped_channels
 from refsim.bytediff.rerun import finished, has_weights, integer_sums, quantized
 
 #: More channels than these are not searched; so many wrong positions vote.
@@ -21,6 +22,8 @@ _CONSTS = ("weight_sums", "weight_scales", "bias")
 @hypothesis("constants of other channels", needs_call=True)
 def constants(ev: Evidence) -> Iterator[Prediction]:
     """Sums, scales or bias of other output channels, by whatever rule."""
+    for what, places, cells in grouped_channels.constants(ev):
+        yield Prediction(f"{what}: {_said(places)}", cells, inferred=True)
     votes = _Votes.of(ev)
     if votes is None:
         return
@@ -41,6 +44,8 @@ def constants(ev: Evidence) -> Iterator[Prediction]:
 @hypothesis("weights of other channels", needs_call=True)
 def weights(ev: Evidence) -> Iterator[Prediction]:
     """Sums of products with the weights of other output channels, by whatever rule."""
+    for places, cells in grouped_channels.weights(ev):
+        yield Prediction(_said(places), cells, inferred=True)
     votes = _Votes.of(ev)
     if votes is None:
         return

@@ -11,21 +11,22 @@ from refsim.bytediff.rerun import rerun
 from refsim.ops.base.int4 import COLUMNS, HALVES, PAIRS, ZERO, NibbleBlocks
 
 
-def _cells(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+def int4_cells(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Cells of the buffer for other weights."""
     assert ev.call.op.int4 is not None
     with np.errstate(all="ignore"):
         return ev.with_values(ev.call.op.int4.compute(ev.call, ev.arrays, values, scales))
 
 
-def _weights(ev: Evidence) -> tuple[np.ndarray, np.ndarray] | None:
+def int4_weights(ev: Evidence) -> tuple[np.ndarray, np.ndarray] | None:
+    """Values [rows, K] and scales [rows, groups] of 4-bit weights; None for other operators."""
     return None if ev.call.op.int4 is None else ev.call.op.int4.values(ev.call)
 
 
 @hypothesis("nibbles read wrong", needs_call=True)
 def nibbles(ev: Evidence) -> Iterator[Prediction]:
     """The two values of a byte exchanged, the 8 not taken from a nibble, or its highest bit taken for a sign."""
-    found = _weights(ev)
+    found = int4_weights(ev)
     if found is None:
         return
     values, scales = found
@@ -40,13 +41,13 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
         ("the low nibble of a byte read twice", np.repeat(values[:, 0::2], 2, axis=1)),
         ("the high nibble of a byte read twice", np.repeat(values[:, 1::2], 2, axis=1)),
     ):
-        yield Prediction(what, _cells(ev, changed, scales))
+        yield Prediction(what, int4_cells(ev, changed, scales))
 
 
 @hypothesis("weights laid out for another kernel", needs_call=True)
 def blocks(ev: Evidence) -> Iterator[Prediction]:
     """Words of 4-bit weights that were laid out in another way than the one in which the kernel reads them."""
-    found = _weights(ev)
+    found = int4_weights(ev)
     if found is None:
         return
     values, scales = found
@@ -54,7 +55,7 @@ def blocks(ev: Evidence) -> Iterator[Prediction]:
     own = ev.call.op.int4.blocks
     for other, what in _layouts(own):
         read = own.values(other.words(values), *values.shape)
-        yield Prediction(what, _cells(ev, read, scales))
+        yield Prediction(what, int4_cells(ev, read, scales))
 
 
 def _layouts(own: NibbleBlocks) -> Iterator[tuple[NibbleBlocks, str]]:
@@ -77,7 +78,7 @@ def _layouts(own: NibbleBlocks) -> Iterator[tuple[NibbleBlocks, str]]:
 @hypothesis("scale of another group", needs_call=True)
 def groups(ev: Evidence) -> Iterator[Prediction]:
     """Scales of another group or another row, or groups of another size."""
-    found = _weights(ev)
+    found = int4_weights(ev)
     if found is None:
         return
     values, scales = found
@@ -85,22 +86,24 @@ def groups(ev: Evidence) -> Iterator[Prediction]:
     size = values.shape[1] // count
     if count > 1:
         for by, what in ((1, "before"), (-1, "after")):
-            yield Prediction(f"scale of the group {what}", _cells(ev, values, np.roll(scales, by, axis=1)))
+            yield Prediction(
+                f"scale of the group {what}", int4_cells(ev, values, np.roll(scales, by, axis=1))
+            )
         yield Prediction(
-            "scale of the first group for all", _cells(ev, values, np.repeat(scales[:, :1], count, 1))
+            "scale of the first group for all", int4_cells(ev, values, np.repeat(scales[:, :1], count, 1))
         )
         turned = np.resize(scales.T.reshape(-1), scales.shape)
-        yield Prediction("scales stored by groups, read by rows", _cells(ev, values, turned))
+        yield Prediction("scales stored by groups, read by rows", int4_cells(ev, values, turned))
         turned = scales.reshape(count, -1).T
-        yield Prediction("scales stored by rows, read by groups", _cells(ev, values, turned))
+        yield Prediction("scales stored by rows, read by groups", int4_cells(ev, values, turned))
         place = np.arange(values.shape[1])
         for other in (size * 2, size // 2, 32, 64):
             if other > 0:
                 read = scales[:, np.minimum(place // other, count - 1)]
-                yield Prediction(f"groups of {other} instead of {size}", _cells(ev, values, read))
+                yield Prediction(f"groups of {other} instead of {size}", int4_cells(ev, values, read))
     for by, what in ((1, "before"), (-1, "after"), (4, "four before"), (-4, "four after")):
-        yield Prediction(f"scales of the row {what}", _cells(ev, values, np.roll(scales, by, axis=0)))
-    yield Prediction("scales left out", _cells(ev, values, np.ones_like(scales)))
+        yield Prediction(f"scales of the row {what}", int4_cells(ev, values, np.roll(scales, by, axis=0)))
+    yield Prediction("scales left out", int4_cells(ev, values, np.ones_like(scales)))
 
 
 @hypothesis("order of float sums", needs_call=True)
@@ -127,22 +130,22 @@ def order(ev: Evidence) -> Iterator[Prediction]:
 @hypothesis("float sum too short", needs_call=True)
 def short(ev: Evidence) -> Iterator[Prediction]:
     """The last elements along K left out of the sum, or the last of its lanes."""
-    found = _weights(ev)
+    found = int4_weights(ev)
     if found is None or ev.call.op.int4 is None or ev.call.op.int4.orders is None:
         return
     values, scales = found
     size = values.shape[1] // scales.shape[1]
     for left_out, what in ((4, "the last block of four"), (1, "the last element"), (size, "the last group")):
         kept = np.where(np.arange(values.shape[1]) < values.shape[1] - left_out, values, 0)
-        yield Prediction(f"{what} left out", _cells(ev, kept, scales))
+        yield Prediction(f"{what} left out", int4_cells(ev, kept, scales))
     within = np.where(np.arange(values.shape[1]) % size < size - 4, values, 0)
-    yield Prediction("the last block of each group left out", _cells(ev, within, scales))
+    yield Prediction("the last block of each group left out", int4_cells(ev, within, scales))
     lanes = 1 if ev.call.op.int4.lanes is None else ev.call.op.int4.lanes(ev.call)
     if lanes > 1:
         lane = np.arange(values.shape[1]) // COLUMNS % lanes
         kept = np.where(lane < lanes - 1, values, 0)
-        yield Prediction(f"the last of {lanes} lanes left out", _cells(ev, kept, scales))
+        yield Prediction(f"the last of {lanes} lanes left out", int4_cells(ev, kept, scales))
         for part in (2, 4):
             kept = np.where(lane < lanes // part, values, 0)
             what = f"all but the first {lanes // part} of {lanes} lanes left out"
-            yield Prediction(what, _cells(ev, kept, scales))
+            yield Prediction(what, int4_cells(ev, kept, scales))

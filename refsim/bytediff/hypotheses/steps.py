@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses.grouped_steps import grouped_steps
 from refsim.bytediff.rerun import affine, has_weights, integer_sums
 from refsim.core.qmath import f32, inv_scale, wrap32
 from refsim.ops.base.traits import Affine, Epilogue, Family
@@ -51,6 +52,9 @@ class _Chain:
 @hypothesis("another operation", needs_call=True)
 def operations(ev: Evidence) -> Iterator[Prediction]:
     """One step of the arithmetic with another operation: a sum for a product, a maximum for a minimum."""
+    if ev.bound is not None and ev.call.op.int4 is not None:
+        yield from grouped_steps(ev, OPERATIONS)
+        return
     chain = _chain(ev)
     if chain is None:
         return

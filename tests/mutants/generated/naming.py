@@ -128,6 +128,7 @@ ROLES = (
         "weights", r"weights?|nibbles?|int4|halves|panels?|prepack\w*",
         (
             "weights read at another stride", "products miscounted", "taps exchanged", "Winograd transform",
+            "nibbles of other places",
             "weights in another order", "weights laid out for another kernel", "nibbles read wrong",
             "reduction too short", "unsigned lanes", "channel constants misplaced",
             "weight sums over the wrong dimension", "weights of other channels", "lanes exchanged",
@@ -137,7 +138,7 @@ ROLES = (
     Role(
         "lanes", r"lanes?\w*|bytes?|shuffle|insert|extract|shr|sext|zext|quarters|zipped|unzip\w*|lane_of|words?_of",
         (
-            "sign smeared over a word", "products miscounted",
+            "sign smeared over a word", "products miscounted", "nibbles of other places",
             "byte order", "lanes rotated", "unsigned lanes", "block transposed", "padding leaked",
             "nibbles read wrong", "lanes exchanged",
         ),
@@ -148,6 +149,7 @@ ROLES = (
         (
             "values moved", "words of other places", "one coordinate for another", "input read at a neighbour",
             "lanes exchanged", "constants of other channels", "weights of other channels", "taps exchanged",
+            "nibbles of other places", "rows read at another stride",
             "weights read at another stride", "only a part is written",
             "rows apart", "lanes rotated", "byte order", "block transposed", "another layout's strides",
             "H and W exchanged", "C and another dim exchanged", "write out of bounds", "stale or foreign buffer",
@@ -159,7 +161,7 @@ ROLES = (
         (
             "one coordinate for another", "input read at a neighbour", "edge of the input", "values moved",
             "words of other places", "weights of other channels",
-            "weights read at another stride", "taps exchanged",
+            "weights read at another stride", "taps exchanged", "rows read at another stride",
             "H and W exchanged", "C and another dim exchanged", "batch ignored", "another layout's strides",
             "rows apart", "last tile missing", "border padded with 0",
         ),

@@ -1,0 +1,158 @@
+"""Causes in where a kernel reads: 4-bit weights by another word or shift, rows of an input at another stride."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses.int4 import int4_cells, int4_weights
+from refsim.bytediff.rerun import rerun
+from refsim.ops.base import group_linear, group_weights
+from refsim.ops.base.int4 import COLUMNS, ROWS, WORDS, ZERO
+from refsim.ops.base.traits import WINDOWED, Family
+
+#: Weights and outputs of more elements are not read again in every way.
+MOST_WEIGHTS, MOST_OUTPUTS = 1 << 17, 1 << 16
+
+
+@hypothesis("nibbles of other places", needs_call=True)
+def nibbles(ev: Evidence) -> Iterator[Prediction]:
+    """A 4-bit weight read from another word, byte or half of a byte: one number of its address is another one."""
+    found = int4_weights(ev)
+    if found is None or found[0].size > MOST_WEIGHTS or ev.call.out.numel > MOST_OUTPUTS:
+        return
+    values, scales = found
+    assert ev.call.op.int4 is not None
+    words = ev.call.op.int4.blocks.words(values).astype(np.int64)
+    seen = {values.tobytes()}
+    for what, word, shift in _read(ev.call.op.int4.blocks.columns_first, *values.shape):
+        inside = (word >= 0) & (word < len(words))
+        nibble = (words[np.where(inside, word, 0)] >> np.clip(shift, 0, 63) & 15) - ZERO
+        made = np.where(inside, nibble, -ZERO).astype(np.int8)
+        if made.tobytes() not in seen:
+            seen.add(made.tobytes())
+            yield Prediction(what, int4_cells(ev, made, scales))
+
+
+def _read(by_strips: bool, rows: int, k: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """(what is another, word, shift) of every weight [rows, K]. ``by_strips``: blocks of `HALVES`, else of `PAIRS`."""
+    n, c = np.arange(rows)[:, None], np.arange(k)[None, :]
+    strip, column = n // ROWS + 0 * c, c // COLUMNS + 0 * n
+    slow, fast, count = (strip, column, k // COLUMNS) if by_strips else (column, strip, -(-rows // ROWS))
+    names = ("strip of rows", "block of columns") if by_strips else ("block of columns", "strip of rows")
+    own = slow * count + fast
+    within, half = (n % WORDS, n % ROWS // WORDS) if by_strips else (n % ROWS // 2, n % 2)
+
+    def at(
+        block: np.ndarray,
+        inner: np.ndarray = within,
+        byte: np.ndarray = c % COLUMNS,
+        each: int = WORDS,
+        bits: int = 8,
+        upper: np.ndarray = half,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return block * each + inner + 0 * own, bits * byte + 4 * upper + 0 * own
+
+    for other in dict.fromkeys(
+        (count + 1, count - 1, 2 * count, 0, 1, *(k // part for part in (1, 2, 3, 5, 6, 7, 8)))
+    ):
+        yield f"blocks counted in rows of {other} instead of {count}", *at(slow * other + fast)
+    units = ((n, ROWS), (c, COLUMNS)) if by_strips else ((c, COLUMNS), (n, ROWS))
+    for number, (axis, unit) in enumerate(units):
+        for size in (unit + 1, unit - 1, 2 * unit, unit // 2, 1):
+            other = axis // size + 0 * own
+            block = other * count + fast if number == 0 else slow * count + other
+            yield f"{names[number]} from {size} instead of {unit}", *at(block)
+        for by in (1, -1):
+            yield f"the {names[number]} {by:+d} away", *at(own + by * (count if number == 0 else 1))
+        yield f"{names[number]} left out", *at(fast if number == 0 else slow * count)
+    yield f"{names[0]} added to the count", *at(slow + count + fast)
+    yield f"{names[1]} taken away", *at(slow * count - fast)
+    yield f"{names[1]} multiplied", *at(slow * count * fast)
+    for each in (WORDS + 1, WORDS - 1, 2 * WORDS, WORDS // 2, 1):
+        yield f"blocks {each} words apart", *at(own, each=each)
+    inners = {f"row % {size}": n % size for size in (2, 3, 5, 8)} | {
+        f"row // {size}": n // size for size in (1, 4)
+    }
+    inners |= {f"row % 8 // {size}": n % ROWS // size for size in (2, 3, 4)}
+    inners |= {
+        "0": 0 * n,
+        "column % 4": c % COLUMNS,
+        "one more": within + 1,
+        "one less": within - 1,
+        "minus it": -within,
+    }
+    for what, inner in inners.items():
+        yield f"the word of a block: {what}", *at(own, inner + 0 * c)
+    bytes_of = {f"column % {size}": c % size for size in (2, 3, 5, 8)} | {
+        "column // 4": c // COLUMNS,
+        "column": c,
+    }
+    for what, byte in (
+        bytes_of | {"0": 0 * c, "3 - column % 4": 3 - c % COLUMNS, "row % 4": n % WORDS}
+    ).items():
+        yield f"the byte of a word: {what}", *at(own, byte=byte % 8 + 0 * n)
+    for bits in (4, 7, 9, 16):
+        yield f"bytes {bits} bits apart", *at(own, bits=bits)
+    halves = {
+        "always the low": 0 * n,
+        "always the high": 0 * n + 1,
+        "the other": 1 - half,
+        "by the column": c % 2,
+    }
+    halves |= {f"row % 8 // {size}": n % ROWS // size for size in (2, 3, 4, 5)} | {
+        "row % 2": n % 2,
+        "row // 8": n // 8 % 2,
+    }
+    for what, upper in halves.items():
+        yield f"the half of a byte: {what}", *at(own, upper=upper + 0 * c)
+
+
+# --- rows of an input -------------------------------------------------------------------------------------
+
+
+@hypothesis("rows read at another stride", needs_call=True)
+def rows(ev: Evidence) -> Iterator[Prediction]:
+    """Rows of an input that begin elsewhere than one after the other: half as far, twice as far, a word further."""
+    if ev.call.op.family in WINDOWED or ev.call.op.channel_dim != -1:
+        return
+    for name, x in ev.arrays.items():
+        if x.ndim < 2 or x.shape[-1] < 2 or x.size == x.shape[-1]:
+            continue
+        for what, moved in _strides(x):
+            cells = rerun(ev, inputs={name: moved})
+            if cells is not None:
+                yield Prediction(f"rows of {name} {what}", cells)
+    if ev.call.op.family is Family.GROUP_LINEAR and ev.call.out.shape[-2] > 1:
+        q = group_weights.quantized(ev.call, ev.arrays) - ev.arrays["zp"][..., None].astype(np.int32)
+        for what, moved in _strides(q):
+            yield Prediction(f"quantized rows {what}", _of_differences(ev, moved))
+
+
+def _of_differences(ev: Evidence, q: np.ndarray) -> np.ndarray:
+    """Cells for rows that are quantized, with their zero points taken off."""
+    call = ev.call
+    values, scales = group_weights.weights_of(call)
+    none = np.zeros_like(group_weights.own_sums(call))
+    zp = np.zeros(q.shape[:-1], np.int32)
+    adj = group_linear.adjusted(q, zp, values, none, call.params.group)
+    bits = call.target.profile.flags
+    return ev.with_values(group_linear.scaled(adj, ev.arrays["scale"], scales.T, call.consts["bias"], bits))
+
+
+def _strides(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """The rows of an array, read at other places of its flat elements; 0 beyond them."""
+    flat, k = x.reshape(-1), x.shape[-1]
+    row, element = np.arange(flat.size // k)[:, None], np.arange(k)[None, :]
+    strides = dict.fromkeys((k // 2, k // 4, 2 * k, 4 * k, 0, 1, k + 1, k - 1, k + 4, k - 4))
+    places = {f"{each} elements apart instead of {k}": row * each + element for each in strides if each != k}
+    places |= {f"{by:+d} elements away": row * k + element + by for by in (1, -1, 2, -2, 4, -4, k, -k)}
+    places |= {"backwards": row * k + k - 1 - element, "every second element": row * k + 2 * element}
+    places |= {
+        f"of {size} elements read again and again": row * k + element % size for size in (2, 4, 8) if size < k
+    }
+    for what, at in places.items():
+        inside = (at >= 0) & (at < flat.size)
+        yield what, np.where(inside, flat[np.where(inside, at, 0)], 0).astype(x.dtype).reshape(x.shape)
