@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.counted import counted
+from refsim.core.counted import counted, numbered
 from refsim.core.errors import DeviceError, LimitError, MissingDependencyError, ParameterError, RawBufferError
 from refsim_gpu import spirv, vulkan
 
@@ -62,7 +62,7 @@ def find_device(index: int) -> vulkan.DeviceInfo:
             "vulkan", "no driver offers a device", got="0 devices", need="apt-get install mesa-vulkan-drivers"
         )
     if not 0 <= index < len(found):
-        raise DeviceError("vulkan", "no such device", got=index, need=f"0 to {len(found) - 1}")
+        raise DeviceError("vulkan", "no such device", got=index, need=numbered(len(found), "device"))
     return found[index]
 
 

@@ -130,7 +130,7 @@ def check(declared: Interface, dispatch: ModuleDispatch, where: str) -> None:
     found = [*disagreements(dispatch, declared), *_more(declared, dispatch)]
     if found:
         host = "its host" if dispatch.own is None else dispatch.own.where
-        raise FormatError(where, f"asks for something else than {host} gives", got="; ".join(found))
+        raise FormatError(where, f"does not fit {host}: {'; '.join(found)}")
 
 
 def _more(declared: Interface, dispatch: ModuleDispatch) -> Iterator[str]:

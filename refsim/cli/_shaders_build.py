@@ -11,6 +11,7 @@ from typing import Any
 from refsim.bytediff.invocations import Geometry
 from refsim.cli import _device
 from refsim.core import choices
+from refsim.core.counted import numbered
 from refsim.core.errors import (
     DeviceError,
     FormatError,
@@ -261,7 +262,7 @@ def opened(
 def _info(index: int) -> Any:
     found = _device.devices()
     if index >= len(found):
-        raise DeviceError("vulkan", "no such device", got=index, need=f"0 to {len(found) - 1}")
+        raise DeviceError("vulkan", "no such device", got=index, need=numbered(len(found), "device"))
     return found[index]
 
 

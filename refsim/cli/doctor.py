@@ -7,6 +7,7 @@ import platform
 import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,21 @@ def packages() -> list[Finding]:
         try:
             findings.append(Finding(name, "ok", version(name), purpose))
         except PackageNotFoundError:
+            place = _place(name)
+            if place is not None:  # the module alone, as a folder on the path has it: it can be imported
+                findings.append(Finding(name, "ok", f"{place}, not installed by pip", purpose))
+                continue
             findings.append(Finding(name, "missing", "required" if required else "optional", purpose, fix))
     return findings
+
+
+def _place(name: str) -> str | None:
+    """Where a module lies that is no part of a distribution; None if there is none."""
+    try:
+        found = find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return None if found is None else found.origin
 
 
 def cache() -> Finding:

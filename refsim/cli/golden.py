@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -45,7 +46,8 @@ class Subverbs(Named):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Subverbs"):
             rows = [
-                (name, (self.commands[name].help or "").partition(".")[0]) for name in sorted(self.commands)
+                (name, re.split(r"\.(?:\s|$)", self.commands[name].help or "")[0])
+                for name in sorted(self.commands)
             ]
             formatter.write_dl(rows)
 

@@ -16,3 +16,14 @@ def counted(count: int, noun: str, verb: str = "") -> str:
 def form(count: int, one: str, many: str) -> str:
     """The word, or the words, that stand beside one of something, or beside several or none."""
     return one if count == 1 else many
+
+
+def numbered(count: int, noun: str) -> str:
+    """The numbers of so many things, counted from 0: ``0 to 3``, ``0, the only device``."""
+    return (
+        f"0 to {count - 1}"
+        if count > 1
+        else f"0, the only {noun}"
+        if count
+        else f"a {noun}, but there is none"
+    )

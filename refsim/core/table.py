@@ -11,7 +11,8 @@ The rule for a table, from the widest form to the narrowest:
    table.
 
 Nothing is cut off: a word that is wider than the width stays whole. Only words of more than ``LONG`` characters, such
-as paths, fold inside: after ``/``, ``,`` or ``;``, or after the dots of a name. Columns of figures never fold.
+as paths, fold inside: after ``/`` that does not begin the path, after ``,`` or ``;``, or after the dots of a name.
+Columns of figures never fold.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ INDENT = 2  # of the lines that continue a sentence, beyond its own
 Paint = Callable[[str | None, str], str]
 
 #: Where a long word folds: in a path or a list; where that is not enough, in a dotted name.
-_FOLDS = (re.compile(r"(?<=[/,;])(?=[^/,;])"), re.compile(r"(?<=\w\.)(?=[A-Za-z_])"))
+_FOLDS = (re.compile(r"(?<=.[/,;])(?=[^/,;])"), re.compile(r"(?<=\w\.)(?=[A-Za-z_])"))
 #: A word of a shell command, or an option and its value; what stands in quotes belongs together.
 _WORD = r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+"""
 _SHELL_WORD = re.compile(rf"-\S+ (?!-){_WORD}|{_WORD}")

@@ -151,7 +151,7 @@ def _copied(by: int) -> Wrong:
 ROWS: tuple[tuple[str, str, Wrong], ...] = (
     ("order of the epilogue", "divided by the output's scale", linear(NEAR, divide=True)),
     ("order of the epilogue", "weight scale, then times the input scale", linear(NEAR, apart=True)),
-    ("half precision", "the scaled sum is of binary16", linear(NEAR, real=_half)),
+    ("another precision", "the scaled sum is of binary16", linear(NEAR, real=_half)),
     ("no clamp", "the low eight bits", linear(CLIPPED, wraps=True)),
     ("sign smeared over a word", "ored", _smeared),
     ("zero point one off", "in_zp one too large", linear(in_zp=14)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+import click
 import pytest
 
 from refsim.cli import doctor
@@ -29,7 +30,21 @@ def test_a_missing_required_package_is_status_2(refsim, monkeypatch: pytest.Monk
         return "1"
 
     monkeypatch.setattr(doctor, "version", gone)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     done = refsim("doctor")
     assert done.status == 3
     assert "fix numba: pip install numba" in done.out.splitlines()
     assert any(line.startswith("fix kp: make gpu") for line in done.out.splitlines())
+
+
+def test_a_module_without_a_distribution_can_be_used(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kp that somebody copied: the executors take it, and so it is not missing."""
+
+    def copied(name: str) -> str:
+        if name == "click":
+            raise PackageNotFoundError(name)
+        return "1"
+
+    monkeypatch.setattr(doctor, "version", copied)
+    (found,) = (one for one in refsim("doctor", "--json").json["findings"] if one["thing"] == "click")
+    assert found["status"] == "ok" and found["detail"] == f"{click.__file__}, not installed by pip"

@@ -77,6 +77,12 @@ def test_verify_and_coverage_count_the_same_cases(small: Path, refsim) -> None:
     assert "fewest per layouts: " in text and "rarest: " in text
 
 
+def test_the_help_has_whole_sentences(refsim) -> None:
+    """A dot within a word, as in .pte, ends none."""
+    shown = " ".join(refsim("golden", "--help").out.split())
+    assert "as .pte files that need no input new " in shown
+
+
 def test_a_case_that_is_not_there(small: Path, refsim) -> None:
     done = refsim("golden", "verify", f"{OP}/99999", "--root", small)
     done.refused(f"no such case; got {OP}/99999, need {OP}/0000 to {OP}/0025")

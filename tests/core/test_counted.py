@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refsim.core.counted import counted, form
+from refsim.core.counted import counted, form, numbered
 
 ROOT = Path(__file__).parents[2]
 #: In a text, a value with a noun in the plural beside it, whatever the value is; constants and words are none.
@@ -24,6 +24,12 @@ ROOMS = ("cli", "device", "golden", "formats")
 def test_one_is_singular(count: int, shown: str) -> None:
     assert counted(count, "byte", "differ") == shown
     assert counted(count, "wrong case") == f"{count} wrong case" + form(count, "", "s")
+
+
+def test_numbers_from_0() -> None:
+    assert [numbered(n, "device") for n in (0, 1, 4)] == [
+        "a device, but there is none", "0, the only device", "0 to 3",
+    ]  # fmt: skip
 
 
 def test_no_text_counts_by_hand() -> None:

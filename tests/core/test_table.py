@@ -81,6 +81,9 @@ def test_long_words_fold_where_paths_and_names_have_joints() -> None:
     assert table.fold("in /home/.cache/refsim/native-c43146de588f3249", 26) == [
         "in /home/.cache/refsim/", "native-c43146de588f3249",
     ]  # fmt: skip
+    assert table.fold("125 files; /home/.cache/refsim/numba-c203f44357f33489", 26) == [
+        "125 files; /home/.cache/", "refsim/", "numba-c203f44357f33489",
+    ], "not behind its first slash"  # fmt: skip
     assert table.fold("quantized_decomposed.dequantize_per_tensor.default", 24) == [
         "quantized_decomposed.", "dequantize_per_tensor.", "default",
     ]  # fmt: skip

@@ -87,7 +87,7 @@ def order(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction("relu before the bias", ev.with_values(made))
 
 
-@hypothesis("half precision", needs_call=True)
+@hypothesis("another precision", needs_call=True)
 def half(ev: Evidence) -> Iterator[Prediction]:
     """An intermediate value of binary16, or of binary64."""
     with np.errstate(all="ignore"):

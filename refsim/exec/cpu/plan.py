@@ -58,7 +58,7 @@ class Memory:
     def __str__(self) -> str:
         return (
             f"{self.total} bytes: constants {self.constants}, values {self.values}, scratch {self.scratch}; "
-            f"{self.ratio:.2f} of weights {self.weights} plus largest live set {self.live}"
+            f"{self.ratio:.2f} times the weights ({self.weights}) and the largest live set ({self.live})"
         )
 
 

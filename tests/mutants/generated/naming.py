@@ -75,7 +75,7 @@ ROLES = (
     Role(
         "scale", r"scales?|inv|inverse|factor|alpha|multiplier|ratio",
         (
-            "scale changed", "order of the epilogue", "half precision",
+            "scale changed", "order of the epilogue", "another precision",
             "another tensor's quantization", "alpha ignored", "scale of another group", "scale of rows",
             "channel constants misplaced", "stale constant", "range of rows", "operands exchanged",
             "constants of other channels", "another operation",
@@ -93,7 +93,7 @@ ROLES = (
         "rounding", r"round\w*|rint|ties?|half|floor|trunc|magic|nearest|to_f32|fma|fused|precise|contract|wide|"
         r"float\d*|double",
         (
-            "half precision", "order of the epilogue",
+            "another precision", "order of the epilogue",
             "tie rule", "truncation", "fused multiply-add", "conversion out of range", "order of float sums",
             "clamp order", "another operation", "sums of 16 bits",
         ),
@@ -202,7 +202,7 @@ ROLES = (
     Role(
         "quantization", r"steps?|quantize\w*|dequantize\w*|q|real|values?|integers?",
         (
-            "half precision", "order of the epilogue", "no clamp", "scale changed", "zero point one off",
+            "another precision", "order of the epilogue", "no clamp", "scale changed", "zero point one off",
             "another tensor's quantization", "clamp order", "clamp bounds", "conversion out of range",
             "zero point not folded", "zero point folded twice", "truncation", "tie rule", "quantized rows",
             "another operation", "wrong after the value was right",
