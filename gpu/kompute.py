@@ -10,6 +10,7 @@ barriers between dispatches, recordings that report what Vulkan says. With a pla
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections import Counter
 from collections.abc import Sequence
@@ -28,7 +29,8 @@ TENSOR_DTYPES = {np.dtype(kind).str: np.dtype(kind) for kind in (np.float32, np.
 MAX_TENSOR_BYTES = (1 << 32) - 4  # Kompute counts a tensor's bytes in 32 bits
 DOT_EXTENSION = "VK_KHR_shader_integer_dot_product"
 HEARTBEAT = 0x5EED_BEA7
-LAYER_VERSION = 1  # of kp_layer.hpp
+MOST_PIPELINES = 1024
+LAYER_VERSION = 2  # of kp_layer.hpp
 #: Structures of features, by what `vulkan.DeviceInfo` calls them: type, flags.
 FEATURES = {"integer_dot_product": (vulkan.DOT_FEATURES[0], [1])}
 
@@ -76,6 +78,7 @@ class Device:
         extensions = [DOT_EXTENSION] if self.info.integer_dot_product else []
         self._live: Counter[str] = Counter()
         self._made: list[weakref.WeakSet[Any]] = [weakref.WeakSet() for _ in range(3)]
+        self._pipelines: dict[tuple[bytes, int, tuple[int, ...], int], Any] = {}
         if self.layer is None:
             # Kompute can enable an extension but no feature; drivers take OpSDot with the extension alone
             self.manager = self.kp.Manager(index, [], extensions)
@@ -92,6 +95,9 @@ class Device:
             for made in self._made:
                 for one in list(made):
                     one.destroy()
+            for pipeline in self._pipelines.values():
+                pipeline.destroy()
+            self._pipelines.clear()
         self.manager.destroy()
 
     def __enter__(self) -> Device:
@@ -166,6 +172,8 @@ class Device:
     ) -> Any:
         """A pipeline bound to ``tensors`` (binding 0 onwards of set 0).
 
+        The latest `MOST_PIPELINES` pipelines are kept for other tensors and push words; not with a plain ``kp``.
+
         ``spec`` and ``push`` are 32-bit words: specialization constants 0 onwards, the push constant block. Raises
         LimitError for a grid or push block over the device's limits, DeviceError if the driver refuses the module.
         ``local`` is the workgroup size that the module declares or ``spec`` sets. A driver may accept one over the
@@ -191,15 +199,35 @@ class Device:
             )
         if not tensors:
             raise ParameterError(where, "no tensor bound", got=0, need=">= 1")  # Kompute would build nothing
-        algorithm = self.kp_call(
-            where, self.manager.algorithm, list(tensors), code, list(grid), words(spec), words(push)
-        )
+        if self.layer is None:
+            algorithm = self.kp_call(
+                where, self.manager.algorithm, list(tensors), code, list(grid), words(spec), words(push)
+            )
+        else:
+            pipeline = self._pipeline(code, len(tensors), words(spec).tolist(), len(push), where)
+            algorithm = self.kp_call(
+                where, self.layer.Kernel, pipeline, list(tensors), grid, words(push).tolist()
+            )
         if not algorithm.is_init():
             raise DeviceError(
                 where, "no pipeline was made", got="an uninitialized algorithm", need="a pipeline"
             )
         self._made[1].add(algorithm)
         return algorithm
+
+    def _pipeline(self, code: bytes, tensors: int, spec: list[int], push: int, where: str) -> Any:
+        """What the driver compiles of a shader, which takes it longer than most shaders run."""
+        assert self.layer is not None
+        key = hashlib.blake2b(code).digest(), tensors, tuple(spec), push
+        if key in self._pipelines:
+            self._pipelines[key] = self._pipelines.pop(key)  # the latest
+        else:
+            while len(self._pipelines) >= MOST_PIPELINES:
+                del self._pipelines[next(iter(self._pipelines))]  # goes when the last kernel of it goes
+            self._pipelines[key] = self.kp_call(
+                where, self.layer.Pipeline, self.context, code, spec, tensors, push
+            )
+        return self._pipelines[key]
 
     def sequence(self, timestamps: int = 0) -> Any:
         """A command buffer. Record into it once and evaluate it as often as needed; never record again.
@@ -216,8 +244,11 @@ class Device:
         self._made[0].add(recording)
         return recording
 
-    def dispatch(self, algorithm: Any) -> Any:
-        return self.kp.OpAlgoDispatch(algorithm)
+    def dispatch(self, algorithm: Any, push: Sequence[int] = ()) -> Any:
+        """A dispatch behind all that was recorded before it; ``push``: with other push words than the algorithm's."""
+        if self.layer is not None:
+            return self.layer.Dispatch(algorithm, True, words(push).tolist())
+        return self.kp.OpAlgoDispatch(algorithm, *([words(push)] if len(push) else []))
 
     def unordered(self, algorithm: Any) -> Any:
         """A dispatch that may overlap those before it, as far back as the last `order`."""

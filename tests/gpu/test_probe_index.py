@@ -74,7 +74,7 @@ def test_formulas(device: Device, layout: Layout) -> None:
         push = np.zeros(MAX_PUSH_WORDS, np.uint32)
         words = PROBES["probe/index"][0].pack({"meta": desc}, COUNT=count)
         push[: len(words)] = words
-        sequence = device.recorded(kp.OpAlgoDispatch(algorithm, push), kp.OpTensorSyncLocal([tensors[1]]))
+        sequence = device.recorded(device.dispatch(algorithm, push), kp.OpTensorSyncLocal([tensors[1]]))
         device.run(sequence)
         got = tensors[1].data()[GUARD_WORDS:][: count * ROW].view(np.int32).reshape(count, ROW)
         rows(np.array(desc.meta, np.int64), layout.hashed, COORDS, want)
@@ -128,7 +128,7 @@ def test_walk_over_small_shapes(executor: KomputeExecutor, layout: Layout) -> No
         push[: len(launch.push)] = launch.push
         sequence = device.recorded(
             kp.OpTensorSyncDevice([tensor]),
-            kp.OpAlgoDispatch(algorithm, push),
+            device.dispatch(algorithm, push),
             kp.OpTensorSyncLocal([tensor]),
         )
         device.run(sequence)
