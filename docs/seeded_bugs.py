@@ -33,11 +33,12 @@ MODELS = ROOT / "tests" / "data" / "models"
 ON_THE_DEVICE = "--on-the-device"
 
 
-def make(name: str) -> None:
-    """Write the dumps of one run anew."""
+def make(name: str) -> Path:
+    """Write the dumps of one run anew; returns their folder."""
     bug, model, kernel = RUNS[name]
     shutil.rmtree(TARGET / name, ignore_errors=True)
     dump(bug, model, TARGET / name, bug.rpartition("-")[2] if kernel == THE_BUGS else kernel)
+    return TARGET / name
 
 
 def dump(bug: str, model: str, target: Path, kernel: str = ALL_KERNELS, **variables: str) -> None:
@@ -97,7 +98,7 @@ def refsim(verb: str, model: str, *options: str | Path, **more: Any) -> None:
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, **({"cwd": ROOT} | more))
 
 
-def phone(model: str = "linear_head") -> None:
+def phone(model: str = "linear_head") -> Path:
     """The outputs of the exposed model, as a phone would save them: with a loop that ends too early, and without."""
     import numpy as np
 
@@ -117,6 +118,7 @@ def phone(model: str = "linear_head") -> None:
                 for row in outputs
             }
             np.savez(PHONE / f"{name}.npz", **arrays)
+    return PHONE
 
 
 if __name__ == "__main__":
@@ -124,4 +126,7 @@ if __name__ == "__main__":
         run(*sys.argv[2:])
         sys.exit()
     for each in sys.argv[1:] or (*RUNS, "phone"):
-        phone() if each == "phone" else make(each)
+        where = phone() if each == "phone" else make(each)
+        print(
+            f"{where.relative_to(ROOT)}: {', '.join(sorted(path.name for path in where.iterdir())[:2])}, ..."
+        )

@@ -34,3 +34,4 @@ def make(name: str) -> None:
 if __name__ == "__main__":
     for each in sys.argv[1:] or FOLDERS:
         make(each)
+        print(f"out/shaders/{each}: {len(list((TARGET / each).glob('*.spv')))} modules")

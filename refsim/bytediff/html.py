@@ -37,13 +37,14 @@ class Map:
     caption: str
 
 
-def render(findings: Findings) -> str:
-    """The page. MissingDependencyError without jinja2."""
+def render(findings: Findings, back: tuple[str, str] | None = None) -> str:
+    """The page. ``back``: where a link at its head leads, and its text. MissingDependencyError without jinja2."""
     drawn = _drawn(findings)
     return rendered(
         "html report",
         "refsim.bytediff",
         "report.html",
+        back=back,
         report=findings,
         verdict=verdict(findings),
         columns=COLUMNS,

@@ -35,7 +35,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "same": dict(fg="green"),
     "different": dict(fg="red", bold=True),
     "head": dict(bold=True),
-    "cause": dict(fg="yellow"),
+    "cause": dict(fg="magenta"),
     "": {},
 }
 

@@ -52,6 +52,10 @@ class Origins:
             for line in others:
                 say(f"  {line}")
 
+    def lines(self) -> dict[tuple[int, int], list[str]] | None:
+        """Numbers of delegate and node -> the text of its cell, then its module and lines; None without a record."""
+        return {place: [str(one), *one.lines()] for place, one in self.found.items()} if self else None
+
     def say_summary(self) -> None:
         if self:
             say(f"origin: {len(self.found)} of {counted(self.operators, 'operator')} found in {self.record}")

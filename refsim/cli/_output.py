@@ -91,7 +91,7 @@ def _painted(whole: str | None, part: str) -> str:
 _STYLES: dict[str, dict[str, Any]] = {
     "same": {"fg": "green"},
     "different": {"fg": "red", "bold": True},
-    "missing": {"fg": "yellow"},
+    "missing": {"fg": "magenta"},
 }
 
 

@@ -18,7 +18,7 @@ from refsim.core import atomic_write, strict_json
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
-from refsim.device.page import COLUMNS, cells, data, diff_pages, render, repeats_lines, summary
+from refsim.device.page import COLUMNS, PAGE, cells, data, diff_pages, render, repeats_lines, summary
 from refsim.device.strip import source
 from refsim.device.triage import ACTUAL, LEGAL, Repeats, Triage, repeats, triage
 from refsim.formats import profiles
@@ -102,10 +102,10 @@ def command(
         diffs = diff_pages(found)
         links = {value: f"pages/{value}.html" for value in diffs}
         pages = {links[value]: text for value, text in diffs.items()}
-        pages["triage.html"] = render(file, found, several, commands, links)
+        pages[PAGE] = render(file, found, several, commands, links, made.lines())
         write_folder(output, _files(found, pages, content, profile))
     if html is not None:
-        atomic_write.write(html, render(file, found, several, commands).encode())
+        atomic_write.write(html, render(file, found, several, commands, None, made.lines()).encode())
     write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
     if as_json:
         print_json("triage", {**content, "folder": output})

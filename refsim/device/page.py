@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from refsim.bytediff import html
@@ -11,6 +11,8 @@ from refsim.core.html import rendered
 from refsim.device.triage import FOLLOWS, LEGAL, SAME, UNKNOWN, Repeats, Triage, Verdict
 
 COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
+#: The further column of the page, if the lines of the model's code are known; and the page's name in a folder.
+ORIGIN, PAGE = "origin", "triage.html"
 #: How many operators get a page of their own at most: each may have some megabytes.
 MOST_PAGES = 20
 
@@ -105,13 +107,20 @@ def render(
     several: Repeats | None,
     commands: Mapping[str, str],
     pages: Mapping[str, str] | None = None,
+    made: Mapping[tuple[int, int], Sequence[str]] | None = None,
 ) -> str:
     """The page: a line per operator, and a part for each that differs.
 
-    ``pages``: output of an operator -> where the page of its diff lies, as seen from this one.
+    ``pages``: output of an operator -> where the page of its diff lies, as seen from this one. ``made``: numbers of
+    delegate and node -> what made it: words for the table, then its module and lines of code; None if nobody asked.
     MissingDependencyError without jinja2.
     """
-    links = pages or {}
+    links, columns = pages or {}, COLUMNS if made is None else (*COLUMNS, ORIGIN)
+
+    def row(v: Verdict) -> list[tuple[str, object]]:
+        lines = (made or {}).get((v.row.delegate, v.row.node), ("-",))
+        return list(zip(columns, (*cells(v), lines[0]), strict=False))
+
     return rendered(
         "html page",
         "refsim.device",
@@ -119,8 +128,9 @@ def render(
         file=file,
         found=found,
         summary=summary(found),
-        columns=COLUMNS,
-        rows=[(v, list(zip(COLUMNS, cells(v), strict=True))) for v in found.verdicts],
+        columns=columns,
+        rows=[(v, row(v)) for v in found.verdicts],
+        made=made or {},
         linked={v.row.output for v in found.suspects},
         verdict_text=verdict_text,
         runs=[] if several is None else list(repeats_lines(several)),
@@ -132,5 +142,12 @@ def render(
 
 
 def diff_pages(found: Triage) -> dict[str, str]:
-    """The page of a diff for each operator that differs, of the first MOST_PAGES, by the name of its output."""
-    return {v.row.output: html.render(v.report) for v in found.suspects[:MOST_PAGES] if v.report is not None}
+    """The page of a diff for each operator that differs, of the first MOST_PAGES, by the name of its output.
+
+    Each leads back to `PAGE`, which lies in the folder above.
+    """
+    return {
+        v.row.output: html.render(v.report, (f"../{PAGE}#{v.row.output}", "all operators"))
+        for v in found.suspects[:MOST_PAGES]
+        if v.report is not None
+    }

@@ -56,6 +56,16 @@ def test_triage(refsim, tmp_path: Path) -> None:
     done = refsim(*given, *RECORD)
     assert done.status == 1 and MADE in done.out
     assert refsim(*given, *RECORD, "--json").json["origins"][VALUE]["module"] == "first.wide"
+    page = tmp_path / "page.html"
+    refsim(*given, *RECORD, "--html", page)
+    assert (
+        '<th scope="col">origin</th>' in page.read_text()
+        and "<td>net.py:15 first.wide</td>" in page.read_text()
+    )
+    assert "made by: <code>first.wide (Conv2d)</code>" in page.read_text()
+    assert "<code>net.py:15 in forward: y = self.wide(y)</code>" in page.read_text()
+    refsim(*given, "--html", page)
+    assert "made by" not in page.read_text() and ">origin<" not in page.read_text()
 
 
 def test_modules_are_groups_in_model_explorer(refsim, tmp_path: Path) -> None:

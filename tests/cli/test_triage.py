@@ -38,6 +38,9 @@ def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) ->
     assert re.findall('href="(pages/.*?)"', page) == [f"pages/{name}.html" for name in wrong]
     assert "1 byte differs" in (folder / "pages" / "delegate0_v28.html").read_text()
     assert {path.stem for path in (folder / "pages").iterdir()} == set(wrong)
+    for name in wrong:  # each leads back to its line
+        text = (folder / "pages" / f"{name}.html").read_text()
+        assert f'<a href="../triage.html#{name}">all operators</a>' in text and f'id="{name}"' in page
     assert not re.search(r"https?://|src=|@import|url\(", page)
     command = shlex.split(nodes["delegate0_v28"]["reproduce"])
     replayed = refsim(*command[1:])
