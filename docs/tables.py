@@ -373,6 +373,8 @@ def _type(row: dict[str, Any]) -> str:
         return _PLAIN.get(name) or f"[{name}](#{name})"
     if "anyOf" in row:
         return " or ".join(map(_type, row["anyOf"]))
+    if "const" in row:
+        return f"`{row['const']}`"
     if "enum" in row:
         return ", ".join(f"`{word}`" for word in row["enum"])
     if row.get("type") == "array":

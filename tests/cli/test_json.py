@@ -48,6 +48,25 @@ def test_every_verb_is_described_and_every_key_has_a_meaning() -> None:
     assert not lacking(DESCRIBED["$defs"], "")
 
 
+#: What somebody else's names fill: an operator's parameters, limits of Vulkan, a sidecar, the schema itself.
+OPEN = {"parameters", "limits", "dump_value", "json_schema"}
+
+
+def test_nothing_else_is_open() -> None:
+    def found(part: object, name: str) -> set[str]:
+        if isinstance(part, list):
+            return set().union(*(found(each, name) for each in part))
+        if not isinstance(part, dict):
+            return set()
+        here = (
+            part.get("type") == "object"
+            and part.get("additionalProperties", "properties" not in part) is True
+        )
+        return set().union({name} if here else (), *(found(each, key) for key, each in part.items()))
+
+    assert found(DESCRIBED["$defs"], "") == OPEN
+
+
 # verbs with tests of their own that read JSON are not repeated here: each `.json` is checked against the schema
 @pytest.mark.parametrize(
     "arguments",
@@ -65,6 +84,7 @@ def test_every_verb_is_described_and_every_key_has_a_meaning() -> None:
         ("golden", "export", "q8ta_relu", "--size", "small", "--layout", "4W", "--pte", "OUT"),
         ("golden", "regen", "q8ta_relu", "--dry-run"),
         ("mutate", "--list"),
+        ("mutate", "--random", 3, "--list"),
         ("schema",),
     ],
     ids=lambda arguments: " ".join(str(word) for word in arguments[:2]).rpartition("/")[2],
