@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from refsim.core.launch import Launch
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
 from refsim.exec.finding import Finding
+from refsim.exec.fingerprint import files
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels
 from refsim.graph.graph import Graph
@@ -334,6 +336,13 @@ def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
     )
     executor.open()
     return executor
+
+
+def fingerprint(rest: str) -> str:
+    """SHA-256 of the modules of ``DIR`` or ``DIR@OPTIONS``, and of the file that says how they are called."""
+    folder, file = kernels.find(parse(rest)[0])
+    ModuleFolder(folder)  # raises for a folder that has none
+    return files([*Path(folder).glob(f"*{SUFFIX}"), *([] if file is None else [Path(file)])])
 
 
 def executors() -> list[ExecutorInfo]:

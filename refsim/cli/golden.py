@@ -233,7 +233,7 @@ def _verified(
     if resume and results is None:
         raise click.UsageError("--resume needs --results FILE")
     before: dict[str, list[Result]] = {}
-    state = checks.state(corpus, executors, conditions)
+    state = checks.state(corpus, executors, conditions) if results else {}
     if results and resume and Path(results).exists():
         before = checks.read_results(Path(results), state)
     operators = _operators(corpus, cases)

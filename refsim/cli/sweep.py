@@ -18,12 +18,13 @@ from refsim.core import choices
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.cpu import isa as isas
+from refsim.exec.fingerprint import foreign, sources
 from refsim.ops.base.registry import OPS
 from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import COMPARED
 from refsim.sweep.plan import Plan, Variant, shared
-from refsim.sweep.run import Serve, sources, sweep
+from refsim.sweep.run import Serve, sweep
 from refsim.sweep.servers import LOCAL, NONE, server
 
 
@@ -116,7 +117,8 @@ def command(
     serve = server(
         scheduler, os.cpu_count() or 1 if workers is None else workers, lambda line: say(line, err=True)
     )
-    database = Database(db, plan.state(sources()), resume)
+    brought = foreign(variant.executor for variant in plan.variants)
+    database = Database(db, plan.state(sources()), resume, brought)
     try:
         _sweep(plan, serve, database, Path(failures), db)
         found, failed = database.outcomes(), database.failures()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from refsim.core.errors import ParameterError, PluginError, RefsimError
@@ -55,6 +57,17 @@ def executors(reserved: Collection[str]) -> list[ExecutorInfo]:
         except RefsimError as error:
             found.append(ExecutorInfo(name, False, str(error)))
     return found
+
+
+def fingerprint(name: str, arguments: str) -> str:
+    """SHA-256 of the package and its version, and of the file or folder that the arguments name, if they name one."""
+    from refsim.exec.fingerprint import files, package  # it asks this module
+
+    entry = _entry(name)
+    named = Path(arguments) if arguments else None
+    inside = [] if named is None else [named, *named.rglob("*")] if named.is_dir() else [named]
+    parts = (_distribution(entry), entry.value, package(entry.module), files(inside))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def describe(name: str) -> str:

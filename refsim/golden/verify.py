@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import signal
 from collections import Counter
@@ -12,11 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-import refsim
 from refsim.core.errors import DeviceError, FormatError, RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa
 from refsim.exec.executor import OURS
+from refsim.exec.fingerprint import foreign, sources
 from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import served
 from refsim.formats.file import read_file
@@ -164,6 +163,8 @@ def _words(error: RefsimError) -> str:
 
 
 _NO_RESULTS = "not results of golden verify"
+#: A key of a state in words, where it is not its own word.
+_STATE = {"foreign": "modules or packages of an executor"}
 
 
 def _result(row: dict[str, Any]) -> Result:
@@ -175,20 +176,16 @@ def _result(row: dict[str, Any]) -> Result:
 
 
 def state(corpus: Corpus, executors: Sequence[str], conditions: Conditions | None = None) -> dict[str, Any]:
-    """What results depend on: digests of the corpus and of all sources and shaders, the executors, the conditions."""
+    """What results depend on: digests of the corpus, of all sources and shaders, and of modules and packages that
+    executors bring; the executors, the conditions."""
     conditions = conditions or Conditions()
     profile = conditions.profile
-    found = hashlib.sha256()
-    package = Path(refsim.__file__).parent
-    shaders = package.parent / "shaders"
-    for path in sorted(
-        [*package.rglob("*.py"), *shaders.rglob("*.spv"), *(package.parent / "gpu").rglob("*.py")]
-    ):
-        found.update(path.read_bytes())
+    others = foreign(executors)
     return {
         "corpus": file_sha256(corpus.root / SUMS),
-        "sources": found.hexdigest(),
+        "sources": sources(),
         "executors": list(executors),
+        **({"foreign": others} if others else {}),
         **({} if profile is None else {"profile": asdict(profile)}),
         **({} if conditions.threads == 1 else {"threads": conditions.threads}),
         **({} if conditions.isa is None else {"isa": conditions.isa}),
@@ -201,9 +198,15 @@ def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Result]
         lines = str(read_file(path), "utf-8").split("\n")
         head, *rows = [json.loads(text) for text in lines[:-1]]  # the last is empty, or cut off by a kill
     if head != {"golden verify": expected}:
-        raise FormatError(
-            str(path), "results of another state", need="the same corpus, sources and executors"
+        held = head.get("golden verify", {}) if isinstance(head, dict) else {}
+        names = {*held, *expected} if isinstance(held, dict) else set(expected)
+        other = sorted(
+            name for name in names if not isinstance(held, dict) or held.get(name) != expected.get(name)
         )
+        raise FormatError(
+            str(path), "results of another state", got=f"other {', '.join(_STATE.get(name, name) for name in other)}",
+            need="the same, or another file",
+        )  # fmt: skip
     with reading(str(path), _NO_RESULTS):
         return {str(row["case"]): [_result(result) for result in row["results"]] for row in rows}
 

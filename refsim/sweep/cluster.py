@@ -12,17 +12,17 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from refsim.core.errors import DeviceError, ParameterError, RefsimError
+from refsim.exec.fingerprint import foreign, sources
 from refsim.sweep.chunk import available
 from refsim.sweep.chunk_worker import ChunkWorker
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import Chunk, Variant
-from refsim.sweep.run import sources
 
 Note = Callable[[str], None]
 #: Chunks given to each thread at once, so that none waits for the next; how often new workers are looked for.
@@ -55,9 +55,24 @@ def stop_workers() -> None:
 atexit.register(stop_workers)
 
 
-def about(variants: Sequence[Variant]) -> tuple[str, dict[Variant, RefsimError | None]]:
-    """On a worker: its sources, and which executors it lacks, and why."""
-    return sources(), available(variants)
+def about(
+    variants: Sequence[Variant], brought: Mapping[str, str]
+) -> tuple[str, dict[Variant, RefsimError | None]]:
+    """On a worker: its sources, and which executors it lacks, and why.
+
+    ``brought``: executor -> digest of the modules or the package that it has where the sweep was started. It is a
+    ParameterError if a worker has others.
+    """
+    found = available(variants)
+    for variant, error in found.items():
+        if error is None and variant.executor in brought:
+            digest = foreign([variant.executor])[variant.executor]
+            if digest != brought[variant.executor]:
+                found[variant] = ParameterError(
+                    f"executor {variant.executor}", "other modules, or another package, on a worker",
+                    got=digest[:16], need=brought[variant.executor][:16],
+                )  # fmt: skip
+    return sources(), found
 
 
 def local(chunks: Sequence[Chunk], workers: int, note: Note) -> Iterator[list[Outcome]]:
@@ -95,6 +110,7 @@ class Crowd:
     def __init__(self, client: Any, variants: Sequence[Variant], note: Note) -> None:
         self._client, self._variants, self._note = client, variants, note
         self._sources = sources()
+        self._brought = foreign(variant.executor for variant in variants)
         self.has: dict[str, frozenset[Variant]] = {}
         self.threads = 0
         self.lacking: dict[Variant, RefsimError] = {}
@@ -107,7 +123,7 @@ class Crowd:
         fresh = [address for address in workers if address not in self.has]
         if not fresh:
             return
-        answers = self._client.run(about, self._variants, workers=fresh)
+        answers = self._client.run(about, self._variants, self._brought, workers=fresh)
         for address, (digest, found) in answers.items():
             if digest != self._sources:
                 raise ParameterError(

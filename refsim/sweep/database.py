@@ -9,7 +9,7 @@ import contextlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,27 @@ CREATE TABLE failure (
   subject TEXT, first INTEGER, seed TEXT, profile TEXT, executor TEXT, threads INTEGER, isa TEXT, status TEXT,
   message TEXT, reproduction TEXT, folder TEXT);
 """
+#: Before an executor's name, as a key of what results depend on.
+_EXECUTOR = "executor "
 _KEY = "subject = ? AND first = ? AND executor = ? AND threads = ? AND isa = ?"
 
 
 class Database:
     """An open file of results. ``state``: what they depend on; a file of another state is refused.
 
+    ``brought``: executor -> digest of the modules or the package that it brings. A file that has results of the same
+    executor with others is refused too; executors may come in later.
+
     Without a path it is kept in memory. FormatError for a file that is no sweep's, is another's or is open elsewhere.
     """
 
-    def __init__(self, path: str | None, state: dict[str, Any], resume: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        state: dict[str, Any],
+        resume: bool = False,
+        brought: Mapping[str, str] | None = None,
+    ) -> None:
         self.where = path or "a sweep in memory"
         exists = path is not None and Path(path).exists()
         if exists and not resume:
@@ -53,6 +64,7 @@ class Database:
                 if self._file.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
                     self._create(state)
                 self._check(state)
+                self._check_brought(brought or {})
                 self._file.commit()
             except BaseException:
                 self._file.close()
@@ -78,6 +90,20 @@ class Database:
                 got=f"other {', '.join(different)}",
                 need="the same, or another file",
             )
+
+    def _check_brought(self, brought: Mapping[str, str]) -> None:
+        """Refuse an executor whose modules or package are others than before; remember those that are new."""
+        held = dict(self._file.execute("SELECT key, value FROM sweep WHERE key LIKE ?", (f"{_EXECUTOR}%",)))
+        rows = {f"{_EXECUTOR}{name}": json.dumps(digest) for name, digest in brought.items()}
+        for key, digest in rows.items():
+            if held.get(key, digest) != digest:
+                raise FormatError(
+                    self.where,
+                    "results of another sweep",
+                    got=f"other modules, or another package, of {key}",
+                    need="the same, or another file",
+                )
+        self._file.executemany("INSERT OR IGNORE INTO sweep VALUES (?, ?)", rows.items())
 
     @contextlib.contextmanager
     def _typed(self) -> Iterator[None]:

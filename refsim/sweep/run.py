@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import refsim
 from refsim.core.errors import FormatError
 from refsim.formats.cases import write_folder
 from refsim.sweep.database import Database
@@ -18,16 +16,6 @@ from refsim.sweep.plan import Chunk, Variant
 Serve = Callable[[Sequence[Chunk]], Iterator[list[Outcome]]]
 #: How many cases are written for an operator on a variant.
 MOST_FOLDERS = 5
-
-
-def sources() -> str:
-    """SHA-256 of all code and shaders that results depend on."""
-    found = hashlib.sha256()
-    package = Path(refsim.__file__).parent
-    kept = [*package.rglob("*.py"), *(package.parent / "gpu").rglob("*.py")]
-    for path in sorted([*kept, *(package.parent / "shaders").rglob("*.spv")]):
-        found.update(path.read_bytes())
-    return found.hexdigest()
 
 
 def sweep(chunks: Sequence[Chunk], serve: Serve, database: Database, folder: Path) -> Iterator[list[Outcome]]:

@@ -14,7 +14,7 @@ from examples import UNARY
 
 import refsim as api
 from refsim.core.errors import DeviceError, ParameterError, PluginError, RefsimError
-from refsim.exec import entry_points
+from refsim.exec import entry_points, fingerprint
 from refsim.exec.factory import executor_named, executors
 from refsim.exec.plugin import PluginExecutor
 from refsim.ops.base.binding import bind
@@ -266,3 +266,24 @@ def test_those_that_cannot_be_opened_are_listed_with_the_reason(bad: None) -> No
     assert found["vendor"].available and not found["lost"].available
     assert "No module named 'bad_lost'" in found["lost"].detail
     assert "the name is refsim's own" in found["cpu"].detail
+
+
+def test_results_of_another_version_are_not_continued(tmp_path: Path, refsim) -> None:
+    """The package is known by its files, and not only by its version."""
+    command = ("sweep", RELU, "-n", 2, "--workers", 0, "-x", "vendor", "--db", tmp_path / "s.db")
+    assert refsim(*command).status == 0 and refsim(*command, "--resume").status == 0
+    before = fingerprint.foreign(["vendor", "cpu", "nonesuch"])
+    assert set(before) == {"vendor"} and before != fingerprint.foreign(["vendor:truncate"])
+    (code,) = (
+        Path(path) / "vendor_kernels/__init__.py"
+        for path in sys.path
+        if (Path(path) / "vendor_kernels").is_dir()
+    )
+    text = code.read_text()
+    try:
+        code.write_text(text + "\n# a kernel was mended\n")
+        assert fingerprint.foreign(["vendor"]) != before
+        refsim(*command, "--resume").refused("other modules, or another package, of executor vendor")
+    finally:
+        code.write_text(text)
+    assert refsim(*command, "--resume").status == 0

@@ -143,3 +143,32 @@ def test_right(packed_golden):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_results_of_other_modules_are_not_continued(tmp_path: Path, refsim) -> None:
+    """`golden verify --results` and `sweep --db` know the modules by their bytes, not by the name of the folder."""
+    folder = tmp_path / "modules"
+    shutil.copytree(MODULES, folder)
+    verify = (
+        "golden",
+        "verify",
+        "q8ta_relu/1",
+        "-x",
+        f"spv:{folder}",
+        "--workers",
+        1,
+        "--results",
+        tmp_path / "r.jsonl",
+    )
+    swept = ("sweep", "q8ta_relu", "-n", 2, "--workers", 0, "-x", f"spv:{folder}", "--db", tmp_path / "s.db")
+    for command in (verify, swept):
+        assert refsim(*command).status == 0
+        assert refsim(*command, "--resume").status == 0
+    module = folder / "q8ta_relu_buffer.spv"
+    module.write_bytes(module.read_bytes() + bytes(0))
+    assert refsim(*verify, "--resume").status == 0, "the same bytes, saved again"
+    shutil.copy(MODULES / "q8ta_add_buffer.spv", folder / "q8ta_other_buffer.spv")
+    refsim(*verify, "--resume").refused(
+        "got other modules or packages of an executor, need the same, or another file"
+    )
+    refsim(*swept, "--resume").refused(f"other modules, or another package, of executor spv:{folder}")

@@ -25,7 +25,7 @@ class Machines:
     def scheduler_info(self, n_workers: int) -> dict[str, Any]:
         return {"workers": {name: {"nthreads": 2} for name in self.has}}
 
-    def run(self, function: object, variants: Any, workers: list[str]) -> dict[str, Any]:
+    def run(self, function: object, variants: Any, brought: Any, workers: list[str]) -> dict[str, Any]:
         self.asked += workers
         return {
             name: (
