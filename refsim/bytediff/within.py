@@ -20,6 +20,8 @@ from refsim.core.buffer import ByteKind
 FEW = 4
 #: A region is a part of the buffer: with fewer elements outside than this share it says nothing.
 LEAST_OUTSIDE = 0.02
+#: Slabs are told if they hold so much of what a prediction explains, and so many wrong elements each.
+LEAST_IN_SLABS, LEAST_EACH = 0.9, 4
 #: So many regions at once say where the differing elements are; each leaves at most this share of the one before.
 MOST_AT_ONCE, LEAST_LEFT_OUT = 3, 0.8
 #: A region is tight if it is so much of the buffer at most, if so much of it is wrong at least, and if as many wrong
@@ -75,6 +77,43 @@ def tightest(ev: Evidence) -> Filled | None:
         inside, mask = best[0], mask & best[1].mask
         names.append(best[1].name)
     return Filled(" and ".join(names), wrong, inside, elements) if names else None
+
+
+def slabs(ev: Evidence, right: np.ndarray, against: np.ndarray) -> Within | None:
+    """All the rows, columns, channels or workgroups in which nothing speaks against a prediction, in any order.
+
+    ``right``: bool per cell, whether a wrong cell is predicted; ``against``: whether a right one would be wrong. None
+    where these slabs do not hold nearly everything that is predicted, or hold too little each to say so.
+    """
+    best, found = (0, 0), None
+    for name, numbers in _numbered(ev):
+        count = int(numbers.max()) + 1
+        spoken = np.bincount(numbers[against], minlength=count) > 0
+        held = np.bincount(numbers[right], minlength=count)
+        kept = (held > 0) & ~spoken
+        explained, hit = int(held[kept].sum()), int(np.count_nonzero(kept))
+        if explained < LEAST_IN_SLABS * held.sum() or explained < LEAST_EACH * hit or not spoken.any():
+            continue
+        if (explained, -hit) > best:  # the most, in the fewest
+            best = explained, -hit
+            found = Within(f"only in {hit} of {len(np.unique(numbers))} {name}", kept[numbers])
+    return found
+
+
+def _numbered(ev: Evidence) -> list[tuple[str, np.ndarray]]:
+    """Ways to divide a buffer into slabs: what to call them, and the number of each cell's slab."""
+    if "slabs" not in ev.kept:
+        n, c, h, w = (np.asarray(along, np.int64) for along in coordinates(ev.desc))
+        ways = [("rows of an image", n, h), ("columns of an image", n, w), ("channels of an image", n, c)]
+        found = [(name, image * (int(along.max()) + 1) + along) for name, image, along in ways]
+        found += [("rows", h), ("columns", w), ("channels", c), ("images", n)]
+        if ev.launch is not None:
+            groups, _ = ev.launch.invocation(list(ev.items))
+            _, each = np.unique(np.stack([np.asarray(axis) for axis in groups]), axis=1, return_inverse=True)
+            found.append(("workgroups", np.repeat(each.reshape(-1), 4 if ev.desc.is_int8 else 1)))
+        ev.kept["slabs"] = [row for row in found if int(row[1].max())]
+    kept: list[tuple[str, np.ndarray]] = ev.kept["slabs"]
+    return kept
 
 
 def regions(ev: Evidence) -> list[Within]:

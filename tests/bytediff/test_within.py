@@ -60,6 +60,21 @@ def test_a_cause_holds_in_a_region_alone(
     assert where in str(named[0]) or named[0].where, str(report)
 
 
+def test_a_cause_holds_in_rows_that_no_rule_gives() -> None:
+    """Another row of each image is right, as where a scratch is written at a wrong row."""
+    right = np.isin(H + 100 * N, (1, 103))
+    (cause,) = [c for c in report_of(partly(~right, fold=0)).causes if c.name == "zero point not folded"]
+    rows = int(H.max() + 1) * 2
+    assert cause.exact and f"only in {rows - 2} of {rows} rows of an image" in str(cause), str(cause)
+
+
+def test_slabs_of_few_elements_say_nothing() -> None:
+    """Where right and wrong elements are mixed in every row, no choice of rows explains the wrong ones."""
+    right = CELLS % 7 == 3
+    found = [c for c in report_of(partly(~right, fold=0)).causes if c.name == "zero point not folded"]
+    assert all("of an image" not in cause.where for cause in found)
+
+
 def test_the_region_is_printed() -> None:
     report = report_of(partly(CELLS % 4 == 3, fold=0))
     assert "the input's zero point is not subtracted, only in lane 3 (predicts every byte)" in str(report)

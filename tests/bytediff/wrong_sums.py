@@ -62,6 +62,7 @@ def _sums(
     phases: bool = True,
     sign: int = 1,
     weights_of: Tap = lambda i, j: (i, j),
+    of_word: Callable[[int, int], int] = lambda tap, word: word,
     reads_at: Tap = lambda i, j: (i, j),
 ) -> np.ndarray:
     """The sums of a convolution, int64 (N, OC, OH, OW), tap by tap."""
@@ -85,7 +86,9 @@ def _sums(
                 h, w = oh * p.stride[0] - sign * p.padding[0] + i, ow * p.stride[1] - sign * p.padding[1] + j
                 inside = h >= 0 and w >= 0
             a, b = weights_of(*place)
-            row = weight[oc, (a * kw + b) * per_group : (a * kw + b + 1) * per_group]
+            first = (a * kw + b) * per_group
+            words = [first + 4 * of_word(a * kw + b, k // 4) + k % 4 for k in range(per_group)]
+            row = weight[oc, words]
             if inside and h < height and w < width:
                 acc[:, oc, oh, ow] += x[:, group * per_group : (group + 1) * per_group, h, w] @ row
             else:
@@ -226,6 +229,11 @@ ROWS = (
         "taps exchanged",
         "the weights of tap (i, i) ",
         lambda: _finished(GROUPED, _sums(GROUPED, weights_of=lambda i, j: (i, i))),
+    ),
+    (
+        "words along K exchanged",
+        "the weights of number words * tap + 0 taken",
+        lambda: _finished(SQUARE, _sums(SQUARE, of_word=lambda tap, word: 0)),
     ),
     (
         "taps exchanged",

@@ -91,6 +91,25 @@ def test_shaders_are_changed_by_their_tokens() -> None:
     assert all(change.line > 2 for change in in_shader())
 
 
+def test_what_computes_nothing_is_not_changed() -> None:
+    source = """
+def kernel(flags, rows):
+    if flags & CLAMP_FIRST:
+        rows = rows + 1
+    def cycles(n):
+        return n * 7
+    def ahead(i):
+        return i + 9
+    rows.prefetch(rows + 2)
+    rows = (flags | 1 << 4) + ahead(rows + 3)
+    return rows
+"""
+    found = said(list(python_sites.changes("kernel.py", source, lambda name: True)))
+    told = {row[1] for row in found}
+    assert not {"7", "9", "2", "3"} & told, found
+    assert ("operator", "|", "&") in found and ("operator", "|", "^") not in found, found
+
+
 @pytest.mark.parametrize("change", [*in_python(), *in_shader()], ids=str)
 def test_a_change_is_its_edit(change: Change) -> None:
     assert change.kind in KINDS

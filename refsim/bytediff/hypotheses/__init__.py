@@ -88,6 +88,7 @@ ALL: tuple[Hypothesis, ...] = (
     places.nibbles,
     places.rows,
     taps.exchanged,
+    taps.words,
     winograd.transform,
     lanes.exchanged,
     steps.operations,

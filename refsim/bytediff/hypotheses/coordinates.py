@@ -34,6 +34,9 @@ def exchanged(ev: Evidence) -> Iterator[Prediction]:
             cells = rerun(ev, inputs={name: _read(buffer, _by(buffer.desc, chosen))})
             if cells is not None:
                 yield Prediction(f"{name} read with {what}", cells)
+    for chosen, what in _rules():
+        if any(ev.desc.sizes_whcn[dim] > 1 for dim in range(4) if chosen[dim] != dim):
+            yield Prediction(f"each output computed as that with {what}", _computed(ev, chosen))
 
 
 def _rules() -> Iterator[tuple[tuple[int, ...], str]]:
@@ -55,6 +58,16 @@ def _by(desc: TensorDesc, chosen: tuple[int, ...]) -> np.ndarray:
         coords[desc.layout.inner] = coords[desc.layout.inner] - lane
     at: np.ndarray = index.buf_idx(desc.meta, 0, desc.hashed, *(coords[dim] for dim in chosen))
     return at // 4 * 4 + lane if desc.is_int8 else at
+
+
+def _computed(ev: Evidence, chosen: tuple[int, ...]) -> np.ndarray:
+    """Cells if every element is the one at other coordinates; right where these are outside."""
+    places = np.indices(ev.logical.shape)  # NCHW; the rules count from W
+    taken = [places[3 - chosen[dim]] for dim in (3, 2, 1, 0)]
+    inside = np.all([at < size for at, size in zip(taken, ev.logical.shape, strict=True)], axis=0)
+    fresh = ev.want.copy()
+    fresh[ev.places[inside]] = ev.logical[tuple(at[inside] for at in taken)]
+    return fresh
 
 
 def _read(buffer: PackedBuffer, at: np.ndarray) -> np.ndarray:

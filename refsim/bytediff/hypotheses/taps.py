@@ -27,7 +27,8 @@ def exchanged(ev: Evidence) -> Iterator[Prediction]:
     if kh * kw == 1 or ev.call.out.numel * kh * kw * depth > MOST_PRODUCTS:
         return
     some = _Some(ev, weight)
-    for what, places in _rules(kh, kw):
+    steps = ev.call.params.stride if ev.call.op.transposed else (1, 1)
+    for what, places in _rules(kh, kw, steps):
         if some.fits(_read(weight, places)):
             yield Prediction(
                 f"the weights of tap {what} taken for tap (i, j)", _made(ev, _read(weight, places))
@@ -37,34 +38,106 @@ def exchanged(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction(f"the input read at tap {what} for tap (i, j)", _made(ev, scattered))
 
 
-def _rules(kh: int, kw: int) -> Iterator[tuple[str, np.ndarray]]:
-    """(what is read for tap (i, j), its number for each tap; -1 where there is no such tap), every rule once."""
-    i, j = np.indices((kh, kw))
+def _rules(kh: int, kw: int, steps: tuple[int, int]) -> Iterator[tuple[str, np.ndarray]]:
+    """(what is read for tap (i, j), its number for each tap; -1 where there is no such tap), every rule once.
+
+    A transposed convolution numbers the taps of each phase, which lie ``steps`` apart.
+    """
+    rows, columns = np.indices((kh, kw))
+    (up, left), (i, j) = (rows % steps[0], columns % steps[1]), (rows // steps[0], columns // steps[1])
+    h, w = -(-(kh - up) // steps[0]), -(-(kw - left) // steps[1])  # of the phase that a tap is of
     named = {
         "(j, i)": (j, i), "(i, i)": (i, i), "(j, j)": (j, j), "(i, 0)": (i, 0 * j), "(0, j)": (0 * i, j),
-        f"({kh - 1} - i, j)": (kh - 1 - i, j), f"(i, {kw - 1} - j)": (i, kw - 1 - j),
-        f"({kh - 1} - i, {kw - 1} - j)": (kh - 1 - i, kw - 1 - j), "(i + 1, j)": (i + 1, j), "(i - 1, j)": (i - 1, j),
-        "(i, j + 1)": (i, j + 1), "(i, j - 1)": (i, j - 1), "(0, 0)": (0 * i, 0 * j),
+        "(last - i, j)": (h - 1 - i, j), "(i, last - j)": (i, w - 1 - j),
+        "(last - i, last - j)": (h - 1 - i, w - 1 - j),
+        "(i + 1, j)": (i + 1, j), "(i - 1, j)": (i - 1, j), "(i, j + 1)": (i, j + 1), "(i, j - 1)": (i, j - 1),
+        "(0, 0)": (0 * i, 0 * j),
     }  # fmt: skip
-    flat = {
-        f"number {a} i {b:+d} j {c:+d}": a * i + b * j + c
-        for a, b, c in product(
-            dict.fromkeys((0, 1, kw - 1, kw, kw + 1, kh, 2 * kw, -kw)), (0, 1, 2, -1), (0, 1, -1)
-        )
+    factors = {
+        "0": 0 * w,
+        "1": 0 * w + 1,
+        "(width - 1)": w - 1,
+        "width": w,
+        "(width + 1)": w + 1,
+        "height": h,
     }
+    factors |= {"2 width": 2 * w, "-width": -w}
+    for (a, factor), b, c in product(factors.items(), (0, 1, 2, -1), (0, 1, -1)):
+        number = factor * i + b * j + c
+        inside = (number >= 0) & (number < h * w)
+        named[f"number {a} * i {b:+d} * j {c:+d}"] = (np.where(inside, number // w, -1), number % w)
     seen = {np.arange(kh * kw).tobytes()}
     for what, (row, column) in named.items():
-        inside = (row >= 0) & (row < kh) & (column >= 0) & (column < kw)
-        yield from _once(what, np.where(inside, row * kw + column, -1), seen)
-    for what, number in flat.items():
-        yield from _once(what, np.where((number >= 0) & (number < kh * kw), number, -1), seen)
+        inside = (row >= 0) & (row < h) & (column >= 0) & (column < w)
+        number = np.where(inside, (up + row * steps[0]) * kw + left + column * steps[1], -1)
+        flat = number.reshape(-1).astype(np.int64)
+        if flat.tobytes() not in seen and (flat >= 0).any():
+            seen.add(flat.tobytes())
+            yield what, flat
 
 
-def _once(what: str, places: np.ndarray, seen: set[bytes]) -> Iterator[tuple[str, np.ndarray]]:
-    flat = places.reshape(-1).astype(np.int64)
-    if flat.tobytes() not in seen and (flat >= 0).any():
-        seen.add(flat.tobytes())
-        yield what, flat
+@hypothesis("words along K exchanged", needs_call=True)
+def words(ev: Evidence) -> Iterator[Prediction]:
+    """Along the sum, a word of four channels of one tap is multiplied by weights of another word, or the reverse."""
+    if not is_convolution(ev) or is_depthwise(ev):
+        return
+    weight = logical_weight(ev)
+    _, kh, kw, depth = weight.shape
+    if depth < 5 or ev.call.out.numel * kh * kw * depth > MOST_PRODUCTS:
+        return
+    some = _Some(ev, weight)
+    padded = np.zeros((len(weight), kh * kw, -(-depth // 4) * 4), np.int64)
+    padded[..., :depth] = weight.reshape(len(weight), -1, depth)
+    by_word = padded.reshape(len(weight), -1, 4)
+    for what, places in _word_rules(kh * kw, padded.shape[-1] // 4):
+        inside = places >= 0
+        read = np.where(inside[None, :, None], by_word[:, places], 0)
+        scattered = np.zeros_like(by_word)
+        for place in np.flatnonzero(inside):
+            scattered[:, places[place]] += by_word[:, place]
+        for which, made in (("the weights of", read), ("the input's word of", scattered)):
+            changed = made.reshape(padded.shape)[..., :depth].reshape(weight.shape)
+            if some.fits(changed):
+                yield Prediction(f"{which} {what} taken", _made(ev, changed))
+
+
+def _word_rules(taps: int, count: int) -> Iterator[tuple[str, np.ndarray]]:
+    """(rule, for each word along K the one that is read; -1 where there is none), every rule once."""
+    tap, word = (a.reshape(-1) for a in np.indices((taps, count)))
+    factors = {
+        "words": count,
+        "words - 1": count - 1,
+        "words + 1": count + 1,
+        "2 words": 2 * count,
+        "0": 0,
+        "1": 1,
+    }
+    seconds = {
+        "word": word,
+        "tap": tap,
+        "0": 0 * word,
+        "word + 1": word + 1,
+        "word - 1": word - 1,
+        "2 word": 2 * word,
+    }
+    seconds |= {
+        "word // 2": word // 2,
+        "-word": -word,
+        "word + tap": word + tap,
+        "number": tap * count + word,
+    }
+    rules = {
+        f"{a} * tap + {b}": factor * tap + second
+        for a, factor in factors.items()
+        for b, second in seconds.items()
+    }
+    rules |= {"word * taps + tap": word * taps + tap, "words * word + tap": count * word + tap}
+    seen = {np.arange(taps * count).tobytes()}
+    for what, number in rules.items():
+        places = np.where((number >= 0) & (number < taps * count), number, -1).astype(np.int64)
+        if places.tobytes() not in seen and (places >= 0).any():
+            seen.add(places.tobytes())
+            yield f"number {what}", places
 
 
 def _read(weight: np.ndarray, places: np.ndarray) -> np.ndarray:

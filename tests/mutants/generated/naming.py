@@ -110,14 +110,15 @@ ROLES = (
         "window", r"stride\w*|dilation\w*|pad(ding)?s?|taps?\w*|kernel_?[hwsize]*|window\w*|hit|ih|iw|extent\w*|pool",
         (
             "edge of the input", "input read at a neighbour", "products miscounted", "one coordinate for another",
-            "taps exchanged", "stride or dilation", "padding offset", "border padded with 0", "H and W exchanged",
+            "taps exchanged", "words along K exchanged",
+            "stride or dilation", "padding offset", "border padded with 0", "H and W exchanged",
             "reduction too short", "weights in another order",
         ),
     ),
     Role(
         "reduction", r"acc\w*|dot\w*|k4s?|k\d?|depth|total\w*|partial\w*|reduc\w*|sum|stage|run_\w*|group\w*|left",
         (
-            "products miscounted", "weights read at another stride",
+            "products miscounted", "weights read at another stride", "words along K exchanged",
             "reduction too short", "float sum too short", "order of float sums", "sums of groups doubled",
             "unsigned lanes", "weights in another order", "scale of another group",
             "weights laid out for another kernel", "range of rows", "sums of 16 bits", "sums not reset",
@@ -127,7 +128,8 @@ ROLES = (
     Role(
         "weights", r"weights?|nibbles?|int4|halves|panels?|prepack\w*",
         (
-            "weights read at another stride", "products miscounted", "taps exchanged", "Winograd transform",
+            "weights read at another stride", "products miscounted", "taps exchanged",
+            "words along K exchanged", "Winograd transform",
             "nibbles of other places",
             "weights in another order", "weights laid out for another kernel", "nibbles read wrong",
             "reduction too short", "unsigned lanes", "channel constants misplaced",
@@ -149,6 +151,7 @@ ROLES = (
         (
             "values moved", "words of other places", "one coordinate for another", "input read at a neighbour",
             "lanes exchanged", "constants of other channels", "weights of other channels", "taps exchanged",
+            "words along K exchanged",
             "nibbles of other places", "rows read at another stride",
             "weights read at another stride", "only a part is written",
             "rows apart", "lanes rotated", "byte order", "block transposed", "another layout's strides",
@@ -161,7 +164,8 @@ ROLES = (
         (
             "one coordinate for another", "input read at a neighbour", "edge of the input", "values moved",
             "words of other places", "weights of other channels",
-            "weights read at another stride", "taps exchanged", "rows read at another stride",
+            "weights read at another stride", "taps exchanged", "words along K exchanged",
+            "rows read at another stride",
             "H and W exchanged", "C and another dim exchanged", "batch ignored", "another layout's strides",
             "rows apart", "last tile missing", "border padded with 0",
         ),

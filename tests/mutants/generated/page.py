@@ -70,8 +70,8 @@ condition or barrier less. It runs in a copy of the sources, and these are tried
 - the cases of the corpus, those first that show most;
 - for native kernels and the graph, the chains of the corpus: several operators that a plan may join;
 - some of the cases once more under other conditions. Changes of the emulated kernels' sources are tried on a GPU, on
-  `cpu` and under the profiles `lavapipe` and `nvidia`; those of the native kernels on three threads, with each other
-  instruction set and under these profiles;
+  `cpu` and under the profiles `lavapipe` and `nvidia`; those of the native kernels on several threads, with each
+  other instruction set and under these profiles;
 - the bundled models, where the CPU's plan may be concerned;
 - the tests of that part.
 

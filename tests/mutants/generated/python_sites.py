@@ -20,7 +20,7 @@ _OPERATORS: dict[type[ast.operator], tuple[str, tuple[str, ...]]] = {
     ast.LShift: ("<<", (">>",)),
     ast.RShift: (">>", ("<<",)),
     ast.BitAnd: ("&", ("|",)),
-    ast.BitOr: ("|", ("&", "^")),
+    ast.BitOr: ("|", ("&",)),  # parts that are put together share no bit, and ^ would do as well
     ast.BitXor: ("^", ("|",)),
 }
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, tuple[str, ...]]] = {
@@ -43,6 +43,12 @@ _TYPES = {
 _WHOLE_NUMBERS = ("prepack.py", "plan.py", "schedule.py", "lifetimes.py", "memory.py")
 
 _ERROR = re.compile(r"Error$|^refuse")
+#: What asks for memory before it is used: whatever it asks for, the bytes are the same.
+_AHEAD = re.compile(r"^ahead$|\.prefetch$")
+#: Functions within functions that only say how long something takes, or what to fetch.
+_ESTIMATE = re.compile(r"(cost|cycles|ahead)$")
+#: Arithmetic that no device has: only those who look for causes ask for it (`refsim.core.qmath`).
+_ONLY_SIMULATED = frozenset(("TRUNCATE", "TIE_UP", "CLAMP_FIRST"))
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr)
 _Found = tuple[ast.AST | tuple[int, int], str, str]
 
@@ -139,12 +145,15 @@ def _within(node: ast.AST, scope: str, wanted: Callable[[str], bool]) -> Iterato
 
 def _inner(node: ast.stmt, scope: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, ast.stmt]]:
     if isinstance(node, ast.FunctionDef):
-        yield from _within(node, scope, wanted)
+        if not _ESTIMATE.match(node.name):
+            yield from _within(node, scope, wanted)
         return
     if _only_refuses(node) or _is_text(node) or _only_prefetches(node):
         return
     yield scope, node
     for name in ("body", "orelse", "handlers", "finalbody"):
+        if name == "body" and isinstance(node, ast.If) and _names(node.test) & _ONLY_SIMULATED:
+            continue
         for child in getattr(node, name, []):
             if isinstance(child, ast.stmt):
                 yield from _inner(child, scope, wanted)
@@ -211,6 +220,8 @@ def _walk(node: ast.expr) -> Iterator[ast.expr]:
         isinstance(node, ast.Call) and _ERROR.search(ast.unparse(node.func))
     ):
         return  # texts for people
+    if isinstance(node, ast.Call) and _AHEAD.search(ast.unparse(node.func)):
+        return
     yield node
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):

@@ -65,7 +65,7 @@ class Area:
 #: Meanings, and what makes cases: the reference itself is not a kernel.
 _MEANING = (
     r"_?(groups_of|sparse|one_sign|hard|many|twins|common_window|row_constants|define|sample|golden|cases|case|random"
-    r"|constants|data|values|check|refuse|describe|accumulate|windows|source|dequantized|products?$|requantized)"
+    r"|constants|data|values|check|refuse|describe|accumulate|windows|source|dequantized|products?$|requantized|beyond)"
 )
 _CORE = tuple(f"refsim/core/{name}.py" for name in ("index", "lanes", "qmath", "launch", "push"))
 _TEXTS = (
@@ -82,7 +82,10 @@ AREAS = {
             30,
             ("refsim/ops/*.py", "refsim/ops/base/*.py", *_CORE, "refsim/exec/emulated.py"),
             _MEANING + r"|.*_cases|pairs$|out_shape|shape_for|out_size|__post_init__|__str__|logical_",
-            ("tests/core", "tests/ops not test_example"),
+            (
+                "tests/core not cache and not escape and not table and not damage",
+                "tests/ops not test_example",
+            ),
             r"PUSH|SPEC|WINDOW",
             also=(
                 Condition("gpu:0"),
@@ -99,6 +102,7 @@ AREAS = {
             ("tests/exec/test_networks.py", "tests/exec/test_group_layers.py", "tests/exec/cpu"),
             also=(
                 Condition("cpu", threads=3),
+                Condition("cpu", threads=4, isa="avx2"),
                 *(Condition("cpu", isa=name) for name in ("avx512", "avx2", "portable")),
                 *(Condition("cpu", profile=name) for name in ("lavapipe", "nvidia")),
             ),
@@ -119,7 +123,7 @@ AREAS = {
             30,
             ("shaders/*.comp", "shaders/include/*.glsl"),
             r"$^",
-            ("tests/gpu/test_dot.py", "tests/gpu/test_shaders.py", "tests/gpu/test_executor.py"),
+            ("tests/gpu/test_dot.py", "tests/gpu/test_shaders.py not binaries", "tests/gpu/test_executor.py"),
         ),
     )
 }

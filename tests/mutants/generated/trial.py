@@ -35,6 +35,7 @@ from refsim.golden.rules import RULES
 from refsim.golden.rules import case as case_of
 from refsim.golden.store import digest
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Target
 
@@ -56,6 +57,8 @@ MOST_ELEMENTS, EACH, OF_MANY = 120_000, 400, 60
 MANY = 4
 #: Where there are not very many operators, so many cases of each come before the rest of any.
 FEW = 12
+#: Of each operator so many cases with the most output channels, on several threads.
+WIDEST = 24
 #: Cases on a device for what changed the emulated kernels' sources.
 ELSEWHERE = 120
 #: Seconds of processor time for a test, and for all of a row of an area's tests (`mutants.limits`).
@@ -183,7 +186,12 @@ class _Trial:
         for condition in self.area.also if self.subjects else ():
             if _lacking(condition):
                 continue
-            found = self._corpus(made, condition, max(FEW, ELSEWHERE // len(self.subjects)), self.subjects)
+            if condition.threads > 1:
+                names = [name for op in self.subjects for name in _wide(op)]
+                found = self._tried(made, condition, names)
+            else:
+                most = max(FEW, ELSEWHERE // len(self.subjects))
+                found = self._corpus(made, condition, most, self.subjects)
             if found is not None:
                 return found
         return None
@@ -306,6 +314,22 @@ def _digest_under(name: str, profile: str) -> str:
     """The digest of a case under another profile, of which the corpus records none."""
     bound = _bound(name, profile)
     return digest(bound.call, bound.call.expected(bound.inputs))
+
+
+@cache
+def _wide(op: str) -> tuple[str, ...]:
+    """Cases of an operator for several threads: those that show most, and those with the most output channels.
+
+    What threads share are panels of output channels, where an image alone gives too few tasks.
+    """
+    named = _order(op, EACH)
+    widest = sorted(named, key=lambda name: -_channels(case_of(op, int(name[-4:]))))
+    return tuple(dict.fromkeys((*named[:FEW], *widest[:WIDEST])))
+
+
+def _channels(case: Case) -> int:
+    shape = next(iter(case.inputs.values()))[0]
+    return int(case.features.get("out_channels", shape[-3] if len(shape) > 2 else shape[-1]))
 
 
 @cache
