@@ -1,4 +1,4 @@
-"""What one core can do at most: loops of dot products in registers, of loads, and copies; for fractions of limits."""
+"""What one core can do at most: loops of dot products, of tiles, of loads, and copies; for fractions of limits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from refsim.exec.cpu import compiled
+from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.dot import dpbusd, madd_pairs
 from refsim.exec.cpu.ir import F32, I16, I32, I64, PTR, Module, Value, vec
 from refsim.exec.cpu.isa import cpu
@@ -39,6 +40,52 @@ def dot_loop(module: Module, name: str, *, kind: str, lanes: int) -> None:
         zero = vec(F32, lanes) if kind == "fp32" else words
         for number, total in enumerate(fn.loop(count, step, [fn.const(0, zero)] * CHAINS)):
             fn.store(total, at + 4 * lanes * (2 + number))
+
+
+#: Bytes of K in the loop of tiles: both operands stay in the first cache. Rows lie a line of memory further apart.
+TILE_K, TILE_STEPS = 1024, 1 << 12
+
+
+def tile_loop(module: Module, name: str) -> None:
+    """out = sums of products of two by two tiles; operands are loaded for each step over K, as in a kernel."""
+    with module.function(name, (PTR, PTR, PTR)) as fn:
+        config, at, out = fn.params
+        unit, shapes = tiles.Real(fn), tiles.Shapes(2, 2)
+        stride, whole = fn.i64(TILE_K + tiles.ROW_BYTES), fn.i64(tiles.ROW_BYTES)
+        weights = at + 2 * tiles.ROWS * (TILE_K + tiles.ROW_BYTES)
+        unit.configure(config)
+
+        def chunk(k: Value) -> None:
+            for j in range(2):
+                unit.load(shapes.weights(j), weights + (k * 32 + j * tiles.TILE_BYTES), whole)
+                for i in range(2):
+                    if j == 0:
+                        unit.load(
+                            shapes.pixels(i), at + k + i * tiles.ROWS * (TILE_K + tiles.ROW_BYTES), stride
+                        )
+                    unit.multiply(shapes.sums(i, j), shapes.pixels(i), shapes.weights(j))
+
+        def whole_k(_: Value) -> None:
+            fn.loop(TILE_K, chunk, step=tiles.ROW_BYTES)
+
+        fn.loop(TILE_STEPS * tiles.ROW_BYTES // TILE_K, whole_k)
+        unit.store(shapes.sums(0, 0), out, whole)
+        unit.release()
+
+
+def tile_macs_per_second(samples: int = 15) -> float:
+    """Products added in a second by one core's matrix unit, loads of tiles included."""
+    assert tiles.why_not(cpu().isa) is None
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(compiled.address(tile_loop))
+    size = (2 * tiles.ROWS + 32) * (TILE_K + tiles.ROW_BYTES)
+    memory, config = np.zeros(size + 64 + tiles.TILE_BYTES, np.uint8), tiles.Shapes(2, 2).config
+    aligned = -(-memory.ctypes.data // 64) * 64
+    best = float("inf")
+    for _ in range(samples):
+        begin = time.perf_counter()
+        run(config.ctypes.data, aligned, aligned + size)
+        best = min(best, time.perf_counter() - begin)
+    return TILE_STEPS * 4 * tiles.TILE_BYTES * tiles.ROWS / best
 
 
 MACS = {"int8": 4, "int16": 2, "fp32": 1}
@@ -110,6 +157,8 @@ def limits() -> dict[str, float]:
     """GMAC/s of each kind that this processor has; GB/s copied and read in both larger caches and beyond."""
     kinds = [kind for kind in MACS if kind != "int8" or cpu().isa.dpbusd]
     found = {f"{kind} GMAC/s": macs_per_second(kind) / 1e9 for kind in kinds}
+    if tiles.why_not(cpu().isa) is None:
+        found["tdpbssd GMAC/s"] = tile_macs_per_second() / 1e9
     sizes = {"L2": 256 << 10, "L3": 4 << 20, "DRAM": 128 << 20}
     for name, size in sizes.items():
         found[f"copy {name} GB/s"] = copy_per_second(size) / 1e9

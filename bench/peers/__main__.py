@@ -25,6 +25,8 @@ from bench.peers.net import U8S8, XNN, Net, Work, works
 from bench.peers.worker import Contender
 from refsim.cli._output import print_table, say
 from refsim.core import atomic_write
+from refsim.exec.cpu.amx import tiles
+from refsim.exec.cpu.isa import cpu
 
 PEERS = (XNN, U8S8, S8S8, FP32)
 
@@ -86,7 +88,13 @@ def exactness(workers: Sequence[Contender], net: Net, folder: Path) -> dict[str,
 
 def summarize(work: Work, samples: Samples) -> dict[str, Any]:
     """Medians and spreads of a work, ratios for each number of threads, and our own gain from more than one."""
-    found: dict[str, Any] = {"macs": work.macs, "targets": dict(work.targets), "threads": {}, "scaling": {}}
+    found: dict[str, Any] = {
+        "macs": work.macs,
+        "reads": work.reads,
+        "targets": dict(work.targets),
+        "threads": {},
+        "scaling": {},
+    }
     for threads in sorted({threads for _, threads in samples}):
         own = samples[REFSIM, threads]
         of = {engine: values for (engine, count), values in samples.items() if count == threads}
@@ -127,9 +135,23 @@ def run(chosen: Sequence[Work], keys: Sequence[Key], folder: Path, rounds: int) 
     return found
 
 
-def table(results: Mapping[str, dict[str, Any]], threads: str) -> None:
-    """Print one number of threads."""
-    head = ["work", "us", "spread", "GMAC/s", *(f"{p} us" for p in PEERS), *(f"/ {p}" for p in PEERS)]
+#: Limits of `bench.limits` that products are compared with: the first that this processor has. And where weights lie
+#: that are read once.
+PRODUCTS, READS = ("tdpbssd GMAC/s", "int8 GMAC/s", "int16 GMAC/s"), "read L3 GB/s"
+
+
+def table(results: Mapping[str, dict[str, Any]], threads: str, found: Mapping[str, float]) -> None:
+    """Print one number of threads; ``found``: the limits of one core."""
+    products = next(name for name in PRODUCTS if name in found)
+    head = [
+        "work",
+        "us",
+        "spread",
+        "GMAC/s",
+        "of limit",
+        *(f"{p} us" for p in PEERS),
+        *(f"/ {p}" for p in PEERS),
+    ]
     rows = []
     for name, result in results.items():
         if threads not in result["threads"]:
@@ -137,7 +159,9 @@ def table(results: Mapping[str, dict[str, Any]], threads: str) -> None:
         seconds, ratios = (result["threads"][threads][key] for key in ("seconds", "ratios"))
         own = seconds[REFSIM]
         cells: list[object] = [name, f"{own['median'] * 1e6:.0f}", _spread(own)]
-        cells.append(f"{result['macs'] / own['median'] / 1e9:.0f}" if result["macs"] else "")
+        speed, limit = result["macs"] / own["median"] / 1e9, READS if result["reads"] else products
+        part = f"{speed / found[limit] / int(threads):.0%} {limit.rsplit(' ', 1)[0]}"
+        cells += [f"{speed:.0f}", part] if speed else ["", ""]
         cells += [f"{seconds[p]['median'] * 1e6:.0f}" if p in seconds else "" for p in PEERS]
         cells += [f"{ratios[p]['median']:.2f} {_spread(ratios[p])}" if p in ratios else "" for p in PEERS]
         if threads == "1":
@@ -175,9 +199,10 @@ def main() -> int:
     options = parser.parse_args()
     if find_spec("torch") is None:
         parser.error("networks are built with torch, which is not installed (pip install 'refsim[peers]')")
-    chosen = [w for w in works() if re.search(options.only, w.name)]
+    every = works(tiles.why_not(cpu().isa) is None)
+    chosen = [w for w in every if re.search(options.only, w.name)]
     names = {name for work in chosen for name in work.less}
-    chosen = [w for w in works() if w.name in names and w not in chosen] + chosen
+    chosen = [w for w in every if w.name in names and w not in chosen] + chosen
     chosen.sort(key=lambda work: bool(work.less))
     folder = options.out / "networks"
     if options.build:
@@ -217,7 +242,7 @@ def main() -> int:
         contenders = [(engine, count) for count in threads for engine in engines]
         results["works"] = run(chosen, contenders, folder, options.rounds)
         for count in threads:
-            table(results["works"], str(count))
+            table(results["works"], str(count), results["limits"])
     path = atomic_write.make_folder(options.out) / f"{options.name}{'-exact' if options.exact else ''}.json"
     atomic_write.write(path, (json.dumps(results, indent=1) + "\n").encode())
     print(f"written to {path}")

@@ -24,7 +24,7 @@ from bench.peers.net import ADD, CONV, FLATTEN, LINEAR, MAXPOOL, MEAN, Bundled, 
 Q = torch.ops.quantized_decomposed
 MODELS = Path(__file__).parents[2] / "tests" / "data" / "models"
 #: To be raised when the files change.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ def onnx_file(q: Quantized, path: Path, signed: bool) -> None:
         scale, zp = q.values[value]
         return const(f"scale{value}", scale, np.float32), const(f"zp{value}", zp + offset, kind)
 
-    def node(op: str, inputs: list[str], output: str, global_size: str = "", **attributes: Any) -> None:
-        nodes.append(helper.make_node(op, inputs, [output], global_size=global_size, **attributes))
+    def node(op: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> None:
+        nodes.append(helper.make_node(op, inputs, [output], domain=domain, **attributes))
 
     node("QuantizeLinear", ["x", *params(0)], "v0")
     ms = "com.microsoft"

@@ -7,7 +7,7 @@ repetition, divided by their number, so that neither calls nor the conversions a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 CONV, LINEAR, ADD, MAXPOOL, MEAN, FLATTEN = "conv", "linear", "add", "maxpool", "mean", "flatten"
@@ -160,7 +160,7 @@ class Work:
     """``many`` holds ``repeats`` more of what is measured than ``one``.
 
     ``less`` names works whose time each repetition also contains, to be subtracted. ``targets``: peer -> the ratio
-    that is wanted with one thread.
+    that is wanted with one thread. ``reads``: it is bound by reading the weights, each of which is used once.
     """
 
     name: str
@@ -169,6 +169,7 @@ class Work:
     repeats: int = 1
     less: tuple[str, ...] = ()
     targets: Mapping[str, float] = field(default_factory=dict)
+    reads: bool = False
 
     @property
     def macs(self) -> float:
@@ -212,6 +213,17 @@ def _stems(repeats: int) -> tuple[Net, Net]:
     return stems(1), stems(1 + repeats)
 
 
+#: Ratios wanted to XNNPACK and to ONNX Runtime U8S8 on a processor with a matrix unit (AMX).
+WITH_TILES = {
+    "3x3 64->64 56x56": (2.6, 1.8),
+    "3x3 256->256 14x14": (2.6, 1.8),
+    "1x1 256->1024->256 14x14": (2.2, 1.7),
+    "GEMM 512^3": (3, 1.5),
+    "gemv 2048->1000->2048": (1.3, 1.5),
+    "ResNet-50 shape": (2.3, 1.8),
+    "MobileNetV2 shape": (2.2, 2),
+}
+
 #: Those that have a .pt2.
 BUNDLED = ("linear_head", "linear_head_gemv", "mixed_ops", "refine_seg")
 XNN, U8S8 = "XNNPACK", "ONNX Runtime U8S8"
@@ -222,8 +234,22 @@ def _square(out: int, kernel: int, groups: int = 1) -> Layer:
     return Layer(CONV, (0,), out, kernel, 1, kernel // 2, groups)
 
 
-def works() -> tuple[Work, ...]:
-    """Everything that is measured, with the ratios wanted to XNNPACK and to ONNX Runtime U8S8."""
+def works(tiles: bool = False) -> tuple[Work, ...]:
+    """Everything that is measured, with the ratios wanted to XNNPACK and to ONNX Runtime U8S8.
+
+    ``tiles``: the processor has a matrix unit.
+    """
+    found = _works()
+    wanted = WITH_TILES if tiles else {}
+    return tuple(
+        replace(work, targets=dict(zip((XNN, U8S8), wanted[work.name], strict=True)))
+        if work.name in wanted
+        else work
+        for work in found
+    )
+
+
+def _works() -> tuple[Work, ...]:
 
     def row(name: str, nets: tuple[Net, Net], xnn: float, ort: float, *less: str) -> Work:
         one, many = nets
@@ -246,7 +272,9 @@ def works() -> tuple[Work, ...]:
         chain("GEMM 512^3", (512, 512), 8, 1.6, 0.9, linear(512)),
         row("7x7 s2 3->64 224", _stems(4), 4, 1.4, STEM_ADD),
         chain("depthwise 3x3 144 56x56", (1, 144, 56, 56), 16, 2.5, 1.7, _square(144, 3, 144)),
-        chain("gemv 2048->1000->2048", (1, 2048), 4, 1.6, 1.35, linear(1000), linear(2048)),
+        replace(
+            chain("gemv 2048->1000->2048", (1, 2048), 4, 1.6, 1.35, linear(1000), linear(2048)), reads=True
+        ),
         row(STEM_ADD, _adds((1, 64, 112, 112), 16), 1.1, 1.1),
         Work("ResNet-50 shape", resnet50(), targets={XNN: 2.1, U8S8: 1.1}),
         Work("MobileNetV2 shape", mobilenet_v2(), targets={XNN: 1.8, U8S8: 1.05}),

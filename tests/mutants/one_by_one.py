@@ -33,28 +33,28 @@ def kernel_of(said: str) -> tuple[str, str] | None:
 def install() -> None:
     """From now on, in this process, every list of jobs runs so, on one thread."""
     files: dict[str, str] = {}
-    link, work = compiled._link, JobList.work
+    link, run = compiled._link, JobList.run
 
     def linked(name: str, build: Callable[..., Any], variant: dict[str, Any]) -> int:
         module = build.__module__.replace(".", "/")
         files[name] = f"{module}.py"
         return link(name, build, variant)
 
-    def stepped(jobs: JobList, thread: int, alone: bool = False) -> None:
-        for job in jobs.jobs if thread == 0 else ():
+    def stepped(jobs: JobList) -> None:
+        for job in jobs.jobs:
             names = [compiled.name_of(part.kernel) for part in (job.parts or (job,))]
             told = "+".join(names)
             single = JobList([job], 1, None, jobs._scratch[:1])
             what = _FRAME.format(name=told, file=files.get(names[0], "?"))
-            doing.during(what, _checked, work, single)
+            doing.during(what, _checked, run, single)
 
     compiled._link = linked
-    setattr(JobList, "work", stepped)  # noqa: B010
+    setattr(JobList, "run", stepped)  # noqa: B010
 
 
-def _checked(work: Callable[..., None], jobs: JobList) -> None:
+def _checked(run: Callable[[JobList], None], jobs: JobList) -> None:
     _ask_allocator()
-    work(jobs, 0, True)
+    run(jobs)
     _ask_allocator()
 
 

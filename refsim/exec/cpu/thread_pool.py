@@ -7,13 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from queue import SimpleQueue
 
 import numpy as np
 
 from refsim.core.errors import RawBufferError
+from refsim.exec.cpu import wake
 from refsim.exec.cpu.job import Job
-from refsim.exec.cpu.runner import FIRST, LAST, entry, job_table, shared_words
+from refsim.exec.cpu.runner import FIRST, entry, job_table, shared_words
 
 _ALIGN = 64
 #: Bytes behind scratch that hold this value and that no kernel may write.
@@ -58,6 +58,7 @@ class JobList:
         # an array's address takes a microsecond to ask for
         self._table_at, self._shared_at = self._table.ctypes.data, _aligned(self._shared)
         self._scratch_at = [_aligned(block) for block in self._scratch]
+        self._scratch_table = np.array(self._scratch_at, np.int64)
         if buffers is not None:
             self.bind(buffers)
 
@@ -69,13 +70,12 @@ class JobList:
     def run(self) -> None:
         """Execute, on the buffers that were bound last."""
         if self.threads == 1:
-            self.work(0, alone=True)
+            entry()(self._table_at, len(self.jobs), None, self._scratch_at[0], FIRST)
             return
         self._shared[:] = 0
-        pool = _pool(self.threads - 1)
-        pool.start(self)
-        self.work(0)
-        pool.join()
+        _pool(self.threads - 1).run(
+            self._table_at, len(self.jobs), self._shared_at, self._scratch_table.ctypes.data
+        )
 
     def check_scratch(self, where: str) -> None:
         """RawBufferError if a job wrote behind its scratch."""
@@ -85,12 +85,6 @@ class JobList:
                 raise RawBufferError(
                     where, "wrote behind its scratch", got=f"a write to byte {int(broken[0])} behind it"
                 )
-
-    def work(self, thread: int, alone: bool = False) -> None:
-        """One thread's share of a run."""
-        shared = None if alone else self._shared_at
-        end = LAST if thread % 2 else FIRST
-        entry()(self._table_at, len(self.jobs), shared, self._scratch_at[thread], end)
 
 
 def _aligned(block: np.ndarray) -> int:
@@ -107,20 +101,27 @@ class ThreadPool:
 
     def __init__(self, helpers: int) -> None:
         self._lock = threading.Lock()
-        self._todo: list[SimpleQueue[JobList]] = [SimpleQueue() for _ in range(helpers)]
-        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._helpers, self._runs, self._words_at = helpers, 0, wake.words(helpers).ctypes.data
+        prepare, helper, self._launch = wake.functions()
+        prepare(self._words_at, helpers)
         self._threads = [
-            threading.Thread(target=self._help, args=(number,), daemon=True) for number in range(helpers)
+            threading.Thread(
+                target=helper, args=(self._words_at, helpers, number, wake.runner_address()), daemon=True
+            )
+            for number in range(1, helpers + 1)
         ]
         for thread in self._threads:
             thread.start()
         self._avoided: int | None = None
 
-    def start(self, jobs: JobList) -> None:
-        self._lock.acquire()
-        self._keep_off(_processor())
-        for queue in self._todo:
-            queue.put(jobs)
+    def run(self, table: int, jobs: int, shared: int, scratch: int) -> None:
+        """Execute a list of so many jobs; the others are addresses: its table and shared words, those of scratch."""
+        with self._lock:
+            self._keep_off(_processor())
+            self._runs += 1
+            self._launch(
+                self._words_at, self._helpers, wake.runner_address(), self._runs, table, jobs, shared, scratch
+            )
 
     def _keep_off(self, processor: int | None) -> None:
         """Let the helpers run anywhere but there."""
@@ -133,22 +134,6 @@ class ThreadPool:
                 os.sched_setaffinity(thread.native_id or 0, others)
         except OSError:  # not allowed here: then they run where they are put
             pass
-
-    def join(self) -> None:
-        errors = [self._done.get() for _ in self._todo]
-        self._lock.release()
-        for error in errors:
-            if error is not None:
-                raise error
-
-    def _help(self, number: int) -> None:
-        while True:
-            jobs = self._todo[number].get()
-            try:
-                jobs.work(number + 1)
-                self._done.put(None)
-            except BaseException as error:  # goes to the caller, who waits for it
-                self._done.put(error)
 
 
 @cache
@@ -168,6 +153,8 @@ def _processor() -> int | None:
 
 _pools: dict[int, ThreadPool] = {}
 _pools_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # threads do not come along
+    os.register_at_fork(after_in_child=_pools.clear)
 
 
 def _pool(helpers: int) -> ThreadPool:

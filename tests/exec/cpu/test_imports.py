@@ -10,7 +10,7 @@ import refsim.exec.cpu as package
 ROOT = Path(package.__file__).parent
 ROWS = (
     "ir isa",
-    "args strides compiled job runner thread_pool",
+    "args strides compiled job runner wake thread_pool",
     "epilogue narrow tile4x4 nhwc dot",
     "conv_problem amx gemm winograd depthwise elementwise relayout quantize pool groups",
     "routes",

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,16 +140,16 @@ def test_kernels_from_elsewhere_are_compiled_in_every_process() -> None:
 
 def test_helpers_keep_off_the_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = thread_pool.ThreadPool(2)
-    jobs = SimpleNamespace(work=lambda number: None)
+    nothing = thread_pool.JobList([], 1)
+    scratch = np.zeros(3, np.int64)
+    run = (nothing._table_at, 0, nothing._shared_at, scratch.ctypes.data)
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
     if len(allowed) > 1 and thread_pool._processor() is not None:
-        pool.start(jobs)
-        pool.join()
+        pool.run(*run)
         assert pool._avoided in allowed
         for thread in pool._threads:
             assert os.sched_getaffinity(thread.native_id) == allowed - {pool._avoided}
     before = pool._avoided
     monkeypatch.setattr(thread_pool, "_find_processor", lambda: None)  # as where nobody can tell
-    pool.start(jobs)
-    pool.join()
+    pool.run(*run)
     assert pool._avoided == before

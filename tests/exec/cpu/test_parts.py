@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -138,6 +139,20 @@ def test_parts_of_a_job_run_each_task_once(shares: Sequence[int], rounds: int, t
     JobList([combined], threads).run()
     for number, words in enumerate(memory, 1):
         assert words.tolist() == [number] * (len(words) - 1) + [0]
+
+
+@pytest.mark.parametrize("threads", [2, 3, 6, 9])
+def test_threads_wake_each_other(threads: int) -> None:
+    """Runs one after another, which helpers look out for, and runs for which they have to be woken."""
+    words, args = np.zeros(12, np.int32), Arguments()
+    block = args.block(_MARK, {}, at=words.ctypes.data, number=1)
+    job = Job("mark", compiled.address(mark), block, 11, 0, (), tuple(args.owned))
+    jobs = JobList([job] * 3, threads)
+    for pause in (0.0, 0.01):
+        for _ in range(10):
+            time.sleep(pause)
+            jobs.run()
+    assert words.tolist() == [60] * 11 + [0]
 
 
 def test_a_share_ends_with_its_last_thread() -> None:

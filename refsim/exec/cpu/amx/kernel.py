@@ -28,6 +28,7 @@ from refsim.exec.cpu.narrow import VECTORS, narrow_in_order
 #: `x`: the input where it is read as it lies, `in_place` tells. `chunks`: where each chunk of a window lies.
 #: A *line* is what tiles of A follow each other in: a row of the block (`lines` 0), or all of it, the `span` of pixels
 #: from a row to the next counted, with what lies between them. `least`: where a line's first tile may begin.
+#: `by_pixels`: all panels of a tile of A, then the next tile; else all tiles of a panel, then the next panel.
 #: `direct`: the bytes go straight to `out` at `out_*` strides; `at_*` are places in scratch.
 AMX = ArgLayout(
     "pack", "pack_args", "unpack", "unpack_args", "x", "weight", "consts", "chunks", "config", "out",
@@ -35,7 +36,7 @@ AMX = ArgLayout(
     "out_h", "out_w", "block_h", "block_w",
     "stride_h", "stride_w", "pad_h", "pad_w", "extent_h", "extent_w",
     "in_place", "in_words", "pixel_bytes", "pitch", "tap_row", "tap_pixel", "chunk_count", "chunk_bytes",
-    "tile_rows", "flat", "span", "least",
+    "tile_rows", "flat", "span", "least", "by_pixels",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_tiles", "at_sums", "sums_bytes", "at_junk", "at_bytes", "at_pixels", "at_registers",
     "inv", "low", "high", "zp",
@@ -150,11 +151,18 @@ def amx(
                         fn, a, tiles, shapes, at, weights + j * a.panel_bytes, now.sums, wanted, between
                     )
 
-                fn.when(j < last, multiply, lambda: fn.loop(wanted, before.unit))
+                fn.when(n < rounds, multiply, lambda: fn.loop(wanted, before.unit))
                 spills = (n > 0).select((i_before + a_tiles >= count).select(a.direct.eq(0), 0), 0)
                 fn.when(spills, lambda: unpack(j_before))
-                end_of = i + a_tiles >= count
-                return [end_of.select(j + 1, j), end_of.select(0, i + a_tiles), j, i]
+                return [*following(j, i), j, i]
+
+            def following(j: Value, i: Value) -> tuple[Value, Value]:
+                """The panel and the tile after these."""
+                next_j, next_i = j + 1, i + a_tiles
+                turn = a.by_pixels.eq(1).select(next_j >= last, next_i >= count)
+                back_j, back_i = a.by_pixels.eq(1).select(first, next_j), a.by_pixels.eq(1).select(next_i, 0)
+                on_j, on_i = a.by_pixels.eq(1).select(next_j, j), a.by_pixels.eq(1).select(i, next_i)
+                return turn.select(back_j, on_j), turn.select(back_i, on_i)
 
             zero = fn.i64(0)
             rounds = (last - first) * ((count + (a_tiles - 1)) // a_tiles)

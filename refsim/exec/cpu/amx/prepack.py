@@ -193,7 +193,7 @@ def _divisions(layout: Layout, threads: int) -> Iterator[Division]:
         row_blocks, column_blocks = -(-out_h // cut.block[0]), -(-out_w // cut.block[1])
         shapes = Shapes(a, b, cut.rows, layout.window.k_bytes)
         panels = -(-channels // (COLUMNS * b))
-        for per_group in range(1, min(panels, 4 * threads if threads > 1 else 1) + 1):
+        for per_group in _shares(panels, 4 * threads if threads > 1 else 1):
             tasks = images * row_blocks * column_blocks * groups * per_group
             each = layout.cycles(cut, shapes, -(-panels // per_group))
             yield Division(cut, shapes, per_group, -(-tasks // threads) * each)
@@ -211,10 +211,18 @@ def _blocks(layout: Layout, threads: int) -> Iterator[tuple[int, int]]:
         width = -(-out_w // parts)
         if parts > 1:
             width = -(-width // 4) * 4
-        for high in range(max(1, min(out_h, most // width)), 0, -1):
-            yield high, width
-            if threads == 1:
-                break
+        high = max(1, min(out_h, most // width))
+        for count in _shares(out_h, out_h if threads > 1 else 1, -(-out_h // high)):
+            yield -(-out_h // count), width
+
+
+def _shares(size: int, most: int, least: int = 1) -> Iterator[int]:
+    """Numbers of shares of a size, of those that leave the largest share the same only the least."""
+    largest = 0
+    for count in range(least, max(least, min(size, most)) + 1):
+        if -(-size // count) != largest:
+            largest = -(-size // count)
+            yield count
 
 
 def slower(conv: ConvProblem, isa: Isa) -> str | None:
@@ -242,7 +250,13 @@ def lay_out(conv: ConvProblem, layout: Layout, shapes: Shapes) -> np.ndarray:
     padded = np.zeros((groups, panels * panel, window.runs, window.chunks * window.k_bytes), np.int8)
     padded[:, :channels, :, : window.run_bytes] = taps
     split = padded.reshape(groups, panels, shapes.b, COLUMNS, window.runs, window.chunks, -1, 4)
-    return np.ascontiguousarray(split.transpose(0, 1, 4, 5, 2, 6, 3, 7))
+    ordered = split.transpose(0, 1, 4, 5, 2, 6, 3, 7)
+    # a row of a tile that lies in two lines of memory takes six times as long to load
+    block = np.empty(split.size + ROW_BYTES, np.int8)
+    first = -block.ctypes.data % ROW_BYTES
+    made = block[first : first + split.size].reshape(ordered.shape)
+    made[...] = ordered
+    return made
 
 
 def chunk_places(conv: ConvProblem, layout: Layout, pitch: int) -> np.ndarray:
@@ -332,6 +346,7 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) 
         flat=int(cut.flat),
         span=span,
         least=-ROWS if layout.in_place else 0,
+        by_pixels=int(direct and weight.size // groups <= NEAR),
         out_words=out_words,
         direct=int(direct),
         out_image=conv.out.image_stride,

@@ -1,0 +1,191 @@
+"""How threads of a pool are given a list of jobs, and sleep until then: native functions, without the interpreter.
+
+Each helper thread calls `helper` once and never returns. Helpers look at a word of their own for a while, then they
+sleep on a condition variable of the C library. Threads wake each other as a tree: thread t wakes 2t + 1 and 2t + 2.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.ir import I1, I32, I64, PTR, VOID, Function, Module, Value
+from refsim.exec.cpu.runner import FIRST, LAST, runner
+
+#: Words of a pool before those of its helpers: the run's arguments, and how many helpers have finished it.
+_TABLE, _COUNT, _SHARED, _SCRATCH, _FINISHED, _HEAD = 0, 1, 2, 3, 8, 16
+#: Words of a helper: a mutex and a condition variable of the C library (with room for any), the number of the last run
+#: it was given, and whether it sleeps; on cache lines of their own.
+_MUTEX, _CONDITION, _RUN, _SLEEPS, _WORDS = 0, 16, 32, 33, 40
+#: Looks of a helper at its word before it sleeps, and of the caller before it lets others run; about 40 us.
+LOOKS = 1000
+_X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+
+def words(helpers: int) -> np.ndarray:
+    """Zeroed words of a pool, beginning at a cache line: int64. They stay, since helpers may look at any time."""
+    count = _HEAD + helpers * _WORDS
+    block = np.zeros(count + 8, np.int64)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
+    first = -block.ctypes.data % 64 // 8
+    return block[first : first + count]
+
+
+def _row(pool: Value, thread: Value) -> Value:
+    """The words of a helper; its number as a thread begins with 1."""
+    return pool + ((thread - 1) * (8 * _WORDS) + 8 * _HEAD)
+
+
+def _read(fn: Function, at: Value) -> Value:
+    return fn.emit(I64, f"load atomic i64, {at} seq_cst, align 8")
+
+
+def _write(fn: Function, at: Value, value: Value) -> None:
+    fn.line(f"store atomic {value}, {at} seq_cst, align 8")
+
+
+def _give(fn: Function, pool: Value, helpers: Value, thread: Value, run: Value) -> None:
+    """Give a run to the threads that this one wakes."""
+
+    def child(c: Value) -> None:
+        row = _row(pool, c)
+        _write(fn, row + 8 * _RUN, run)
+
+        def wake() -> None:
+            fn.call("pthread_mutex_lock", I32, row + 8 * _MUTEX)
+            fn.call("pthread_cond_signal", I32, row + 8 * _CONDITION)
+            fn.call("pthread_mutex_unlock", I32, row + 8 * _MUTEX)
+
+        fn.when(_read(fn, row + 8 * _SLEEPS).eq(1), wake)
+
+    first = thread * 2 + 1
+    fn.loop((first + 2).min(helpers + 1), child, start=first)
+
+
+def _spin(fn: Function, at: Value, missing: Callable[[Value], Value], looks: Value) -> None:
+    """Look at a word while `missing` says of its value that it is not the wanted one, but not too often."""
+    fn.store(fn.i64(0), looks)
+
+    def look() -> Value:
+        seen = fn.load(looks, I64) + 1
+        fn.store(seen, looks)
+        if _X86:
+            fn.call("llvm.x86.sse2.pause", VOID)
+        return missing(_read(fn, at)).select(seen < LOOKS, 0)
+
+    fn.repeat(look)
+
+
+def _work(fn: Function, pool: Value, run_jobs: Value, thread: Value) -> None:
+    """A thread's share of the run."""
+    scratch = fn.load(fn.load(pool + 8 * _SCRATCH, PTR) + thread * 8, PTR)
+    step = (thread & 1).eq(1).select(fn.i64(LAST), fn.i64(FIRST))
+    fn.call_pointer(
+        run_jobs,
+        fn.load(pool + 8 * _TABLE, PTR),
+        fn.load(pool + 8 * _COUNT, I64),
+        fn.load(pool + 8 * _SHARED, PTR),
+        scratch,
+        step,
+    )
+
+
+def prepare(module: Module, name: str) -> None:
+    """Write the function that makes a pool ready: words, helpers."""
+    with module.function(name, (PTR, I64)) as fn:
+        pool, helpers = fn.params
+
+        def one(t: Value) -> None:
+            row, none = _row(pool, t), fn.pointer(fn.i64(0))
+            fn.call("pthread_mutex_init", I32, row + 8 * _MUTEX, none)
+            fn.call("pthread_cond_init", I32, row + 8 * _CONDITION, none)
+
+        fn.loop(helpers + 1, one, start=1)
+
+
+def helper(module: Module, name: str) -> None:
+    """Write what a helper thread executes for ever: words, helpers, its number, the runner."""
+    with module.function(name, (PTR, I64, I64, PTR)) as fn:
+        pool, helpers, thread, run_jobs = fn.params
+        looks = fn.emit(PTR, "alloca i64, align 8")
+        last = fn.emit(PTR, "alloca i64, align 8")
+        fn.store(fn.i64(0), last)
+        row = _row(pool, thread)
+        at = row + 8 * _RUN
+
+        def sleep() -> None:
+            fn.call("pthread_mutex_lock", I32, row + 8 * _MUTEX)
+            _write(fn, row + 8 * _SLEEPS, fn.i64(1))
+
+            def wait() -> Value:
+                still = _read(fn, at).eq(fn.load(last, I64))
+                fn.when(
+                    still,
+                    lambda: fn.call("pthread_cond_wait", I32, row + 8 * _CONDITION, row + 8 * _MUTEX),
+                )
+                return still
+
+            fn.repeat(wait)
+            _write(fn, row + 8 * _SLEEPS, fn.i64(0))
+            fn.call("pthread_mutex_unlock", I32, row + 8 * _MUTEX)
+
+        def turn() -> Value:
+            _spin(fn, at, lambda run: run.eq(fn.load(last, I64)), looks)
+            fn.when(_read(fn, at).eq(fn.load(last, I64)), sleep)
+            run = _read(fn, at)
+            fn.store(run, last)
+            _give(fn, pool, helpers, thread, run)
+            _work(fn, pool, run_jobs, thread)
+            fn.emit(I64, f"atomicrmw add {pool + 8 * _FINISHED}, i64 1 seq_cst, align 8")
+            return fn.const(1, I1)
+
+        fn.repeat(turn)
+
+
+def launch(module: Module, name: str) -> None:
+    """Write the function that runs a list of jobs on all threads of a pool, this one among them.
+
+    Parameters: words, helpers, the runner, the number of this run (from 1), the list's table, its jobs, its shared
+    words, addresses of the threads' scratch.
+    """
+    with module.function(name, (PTR, I64, PTR, I64, PTR, I64, PTR, PTR)) as fn:
+        pool, helpers, run_jobs, run, table, count, shared, scratch = fn.params
+        looks = fn.emit(PTR, "alloca i64, align 8")
+        for word, value in ((_TABLE, table), (_COUNT, count), (_SHARED, shared), (_SCRATCH, scratch)):
+            fn.store(value, pool + 8 * word)
+        finished = pool + 8 * _FINISHED
+        _write(fn, finished, fn.i64(0))
+        here = fn.i64(0)
+        _give(fn, pool, helpers, here, run)
+        _work(fn, pool, run_jobs, here)
+
+        def missing() -> Value:
+            _spin(fn, finished, lambda done: done < helpers, looks)
+            left = _read(fn, finished) < helpers
+            fn.when(left, lambda: fn.call("sched_yield", I32))
+            return left
+
+        fn.repeat(missing)
+
+
+@cache
+def functions() -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
+    """`prepare`, `helper` and `launch`; called through ctypes they run without the interpreter's lock."""
+    word, pointer = ctypes.c_int64, ctypes.c_void_p
+    kinds = (
+        (prepare, (pointer, word)),
+        (helper, (pointer, word, word, pointer)),
+        (launch, (pointer, word, pointer, word, pointer, word, pointer, pointer)),
+    )
+    made = [ctypes.CFUNCTYPE(None, *kind)(compiled.address(build)) for build, kind in kinds]
+    return made[0], made[1], made[2]
+
+
+@cache
+def runner_address() -> int:
+    return compiled.address(runner)
