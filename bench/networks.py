@@ -23,7 +23,7 @@ from refsim.formats.literals import Bool, Double, Int, IntList, Null, String
 from refsim.formats.vkgraph.read import read_blob
 from refsim.formats.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import pack_constants, write_blob
-from refsim.graph.graph import build
+from refsim.graph.build import build
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Kind
 

@@ -24,7 +24,8 @@ from refsim.formats.vkgraph.schema import (
     VkGraph,
     VkTensor,
 )
-from refsim.graph.graph import Node, nodes_of_calls
+from refsim.graph.build import nodes_of_calls
+from refsim.graph.graph import Node
 
 BUFFER, TEXTURE_3D, TEXTURE_2D = (STORAGES[code] for code in (0, 1, 2))
 #: The key of the compile spec that says where tensors lie whose storage the file leaves open.

@@ -23,7 +23,8 @@ from refsim.formats.file import read_file
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.read import VULKAN_ID, Pte, kind_of, read_pte
 from refsim.formats.vkgraph.read import read_blob
-from refsim.graph.graph import Graph, Node, build
+from refsim.graph.build import build
+from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.spec import Target
 

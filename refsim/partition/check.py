@@ -23,7 +23,8 @@ from refsim.core.errors import GraphError
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.vkgraph.read import read_blob
-from refsim.graph.graph import Graph, Node, build, refs
+from refsim.graph.build import build
+from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import logical, run_node, stored
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import Lowered, LoweredDelegate

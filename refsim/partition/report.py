@@ -7,7 +7,8 @@ from typing import Any
 
 from refsim.core.errors import ParameterError
 from refsim.formats.vkgraph.read import read_blob
-from refsim.graph.graph import Graph, build
+from refsim.graph.build import build
+from refsim.graph.graph import Graph
 from refsim.ops.base.spec import Target
 from refsim.partition.check import ALLOWED, Difference
 from refsim.partition.lower import Lowered, LoweredDelegate
@@ -18,7 +19,7 @@ from refsim.partition.statistics import Statistics, statistics
 
 
 def graphs(lowered: Lowered, target: Target | None = None) -> list[Graph]:
-    """Each delegate as it will be executed on a target; raises what `refsim.graph.graph.build` raises."""
+    """Each delegate as it will be executed on a target; raises what `refsim.graph.build.build` raises."""
     return [
         build(
             read_blob(delegate.serialized.blob(lowered.where)), f"{lowered.where}: delegate {number}", target

@@ -31,7 +31,7 @@ class Statistics:
 
 
 def statistics(source: VkGraph, graph: Graph) -> Statistics:
-    """Count a delegate, given as it is serialized and as it was built (`refsim.graph.graph.build`)."""
+    """Count a delegate, given as it is serialized and as it was built (`refsim.graph.build.build`)."""
     int8 = [node for node in graph.nodes if node.prepared is not None]
     clones = [node for node in graph.nodes if node.name == CLONE]
     moved = [memory.nbytes(source.values[number]) for node in clones for number in node.outputs]  # type: ignore[arg-type]

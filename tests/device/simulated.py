@@ -27,7 +27,8 @@ from refsim.formats.pte.read import Pte, read_pte
 from refsim.formats.vkgraph.edit import CLONE, FULL, PREPACK
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import VkTensor
-from refsim.graph.graph import Node, Tensor, bound, refs
+from refsim.graph.build import bound
+from refsim.graph.graph import Node, Tensor, refs
 from refsim.graph.interpreter import results
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Target

@@ -23,7 +23,7 @@ from refsim.formats.pte import schema as program
 from refsim.formats.pte.check import check_plan
 from refsim.formats.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import write_blob
-from refsim.graph.graph import build
+from refsim.graph.build import build
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 LINEAR = MODELS / "linear_head.pte"

@@ -129,7 +129,7 @@ def test_chain(name: str) -> None:
 @pytest.mark.parametrize(("mali", "need"), [(False, PACKED_4C1W), (True, PACKED_4C)])
 def test_both_device_families_resolve(mali: bool, need: refsim.Layout) -> None:
     """A grouped convolution takes im2col on Mali only, and its open input layout follows."""
-    from refsim.graph.graph import resolve_layouts
+    from refsim.graph.build import resolve_layouts
 
     container = pte.load(MODELS / "mixed_ops.pte")
     plan = container.plan()
@@ -221,7 +221,7 @@ def test_a_missing_value_names_the_node() -> None:
     """A graph whose chain lost its first operator reads a value that nothing wrote."""
     from dataclasses import replace
 
-    from refsim.graph.graph import build
+    from refsim.graph.build import build
 
     container = pte.load(MODELS / "linear_head.pte")
     (_, blob) = next(iter(container.blobs(container.plan())))

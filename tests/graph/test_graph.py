@@ -27,7 +27,7 @@ from refsim.formats.pte import read as pte
 from refsim.formats.vkgraph.check import check_graph
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, SymInt, ValueList, VkGraph, VkTensor
-from refsim.graph.graph import build, resolve_layouts
+from refsim.graph.build import build, resolve_layouts
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Target
 

@@ -20,7 +20,8 @@ from refsim.exec.executor import run_graph
 from refsim.formats.literals import Bool, Int, Null
 from refsim.formats.vkgraph.read import read_blob
 from refsim.formats.vkgraph.schema import VkTensor
-from refsim.graph.graph import Graph, build
+from refsim.graph.build import build
+from refsim.graph.graph import Graph
 from refsim.ops.base import int4
 from refsim.ops.base.spec import Target
 

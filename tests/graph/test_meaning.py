@@ -18,7 +18,8 @@ from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.executor import run_graph
 from refsim.formats.literals import Double, String
 from refsim.formats.vkgraph.read import read_blob
-from refsim.graph.graph import Graph, build
+from refsim.graph.build import build
+from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event
 from refsim.ops.base.registry import OPS
 

@@ -14,7 +14,7 @@ from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
 from refsim.formats.vkgraph.read import read_blob
 from refsim.formats.vkgraph.schema import VkTensor
-from refsim.graph.graph import build
+from refsim.graph.build import build
 from refsim.graph.interpreter import Event
 
 #: int64 would be held as int32: a layout says nothing about it.

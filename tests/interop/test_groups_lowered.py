@@ -15,7 +15,8 @@ from torchao.quantization.granularity import PerGroup
 from refsim.exec.executor import run_graph
 from refsim.exec.factory import executor_named
 from refsim.formats.vkgraph.read import read_blob
-from refsim.graph.graph import Graph, build
+from refsim.graph.build import build
+from refsim.graph.graph import Graph
 from refsim.ops.base.traits import Family
 from refsim.partition.lower import Lowered, lower
 

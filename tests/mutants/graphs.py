@@ -23,7 +23,8 @@ from refsim.exec.model import load
 from refsim.exec.trace import Traced, bound_of, trace
 from refsim.formats.dumps import value_name
 from refsim.formats.vkgraph.read import read_blob
-from refsim.graph.graph import Graph, build
+from refsim.graph.build import build
+from refsim.graph.graph import Graph
 from refsim.graph.interpreter import run_node, stored
 from refsim.ops.base.binding import BoundCase
 

@@ -10,7 +10,7 @@ _SESSION, _PLAN, _LIVES, _GRAPH = (
     "gpu/session.py",
     "refsim/exec/cpu/plan.py",
     "refsim/core/lifetimes.py",
-    "refsim/graph/graph.py",
+    "refsim/graph/build.py",
 )
 _PATTERNS = "refsim/partition/patterns/"
 _LINEAR, _ADD, _MATCH = _PATTERNS + "linear.py", _PATTERNS + "add.py", _PATTERNS + "_match.py"

@@ -1,0 +1,413 @@
+"""From a serialized `VkGraph` (refsim.formats.vkgraph) to a graph: layouts resolved, operators bound, all checked.
+
+Constants are laid out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from refsim.core.dtypes import BY_DELEGATE_CODE
+from refsim.core.errors import GraphError, RefsimError
+from refsim.core.layout import (
+    BY_SCHEMA_VALUE,
+    DEFAULT_LAYOUT_VALUE,
+    PACKED_4C1W,
+    PACKED_4W,
+    PACKED_CONV2D,
+    WIDTH_PACKED,
+    Layout,
+)
+from refsim.core.tensor import TensorDesc
+from refsim.formats.literals import Null
+from refsim.formats.vkgraph.read import Blob
+from refsim.formats.vkgraph.schema import (
+    DATATYPES,
+    STORAGES,
+    OperatorCall,
+    Value,
+    ValueList,
+    VkGraph,
+    VkTensor,
+)
+from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
+from refsim.ops.base.meaning import meaning
+from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Kind, OpSpec, Prepared, Target
+from refsim.ops.base.traits import Family
+
+
+def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
+    """Turn a decoded delegate into a graph: resolve layouts, bind operators, check everything.
+
+    Errors name the delegate, the node and the argument.
+    """
+    graph = bound(blob, where, target)
+    _check_interface(graph)
+    _check_order(graph)
+    return graph
+
+
+def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
+    """As `build`, without asking whether values are written before they are read: a runtime does not ask either."""
+    target = target or Target()
+    source = blob.graph
+    layouts = resolve_layouts(source, target, where)
+    indices = _indices(source)
+    tensors = {
+        number: _tensor(blob, number, value, layouts.get(number), where, number in indices)
+        for number, value in enumerate(source.values)
+        if isinstance(value, VkTensor)
+    }
+    nodes: list[Node] = []
+    for operator in source.chain:
+        with _placed(where, len(nodes), operator):
+            nodes += _nodes(source, tensors, len(nodes), operator, target)
+    return Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
+
+
+def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]:
+    """The nodes of every serialized operator, in order; of one that does not bind, whatever is wrong with it, none."""
+    target, source = target or Target(), blob.graph
+    try:
+        layouts = resolve_layouts(source, target)
+    except RefsimError:
+        return [[] for _ in source.chain]
+    tensors: dict[int, Tensor] = {}
+    indices = _indices(source)
+    for number, value in enumerate(source.values):
+        if isinstance(value, VkTensor):
+            with suppress(RefsimError):
+                tensors[number] = _tensor(blob, number, value, layouts.get(number), "", number in indices)
+    found: list[list[Node]] = []
+    count = 0
+    for operator in source.chain:
+        try:
+            nodes = _nodes(source, tensors, count, operator, target)
+        except RefsimError:
+            nodes = []
+        count += max(len(nodes), 1)
+        found.append(nodes)
+    return found
+
+
+@contextmanager
+def _placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
+    """Errors raised inside name the delegate and the node too."""
+    try:
+        yield
+    except RefsimError as error:
+        place = f"{where}: node {number} {operator.name}: {error.where}"
+        raise type(error)(place, error.what, got=error.got, need=error.need) from error
+
+
+# --- layouts ---------------------------------------------------------------------------------------------
+
+
+def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dict[int, Layout]:
+    """The layout of every tensor value, with the dynamic convolution layout replaced by a concrete one.
+
+    1. q8ta_conv2d makes its input 4C if it will use im2col, else 4C1W; q8ta_conv2d_dw makes it 4C1W.
+    2. In each operator, the first int8 tensor with a concrete layout gives it to the tensors that have none yet.
+    3. Any other tensor becomes 4C1W.
+
+    An int8 tensor in a plain layout becomes 4W where an operator takes it so (`Arg.plain`).
+    """
+    layouts = {
+        number: _layout(value.memory_layout, number)
+        for number, value in enumerate(graph.values)
+        if isinstance(value, VkTensor)
+    }
+
+    def dynamic(number: int) -> bool:
+        return layouts[number] is PACKED_CONV2D
+
+    for number, operator in enumerate(graph.chain):
+        op = OPS.serialized(operator.name)
+        if op is None or op.input_layout is None or len(operator.args) != len(op.args):
+            continue
+        source, x, out = operator.args[0], graph.values[operator.args[0]], graph.values[operator.args[-1]]
+        if not (_is_image(x) and _is_image(out)):
+            continue  # `build` refuses the node
+        if dynamic(source):
+            with _placed(where, number, operator):
+                params = _params(op, graph, operator)
+            layouts[source] = op.input_layout(params, x.dims, out.dims, target)
+    for operator in graph.chain:
+        tensors = [a for a in operator.args if isinstance(graph.values[a], VkTensor)]
+        known = [layouts[a] for a in tensors if layouts[a].packed_int8 and not dynamic(a)]
+        for number in tensors:
+            if known and dynamic(number):
+                layouts[number] = known[0]
+    for number in _plain_int8(graph):
+        if layouts[number] is WIDTH_PACKED:
+            layouts[number] = PACKED_4W
+    return {number: PACKED_4C1W if dynamic(number) else row for number, row in layouts.items()}
+
+
+def _plain_int8(graph: VkGraph) -> Iterator[int]:
+    """Activations of int8 that q8ta operators read or write in a plain layout."""
+    for operator in graph.chain:
+        op = OPS.serialized(operator.name)
+        if op is None or not operator.args:
+            continue
+        result = graph.values[operator.args[-1]]
+        outputs = result.items if isinstance(result, ValueList) else operator.args[-1:]
+        written = [(OPS[name].output, v) for name, v in zip((op.name, *op.siblings), outputs, strict=False)]
+        for arg, number in (*zip(op.args[:-1], operator.args, strict=False), *written):
+            value = graph.values[number]
+            if not arg.plain or not isinstance(value, VkTensor) or value.is_constant:
+                continue
+            if BY_DELEGATE_CODE[value.datatype].name == "int8":
+                yield number
+
+
+def _layout(value: int, number: int) -> Layout:
+    if value == DEFAULT_LAYOUT_VALUE:
+        return WIDTH_PACKED
+    if value not in BY_SCHEMA_VALUE:
+        raise GraphError(f"value {number}", "unknown memory layout", got=value, need=sorted(BY_SCHEMA_VALUE))
+    return BY_SCHEMA_VALUE[value]
+
+
+def _is_image(value: Value) -> TypeGuard[VkTensor]:
+    return isinstance(value, VkTensor) and len(value.dims) >= 3
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+def _indices(graph: VkGraph) -> set[int]:
+    """The values that operators' kernels read as indices."""
+    found = set()
+    for operator in graph.chain:
+        op = OPS.serialized(operator.name)
+        for arg, value in zip(op.args if op else (), operator.args, strict=False):
+            if arg.kind is Kind.INPUT and arg.dtype is np.int32:
+                found.add(value)
+    return found
+
+
+def _tensor(
+    blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str, index: bool
+) -> Tensor:
+    row = BY_DELEGATE_CODE[value.datatype]
+    if not row.computed:
+        known = ", ".join(DATATYPES[code][0] for code, row in BY_DELEGATE_CODE.items() if row.computed)
+        raise GraphError(
+            f"{where}: value {number}",
+            "tensor without a datatype",
+            got=DATATYPES[value.datatype][0],
+            need=known,
+        )
+    dtype = row.numpy
+    data = None
+    if value.is_constant:
+        raw = blob.constants[value.constant_id]
+        if len(raw) < value.nbytes:
+            raise GraphError(
+                f"{where}: value {number}", "constant too short", got=f"{len(raw)} bytes", need=value.nbytes
+            )
+        data = np.frombuffer(raw[: value.nbytes], dtype).reshape(value.dims)
+    buffer = STORAGES.get(value.storage_type) == "BUFFER"
+    return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data, buffer, index)
+
+
+def _plain(graph: VkGraph, number: int) -> Any:
+    """A value as an argument: `Ref` for a tensor, a tuple for a list, None, or a scalar."""
+    value = graph.values[number]
+    if isinstance(value, VkTensor):
+        return Ref(number)
+    if isinstance(value, ValueList):
+        return tuple(_plain(graph, item) for item in value.items)
+    if isinstance(value, Null):
+        return None
+    return value.items if hasattr(value, "items") else value.value
+
+
+def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
+    """`Params` of a q8ta operator; an argument that is null keeps its default."""
+    values = {}
+    types = {f.name: str(f.type) for f in fields(op.params)}
+    by_name = _by_name(op, graph, operator)
+    for arg in op.args:
+        if arg.kind is Kind.PARAM:
+            value = _plain(graph, by_name[arg.name])
+            if value is not None:
+                values[arg.name] = _integral(value) if types[arg.name].startswith("int") else value
+    return op.make_params(values)
+
+
+def _integral(value: Any) -> Any:
+    """Upstream's serializer shares equal scalars, so a zero point may arrive as the double 6.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# --- nodes -----------------------------------------------------------------------------------------------
+
+
+def _nodes(
+    graph: VkGraph, tensors: dict[int, Tensor], number: int, operator: OperatorCall, target: Target
+) -> list[Node]:
+    """The nodes of a serialized operator: one, or one for each output where several operators compute them."""
+    op = OPS.serialized(operator.name)
+    if not operator.args:
+        raise GraphError("arguments", "there are none", need="at least an output")
+    result = _plain(graph, operator.args[-1])
+    outputs = tuple(
+        ref.id for ref in (result if isinstance(result, tuple) else (result,)) if isinstance(ref, Ref)
+    )
+    if op is None or not _takes(op, tensors, operator):
+        args = tuple(_plain(graph, a) for a in operator.args[:-1])
+        return [Node(number, operator.node_id, operator.name, args, outputs)]
+    computed = [op, *(OPS[name] for name in op.siblings)]
+    if not outputs:
+        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {operator.args[-1]}")
+    if len(outputs) != len(computed):
+        raise GraphError("outputs", "wrong number", got=len(outputs), need=len(computed))
+    return [
+        _node(graph, tensors, number + at, operator, one, value, target)
+        for at, (one, value) in enumerate(zip(computed, outputs, strict=True))
+    ]
+
+
+def _node(
+    graph: VkGraph,
+    tensors: dict[int, Tensor],
+    number: int,
+    operator: OperatorCall,
+    op: OpSpec,
+    output: int,
+    target: Target,
+) -> Node:
+    """The node that computes one output of a q8ta operator."""
+    by_name, outputs = _by_name(op, graph, operator), (output,)
+    inputs = {a.name: by_name[a.name] for a in op.of_kind(Kind.INPUT)}
+    descs = {}
+    for name, value in inputs.items():
+        desc = _activation(op, tensors.get(value))
+        if desc is None:
+            raise GraphError(name, "not an int8 or float32 activation", got=f"value {value}")
+        descs[name] = desc
+    consts = {a.name: _constant(graph, tensors, by_name[a.name], a.name) for a in op.of_kind(Kind.CONST)}
+    if output not in tensors:  # its layout is unknown, or its dtype
+        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
+    if op.if_quantized is not None and tensors[output].dtype == np.int8:
+        # ExecuTorch gives the output the dtype of an activation that is quantized
+        tensors[output] = replace(tensors[output], dtype=np.dtype(np.float32))
+    out = tensors[output].desc
+    if out is None:
+        raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
+    args = tuple(_plain(graph, a) for a in operator.args[:-1])
+    params = _params(op, graph, operator)
+    notes = tuple(_oddities(op, consts, out.shape))
+    meant = meaning(op, params, descs, consts, out, target)
+    if meant is not None:
+        return Node(number, operator.node_id, operator.name, args, outputs, None, inputs, meant, notes=notes)
+    call = op.bind(params, descs, consts, out.layout, out_shape=out.shape, target=target)
+    buffers = any(tensors[value].buffer for value in (*inputs.values(), *outputs))
+    return Node(
+        number,
+        operator.node_id,
+        operator.name,
+        args,
+        outputs,
+        Prepared(call),
+        inputs,
+        buffers=buffers,
+        notes=notes,
+    )
+
+
+def _activation(op: OpSpec, tensor: Tensor | None) -> TensorDesc | None:
+    """What describes an input, None if it is not one. Of int8 values in a plain layout only the shape counts."""
+    if tensor is None or tensor.data is not None:
+        return None
+    if tensor.desc is None and op.if_quantized is not None and tensor.dtype == np.int8:
+        return TensorDesc(tensor.shape, PACKED_4W)
+    return tensor.desc
+
+
+def _oddities(op: OpSpec, consts: Mapping[str, np.ndarray | None], out: tuple[int, ...]) -> Iterator[str]:
+    """What a file has that no exporter should write, and that runs."""
+    for arg in op.of_kind(Kind.CONST):
+        value = consts[arg.name]
+        if value is None or arg.channels is None or len(out) < -op.channel_dim:
+            continue
+        channels = out[op.channel_dim]
+        if op.longer(arg, value, channels):
+            yield (
+                f"{arg.name} has {len(value)} values for {channels} outputs: the kernel takes the first, "
+                "which are right for the first slice of a layer only"
+            )
+
+
+def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, int]:
+    """The value id of each argument. Unset trailing arguments, such as a clone's memory format, are left out."""
+    given = list(operator.args)
+    while len(given) > len(op.args) and isinstance(graph.values[given[-2]], Null):
+        del given[-2]
+    if len(given) != len(op.args):
+        raise GraphError("arguments", "wrong number", got=len(operator.args), need=len(op.args))
+    return dict(zip((a.name for a in op.args), given, strict=True))
+
+
+def _takes(op: OpSpec, tensors: dict[int, Tensor], operator: OperatorCall) -> bool:
+    """Whether the int8 operator is meant: names such as aten.clone are used for float tensors too, and for int8 ones
+    that are in no packed layout."""
+    source, result = tensors.get(operator.args[0]), tensors.get(operator.args[-1])
+    if source is None or op.takes_floats:
+        return True
+    plain = [t for t in (source, result) if t is not None and t.dtype == np.int8 and t.desc is None]
+    return source.dtype == np.int8 and not (op.family is Family.RELAYOUT and plain)
+
+
+def _constant(graph: VkGraph, tensors: dict[int, Tensor], number: int, name: str) -> np.ndarray | None:
+    if isinstance(graph.values[number], Null):
+        return None
+    tensor = tensors.get(number)
+    if tensor is None or tensor.data is None:
+        raise GraphError(name, "not a constant", got=f"value {number}", need="a tensor with stored data")
+    return tensor.data
+
+
+def _check_interface(graph: Graph) -> None:
+    """Inputs and outputs are tensors; inputs are distinct and have no stored data."""
+    for what, numbers in (("input", graph.inputs), ("output", graph.outputs)):
+        for number in numbers:
+            if number not in graph.tensors:
+                raise GraphError(f"{graph.where}: {what}", "not a tensor", got=f"value {number}")
+    for number in graph.inputs:
+        if graph.tensors[number].data is not None:
+            raise GraphError(f"{graph.where}: input", "is a constant", got=f"value {number}")
+    if len(set(graph.inputs)) != len(graph.inputs):
+        raise GraphError(
+            f"{graph.where}: input", "given twice", got=list(graph.inputs), need="distinct values"
+        )
+
+
+def _check_order(graph: Graph) -> None:
+    """Every activation is written before it is read, and written once."""
+    written = set(graph.inputs)
+
+    def need(number: int, what: str) -> None:
+        tensor = graph.tensors.get(number)
+        if tensor is not None and tensor.data is None and number not in written:
+            raise GraphError(
+                f"{graph.where}: {what}", "reads a value that nothing wrote", got=f"value {number}"
+            )
+
+    for node in graph.nodes:
+        for ref in refs(node.args):
+            need(ref, str(node))
+        for number in node.outputs:
+            if number in written:
+                raise GraphError(f"{graph.where}: {node}", "writes a value again", got=f"value {number}")
+            written.add(number)
+    for number in graph.outputs:
+        need(number, "output")
