@@ -1,6 +1,7 @@
 """The Kompute executor: runs refsim's launches on a Vulkan device, with the same bytes as the emulated kernels.
 
-Each step of a single call is a sequence of its own here; whole graphs are one sequence (refsim_gpu.session).
+All steps of a call are one submission (refsim_gpu.calls), and so is a whole graph (refsim_gpu.session). With a plain
+Kompute each step of a call is one.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import numpy as np
 
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import DeviceError, ParameterError
+from refsim.core.errors import DeviceError, GuardError, ParameterError
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
 from refsim.exec.executor import Executor
 from refsim.graph.graph import Graph
 from refsim.ops.base.spec import Call, Prepared
+from refsim_gpu.calls import Calls, Steps
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
 from refsim_gpu.session import Constants, GraphSession
@@ -38,6 +40,7 @@ class KomputeExecutor(Executor):
         if use_dot and not has_dot:
             raise DeviceError(self.name, "no packed dot product", got=self.device.info.name)
         self.pipelines = Pipelines(self.device, self.name, has_dot if use_dot is None else use_dot)
+        self._calls = None if self.device.layer is None else Calls(self.pipelines)
         #: By the ids of graphs: each graph, its constants on the device, its sessions by what they watch.
         self._graphs: dict[int, tuple[Graph, Constants, dict[frozenset[int], GraphSession]]] = {}
 
@@ -64,7 +67,9 @@ class KomputeExecutor(Executor):
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         self._accept(prepared.call)
-        return super().run_prepared(prepared, inputs)
+        if self._calls is None:
+            return super().run_prepared(prepared, inputs)
+        return one(self._calls.run([steps_of(prepared, inputs)]))
 
     def _accept(self, call: Call) -> None:
         """ParameterError for a call of other numerics: its bytes would be right or wrong by chance."""
@@ -95,6 +100,9 @@ class KomputeExecutor(Executor):
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         """Upload, dispatch, download; the output's guard words come back with it and are checked."""
+        if self._calls is not None:
+            words = {str(number): given for number, given in enumerate(inputs)}
+            return one(self._calls.run([Steps(launch.shader, words, [(launch, tuple(words), "out")])]))
         kp = self.device.kp
         out = PackedBuffer(launch.out)
         tensors = [self.device.tensor(guarded_words(words)) for words in inputs]
@@ -109,6 +117,22 @@ class KomputeExecutor(Executor):
         take_output(out, tensors[-1].data())
         out.check_guards(f"{self.name}: {launch.shader}")
         return out
+
+
+def steps_of(prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> Steps:
+    """A call's dispatches with all that they read."""
+    words = {name: buffer.words for name, buffer in inputs.items()}
+    words |= {name: prepared.words(name) for name in prepared.constants}
+    launches = [(step.launch, step.inputs, step.output) for step in prepared.dispatches]
+    return Steps(prepared.call.op.name, words, launches)
+
+
+def one(results: Sequence[PackedBuffer | GuardError]) -> PackedBuffer:
+    """The only result; raises it if it is an error."""
+    (result,) = results
+    if isinstance(result, GuardError):
+        raise result
+    return result
 
 
 def open_executor(index: int = 0) -> KomputeExecutor:

@@ -22,6 +22,7 @@ import numpy as np
 
 from refsim.core.counted import counted, numbered
 from refsim.core.errors import DeviceError, LimitError, MissingDependencyError, ParameterError, RawBufferError
+from refsim.core.launch import Triple
 from refsim_gpu import spirv, vulkan
 
 BUILD_COMMAND = "python -m refsim_gpu.build_kp"
@@ -30,7 +31,7 @@ MAX_TENSOR_BYTES = (1 << 32) - 4  # Kompute counts a tensor's bytes in 32 bits
 DOT_EXTENSION = "VK_KHR_shader_integer_dot_product"
 HEARTBEAT = 0x5EED_BEA7
 MOST_PIPELINES = 1024
-LAYER_VERSION = 2  # of kp_layer.hpp
+LAYER_VERSION = 3  # of kp_layer.hpp
 #: Structures of features, by what `vulkan.DeviceInfo` calls them: type, flags.
 FEATURES = {"integer_dot_product": (vulkan.DOT_FEATURES[0], [1])}
 
@@ -77,6 +78,7 @@ class Device:
         self.layer = None if plain else layer_of(self.kp)
         extensions = [DOT_EXTENSION] if self.info.integer_dot_product else []
         self._live: Counter[str] = Counter()
+        #: Recordings, kernels and algorithms, tensors and memories: they are freed in this order.
         self._made: list[weakref.WeakSet[Any]] = [weakref.WeakSet() for _ in range(3)]
         self._pipelines: dict[tuple[bytes, int, tuple[int, ...], int], Any] = {}
         if self.layer is None:
@@ -127,7 +129,7 @@ class Device:
                 got=counted(array.nbytes, "byte"),
                 need=f"<= {allowed}",
             )
-        needed = self._memory_for(array.nbytes, host)
+        needed = self._reserved({"device": 0 if host else array.nbytes, "host": array.nbytes})
         # Kompute compares dtypes by identity: an unpickled array has a uint32 that is not the uint32
         plain = np.ascontiguousarray(array).view(dtype)
         kind = self.kp.TensorTypes.host if host else self.kp.TensorTypes.device
@@ -141,13 +143,12 @@ class Device:
         weakref.finalize(tensor, self._live.subtract, needed)
         return tensor
 
-    def _memory_for(self, nbytes: int, host: bool) -> dict[str, int]:
-        """Bytes that a tensor takes of each heap; raises DeviceError if it would not fit.
+    def _reserved(self, needed: dict[str, int]) -> dict[str, int]:
+        """Bytes that something takes of each heap; raises DeviceError if it would not fit.
 
-        Kompute maps an allocation without checking it, and crashes if it failed. This counts the tensors that Python
-        still holds, but not those that an algorithm keeps alive, or the memory of other processes.
+        Kompute maps an allocation without checking it, and crashes if it failed. This counts the tensors and memories
+        that Python still holds, but not tensors that an algorithm keeps alive, or the memory of other processes.
         """
-        needed = {"device": 0 if host else nbytes, "host": nbytes}
         heaps = {"device": self.info.device_local_bytes, "host": self.info.host_bytes}
         if not self.info.host_bytes:  # staging buffers lie in the one heap there is
             needed = {"device": sum(needed.values())}
@@ -158,6 +159,20 @@ class Device:
                     "tensor", f"out of {heap} memory", got=counted(bytes_needed, "byte"), need=f"<= {free}"
                 )
         return needed
+
+    def memory(self, nbytes: int, use: str = "ON_DEVICE") -> Any:
+        """A buffer of the layer's, of whose parts dispatches and copies are recorded.
+
+        ``use``: for kernels alone, or for data that the host writes (``HOST_WRITES``) or reads (``HOST_READS``), whose
+        words it sees. DeviceError if it does not fit.
+        """
+        assert self.layer is not None
+        needed = self._reserved({"device" if use == "ON_DEVICE" else "host": nbytes})
+        memory = self.kp_call("memory", self.layer.Memory, self.context, nbytes, getattr(self.layer, use))
+        self._live.update(needed)
+        self._made[2].add(memory)
+        weakref.finalize(memory, self._live.subtract, needed)
+        return memory
 
     def algorithm(
         self,
@@ -180,6 +195,27 @@ class Device:
         limits and then dispatch nothing.
         """
         spirv.check(code, where)
+        self.check(grid, local, len(push), where)
+        if not tensors:
+            raise ParameterError(where, "no tensor bound", got=0, need=">= 1")  # Kompute would build nothing
+        if self.layer is None:
+            algorithm = self.kp_call(
+                where, self.manager.algorithm, list(tensors), code, list(grid), words(spec), words(push)
+            )
+        else:
+            pipeline = self.pipeline(code, len(tensors), words(spec).tolist(), len(push), where)
+            algorithm = self.kp_call(
+                where, self.layer.Kernel, pipeline, list(tensors), grid, words(push).tolist()
+            )
+        if not algorithm.is_init():
+            raise DeviceError(
+                where, "no pipeline was made", got="an uninitialized algorithm", need="a pipeline"
+            )
+        self._made[1].add(algorithm)
+        return algorithm
+
+    def check(self, grid: Triple, local: Triple, push_words: int, where: str) -> None:
+        """LimitError for a dispatch over the device's limits."""
         limits = self.info.limits
         most = limits["maxComputeWorkGroupCount"]
         assert isinstance(most, tuple)
@@ -193,29 +229,12 @@ class Device:
         ):
             need = f"1 to {sides}, {invocations} in all"
             raise LimitError(where, "workgroup outside the device's limits", got=local, need=need)
-        if 4 * len(push) > int(limits["maxPushConstantsSize"]):  # type: ignore[arg-type]
+        if 4 * push_words > int(limits["maxPushConstantsSize"]):  # type: ignore[arg-type]
             raise LimitError(
-                where, "too many push bytes", got=4 * len(push), need=f"<= {limits['maxPushConstantsSize']}"
+                where, "too many push bytes", got=4 * push_words, need=f"<= {limits['maxPushConstantsSize']}"
             )
-        if not tensors:
-            raise ParameterError(where, "no tensor bound", got=0, need=">= 1")  # Kompute would build nothing
-        if self.layer is None:
-            algorithm = self.kp_call(
-                where, self.manager.algorithm, list(tensors), code, list(grid), words(spec), words(push)
-            )
-        else:
-            pipeline = self._pipeline(code, len(tensors), words(spec).tolist(), len(push), where)
-            algorithm = self.kp_call(
-                where, self.layer.Kernel, pipeline, list(tensors), grid, words(push).tolist()
-            )
-        if not algorithm.is_init():
-            raise DeviceError(
-                where, "no pipeline was made", got="an uninitialized algorithm", need="a pipeline"
-            )
-        self._made[1].add(algorithm)
-        return algorithm
 
-    def _pipeline(self, code: bytes, tensors: int, spec: list[int], push: int, where: str) -> Any:
+    def pipeline(self, code: bytes, tensors: int, spec: Sequence[int], push: int, where: str) -> Any:
         """What the driver compiles of a shader, which takes it longer than most shaders run."""
         assert self.layer is not None
         key = hashlib.blake2b(code).digest(), tensors, tuple(spec), push

@@ -7,6 +7,9 @@
 //   lives as long as anything made on it, since Kompute's objects share the handle.
 // - Pipeline, Kernel: a compiled shader, and its use with tensors, grid and push words. Kompute's Algorithm is both at
 //   once, so that the driver compiles the same code again for each set of tensors.
+// - Memory: a buffer of which any part can be bound or copied. A Tensor of Kompute's is two buffers with an allocation
+//   each, and the host reads it from staging memory, which its processor need not cache. What a Memory is read from, it
+//   caches.
 // - Barrier, Dispatch: operations for any recording. Kompute records no barrier between dispatches, and some for each
 //   tensor of each dispatch that only uploads need.
 // - Recording: a command buffer that is recorded once and submitted as often as needed, also without waiting. It resets
@@ -15,14 +18,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <kompute/Kompute.hpp>
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -31,7 +37,7 @@ namespace refsim_layer {
 namespace py = pybind11;
 
 // Counts incompatible changes of this file; refsim_gpu.kompute names the one that it needs.
-constexpr int VERSION = 2;
+constexpr int VERSION = 3;
 
 inline void
 checked(VkResult result, const char* call)
@@ -143,6 +149,21 @@ class Context
     }
 
     std::shared_ptr<vk::Device> device() { return this->mDevice; }
+    // The type of memory, among those that fit, with all flags of the first row that any has.
+    uint32_t memoryType(uint32_t fitting, const std::vector<VkMemoryPropertyFlags>& wishes) const
+    {
+        VkPhysicalDeviceMemoryProperties found{};
+        vkGetPhysicalDeviceMemoryProperties(*this->mPhysical, &found);
+        for (VkMemoryPropertyFlags wish : wishes) {
+            for (uint32_t i = 0; i < found.memoryTypeCount; ++i) {
+                if ((fitting >> i & 1) && (found.memoryTypes[i].propertyFlags & wish) == wish) {
+                    return i;
+                }
+            }
+        }
+        throw std::runtime_error("no memory of the device has the kind that is needed");
+    }
+
     VkQueue queue() const { return this->mQueue; }
     uint32_t family() const { return this->mFamily; }
     bool hasTimestamps() const { return this->mHasTimestamps; }
@@ -155,6 +176,102 @@ class Context
     uint32_t mFamily = 0;
     bool mHasTimestamps = false;
 };
+
+// What memory is for: kernels, data that the host writes, or data that the host reads.
+enum Use : uint32_t
+{
+    ON_DEVICE = 0,
+    HOST_WRITES = 1,
+    HOST_READS = 2
+};
+
+class Memory
+{
+  public:
+    Memory(Context& context, uint64_t bytes, uint32_t use)
+      : mDevice(context.device())
+      , mBytes(bytes)
+    {
+        const VkDevice device = *this->mDevice;
+        VkBufferCreateInfo wanted{};
+        wanted.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+        wanted.size = bytes;
+        wanted.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                       VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+        checked(vkCreateBuffer(device, &wanted, nullptr, &this->mBuffer), "vkCreateBuffer");
+        try {
+            this->allocate(context, use);
+        } catch (...) {
+            this->destroy();
+            throw;
+        }
+    }
+
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    ~Memory() { this->destroy(); }
+
+    void destroy()
+    {
+        if (this->mDevice) {
+            vkDestroyBuffer(*this->mDevice, this->mBuffer, nullptr);
+            vkFreeMemory(*this->mDevice, this->mMemory, nullptr); // unmaps it
+            this->mData = nullptr;
+            this->mDevice = nullptr;
+        }
+    }
+
+    VkBuffer buffer() const { return this->mBuffer; }
+    uint64_t bytes() const { return this->mBytes; }
+
+    void check(uint64_t at, uint64_t bytes) const
+    {
+        if (!this->mDevice || at > this->mBytes || bytes > this->mBytes - at || at % 4 || bytes % 4 || !bytes) {
+            throw std::runtime_error("no such part of a memory: " + std::to_string(bytes) + " bytes at " +
+                                     std::to_string(at) + " of " + std::to_string(this->mBytes));
+        }
+    }
+
+    // The words, for as long as the device is open; `owner` is this object.
+    static py::array words(const std::shared_ptr<Memory>& self)
+    {
+        if (!self->mData) {
+            throw std::runtime_error("the host does not see this memory");
+        }
+        return py::array(py::dtype::of<uint32_t>(), { py::ssize_t(self->mBytes / 4) }, { py::ssize_t(4) },
+                         self->mData, py::cast(self));
+    }
+
+  private:
+    void allocate(Context& context, uint32_t use)
+    {
+        const VkDevice device = *this->mDevice;
+        VkMemoryRequirements needs{};
+        vkGetBufferMemoryRequirements(device, this->mBuffer, &needs);
+        const VkMemoryPropertyFlags seen = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+        const std::vector<VkMemoryPropertyFlags> wishes[] = {
+            { VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT }, { seen }, { seen | VK_MEMORY_PROPERTY_HOST_CACHED_BIT, seen }
+        };
+        VkMemoryAllocateInfo wanted{};
+        wanted.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+        wanted.allocationSize = needs.size;
+        wanted.memoryTypeIndex = context.memoryType(needs.memoryTypeBits, wishes[use]);
+        checked(vkAllocateMemory(device, &wanted, nullptr, &this->mMemory), "vkAllocateMemory");
+        checked(vkBindBufferMemory(device, this->mBuffer, this->mMemory, 0), "vkBindBufferMemory");
+        if (use != ON_DEVICE) {
+            checked(vkMapMemory(device, this->mMemory, 0, VK_WHOLE_SIZE, 0, &this->mData), "vkMapMemory");
+        }
+    }
+
+    std::shared_ptr<vk::Device> mDevice;
+    VkBuffer mBuffer = VK_NULL_HANDLE;
+    VkDeviceMemory mMemory = VK_NULL_HANDLE;
+    void* mData = nullptr;
+    uint64_t mBytes = 0;
+};
+
+// A part of a memory: where it begins and how many bytes it has.
+using Part = std::tuple<std::shared_ptr<Memory>, uint64_t, uint64_t>;
 
 // What was written before is there for what comes after, in dispatches and copies alike.
 class Barrier : public kp::OpBase
@@ -464,18 +581,86 @@ class Recording
         vkDestroyFence(device, this->mFence, nullptr);
         vkDestroyQueryPool(device, this->mQueries, nullptr);
         vkDestroyCommandPool(device, this->mPool, nullptr);
+        for (VkDescriptorPool pool : this->mSets) {
+            vkDestroyDescriptorPool(device, pool, nullptr);
+        }
+        this->mSets.clear();
         this->mOperations.clear();
+        this->mPipelines.clear();
+        this->mMemories.clear();
         this->mDevice = nullptr;
+    }
+
+    // May overlap what was recorded since the last `order`.
+    void dispatch(std::shared_ptr<Pipeline> pipeline, const std::vector<Part>& parts, const std::vector<uint32_t>& push,
+                  const std::array<uint32_t, 3>& grid)
+    {
+        this->begin();
+        if (!pipeline->device() || parts.size() != pipeline->tensors() || push.size() != pipeline->push()) {
+            throw std::runtime_error("a pipeline of " + std::to_string(pipeline->tensors()) + " tensors and " +
+                                     std::to_string(pipeline->push()) + " push words got " +
+                                     std::to_string(parts.size()) + " and " + std::to_string(push.size()));
+        }
+        const VkDescriptorSet set = this->descriptors(pipeline->bindings(), uint32_t(parts.size()));
+        std::vector<VkDescriptorBufferInfo> buffers;
+        std::vector<VkWriteDescriptorSet> writes;
+        buffers.reserve(parts.size());
+        for (const Part& part : parts) {
+            const std::shared_ptr<Memory>& memory = std::get<0>(part);
+            const uint64_t at = std::get<1>(part), bytes = std::get<2>(part);
+            memory->check(at, bytes);
+            buffers.push_back({ memory->buffer(), at, bytes });
+            VkWriteDescriptorSet write{};
+            write.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+            write.dstSet = set;
+            write.dstBinding = uint32_t(writes.size());
+            write.descriptorCount = 1;
+            write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+            write.pBufferInfo = &buffers.back();
+            writes.push_back(write);
+            this->mMemories.push_back(memory);
+        }
+        vkUpdateDescriptorSets(*this->mDevice, uint32_t(writes.size()), writes.data(), 0, nullptr);
+        vkCmdBindPipeline(this->mCommands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline->pipeline());
+        vkCmdBindDescriptorSets(
+          this->mCommands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline->layout(), 0, 1, &set, 0, nullptr);
+        if (!push.empty()) {
+            vkCmdPushConstants(this->mCommands, pipeline->layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                               uint32_t(4 * push.size()), push.data());
+        }
+        vkCmdDispatch(this->mCommands, grid[0], grid[1], grid[2]);
+        this->mPipelines.push_back(std::move(pipeline));
+        this->stamp();
+    }
+
+    void copy(const Part& from, std::shared_ptr<Memory> to, uint64_t toAt)
+    {
+        this->begin();
+        const std::shared_ptr<Memory>& memory = std::get<0>(from);
+        const uint64_t at = std::get<1>(from), bytes = std::get<2>(from);
+        memory->check(at, bytes);
+        to->check(toAt, bytes);
+        const VkBufferCopy region{ at, toAt, bytes };
+        vkCmdCopyBuffer(this->mCommands, memory->buffer(), to->buffer(), 1, &region);
+        this->mMemories.push_back(memory);
+        this->mMemories.push_back(std::move(to));
+        this->stamp();
+    }
+
+    void fill(const Part& part, uint32_t word)
+    {
+        this->begin();
+        const std::shared_ptr<Memory>& memory = std::get<0>(part);
+        const uint64_t at = std::get<1>(part), bytes = std::get<2>(part);
+        memory->check(at, bytes);
+        vkCmdFillBuffer(this->mCommands, memory->buffer(), at, bytes, word);
+        this->mMemories.push_back(memory);
+        this->stamp();
     }
 
     void record(std::shared_ptr<kp::OpBase> operation)
     {
-        if (this->mEnded || !this->mDevice) {
-            throw std::runtime_error("the recording has ended");
-        }
-        if (this->mTimestamps && this->mStamped == this->mTimestamps) {
-            throw std::runtime_error("more operations than timestamps");
-        }
+        this->begin();
         operation->record(vk::CommandBuffer(this->mCommands));
         this->mOperations.push_back(std::move(operation));
         this->stamp();
@@ -502,6 +687,8 @@ class Recording
         checked(vkQueueSubmit(this->mQueue, 1, &info, this->mFence), "vkQueueSubmit");
         this->mRunning = true;
     }
+
+    bool running() const { return this->mRunning; }
 
     void wait()
     {
@@ -530,6 +717,46 @@ class Recording
     }
 
   private:
+    void begin() const
+    {
+        if (this->mEnded || !this->mDevice) {
+            throw std::runtime_error("the recording has ended");
+        }
+        if (this->mTimestamps && this->mStamped == this->mTimestamps) {
+            throw std::runtime_error("more operations than timestamps");
+        }
+    }
+
+    // A set, from pools that are made as needed: sets of any size fit into one with as many buffers.
+    VkDescriptorSet descriptors(VkDescriptorSetLayout layout, uint32_t buffers)
+    {
+        constexpr uint32_t SETS = 64, BUFFERS = 8 * SETS;
+        if (this->mSets.empty() || this->mLeftSets == 0 || this->mLeftBuffers < buffers) {
+            const uint32_t most = std::max(BUFFERS, buffers);
+            VkDescriptorPoolSize size{ VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, most };
+            VkDescriptorPoolCreateInfo pool{};
+            pool.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
+            pool.maxSets = SETS;
+            pool.poolSizeCount = 1;
+            pool.pPoolSizes = &size;
+            VkDescriptorPool made = VK_NULL_HANDLE;
+            checked(vkCreateDescriptorPool(*this->mDevice, &pool, nullptr, &made), "vkCreateDescriptorPool");
+            this->mSets.push_back(made);
+            this->mLeftSets = SETS;
+            this->mLeftBuffers = most;
+        }
+        VkDescriptorSetAllocateInfo wanted{};
+        wanted.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
+        wanted.descriptorPool = this->mSets.back();
+        wanted.descriptorSetCount = 1;
+        wanted.pSetLayouts = &layout;
+        VkDescriptorSet set = VK_NULL_HANDLE;
+        checked(vkAllocateDescriptorSets(*this->mDevice, &wanted, &set), "vkAllocateDescriptorSets");
+        this->mLeftSets -= 1;
+        this->mLeftBuffers -= buffers;
+        return set;
+    }
+
     void stamp()
     {
         if (this->mTimestamps) {
@@ -545,6 +772,11 @@ class Recording
     VkFence mFence = VK_NULL_HANDLE;
     VkQueryPool mQueries = VK_NULL_HANDLE;
     std::vector<std::shared_ptr<kp::OpBase>> mOperations;  // kept: they hold tensors and pipelines
+    std::vector<std::shared_ptr<Pipeline>> mPipelines;
+    std::vector<std::shared_ptr<Memory>> mMemories;
+    std::vector<VkDescriptorPool> mSets;
+    uint32_t mLeftSets = 0;
+    uint32_t mLeftBuffers = 0;
     uint32_t mTimestamps = 0;
     uint32_t mStamped = 0;
     bool mEnded = false;
@@ -561,6 +793,14 @@ bind_layer(py::module_& module)
            py::arg("index"), py::arg("extensions"), py::arg("features"))
       .def("manager", &Context::manager)
       .def("has_timestamps", &Context::hasTimestamps);
+    py::class_<Memory, std::shared_ptr<Memory>>(m, "Memory")
+      .def(py::init<Context&, uint64_t, uint32_t>(), py::arg("context"), py::arg("bytes"), py::arg("use"))
+      .def("words", &Memory::words)
+      .def("bytes", &Memory::bytes)
+      .def("destroy", &Memory::destroy);
+    m.attr("ON_DEVICE") = uint32_t(ON_DEVICE);
+    m.attr("HOST_WRITES") = uint32_t(HOST_WRITES);
+    m.attr("HOST_READS") = uint32_t(HOST_READS);
     py::class_<Barrier, kp::OpBase, std::shared_ptr<Barrier>>(m, "Barrier").def(py::init<>());
     py::class_<Pipeline, std::shared_ptr<Pipeline>>(m, "Pipeline")
       .def(py::init([](Context& context, const py::bytes& code, const std::vector<uint32_t>& spec, uint32_t tensors,
@@ -584,6 +824,10 @@ bind_layer(py::module_& module)
           self->record(std::move(operation));
           return self;
       })
+      .def("dispatch", &Recording::dispatch, py::arg("pipeline"), py::arg("parts"), py::arg("push"), py::arg("grid"))
+      .def("copy", &Recording::copy, py::arg("source"), py::arg("to"), py::arg("at"))
+      .def("fill", &Recording::fill, py::arg("part"), py::arg("word"))
+      .def("running", &Recording::running)
       .def("submit", &Recording::submit)
       .def("wait", &Recording::wait)
       .def("eval", [](std::shared_ptr<Recording> self) {

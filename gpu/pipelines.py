@@ -15,7 +15,7 @@ from refsim.core.launch import Launch
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
-from refsim_gpu.kompute import Device
+from refsim_gpu.kompute import MOST_PIPELINES, Device
 
 GUARD_WORD = np.uint32(GUARD)
 
@@ -26,6 +26,7 @@ class Pipelines:
     def __init__(self, device: Device, name: str, use_dot: bool) -> None:
         self.device, self.name, self.use_dot = device, name, use_dot
         self._code: dict[str, bytes] = {}
+        self._pipelines: dict[tuple[str, tuple[int, ...], int], Any] = {}
 
     def supports(self, launch: Launch) -> str | None:
         """Refuses grids and buffers beyond the device's limits."""
@@ -40,6 +41,9 @@ class Pipelines:
 
     def code(self, launch: Launch) -> bytes:
         """The SPIR-V of a launch: its variant where that is built; the plain one; the one without dot product."""
+        return self._named(launch)[1]
+
+    def _named(self, launch: Launch) -> tuple[str, bytes]:
         plain = launch.shader
         without_dot = not self.use_dot and spirv.exists(f"{plain}.nodot")
         names = (f"{plain}.nodot",) if without_dot else (f"{plain}.{launch.variant}", plain)
@@ -47,15 +51,36 @@ class Pipelines:
             if name not in self._code and spirv.exists(name):
                 self._code[name] = spirv.load(name)
             if name in self._code:
-                return self._code[name]
-        return spirv.load(plain)
+                return name, self._code[name]
+        return plain, spirv.load(plain)
 
-    def algorithm(self, launch: Launch, tensors: Sequence[Any]) -> Any:
-        """The pipeline of a launch over these tensors, the output's last."""
+    def pipeline(self, launch: Launch, tensors: int) -> Any:
+        """What the driver compiles of a launch over so many tensors: one for all that differ in push words and grid."""
+        self._accept(launch)
+        self.device.check(launch.grid, launch.local, MAX_PUSH_WORDS, launch.shader)
+        name, code = self._named(launch)
+        spec = (*launch.local, *launch.tile, *launch.spec)
+        key = (name, spec, tensors)
+        if key not in self._pipelines:
+            while len(self._pipelines) >= MOST_PIPELINES:
+                del self._pipelines[next(iter(self._pipelines))]
+            spirv.check(code, launch.shader)
+            words = [word & 0xFFFFFFFF for word in spec]
+            with doing.compiling(launch.shader):
+                self._pipelines[key] = self.device.pipeline(
+                    code, tensors, words, MAX_PUSH_WORDS, launch.shader
+                )
+        return self._pipelines[key]
+
+    def _accept(self, launch: Launch) -> None:
         refusal = self.supports(launch)
         if refusal is not None:
             raise DeviceError(f"{self.name}: {launch.shader}", f"the device cannot take {refusal}")
-        push = (*launch.push, *([0] * (MAX_PUSH_WORDS - len(launch.push))))
+
+    def algorithm(self, launch: Launch, tensors: Sequence[Any]) -> Any:
+        """The pipeline of a launch over these tensors, the output's last."""
+        self._accept(launch)
+        push = padded_push(launch)
         with doing.compiling(launch.shader):
             return self.device.algorithm(
                 self.code(launch),
@@ -66,6 +91,12 @@ class Pipelines:
                 local=launch.local,
                 where=launch.shader,
             )
+
+
+def padded_push(launch: Launch) -> tuple[int, ...]:
+    """The push words of a launch, unsigned, as many as shaders declare."""
+    push = (*launch.push, *([0] * (MAX_PUSH_WORDS - len(launch.push))))
+    return tuple(word & 0xFFFFFFFF for word in push)
 
 
 def guarded_words(words: np.ndarray) -> np.ndarray:

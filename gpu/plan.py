@@ -25,7 +25,7 @@ from refsim.graph.interpreter import results
 from refsim.ops.base.spec import Prepared
 from refsim.ops.base.traits import QUANTIZERS, Family
 from refsim_gpu import float_kernels
-from refsim_gpu.bytewise import Table, bytes_launch, quantized, tables, values_launch
+from refsim_gpu.bytewise import BYTES, Table, bytes_launch, quantized, tables, values_launch
 from refsim_gpu.float_kernels import Number, Site
 
 #: Constants larger than this are not computed in advance.
@@ -64,6 +64,11 @@ class Plan:
         #: Values that follow from constants alone.
         self.folded: dict[int, np.ndarray] = {}
         self._fold()
+        self._readers: dict[int, list[Node]] = defaultdict(list)
+        for node in graph.nodes:
+            for value in {*node.inputs.values(), *refs(node.args)}:
+                self._readers[value].append(node)
+        self._makers = {value: node for node in graph.nodes for value in node.outputs}
         self._tables = tables(graph, self.constants)
         self.descs = {t.id: t.desc for t in graph.tensors.values() if t.desc is not None}
         for value in self._plain():
@@ -73,12 +78,21 @@ class Plan:
         self.prepared: dict[int, Prepared] = {}
         self.why_host: dict[int, str] = {}
         self._jobs: dict[int, list[Job]] = {}
+        #: By an operator's number: the quantize whose output it makes with a relu of its own.
+        self._relus: dict[int, Node] = {}
         self.needed = set(graph.outputs) | self.watched
         for node in reversed(graph.nodes):
             if self.needed & set(node.outputs) and node.number not in self._folded_nodes:
                 self.needed |= set(self._computed(node))
         self.turns = self._turns()
         self.skipped = self._skipped()
+
+    def constant(self, name: Any) -> np.ndarray:
+        """The words of what is no value: a table, a number, or an operator's constant."""
+        if name in self.words:
+            return self.words[name]
+        node, argument, *_ = name
+        return self.prepared[node].call.words(argument)
 
     # --- constants and layouts ----------------------------------------------------------------------------
 
@@ -100,11 +114,7 @@ class Plan:
 
     def _plain(self) -> Iterator[int]:
         """Floats that come in or go out and that nobody watches: they lie as the caller's arrays do."""
-        readers: dict[int, list[Node]] = defaultdict(list)
-        for node in self.graph.nodes:
-            for value in {*node.inputs.values(), *refs(node.args)}:
-                readers[value].append(node)
-        makers = {value: node for node in self.graph.nodes for value in node.outputs}
+        readers, makers = self._readers, self._makers
 
         def free(node: Node, *families: Family) -> bool:
             return node.is_float or (node.call is not None and node.call.op.family in families)
@@ -122,6 +132,9 @@ class Plan:
         """The values that a node's outputs are made of; its jobs are noted, or that it has none."""
         read = {*node.inputs.values()} if node.prepared is not None else {*refs(node.args)}
         there = read <= self.watched | self.constants.keys()
+        if not there and (maker := self._with_relu(node)) is not None:
+            self._relus[maker.number] = node
+            return {*maker.outputs}
         if not there and (jobs := self._looked_up(node)):
             self._jobs[node.number] = jobs
             return {job.inputs[0] for job in jobs}  # type: ignore[misc]
@@ -150,6 +163,36 @@ class Plan:
             self.why_host[node.number] = "shapes that its kernel does not take"
         return read - self.constants.keys()
 
+    def _with_relu(self, node: Node) -> Node | None:
+        """The operator whose own relu does what a quantize and all between them do, if one does.
+
+        An operator with a relu gives max(q, zp) of the bytes q that it gives without. Nobody else may see the values
+        between, and nobody the padding, which would be the operator's.
+        """
+        call, (value, *_) = node.call, node.outputs
+        if call is None or call.op.family is not Family.QUANTIZE or node.inputs["x"] not in self._tables:
+            return None
+        table = self._tables[node.inputs["x"]]
+        maker = self._makers.get(table.source)
+        made = None if maker is None else maker.call
+        if made is None or made.op.epilogue is None or getattr(made.params, "activation", "") != "none":
+            return None
+        if self.descs[value].layout not in made.op.output.layouts or value in {
+            *self.watched,
+            *self.graph.outputs,
+        }:
+            return None
+        if any(reader.call is None or reader.call.padding.copied for reader in self._readers[value]):
+            return None
+        between = table.source
+        while between != value:
+            (reader, *others) = self._readers[between]
+            if others or between in self.watched or between in self.graph.outputs:
+                return None
+            between = reader.outputs[0]
+        exact = np.array_equal(quantized(node, table.values), np.maximum(BYTES, np.int8(made.params.out_zp)))
+        return maker if exact else None
+
     def _looked_up(self, node: Node) -> list[Job]:
         """The job that looks a node's output up, if that follows from single bytes."""
         (value, *_) = node.outputs
@@ -175,16 +218,20 @@ class Plan:
         assert node.prepared is not None
         prepared, call = node.prepared, node.prepared.call
         descs = {name: self.descs.get(value, call.descs[name]) for name, value in node.inputs.items()}
-        out = self.descs[node.outputs[0]]
-        if descs != dict(call.descs) or out != call.out:
+        last = self._relus.get(node.number, node)
+        if last is not node:
+            call = replace(call, params=replace(call.params, activation="relu"))
+        out = self.descs[last.outputs[0]]
+        if last is not node or descs != dict(call.descs) or out != call.out:
             shaped = {name: replace(call.descs[name], layout=desc.layout) for name, desc in descs.items()}
             prepared = Prepared(replace(call, descs=shaped, out=replace(call.out, layout=out.layout)))
         self.prepared[node.number] = prepared
         names: dict[str, Hashable] = dict(node.inputs)
-        names |= {name: (node.number, name) for name in prepared.constants}
+        form = ("relu",) if last is not node else ()  # another session may have the operator without
+        names |= {name: (node.number, name, *form) for name in prepared.constants}
         for step in prepared.dispatches:
             final = step is prepared.dispatches[-1]
-            output = node.outputs[0] if final else ("between", node.number, step.output)
+            output = last.outputs[0] if final else ("between", node.number, step.output)
             yield Job(step.launch, tuple(names[name] for name in step.inputs), output, node)
             names[step.output] = output
 
@@ -226,13 +273,12 @@ class Plan:
 
     def _skipped(self) -> dict[int, list[Node]]:
         """The nodes that run nowhere but whose result a later node has in it, by that node's number."""
-        makers = {value: node for node in self.graph.nodes for value in node.outputs}
         seen = {*self._jobs, *self.why_host, *self._folded_nodes}
         found: dict[int, list[Node]] = {}
 
         def walk(node: Node, to: list[Node]) -> None:
             for value in (*node.inputs.values(), *refs(node.args)):
-                before = makers.get(value)
+                before = self._makers.get(value)
                 if before is not None and before.number not in seen:
                     seen.add(before.number)
                     to.append(before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -21,13 +21,35 @@ from refsim.ops.base.spec import Call, Prepared
 
 
 class Session(Protocol):
-    """A graph made ready on an executor: everything that a run needs was computed, uploaded and recorded once."""
+    """A graph made ready on an executor: everything that a run needs was computed, uploaded and recorded once.
+
+    A session may also have a method ``start`` with the arguments of `run`, which returns a `Pending`: then several
+    runs can be in flight.
+    """
 
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
     ) -> list[np.ndarray]:
         """The graph's outputs as logical arrays; `observe` gets an `Event` of delegate `number` for each step."""
         ...
+
+
+class Pending(Protocol):
+    """A run that has begun; `finish` waits for its end. Others may begin before."""
+
+    def finish(self) -> list[np.ndarray]:
+        """The outputs as logical arrays; raises what `Session.run` raises. To be called once."""
+        ...
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run of an executor that keeps none in flight: it ended when it began."""
+
+    outputs: list[np.ndarray]
+
+    def finish(self) -> list[np.ndarray]:
+        return self.outputs
 
 
 @dataclass(frozen=True)
@@ -155,9 +177,22 @@ def run_graph(
     observe: Observer | None = None,
 ) -> list[np.ndarray]:
     """Run one delegate and return its outputs as logical arrays. LimitError before it if it needs too much memory."""
-    used = {value for node in graph.nodes for value in node.outputs} | set(graph.inputs)
-    size_limit.check(graph.where, sum(graph.tensors[value].nbytes for value in used), size_limit.TOTAL)
+    return start_graph(graph, inputs, executor, number, observe).finish()
+
+
+def start_graph(
+    graph: Graph,
+    inputs: Sequence[np.ndarray],
+    executor: Executor,
+    number: int = 0,
+    observe: Observer | None = None,
+) -> Pending:
+    """Begin to run one delegate; an executor that keeps no runs in flight ends it here. Raises as `run_graph` does."""
+    size_limit.check(graph.where, graph.nbytes, size_limit.TOTAL)
     session = executor.session(graph, observe.watched(number, graph) if observe else frozenset())
-    if session is not None:
-        return session.run(inputs, number, observe)
-    return run_nodes(graph, inputs, executor, number, observe)
+    if session is None:
+        return Finished(run_nodes(graph, inputs, executor, number, observe))
+    start: Callable[..., Pending] | None = getattr(session, "start", None)
+    if start is not None:
+        return start(inputs, number, observe)
+    return Finished(session.run(inputs, number, observe))

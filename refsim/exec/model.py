@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from os import PathLike, fspath
@@ -14,10 +15,10 @@ import numpy as np
 from refsim import aten
 from refsim.core import size_limit
 from refsim.core.dtypes import BY_PROGRAM_CODE
-from refsim.core.errors import FormatError, GraphError, ShapeError
+from refsim.core.errors import FormatError, GraphError, ParameterError, ShapeError
 from refsim.core.folder_write import current
 from refsim.core.rng import Rng
-from refsim.exec.executor import Executor, run_graph
+from refsim.exec.executor import Executor, start_graph
 from refsim.exec.factory import executor_named
 from refsim.formats.file import read_file
 from refsim.formats.pte import schema as program
@@ -83,13 +84,47 @@ class Model:
         fit, and UnknownOperatorError for a float operator without an implementation.
         """
         runner = self._named(executor) if isinstance(executor, str) else executor
-        arrays = self._check(inputs)
         if observe is not None and not isinstance(observe, Observer):
             observe = Observer(observe)
-        if self.plan is None:
-            ((number, graph),) = self.graphs.items()
-            return run_graph(graph, arrays, runner, number, observe)
-        return _run_plan(self, self.plan, arrays, runner, observe)
+        return Submitted(self._steps(self._check(inputs), runner, observe)).finish()
+
+    def submit(self, inputs: Sequence[np.ndarray], executor: str | Executor = "cpu") -> Submitted:
+        """Begin a run, and return at once if the executor can keep it in flight; `Submitted.finish` gives the outputs.
+
+        A device gets work for the next inputs while the host still prepares others, or reads outputs. Executors that
+        cannot do this compute here. Raises as `run` does.
+        """
+        runner = self._named(executor) if isinstance(executor, str) else executor
+        return Submitted(self._steps(self._check(inputs), runner, None))
+
+    def run_many(
+        self, many: Iterable[Sequence[np.ndarray]], executor: str | Executor = "cpu", in_flight: int = 8
+    ) -> Iterator[list[np.ndarray]]:
+        """The outputs for each of many inputs, in their order, with up to ``in_flight`` runs begun and not ended.
+
+        Each run in flight needs memory of its own for all values. The outputs are those of `run`, byte for byte.
+        """
+        if in_flight < 1:
+            raise ParameterError("run_many", "in_flight is out of range", got=in_flight, need=">= 1")
+        runner = self._named(executor) if isinstance(executor, str) else executor
+        waiting: deque[Submitted] = deque()
+        for inputs in many:
+            if len(waiting) == in_flight:
+                yield _first(waiting)
+            waiting.append(self.submit(inputs, runner))
+        while waiting:
+            yield _first(waiting)
+
+    def _steps(
+        self, arrays: Sequence[np.ndarray], executor: Executor, observe: Observer | None
+    ) -> Generator[None, None, list[np.ndarray]]:
+        """A run, which stands still after each delegate's beginning."""
+        if self.plan is not None:
+            return (yield from _run_plan(self, self.plan, arrays, executor, observe))
+        ((number, graph),) = self.graphs.items()
+        pending = start_graph(graph, arrays, executor, number, observe)
+        yield
+        return pending.finish()
 
     def _named(self, name: str) -> Executor:
         """An executor by name. The CPU's executors stay with the model and keep what they have prepacked."""
@@ -112,6 +147,47 @@ class Model:
                     need=f"{dtype} {list(shape)}",
                 )
         return [np.asarray(array, order="C") for array in inputs]
+
+
+class Submitted:
+    """A run that has begun: its first delegate is on its way."""
+
+    def __init__(self, steps: Generator[None, None, list[np.ndarray]]) -> None:
+        self._steps = steps
+        self._outputs: list[np.ndarray] | None = None
+        self._failed: Exception | None = None
+        self.advance()
+
+    @property
+    def ended(self) -> bool:
+        return self._outputs is not None
+
+    def advance(self) -> None:
+        """Wait for the delegate that is on its way, and begin the next."""
+        if self._failed is not None:
+            raise self._failed
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            self._outputs = end.value
+        except Exception as error:
+            self._failed = error
+            raise
+
+    def finish(self) -> list[np.ndarray]:
+        """The outputs, in the file's order."""
+        while self._outputs is None:
+            self.advance()
+        return self._outputs
+
+
+def _first(waiting: deque[Submitted]) -> list[np.ndarray]:
+    """The outputs of the first run; meanwhile the others begin their next delegates."""
+    while not waiting[0].ended:
+        for one in waiting:
+            if not one.ended:
+                one.advance()
+    return waiting.popleft().finish()
 
 
 def load(path: str | PathLike[str], target: Target | None = None) -> Model:
@@ -159,7 +235,7 @@ def _run_plan(
     inputs: Sequence[np.ndarray],
     executor: Executor,
     observe: Observer | None,
-) -> list[np.ndarray]:
+) -> Generator[None, None, list[np.ndarray]]:
     values: dict[int, Any] = dict(zip(plan.inputs, inputs, strict=True))
     where = f"{model.path}: {plan.name}"
     if len(plan.chains) != 1:
@@ -168,7 +244,7 @@ def _run_plan(
     for at, instruction in enumerate(instructions):
         place = f"{where}: instruction {at}"
         if isinstance(instruction, program.DelegateCall):
-            _call_delegate(model, plan, instruction, values, executor, observe, place)
+            yield from _call_delegate(model, plan, instruction, values, executor, observe, place)
         elif isinstance(instruction, program.KernelCall):
             _call_kernel(model, plan, instruction, values, place)
         elif isinstance(instruction, program.MoveCall):
@@ -186,7 +262,7 @@ def _call_delegate(
     executor: Executor,
     observe: Observer | None,
     place: str,
-) -> None:
+) -> Generator[None, None, None]:
     number = instruction.delegate_index
     if number not in model.graphs:
         raise GraphError(place, "not a Vulkan delegate", got=plan.delegates[number].id, need=VULKAN_ID)
@@ -197,8 +273,9 @@ def _call_delegate(
             place, "wrong number of arguments", got=len(instruction.args), need=count + len(graph.outputs)
         )
     arrays = [_array(model, plan, values, a, place) for a in instruction.args[:count]]
-    results = run_graph(graph, arrays, executor, number, observe)
-    values.update(zip(instruction.args[count:], results, strict=True))
+    pending = start_graph(graph, arrays, executor, number, observe)
+    yield
+    values.update(zip(instruction.args[count:], pending.finish(), strict=True))
 
 
 def _call_kernel(

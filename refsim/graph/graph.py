@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -130,6 +131,12 @@ class Graph:
         packed = W if first is None or first.layout is None else first.layout.inner
         buffer = first is not None and first.buffer
         return Place(packed, buffer, self.target.profile, self.target.mali)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all values that a run makes or is given."""
+        used = {value for node in self.nodes for value in node.outputs} | set(self.inputs)
+        return sum(self.tensors[value].nbytes for value in used)
 
     def q8ta_nodes(self) -> Iterator[Node]:
         return (node for node in self.nodes if node.prepared is not None)

@@ -6,21 +6,25 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from bench.networks import delegate
+from bench.peers.net import mobilenet_v2
 from refsim import load
 from refsim.core.buffer import PackedBuffer
-from refsim.core.layout import LAYOUTS
-from refsim.core.tensor import TensorDesc
+from refsim.core.errors import GuardError
 from refsim.graph.interpreter import Event, Observer
-from refsim_gpu import system
+from refsim_gpu import plain, system
 from refsim_gpu.executor import MOST_SESSIONS, KomputeExecutor
 from refsim_gpu.kompute import Device
-from refsim_gpu.session import Order, Pool
+from refsim_gpu.lanes import Blocks, Order
+from refsim_gpu.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -94,16 +98,18 @@ def test_the_zoo_with_nodes_of_the_host_between(device: Device, zoo: KomputeExec
 
 
 def test_what_computes_nothing_is_skipped_and_named(zoo: KomputeExecutor) -> None:
-    """Between two convolutions a dequantize, a clamp and a quantize are one look-up; each node is in one event."""
+    """A dequantize, a clamp and a quantize are no step where a relu of the operator before does the same, else one."""
     model = load(MODELS / "mobilenet_v2_035_96.pte")
     (graph,) = model.graphs.values()
     plan = zoo.session(graph).plan
     clamps = sum(node.name == "aten.hardtanh.default" for node in graph.nodes)
     jobs = [job for turn in plan.turns for job in turn.jobs]
     assert len(plan.turns) == 1 and plan.why_host == {}
+    looked_up = sum(job.launch.shader == "float/bytes" for job in jobs)
     assert (
-        sum(job.launch.shader == "float/bytes" for job in jobs) == clamps - 1
+        len(plan._relus) == 27 and looked_up + len(plan._relus) == clamps - 1
     )  # the last one goes into a mean
+    assert len(jobs) == len(graph.nodes) - 3 * len(plan._relus) - 2 * looked_up - 1
     events: list[Event] = []
     model.run(model.random_inputs(1), zoo, Observer(events.append, lambda *_: False))
     assert [node.number for event in events for node in event.nodes] == list(range(len(graph.nodes)))
@@ -123,57 +129,130 @@ def test_sessions_share_constants_and_do_not_pile_up(executor: KomputeExecutor) 
     assert executor.session(graph) is not whole
 
 
-# --- order -------------------------------------------------------------------------------------------------
+# --- order and memory --------------------------------------------------------------------------------------
 
 
-class Recorded:
-    """A device that says what it is asked for."""
+def test_what_touches_the_same_bytes_is_ordered() -> None:
+    order, memory, other = Order(lambda: "order"), object(), object()
+    a, b, c = ((memory, at, 256) for at in (0, 256, 512))
+    within = (memory, 300, 4)
 
-    layer = None
+    def add(name: str, reads: list[Any], writes: list[Any]) -> int:
+        return order.add((name, ()), reads, writes)
 
-    def unordered(self, algorithm: str) -> str:
-        return algorithm
+    assert add("a->b", [a], [b]) == 0
+    assert add("a->c", [a], [c]) == 1  # both read a
+    assert add("b->elsewhere", [within], [(other, 0, 256)]) == 3
+    assert add("c->b", [c], [b]) == 5  # what read b may still do so
+    order.settle()
+    order.settle()
+    names = [name if name != "record" else arguments[0] for name, arguments in order.operations]
+    assert names == ["a->b", "a->c", "order", "b->elsewhere", "order", "c->b", "order"]
 
-    def order(self, written: list[str]) -> str:
-        return "order"
 
-    def tensor(self, memory: np.ndarray) -> SimpleNamespace:
-        return SimpleNamespace(size=lambda: memory.size)
-
-
-def test_what_touches_the_same_tensor_is_ordered() -> None:
-    order = Order(Recorded())  # type: ignore[arg-type]
+def test_a_plain_kompute_orders_by_downloads() -> None:
+    fake = SimpleNamespace(
+        dispatch=str, kp=SimpleNamespace(OpTensorSyncLocal=lambda written: f"bring {written}")
+    )
+    order = plain.Order(fake)  # type: ignore[arg-type]
     a, b, c, d = "abcd"
     assert order.dispatch("a->b", [a], b) == 0
-    assert order.dispatch("a->c", [a], c) == 1  # both read a
+    assert order.dispatch("a->c", [a], c) == 1
     assert order.dispatch("b,c->d", [b, c], d) == 3
-    assert order.dispatch("a->b again", [a], b) == 5  # d may still be reading the old b
+    assert order.dispatch("a->b again", [a], b) == 5
     order.settle()
     order.settle()
-    assert order.operations == ["a->b", "a->c", "order", "b,c->d", "order", "a->b again", "order"]
+    assert order.operations == [
+        "a->b", "a->c", "bring ['b', 'c']", "b,c->d", "bring ['d']", "a->b again", "bring ['b']"
+    ]  # fmt: skip
 
 
 def test_dead_values_leave_their_memory() -> None:
-    def value(width: int) -> PackedBuffer:
-        return PackedBuffer(TensorDesc((1, 4, 4, width), LAYOUTS["PACKED_INT8_4W4C"]))
+    """Values that are needed at once lie apart; so does what comes in or goes back from everything."""
+    (graph,) = load(MODELS / "mobilenet_v2_035_96.pte").graphs.values()
+    plan = Plan(graph, frozenset())
+    blocks = Blocks(plan)
+    jobs = [job for turn in plan.turns for job in turn.jobs]
+    lives: dict[Any, list[int]] = {}
+    for number, job in enumerate(jobs):
+        for name in (*job.inputs, job.output):
+            if name in blocks.of:
+                lives.setdefault(name, []).append(number)
+    for name in blocks.own:
+        lives[name] = [-1, len(jobs)]
+    assert set(lives) == set(blocks.of)
+    for one, other in combinations(lives, 2):
+        first, second = blocks.of[one], blocks.of[other]
+        if lives[one][0] <= lives[other][-1] and lives[other][0] <= lives[one][-1]:
+            assert first.at + first.nbytes <= second.at or second.at + second.nbytes <= first.at
+    assert blocks.nbytes < sum(block.nbytes for block in blocks.of.values()) / 4
 
-    pool = Pool(Recorded(), shared=True)  # type: ignore[arg-type]
-    first = pool.tensor(value(64), own=False)
-    assert pool.tensor(value(64), own=False) is not first
-    pool.release(first)
-    assert pool.tensor(value(64), own=True) is not first
-    assert pool.tensor(value(128), own=False) is not first  # too small
-    assert pool.tensor(value(60), own=False) is first
-    assert pool.tensor(value(60), own=False) is not first
+
+def test_a_clamp_that_cuts_above_is_a_table(zoo: KomputeExecutor) -> None:
+    """Of a network whose clamps' upper bounds count; every step of it is right, watched or not."""
+    model = delegate(mobilenet_v2(32, 0.35), clamp=True)
+    (graph,) = model.graphs.values()
+    plan = zoo.session(graph).plan
+    tables = [job for turn in plan.turns for job in turn.jobs if job.launch.shader == "float/bytes"]
+    assert len(tables) == 35 and not plan._relus
+    inputs = model.random_inputs(1)
+    every = seen(model, inputs, "cpu:emulated", lambda *_: True)
+    for wants in (lambda *_: True, lambda _, value: value % 3 == 0):
+        found = seen(model, inputs, zoo, wants)
+        assert not [key for key, held in found.items() if not np.array_equal(held, every[key])]
+    expected = model.run(inputs, "cpu:emulated")
+    assert all(np.array_equal(a, b) for a, b in zip(model.run(inputs, zoo), expected, strict=True))
+
+
+def test_guard_words_of_what_comes_back_are_checked(
+    zoo: KomputeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(MODELS / "linear_head.pte")
+    inputs = model.random_inputs(1)
+    model.run(inputs, zoo)
+    (graph,) = model.graphs.values()
+    (lane,) = zoo.session(graph)._free
+    start = lane.start
+
+    def breaks(turn: int, timed: bool, where: str) -> None:
+        start(turn, timed, where)
+        lane.wait(turn, where)
+        (data,) = lane.reads.values()
+        data[0] ^= 1
+
+    monkeypatch.setattr(lane, "start", breaks)
+    with pytest.raises(GuardError, match=r"node .*wrote before the buffer"):
+        model.run(inputs, zoo)
+    monkeypatch.undo()
+    assert zoo.session(graph)._free == []  # that lane is not used again
+    assert len(model.run(inputs, zoo)) == 1
+
+
+@pytest.mark.parametrize("name", ["mixed_ops", "int8_attention"])
+def test_many_in_flight_give_the_same_bytes(zoo: KomputeExecutor, name: str) -> None:
+    (path,) = DATA.glob(f"*/{name}.pte")
+    model = load(path)
+    many = [model.random_inputs(seed) for seed in range(11)]
+    expected = [model.run(inputs, "cpu") for inputs in many]
+    for in_flight in (1, 3, 8):
+        found = list(model.run_many(many, zoo, in_flight))
+        assert [[a.tobytes() for a in outputs] for outputs in found] == [
+            [a.tobytes() for a in e] for e in expected
+        ]
+    first = next(iter(model.graphs.values()))
+    assert len(zoo.session(first)._free) == 8
+    later = [model.submit(inputs, zoo) for inputs in many[:3]]
+    for number in (2, 0, 1):  # in any order
+        assert [a.tobytes() for a in later[number].finish()] == [a.tobytes() for a in expected[number]]
 
 
 RUN = """
 import sys
 from refsim import load
-from refsim_gpu import session
+from refsim_gpu import lanes
 from refsim_gpu.executor import KomputeExecutor
 if "unordered" in sys.argv:
-    session.Order.settle = lambda self: None
+    lanes.Order.settle = lambda self: None
 with KomputeExecutor({index}) as gpu:
     model = load({model!r})
     inputs = model.random_inputs(1)

@@ -123,9 +123,9 @@ MUTANTS: tuple[Mutant, ...] = (
         (_SHUFFLE, "ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1])", "ivec4(left[r], left[r + 2], right[r], right[r + 2])"),
         (_SHUFFLE, "R + place.y) * R + place.x", "R + place.x) * R + place.y")),
     gpu("I5-add", "I5", "q8ta_add", "stale constant",
-        (_PIPELINES, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n        push = (*push,"), twin="before"),
+        (_PIPELINES, "push = (*launch.push,", "push = padded_push.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n    push = (*push,"), twin="before"),
     gpu("I5-conv", "I5", GENERAL, "stale constant",
-        (_PIPELINES, "push = (*launch.push,", "push = self.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n        push = (*push,"), twin="before"),
+        (_PIPELINES, "push = (*launch.push,", "push = padded_push.__dict__.setdefault((launch.shader, launch.global_size), launch.push)\n    push = (*push,"), twin="before"),
     gpu("I6-conv", "I6", GENERAL, ("write out of bounds", "behind the buffer"), (_CONV, "result[word_idx(OUT, OUT_HASH, p)]", "result[word_idx(OUT, OUT_HASH, p) + 1]")),
     gpu("I6-linear", "I6", "q8ta_linear", ("write out of bounds", "before the buffer"), (_LINEAR, "result[word_idx(OUT, OUT_HASH, ", "result[-1 + word_idx(OUT, OUT_HASH, ")),
     # --- numerics ----------------------------------------------------------------------------------------
