@@ -7,15 +7,14 @@ sleep on a condition variable of the C library. Threads wake each other as a tre
 from __future__ import annotations
 
 import ctypes
-import platform
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.ir import I1, I32, I64, PTR, VOID, Function, Module, Value
-from refsim.exec.cpu.runner import FIRST, LAST, runner
+from refsim.exec.cpu.ir import I1, I32, I64, PTR, Function, Module, Value
+from refsim.exec.cpu.runner import FIRST, LAST, read, rest, runner, write
 
 #: Words of a pool before those of its helpers: the run's arguments, and how many helpers have finished it.
 _TABLE, _COUNT, _SHARED, _SCRATCH, _FINISHED, _HEAD = 0, 1, 2, 3, 8, 16
@@ -24,7 +23,6 @@ _TABLE, _COUNT, _SHARED, _SCRATCH, _FINISHED, _HEAD = 0, 1, 2, 3, 8, 16
 _MUTEX, _CONDITION, _RUN, _SLEEPS, _WORDS = 0, 16, 32, 33, 40
 #: Looks of a helper at its word before it sleeps, and of the caller before it lets others run; about 40 us.
 LOOKS = 1000
-_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 def words(helpers: int) -> np.ndarray:
@@ -41,27 +39,19 @@ def _row(pool: Value, thread: Value) -> Value:
     return pool + ((thread - 1) * (8 * _WORDS) + 8 * _HEAD)
 
 
-def _read(fn: Function, at: Value) -> Value:
-    return fn.emit(I64, f"load atomic i64, {at} seq_cst, align 8")
-
-
-def _write(fn: Function, at: Value, value: Value) -> None:
-    fn.line(f"store atomic {value}, {at} seq_cst, align 8")
-
-
 def _give(fn: Function, pool: Value, helpers: Value, thread: Value, run: Value) -> None:
     """Give a run to the threads that this one wakes."""
 
     def child(c: Value) -> None:
         row = _row(pool, c)
-        _write(fn, row + 8 * _RUN, run)
+        write(fn, row + 8 * _RUN, run)
 
         def wake() -> None:
             fn.call("pthread_mutex_lock", I32, row + 8 * _MUTEX)
             fn.call("pthread_cond_signal", I32, row + 8 * _CONDITION)
             fn.call("pthread_mutex_unlock", I32, row + 8 * _MUTEX)
 
-        fn.when(_read(fn, row + 8 * _SLEEPS).eq(1), wake)
+        fn.when(read(fn, row + 8 * _SLEEPS).eq(1), wake)
 
     first = thread * 2 + 1
     fn.loop((first + 2).min(helpers + 1), child, start=first)
@@ -74,9 +64,8 @@ def _spin(fn: Function, at: Value, missing: Callable[[Value], Value], looks: Val
     def look() -> Value:
         seen = fn.load(looks, I64) + 1
         fn.store(seen, looks)
-        if _X86:
-            fn.call("llvm.x86.sse2.pause", VOID)
-        return missing(_read(fn, at)).select(seen < LOOKS, 0)
+        rest(fn)
+        return missing(read(fn, at)).select(seen < LOOKS, 0)
 
     fn.repeat(look)
 
@@ -120,10 +109,10 @@ def helper(module: Module, name: str) -> None:
 
         def sleep() -> None:
             fn.call("pthread_mutex_lock", I32, row + 8 * _MUTEX)
-            _write(fn, row + 8 * _SLEEPS, fn.i64(1))
+            write(fn, row + 8 * _SLEEPS, fn.i64(1))
 
             def wait() -> Value:
-                still = _read(fn, at).eq(fn.load(last, I64))
+                still = read(fn, at).eq(fn.load(last, I64))
                 fn.when(
                     still,
                     lambda: fn.call("pthread_cond_wait", I32, row + 8 * _CONDITION, row + 8 * _MUTEX),
@@ -131,13 +120,13 @@ def helper(module: Module, name: str) -> None:
                 return still
 
             fn.repeat(wait)
-            _write(fn, row + 8 * _SLEEPS, fn.i64(0))
+            write(fn, row + 8 * _SLEEPS, fn.i64(0))
             fn.call("pthread_mutex_unlock", I32, row + 8 * _MUTEX)
 
         def turn() -> Value:
             _spin(fn, at, lambda run: run.eq(fn.load(last, I64)), looks)
-            fn.when(_read(fn, at).eq(fn.load(last, I64)), sleep)
-            run = _read(fn, at)
+            fn.when(read(fn, at).eq(fn.load(last, I64)), sleep)
+            run = read(fn, at)
             fn.store(run, last)
             _give(fn, pool, helpers, thread, run)
             _work(fn, pool, run_jobs, thread)
@@ -159,14 +148,14 @@ def launch(module: Module, name: str) -> None:
         for word, value in ((_TABLE, table), (_COUNT, count), (_SHARED, shared), (_SCRATCH, scratch)):
             fn.store(value, pool + 8 * word)
         finished = pool + 8 * _FINISHED
-        _write(fn, finished, fn.i64(0))
+        write(fn, finished, fn.i64(0))
         here = fn.i64(0)
         _give(fn, pool, helpers, here, run)
         _work(fn, pool, run_jobs, here)
 
         def missing() -> Value:
             _spin(fn, finished, lambda done: done < helpers, looks)
-            left = _read(fn, finished) < helpers
+            left = read(fn, finished) < helpers
             fn.when(left, lambda: fn.call("sched_yield", I32))
             return left
 
