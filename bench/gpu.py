@@ -27,7 +27,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import gemm
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind
+from refsim.ops.base.spec import Call, Kind, Prepared
 from refsim_gpu import spirv
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.pipelines import guarded_words, output_memory, take_output
@@ -128,6 +128,7 @@ ROWS = (
         pad=1,
     ),
     linear("linear 1024x2048x2048", "q8ta_linear", 1024, 2048, 2048, 331),
+    linear("linear 4096x4096x4096", "q8ta_linear", 4096, 4096, 4096, None),
     linear("linear 256x2048x2048", "q8ta_linear", 256, 2048, 2048, 142),
     linear("linear 1x2048x2048", "q8ta_linear", 1, 2048, 2048, 134),
     linear("gemv 2048->2048", "q8ta_linear_gemv", 1, 2048, 2048, 6.4),
@@ -250,11 +251,12 @@ def device_times(executor: KomputeExecutor, call: Call, inputs: Mapping[str, Pac
     """us of each step in each repeat, alone; of each step in a row; and the last step's output."""
     device, kp = executor.device, executor.device.kp
     buffers = {n: device.tensor(guarded_words(b.words)) for n, b in inputs.items()}
-    buffers |= {n: device.tensor(guarded_words(w)) for n, w in call.const_words().items()}
+    prepared = executor.pipelines.chosen(Prepared(call))
+    buffers |= {n: device.tensor(guarded_words(prepared.laid_out(n))) for n in prepared.constants}
     device.run(device.recorded(kp.OpTensorSyncDevice(list(buffers.values()))))
     times, row, out = [], [], None
     nothing = empty_dispatch(executor)
-    for step in call.dispatches():
+    for step in prepared.dispatches:
         out = PackedBuffer(step.launch.out)
         target = device.tensor(output_memory(out))
         device.run(device.recorded(kp.OpTensorSyncDevice([target])))
@@ -349,15 +351,18 @@ def measure(
 @click.option("--repeats", default=15, help="Timed dispatches of each kernel.")
 @click.option("--only", default="", help="Rows whose name holds this.")
 @click.option("--tile-config", default=-1, help="Force this row of TILE_CONFIGS on the matrix-like kernels.")
+@click.option("--coop", default="auto", help="Cooperative matrices: auto, off, all or emulated.")
 @click.option("--check", is_flag=True, help="Compare each output with the emulated kernels, byte for byte.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the results here.")
-def main(device: int, repeats: int, only: str, tile_config: int, check: bool, path: Path | None) -> None:
+def main(
+    device: int, repeats: int, only: str, tile_config: int, coop: str, check: bool, path: Path | None
+) -> None:
     """Time every row on one device."""
     console = Console(width=180)
     if tile_config >= 0:
         gemm.TILE_CONFIGS = (gemm.TILE_CONFIGS[tile_config],)
         console.print(f"tile config {gemm.TILE_CONFIGS[0].name}")
-    with KomputeExecutor(device) as executor:
+    with KomputeExecutor(device, coop=coop) as executor:
         dot, copy = peaks(executor, repeats)
         info = executor.device.info
         console.print(f"{info.name}, {info.driver}: dot loop {dot:.1f} TMAC/s, copy {copy / 1e12:.2f} TB/s")

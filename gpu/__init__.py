@@ -14,19 +14,26 @@ if TYPE_CHECKING:
     from refsim.exec.isolated import IsolatedExecutor
 
 
-def open_executor(index: int = 0) -> IsolatedExecutor:
-    """The executor of Vulkan device ``index``, in a process of its own; DeviceError or MissingDependencyError."""
+def open_executor(index: int = 0, coop: str = "auto") -> IsolatedExecutor:
+    """The executor of Vulkan device ``index``, in a process of its own; DeviceError or MissingDependencyError.
+
+    ``coop``: which calls run on cooperative matrices (refsim_gpu.coop).
+    """
     from refsim.exec.isolated import IsolatedExecutor
     from refsim_gpu.executor import open_executor as opened
 
-    executor = IsolatedExecutor(f"gpu:{index}", opened, index)
+    executor = IsolatedExecutor(f"gpu:{index}", opened, index, coop)
     executor.open()
     return executor
 
 
 def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
-    """``gpu`` or ``gpu:N``, by what stands behind the colon."""
-    return open_executor(int(rest or 0)) if not rest or rest.isdecimal() else None
+    """``gpu``, ``gpu:N`` or ``gpu:N@coop=CHOICE``, by what stands behind the colon."""
+    index, at, option = rest.partition("@")
+    key, _, choice = option.partition("=")
+    if (index and not index.isdecimal()) or (at and key != "coop"):
+        return None
+    return open_executor(int(index or 0), choice if at else "auto")
 
 
 def executors() -> list[ExecutorInfo]:

@@ -24,6 +24,7 @@ from refsim.core.push import (
     tensor,
     uint32,
 )
+from refsim.ops.base import conv, coopmat, linear
 from refsim.ops.base.registry import OPS
 from refsim_gpu import float_words
 
@@ -39,6 +40,12 @@ PROBES: dict[str, tuple[PushWords, SpecWords]] = {
         PushWords(tensor("OUT"), *(int32(f"RADIX_{what}") for what in ("W", "H", "C", "N", "LANES"))),
         SpecWords(hashed("OUT")),
     ),
+}
+
+#: The kernels on cooperative matrices: the push words of operators, and specialization words of their own.
+COOP: dict[str, tuple[PushWords, SpecWords]] = {
+    "coop/conv": (conv.PUSH, coopmat.SPEC),
+    "coop/linear": (linear.PUSH, coopmat.SPEC),
 }
 
 
@@ -87,9 +94,10 @@ def texts() -> dict[Path, str]:
     rows = {name: (op.push, op.spec) for name, op in OPS.items() if op.kernel is not None}
     sources = {name: f"PUSH and SPEC of refsim/ops/{name}.py" for name in rows}
     sources |= dict.fromkeys(PROBES, "PROBES in gpu/build_push.py")
+    sources |= dict.fromkeys(COOP, "COOP in gpu/build_push.py")
     sources |= dict.fromkeys(float_words.ROWS, "ROWS in gpu/float_words.py")
     files = {FOLDER / "launch.glsl": HEAD.format(source="refsim/core/push.py") + launch()}
-    for name, (push, spec) in (rows | PROBES | float_words.ROWS).items():
+    for name, (push, spec) in (rows | PROBES | COOP | float_words.ROWS).items():
         files[FOLDER / f"{name}.glsl"] = HEAD.format(source=sources[name]) + offsets(push) + constants(spec)
     return files
 

@@ -12,17 +12,28 @@ optimize(off)`` is not optimized. Builds of NAME.comp:
 NAME.spv            takes any launch
 NAME.nodot.spv      the same without the packed dot product, for devices that lack the extension
 NAME.VARIANT.spv    for launches that name this variant: one tile of the matrix-like kernels, one window of depthwise
+
+The kernels on cooperative matrices (shaders/coop) are beyond the compilers that distributions ship: those of
+gpu/requirements-shaders.txt build them, and the programs are called with their own libraries. Builds of coop/NAME.comp:
+
+coop/NAME.TILE.spv           for one tile
+coop/NAME.TILE.emulated.spv  the same with integer loops in the place of the device's instructions, for any device
+coop/NAME.finish.spv         adds up the sums of parts of K
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
+from refsim.ops.base import coopmat
 from refsim.ops.base.registry import OPS
 from refsim_gpu import build_push, spirv
 
@@ -83,11 +94,16 @@ AS_WRITTEN = "#pragma optimize(off)"
 FOLDERS = (SHADERS, SHADERS / "float", SHADERS / "probe")
 KERNEL_INCLUDES = ("qmath.glsl", "conv.glsl", "index.glsl")
 DOT_INCLUDE = 'include/dot.glsl"'
+COOP_FOLDER, EMULATED = "coop", "-DREFSIM_EMULATED"
+REQUIREMENTS = "gpu/requirements-shaders.txt"
 
 
-def variants() -> list[tuple[Path, Path, tuple[str, ...]]]:
-    """(source, binary, compiler definitions) of everything that is built."""
-    rows = []
+Row = tuple[Path, Path, tuple[str, ...]]
+
+
+def variants() -> list[Row]:
+    """(source, binary, compiler definitions) of everything that is built, but for cooperative matrices."""
+    rows: list[Row] = []
     for source in (source for folder in FOLDERS for source in sorted(folder.glob("*.comp"))):
         binary = SHADERS / "spirv" / source.relative_to(SHADERS).with_suffix(".spv")
         rows.append((source, binary, ()))
@@ -101,16 +117,51 @@ def variants() -> list[tuple[Path, Path, tuple[str, ...]]]:
     return rows
 
 
-def run_tool(where: str, *command: str) -> None:
-    """Run a compiler; FormatError with its message if it fails, MissingDependencyError if it is not installed."""
+def coop_variants() -> list[Row]:
+    """The same of the kernels on cooperative matrices."""
+    rows: list[Row] = []
+    for source in sorted((SHADERS / COOP_FOLDER).glob("*.comp")):
+        stem = SHADERS / "spirv" / COOP_FOLDER / source.stem
+        rows.append((source, stem.with_suffix(f".{coopmat.FINISH}.spv"), ("-DREFSIM_FINISH",)))
+        for tile in coopmat.TILES:
+            definitions = tuple(f"-D{key}={value}" for key, value in tile.definitions.items())
+            rows.append((source, stem.with_suffix(f".{tile.name}.spv"), definitions))
+            if tile in coopmat.EMULATED_TILES:
+                ending = f".{tile.name}{coopmat.EMULATED}.spv"
+                rows.append((source, stem.with_suffix(ending), (*definitions, EMULATED)))
+    return rows
+
+
+@cache
+def coop_tools() -> Path:
+    """Where the packages of `REQUIREMENTS` lie; MissingDependencyError if they are not installed."""
+    found = find_spec("cmeel")
+    folder = Path(str(found.origin)).parents[1] / "cmeel.prefix" if found is not None else Path()
+    if found is None or not (folder / "bin" / "glslang").is_file():
+        need = f"pip install --require-hashes -r {REQUIREMENTS}"
+        raise MissingDependencyError("glslang", "no compiler of cooperative matrices", need=need)
+    return folder
+
+
+def run_tool(where: str, *command: str, coop: bool = False) -> None:
+    """Run a compiler; FormatError with its message if it fails, MissingDependencyError if it is not installed.
+
+    ``coop``: one of those that know cooperative matrices.
+    """
+    environment = dict(os.environ)
+    if coop:
+        folder = coop_tools()
+        command = (str(folder / "bin" / command[0]), *command[1:])
+        environment["LD_LIBRARY_PATH"] = str(folder / "lib")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     except FileNotFoundError as error:
         raise MissingDependencyError(
             command[0], "not installed", need="apt-get install glslc spirv-tools"
         ) from error
     if done.returncode:
-        raise FormatError(where, f"{command[0]} refuses it: {done.stderr.strip()}")
+        said = (done.stderr + done.stdout).strip()
+        raise FormatError(where, f"{Path(command[0]).name} refuses it: {said}")
 
 
 def compile_one(source: Path, options: tuple[str, ...], folder: Path) -> bytes:
@@ -119,15 +170,25 @@ def compile_one(source: Path, options: tuple[str, ...], folder: Path) -> bytes:
     text = source.read_text()
     kernel = any(f'include/{name}"' in text for name in KERNEL_INCLUDES)
     level = "-O0" if kernel or AS_WRITTEN in text else "-O"
-    run_tool(where, "glslc", TARGET, level, f"-I{SHADERS}", *options, "-o", str(binary), str(source))
+    coop = needs_matrices(source, options)
+    ends = (f"-I{SHADERS}", *options, "-o", str(binary), str(source))
+    if coop:
+        run_tool(where, "glslang", "-V", "--quiet", "--target-env", "vulkan1.1", *ends, coop=True)
+    else:
+        run_tool(where, "glslc", TARGET, level, *ends)
     if kernel:
         for passes in STAGES:
             binary.write_bytes(spirv.pin_rounding(binary.read_bytes()))
             flags = [f"--{name}" for name in passes]
-            run_tool(where, "spirv-opt", TARGET, *flags, str(binary), "-o", str(binary))
+            run_tool(where, "spirv-opt", TARGET, *flags, str(binary), "-o", str(binary), coop=coop)
         refuse_contractable(binary, where)
-    run_tool(where, "spirv-val", "--target-env", "vulkan1.1", str(binary))
+    run_tool(where, "spirv-val", "--target-env", "vulkan1.1", str(binary), coop=coop)
     return binary.read_bytes()
+
+
+def needs_matrices(source: Path, options: Sequence[str]) -> bool:
+    """Whether a build has the device's own matrices in it."""
+    return source.parent.name == COOP_FOLDER and not {EMULATED, "-DREFSIM_FINISH"} & set(options)
 
 
 def refuse_contractable(binary: Path, where: str) -> None:
@@ -152,11 +213,11 @@ def same(code: bytes, other: bytes, folder: Path) -> bool:
     return code == other or compact(code, folder) == compact(other, folder)
 
 
-def build(check: bool) -> list[str]:
+def build(check: bool, rows: Sequence[Row] | None = None) -> list[str]:
     """Names of the files that were written, or (``check``) that are missing or differ in more than numbers of ids."""
     changed = build_push.build(check)
     with tempfile.TemporaryDirectory() as scratch:
-        for source, binary, options in variants():
+        for source, binary, options in variants() + coop_variants() if rows is None else rows:
             code = compile_one(source, options, Path(scratch))
             if renewed(binary, code, Path(scratch), check):
                 changed.append(str(binary.relative_to(SHADERS)))

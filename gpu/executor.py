@@ -15,10 +15,11 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, GuardError, ParameterError
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
-from refsim.exec.executor import Executor
+from refsim.exec.executor import OURS, Executor, Source
 from refsim.graph.graph import Graph
 from refsim.ops.base.spec import Call, Prepared
 from refsim_gpu.calls import Calls, Steps
+from refsim_gpu.coop import AUTO
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
 from refsim_gpu.session import Constants, GraphSession
@@ -30,16 +31,19 @@ MOST_SESSIONS = 3
 class KomputeExecutor(Executor):
     """Runs launches on one device. ``use_dot`` False takes the shaders without the packed dot product.
 
-    ``plain``: Kompute as it is, without refsim's layer.
+    ``plain``: Kompute as it is, without refsim's layer. ``coop``: which calls run on cooperative matrices
+    (refsim_gpu.coop).
     """
 
-    def __init__(self, index: int = 0, *, use_dot: bool | None = None, plain: bool = False) -> None:
+    def __init__(
+        self, index: int = 0, *, use_dot: bool | None = None, plain: bool = False, coop: str = AUTO
+    ) -> None:
         self.device = Device(index, plain=plain)
         self.name = f"gpu:{index}"
         has_dot = self.device.info.integer_dot_product
         if use_dot and not has_dot:
             raise DeviceError(self.name, "no packed dot product", got=self.device.info.name)
-        self.pipelines = Pipelines(self.device, self.name, has_dot if use_dot is None else use_dot)
+        self.pipelines = Pipelines(self.device, self.name, has_dot if use_dot is None else use_dot, coop)
         self._calls = None if self.device.layer is None else Calls(self.pipelines)
         #: By the ids of graphs: each graph, its constants on the device, its sessions by what they watch.
         self._graphs: dict[int, tuple[Graph, Constants, dict[frozenset[int], GraphSession]]] = {}
@@ -67,9 +71,17 @@ class KomputeExecutor(Executor):
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         self._accept(prepared.call)
+        prepared = self.pipelines.chosen(prepared)
         if self._calls is None:
             return super().run_prepared(prepared, inputs)
         return one(self._calls.run([steps_of(prepared, inputs)]))
+
+    def source(self, call: Call) -> Source:
+        prepared = Prepared(call)
+        chosen = self.pipelines.chosen(prepared)
+        if chosen is prepared:
+            return super().source(call)
+        return Source(OURS, tuple(f"{s.launch.shader}.{s.launch.variant}" for s in chosen.dispatches))
 
     def _accept(self, call: Call) -> None:
         """ParameterError for a call of other numerics: its bytes would be right or wrong by chance."""
@@ -135,9 +147,9 @@ def one(results: Sequence[PackedBuffer | GuardError]) -> PackedBuffer:
     return result
 
 
-def open_executor(index: int = 0) -> KomputeExecutor:
+def open_executor(index: int = 0, coop: str = AUTO) -> KomputeExecutor:
     """The executor of device ``index``, after the self-test; DeviceError or MissingDependencyError otherwise."""
     from refsim_gpu import selftest
 
     selftest.run(index)
-    return KomputeExecutor(index)
+    return KomputeExecutor(index, coop=coop)

@@ -28,12 +28,22 @@ from refsim_gpu import spirv, vulkan
 BUILD_COMMAND = "python -m refsim_gpu.build_kp"
 TENSOR_DTYPES = {np.dtype(kind).str: np.dtype(kind) for kind in (np.float32, np.int32, np.uint32, np.float64)}
 MAX_TENSOR_BYTES = (1 << 32) - 4  # Kompute counts a tensor's bytes in 32 bits
-DOT_EXTENSION = "VK_KHR_shader_integer_dot_product"
+#: Extensions and structures of features (type, flags), by what `vulkan.DeviceInfo` calls them.
+EXTENSIONS = {
+    "integer_dot_product": ["VK_KHR_shader_integer_dot_product"],
+    "int8_matrices": [vulkan.MATRIX_EXTENSION, "VK_KHR_vulkan_memory_model", "VK_KHR_shader_float16_int8"],
+}
 HEARTBEAT = 0x5EED_BEA7
 MOST_PIPELINES = 1024
 LAYER_VERSION = 3  # of kp_layer.hpp
-#: Structures of features, by what `vulkan.DeviceInfo` calls them: type, flags.
-FEATURES = {"integer_dot_product": (vulkan.DOT_FEATURES[0], [1])}
+FEATURES = {
+    "integer_dot_product": [(vulkan.DOT_FEATURES[0], [1])],
+    "int8_matrices": [
+        (vulkan.MATRIX_FEATURES[0], [1, 0]),
+        (vulkan.MODEL_FEATURES[0], [1, 0, 0]),
+        (vulkan.INT8_FEATURES[0], [0, 1]),
+    ],
+}
 
 
 def import_kp() -> ModuleType:
@@ -76,7 +86,8 @@ class Device:
         self.info = find_device(index)
         self.kp = import_kp()
         self.layer = None if plain else layer_of(self.kp)
-        extensions = [DOT_EXTENSION] if self.info.integer_dot_product else []
+        has = [name for name in EXTENSIONS if getattr(self.info, name)]
+        extensions = [extension for name in has for extension in EXTENSIONS[name]]
         self._live: Counter[str] = Counter()
         #: Recordings, kernels and algorithms, tensors and memories: they are freed in this order.
         self._made: list[weakref.WeakSet[Any]] = [weakref.WeakSet() for _ in range(3)]
@@ -87,7 +98,7 @@ class Device:
             self._heartbeat = self.tensor(np.array([HEARTBEAT], np.uint32))
             self.sequence().record(self.kp.OpTensorSyncDevice([self._heartbeat])).eval()
         else:
-            wanted = [row for name, row in FEATURES.items() if getattr(self.info, name)]
+            wanted = [row for name in has for row in FEATURES[name]]
             self.context = self.kp_call("device", self.layer.Context, index, extensions, wanted)
             self.manager = self.context.manager()
 

@@ -15,16 +15,21 @@ from refsim.core.launch import Launch
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
+from refsim_gpu.coop import AUTO, Chosen, policy
 from refsim_gpu.kompute import MOST_PIPELINES, Device
 
 GUARD_WORD = np.uint32(GUARD)
 
 
 class Pipelines:
-    """Makes the pipelines of launches. ``use_dot`` False takes the shaders without the packed dot product."""
+    """Makes the pipelines of launches. ``use_dot`` False takes the shaders without the packed dot product.
 
-    def __init__(self, device: Device, name: str, use_dot: bool) -> None:
+    ``coop`` says which calls run on cooperative matrices; `chosen` makes them so.
+    """
+
+    def __init__(self, device: Device, name: str, use_dot: bool, coop: str = AUTO) -> None:
         self.device, self.name, self.use_dot = device, name, use_dot
+        self.chosen = Chosen(policy(device.info, coop))
         self._code: dict[str, bytes] = {}
         self._pipelines: dict[tuple[str, tuple[int, ...], int], Any] = {}
 

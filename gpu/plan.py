@@ -9,7 +9,7 @@ and host take turns; each does all it can before the other goes on.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,12 +54,19 @@ class Turn:
 class Plan:
     """A graph's work on a device. ``watched`` values lie as the graph describes them, and come back.
 
-    ``refuses`` says why a launch cannot run, or None. ``skipped`` are the nodes that others compute as well, by the
-    number of the node that does; ``why_host`` says why a node runs on the host.
+    ``refuses`` says why a launch cannot run, or None; ``chosen`` picks an operator's kernels. ``skipped`` are the nodes
+    that others compute as well, by the number of the node that does; ``why_host`` says why a node runs on the host.
     """
 
-    def __init__(self, graph: Graph, watched: Set[int], refuses: Any = lambda launch: None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        watched: Set[int],
+        refuses: Any = lambda launch: None,
+        chosen: Callable[[Prepared], Prepared] = lambda prepared: prepared,
+    ) -> None:
         self.graph, self.watched, self._refuses = graph, frozenset(watched), refuses
+        self._chosen = chosen
         self.constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
         #: Values that follow from constants alone.
         self.folded: dict[int, np.ndarray] = {}
@@ -92,7 +99,7 @@ class Plan:
         if name in self.words:
             return self.words[name]
         node, argument, *_ = name
-        return self.prepared[node].call.words(argument)
+        return self.prepared[node].laid_out(argument)
 
     # --- constants and layouts ----------------------------------------------------------------------------
 
@@ -225,7 +232,7 @@ class Plan:
         if last is not node or descs != dict(call.descs) or out != call.out:
             shaped = {name: replace(call.descs[name], layout=desc.layout) for name, desc in descs.items()}
             prepared = Prepared(replace(call, descs=shaped, out=replace(call.out, layout=out.layout)))
-        self.prepared[node.number] = prepared
+        prepared = self.prepared[node.number] = self._chosen(prepared)
         names: dict[str, Hashable] = dict(node.inputs)
         form = ("relu",) if last is not node else ()  # another session may have the operator without
         names |= {name: (node.number, name, *form) for name in prepared.constants}

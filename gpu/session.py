@@ -40,7 +40,7 @@ class GraphSession:
         self, pipelines: Pipelines, graph: Graph, runner: Runner, watched: Set[int], constants: Constants
     ) -> None:
         self.graph, self.runner, self.pipelines = graph, runner, pipelines
-        self.plan = Plan(graph, watched, pipelines.supports)
+        self.plan = Plan(graph, watched, pipelines.supports, pipelines.chosen)
         self._constants = constants
         layered = pipelines.device.layer is not None
         if layered:

@@ -47,10 +47,18 @@ HEADER_BYTES = 16
 DRIVER = (1000196000, 536)
 DOT_FEATURES = (1000280000, 24)
 DOT_PROPERTIES = (1000280001, 136)
+MATRIX_FEATURES = (1000506000, 24)
+MODEL_FEATURES = (1000211000, 32)
+INT8_FEATURES = (1000082000, 24)
 FEATURES2 = (1000059000, 240)
 PROPERTIES2 = (1000059001, HEADER_BYTES + PROPERTIES_BYTES)
 DOT_4X8_UNSIGNED_ACCELERATED_AT, DOT_4X8_SIGNED_ACCELERATED_AT = 28, 32
+MATRIX_EXTENSION = "VK_KHR_cooperative_matrix"
+# VkCooperativeMatrixPropertiesKHR behind its head: sizes M, N, K; types of A, B, C and the result; saturating; scope
+MATRIX_ROW = (1000506001, 56)
+INT8_MATRICES = (16, 16, 32, 3, 3, 5, 5, 0, 3)  # signed bytes, int32 sums, of a subgroup
 MEMORY_BYTES = 520
+EXTENSION_BYTES = 260
 HEAP_DEVICE_LOCAL = 1
 
 
@@ -75,6 +83,8 @@ class DeviceInfo:
     dot_4x8_accelerated: bool
     """The driver says that a packed signed dot product is faster than spelling it out."""
     dot_4x8_unsigned_accelerated: bool = False
+    int8_matrices: bool = False
+    """It multiplies cooperative matrices of 16 x 32 and 32 x 16 signed bytes, and compiles what needs them."""
 
     @property
     def numerics(self) -> str:
@@ -118,7 +128,7 @@ def devices() -> list[DeviceInfo]:
             lib.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), handles),
             "vkEnumeratePhysicalDevices",
         )
-        return [describe(lib, ctypes.c_void_p(handles[i]), i) for i in range(count.value)]
+        return [describe(lib, instance, ctypes.c_void_p(handles[i]), i) for i in range(count.value)]
     finally:
         lib.vkDestroyInstance(instance, None)
 
@@ -155,7 +165,48 @@ def text_at(raw: bytes, at: int) -> str:
     return raw[at : at + 256].split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
-def describe(lib: ctypes.CDLL, handle: ctypes.c_void_p, index: int) -> DeviceInfo:
+def extensions(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> set[str]:
+    """The names of a device's extensions."""
+    count = ctypes.c_uint32(0)
+    call = "vkEnumerateDeviceExtensionProperties"
+    checked(lib.vkEnumerateDeviceExtensionProperties(handle, None, ctypes.byref(count), None), call)
+    rows = ctypes.create_string_buffer(EXTENSION_BYTES * count.value)
+    checked(lib.vkEnumerateDeviceExtensionProperties(handle, None, ctypes.byref(count), rows), call)
+    return {text_at(rows.raw, EXTENSION_BYTES * i) for i in range(count.value)}
+
+
+def int8_matrices(lib: ctypes.CDLL, instance: ctypes.c_void_p, handle: ctypes.c_void_p) -> bool:
+    """Whether a device has `INT8_MATRICES` and the features of the kernels that use them."""
+    if MATRIX_EXTENSION not in extensions(lib, handle):
+        return False
+    matrices, model, int8 = (chained(kind, None) for kind in (MATRIX_FEATURES, MODEL_FEATURES, INT8_FEATURES))
+    for features in (matrices, model, int8):
+        lib.vkGetPhysicalDeviceFeatures2(handle, chained(FEATURES2, features))
+    if not (
+        flag_at(matrices.raw, HEADER_BYTES)
+        and flag_at(model.raw, HEADER_BYTES)
+        and flag_at(int8.raw, HEADER_BYTES + 4)
+    ):
+        return False
+    lib.vkGetInstanceProcAddr.restype = ctypes.c_void_p
+    address = lib.vkGetInstanceProcAddr(instance, b"vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
+    if not address:
+        return False
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    query, count = kind(address), ctypes.c_uint32(0)
+    if query(handle, ctypes.addressof(count), None) < 0:
+        return False
+    s_type, size = MATRIX_ROW
+    rows = ctypes.create_string_buffer(size * count.value)
+    for i in range(count.value):
+        struct.pack_into("=I", rows, size * i, s_type)
+    if query(handle, ctypes.addressof(count), ctypes.addressof(rows)) < 0:
+        return False
+    found = (struct.unpack_from("=9I", rows.raw, size * i + HEADER_BYTES) for i in range(count.value))
+    return INT8_MATRICES in found
+
+
+def describe(lib: ctypes.CDLL, instance: ctypes.c_void_p, handle: ctypes.c_void_p, index: int) -> DeviceInfo:
     driver = chained(DRIVER, None)
     dot_properties = chained(DOT_PROPERTIES, driver)
     properties = chained(PROPERTIES2, dot_properties)
@@ -186,6 +237,7 @@ def describe(lib: ctypes.CDLL, handle: ctypes.c_void_p, index: int) -> DeviceInf
         integer_dot_product=bool(struct.unpack_from("=I", dot_features.raw, HEADER_BYTES)[0]),
         dot_4x8_accelerated=flag_at(dot_properties.raw, DOT_4X8_SIGNED_ACCELERATED_AT),
         dot_4x8_unsigned_accelerated=flag_at(dot_properties.raw, DOT_4X8_UNSIGNED_ACCELERATED_AT),
+        int8_matrices=int8_matrices(lib, instance, handle),
     )
 
 

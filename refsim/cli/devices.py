@@ -1,4 +1,4 @@
-"""List the Vulkan devices: name, driver, memory, packed dot product."""
+"""List the Vulkan devices: name, driver, memory, packed dot product, matrices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from refsim.cli._main import SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
 
-COLUMNS = ("executor", "device", "kind", "vendor", "vulkan", "driver", "memory bytes", "packed dot product")
+COLUMNS = (
+    "executor",
+    "device",
+    "kind",
+    "vendor",
+    "vulkan",
+    "driver",
+    "memory bytes",
+    "packed dot product",
+    "int8 matrices",
+)
 
 
 @click.command("devices")
@@ -32,6 +42,7 @@ def command(as_json: bool) -> int:
             d.driver,
             d.device_local_bytes,
             "accelerated" if d.dot_4x8_accelerated else "yes" if d.integer_dot_product else "no",
+            "yes" if d.int8_matrices else "no",
         )
         for d in found
     ]

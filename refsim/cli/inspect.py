@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +18,7 @@ from refsim.cli.check import pointer
 from refsim.core import atomic_write
 from refsim.core.counted import counted
 from refsim.core.layout import layout
+from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
@@ -59,6 +60,13 @@ DROP = ("kernels", "inputs", "bytes", "output")
     multiple=True,
     help="With --plan: the only route that an operator (* for all) may take. May be repeated.",
 )
+@click.option(
+    "--executor",
+    "-x",
+    "runner",
+    metavar="NAME",
+    help="Name the kernels that this executor takes: gpu:0, for instance.",
+)
 @target_option()
 @origin_option
 @threads_option
@@ -71,6 +79,7 @@ def command(
     verdicts: str | None,
     as_plan: bool,
     routes: tuple[str, ...],
+    runner: str | None,
     family: TargetRow | None,
     origin: str | None,
     threads: int,
@@ -87,6 +96,8 @@ def command(
         raise click.UsageError("--route needs --plan")
     if verdicts is not None and html is None:
         raise click.UsageError("--verdicts needs --html")
+    if runner is not None and (as_plan or as_dot):
+        raise click.UsageError("--executor excludes --plan and --graph")
     wrong = [route for route in routes if route.count("=") != 1]
     if wrong:
         raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
@@ -107,21 +118,34 @@ def command(
         for line in dot(model):
             say(line)
     elif as_json:
-        delegates = [describe(number, graph) for number, graph in model.graphs.items()]
+        taken = taken_kernels(model, runner)
+        delegates = [describe(number, graph, taken) for number, graph in model.graphs.items()]
         facts = {"file": file, **aimed.as_json(), "plan": plan_steps(model), "delegates": delegates}
         print_json("inspect", {**facts, **made.as_json()})
     else:
-        print_text(file, model, made)
+        print_text(file, model, made, taken_kernels(model, runner))
     return SAME
 
 
-def print_text(file: str, model: Model, made: Origins) -> None:
+def taken_kernels(model: Model, runner: str | None) -> dict[tuple[int, int], str]:
+    """By delegate and node: the kernels that an executor takes for the operators that have some."""
+    if runner is None:
+        return {}
+    executor = executor_named(runner)
+    return {
+        (number, node.number): ", ".join(executor.source(node.call).kernels)
+        for number, node in model.nodes()
+        if node.call is not None and node.prepared is not None
+    }
+
+
+def print_text(file: str, model: Model, made: Origins, taken: Mapping[tuple[int, int], str]) -> None:
     say(f"{file}: {len(model.graphs)} Vulkan delegate(s)")
     steps = plan_steps(model)
     if steps:
         say(f"plan: {', '.join(steps)}")
     for number, graph in model.graphs.items():
-        facts = describe(number, graph)
+        facts = describe(number, graph, taken)
         say()
         say(f"delegate {number}: inputs {_values(facts['inputs'])}; outputs {_values(facts['outputs'])}")
         rows = [[*_cells(operator), *made.cell(number, operator["node"])] for operator in facts["operators"]]
@@ -159,14 +183,14 @@ def plan_steps(model: Model) -> list[str]:
     ]
 
 
-def describe(number: int, graph: Graph) -> dict[str, Any]:
-    """One delegate as plain data."""
+def describe(number: int, graph: Graph, taken: Mapping[tuple[int, int], str]) -> dict[str, Any]:
+    """One delegate as plain data; ``taken`` as `taken_kernels` gives it."""
     constants = [t for t in graph.tensors.values() if t.data is not None]
     return {
         "delegate": number,
         "inputs": [_tensor(number, graph.tensors[i]) for i in graph.inputs],
         "outputs": [_tensor(number, graph.tensors[i]) for i in graph.outputs],
-        "operators": [_operator(number, graph, node) for node in graph.nodes],
+        "operators": [_operator(number, graph, node, taken) for node in graph.nodes],
         "constants": {
             "count": len(constants),
             "bytes": sum(t.data.nbytes for t in constants if t.data is not None),
@@ -255,13 +279,13 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _operator(number: int, graph: Graph, node: Node) -> dict[str, Any]:
+def _operator(number: int, graph: Graph, node: Node, taken: Mapping[tuple[int, int], str]) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "node": node.number,
         "node_id": node.node_id,
         "name": node.name,
         "operator": operator_name(node),
-        "kernels": kernels(node),
+        "kernels": taken.get((number, node.number)) or kernels(node),
         "inputs": [value_name(number, i) for i in refs(node.args) if graph.tensors[i].data is None],
         "outputs": [_tensor(number, graph.tensors[i]) for i in node.outputs],
     }

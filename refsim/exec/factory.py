@@ -40,10 +40,11 @@ def executor_named(name: str, threads: int = 1) -> Executor:
     """The executor of this name, opened.
 
     ``cpu`` runs native kernels, and emulated kernels where there is no native one. ``cpu:emulated`` runs only
-    emulated kernels. ``gpu`` and ``gpu:N`` run on Vulkan device N through Kompute. ``spv:DIR`` runs there the SPIR-V
-    modules that another build left in the folder DIR; ``spv:DIR@OPTIONS`` says which device and which modules. The
-    old name ``cpu:model`` still works, with a note on stderr. ``threads`` is used by ``cpu`` only. Any other name,
-    ``NAME`` or ``NAME:ARGUMENTS``, is looked for among the executors of installed packages (`refsim.exec.plugin`).
+    emulated kernels. ``gpu`` and ``gpu:N`` run on Vulkan device N through Kompute; ``gpu:N@coop=off`` without
+    cooperative matrices. ``spv:DIR`` runs there the SPIR-V modules that another build left in the folder DIR;
+    ``spv:DIR@OPTIONS`` says which device and which modules. The old name ``cpu:model`` still works, with a note on
+    stderr. ``threads`` is used by ``cpu`` only. Any other name, ``NAME`` or ``NAME:ARGUMENTS``, is looked for among
+    the executors of installed packages (`refsim.exec.plugin`).
 
     Raises ParameterError for an unknown name, DeviceError or MissingDependencyError if the device cannot be used,
     PluginError if the executor of another package cannot be opened.

@@ -142,5 +142,6 @@ OP = OpSpec(
     min_rank=3,
     epilogue=EPILOGUE,
     variants=TILE_CONFIGS,
+    matrix=conv.matrix,
     module=MODULE,
 )

@@ -117,5 +117,6 @@ OP = OpSpec(
     min_rank=3,
     epilogue=EPILOGUE,
     any_channels=False,
+    matrix=conv.matrix,
     module=MODULE,
 )

@@ -184,5 +184,6 @@ OP = OpSpec(
     epilogue=EPILOGUE,
     one_tap=True,
     variants=TILE_CONFIGS,
+    matrix=conv.matrix,
     module=MODULE,
 )

@@ -171,5 +171,6 @@ OP = OpSpec(
     channel_dim=-1,
     epilogue=EPILOGUE,
     variants=TILE_CONFIGS,
+    matrix=linear.matrix,
     module=MODULE,
 )

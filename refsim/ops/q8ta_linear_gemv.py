@@ -32,18 +32,21 @@ class Params(linear.LinearParams):
     where = "q8ta_linear_gemv"
 
 
+#: From this K on, 64 invocations share it. On an H200, K = 2048 takes 4.6 us with 64, 7.7 with 8; K = 512 5.9 and 5.1.
+SHORT_K = 1024
+
 define = linear.define
 
 
 def launch(call: Call) -> Launch:
-    """Global size: one row x words of outputs. The invocations along z divide K among them."""
+    """Global size: one row x words of outputs. The invocations along z divide K among them: fewer share a short K."""
     return Launch(
         shader="q8ta_linear_gemv",
         out=call.out,
         spec=linear.SPEC.pack(call.tensors),
         push=linear.push_words(call),
         global_size=(1, -(-call.out.shape[-1] // 4), 1),
-        local=(1, 4, 64),
+        local=(1, 8, 64 if call.descs["x"].shape[-1] >= SHORT_K else 8),
     )
 
 

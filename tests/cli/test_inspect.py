@@ -97,3 +97,14 @@ def test_plan_tells_routes_and_memory_and_takes_others(refsim, models: Path) -> 
 def test_routes_may_be_asked_for_by_their_old_names(refsim, models: Path) -> None:
     done = refsim("inspect", models / "mixed_ops.pte", "--plan", "--route", f"{BINARY.name}=rows")
     assert "route rows is now called via_nhwc" in done.err and " via_nhwc " in done.out
+
+
+def test_the_kernels_of_another_executor(refsim, models: Path) -> None:
+    path = str(models / "linear_head.pte")
+    own = json.loads(refsim("inspect", path, "--json").out)["delegates"][0]["operators"]
+    taken = json.loads(refsim("inspect", path, "-x", "cpu:emulated", "--json").out)["delegates"][0][
+        "operators"
+    ]
+    assert [row["kernels"] for row in taken] == [row["kernels"] for row in own]
+    for option in ("--plan", "--graph"):
+        assert "--executor excludes" in refsim("inspect", path, "-x", "cpu", option).err

@@ -101,6 +101,7 @@ class Device:
     device_local_bytes: int = 2147483648
     dot_4x8_accelerated: bool = False
     integer_dot_product: bool = True
+    int8_matrices: bool = False
 
 
 #: What `refsim probe` shows of a device that no profile describes.

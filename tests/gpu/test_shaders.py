@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from examples import BINARY, UNARY
 
+from refsim.core.errors import MissingDependencyError
 from refsim.ops.base.registry import OPS
 from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import Decoration
 from refsim_gpu import build_push, build_shaders, spirv
 
 BINARIES = sorted(path for path in (build_shaders.SHADERS / "spirv").glob("*.spv"))
+COOP = sorted((build_shaders.SHADERS / "spirv" / "coop").glob("*.spv"))
 SOURCES = sorted(
     path
     for ending in ("comp", "glsl")
@@ -80,7 +82,7 @@ def test_a_kernel_includes_its_own_words() -> None:
             assert re.findall(r'include/push/(\w+)\.glsl"', source) == [name]
 
 
-@pytest.mark.parametrize("path", BINARIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*BINARIES, *COOP], ids=lambda path: path.stem)
 def test_nothing_can_be_fused(path: Path) -> None:
     assert spirv.contractable(path.read_bytes()) == []
 
@@ -100,7 +102,23 @@ def test_the_binaries_are_what_the_sources_build_to() -> None:
         pytest.skip("glslc and spirv-opt are not installed: apt-get install glslc spirv-tools")
     if tool_version() != GLSLC:
         pytest.skip(f"glslc is {tool_version()}, the binaries are by {GLSLC}")
-    assert build_shaders.build(check=True) == []
+    assert build_shaders.build(check=True, rows=build_shaders.variants()) == []
+
+
+def test_the_binaries_on_cooperative_matrices_are_what_the_sources_build_to() -> None:
+    try:
+        build_shaders.coop_tools()
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    if shutil.which("glslc") is None or tool_version() != GLSLC:
+        pytest.skip(f"the emulated builds are by glslc {GLSLC}: apt-get install glslc spirv-tools")
+    assert build_shaders.build(check=True, rows=build_shaders.coop_variants()) == []
+
+
+def test_every_binary_on_cooperative_matrices_is_built_from_a_source() -> None:
+    """And every tile of the rules has one."""
+    wanted = {binary for _, binary, _ in build_shaders.coop_variants()}
+    assert wanted == set((build_shaders.SHADERS / "spirv" / "coop").glob("*.spv"))
 
 
 def test_numbers_of_ids_do_not_matter_and_all_else_does(tmp_path: Path) -> None:

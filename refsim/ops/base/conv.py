@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.launch import Launch
-from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
+from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
 from refsim.ops.base import epilogue
 from refsim.ops.base.epilogue import (
@@ -29,7 +29,7 @@ from refsim.ops.base.host.row import ModuleCall, Shader
 from refsim.ops.base.host.weights import WINDOW as WINDOW_TEXELS
 from refsim.ops.base.host.weights import Packing
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
-from refsim.ops.base.traits import Epilogue
+from refsim.ops.base.traits import Epilogue, MatrixProblem, XQuads
 
 
 @dataclass(frozen=True)
@@ -283,6 +283,29 @@ def launch(call: Call) -> Launch:
     """A `launch_gemm` whose positions are the pixels of the output, numbered through as (batch, row, column)."""
     w, h, _, n = call.out.sizes_whcn
     return launch_gemm(call, n * h * w)
+
+
+def matrix(call: Call) -> MatrixProblem:
+    """The convolution as one product: its windows are gathered as they are read."""
+    p, x = call.params, call.descs["x"]
+    w, h, _, n = call.out.sizes_whcn
+    per_group = x.shape[-3] // p.groups
+    x_quads = XQuads.WORDS
+    if x.layout == PACKED_4W4C and p.stride[1] == 1:
+        one_tap = (p.kernel_size, p.stride, p.padding) == ((1, 1), (1, 1), (0, 0))
+        x_quads = XQuads.BLOCK if one_tap else XQuads.BLOCKS
+    return MatrixProblem(
+        shader="coop/conv",
+        push=push_words(call),
+        positions=align4(w) * h * n,
+        channels=call.out.shape[-3] // p.groups,
+        groups=p.groups,
+        depth=p.taps * per_group,
+        chunks=p.taps * -(-per_group // 16),
+        integer_zp=call.op.epilogue is Epilogue.INTEGER_ZP,
+        x_quads=x_quads,
+        weight=lambda value: logical_weight(p, value, per_group).reshape(len(value), -1, per_group),
+    )
 
 
 @dataclass(frozen=True)

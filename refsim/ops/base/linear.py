@@ -22,7 +22,7 @@ from refsim.ops.base.host.row import ModuleCall, with_dot_product
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
 from refsim.ops.base.styles import CANCELLED
-from refsim.ops.base.traits import Epilogue
+from refsim.ops.base.traits import Epilogue, MatrixProblem, XQuads
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,24 @@ def push_words(call: Call) -> tuple[int, ...]:
     """The words of `PUSH`."""
     k4 = call.descs["x"].shape[-1] // 4
     return PUSH.pack(call.tensors, K4=k4, **epilogue.quantization(call))
+
+
+def matrix(call: Call) -> MatrixProblem:
+    """The product: rows are positions."""
+    out, h, c, n = call.out.sizes_whcn
+    k = call.descs["x"].shape[-1]
+    return MatrixProblem(
+        shader="coop/linear",
+        push=push_words(call),
+        positions=epilogue.align4(h) * c * n,
+        channels=out,
+        groups=1,
+        depth=k,
+        chunks=-(-k // 16),
+        integer_zp=True,
+        x_quads=XQuads.BLOCK,
+        weight=lambda value: value[:, None, :],
+    )
 
 
 def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:

@@ -25,7 +25,7 @@ from refsim.ops.base.defect import Defect
 from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.int4 import GroupedWeight
 from refsim.ops.base.param_types import make_params
-from refsim.ops.base.traits import Affine, Epilogue, Family, Variant
+from refsim.ops.base.traits import Affine, Epilogue, Family, MatrixProblem, Variant
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,12 @@ class Prepared:
     def words(self, name: str) -> np.ndarray:
         """The words of a constant, the same array every time."""
         if name not in self._words:
-            self._words[name] = surrounded(self.call.words(name))
+            self._words[name] = surrounded(self.laid_out(name))
         return self._words[name]
+
+    def laid_out(self, name: str) -> np.ndarray:
+        """The words of a constant, as the dispatches read them, in a new array."""
+        return self.call.words(name)
 
 
 @dataclass(frozen=True)
@@ -284,6 +288,7 @@ class OpSpec:
     - ``if_quantized``: what upstream does with an int8 input, which `define` knows, where the kernels take floats.
     - ``aliases``: other names under which graphs hold the operator.
     - ``int4``: how the operator uses 4-bit weights, if it does.
+    - ``matrix(call)``: a call as one matrix product, for devices that multiply matrices.
     - ``defects``: what upstream's kernel is known to do wrong for calls that kernels here take.
     - ``module``: how upstream's host calls its own kernel, for executors that run modules of another build.
     """
@@ -332,6 +337,7 @@ class OpSpec:
     variants: Sequence[Variant] = ()
     aliases: tuple[str, ...] = ()
     int4: GroupedWeight | None = None
+    matrix: Callable[[Call], MatrixProblem] | None = None
     defects: Sequence[Defect] = ()
     module: ModuleCall | None = None
 

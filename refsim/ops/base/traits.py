@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Protocol
@@ -91,3 +91,32 @@ class Variant(Protocol):
 
     @property
     def definitions(self) -> Mapping[str, int]: ...
+
+
+class XQuads(Enum):
+    """How a kernel on cooperative matrices reads four neighbouring positions of a word of K."""
+
+    WORDS = 0  # one by one
+    BLOCK = 1  # as one vector
+    BLOCKS = 2  # as parts of two
+
+
+@dataclass(frozen=True)
+class MatrixProblem:
+    """A call as one matrix product (refsim/ops/base/coopmat.py): positions x channels x K, for each group.
+
+    ``positions`` are counted in fours along the rows of the output. ``depth`` are the bytes of K, ``chunks`` 16 of them
+    each, with every tap padded. ``integer_zp`` is the epilogue. ``weight`` makes a constant weight int8 (output
+    channels, taps, input channels of a group).
+    """
+
+    shader: str
+    push: tuple[int, ...]
+    positions: int
+    channels: int
+    groups: int
+    depth: int
+    chunks: int
+    integer_zp: bool
+    x_quads: XQuads
+    weight: Callable[[np.ndarray], np.ndarray]
