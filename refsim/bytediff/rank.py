@@ -130,10 +130,9 @@ def judge(ev: Evidence, name: str, prediction: Prediction) -> Cause:
     # one constant value in a region says no more than the pattern does
     if contradicted and values >= LEAST_VALUES and explained >= LEAST_IN_REGION * count:
         where, mask = _region(ev, against, contradicted)
-        if mask is None or (against & mask).any():
-            slabs = within.slabs(ev, right & differing, against)
+        if explained == count and (mask is None or (against & mask).any()):
+            slabs = within.slabs(ev, differing, against)
             where, mask = (where, mask) if slabs is None else (slabs.name, slabs.mask)
-            explained = explained if slabs is None else int(np.count_nonzero(right & differing & slabs.mask))
         if mask is not None:
             right = np.where(mask, right, ev.want == ev.got)
             contradicted = int(np.count_nonzero(against & mask))

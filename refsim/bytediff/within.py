@@ -20,8 +20,8 @@ from refsim.core.buffer import ByteKind
 FEW = 4
 #: A region is a part of the buffer: with fewer elements outside than this share it says nothing.
 LEAST_OUTSIDE = 0.02
-#: Slabs are told if they hold so much of what a prediction explains, and so many wrong elements each.
-LEAST_IN_SLABS, LEAST_EACH = 0.9, 4
+#: Slabs are told if they hold so many wrong elements each.
+LEAST_EACH = 4
 #: So many regions at once say where the differing elements are; each leaves at most this share of the one before.
 MOST_AT_ONCE, LEAST_LEFT_OUT = 3, 0.8
 #: A region is tight if it is so much of the buffer at most, if so much of it is wrong at least, and if as many wrong
@@ -79,25 +79,23 @@ def tightest(ev: Evidence) -> Filled | None:
     return Filled(" and ".join(names), wrong, inside, elements) if names else None
 
 
-def slabs(ev: Evidence, right: np.ndarray, against: np.ndarray) -> Within | None:
-    """All the rows, columns, channels or workgroups in which nothing speaks against a prediction, in any order.
+def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None:
+    """The rows, columns, channels or workgroups that hold the ``wrong`` cells, if none of those ``against`` is there.
 
-    ``right``: bool per cell, whether a wrong cell is predicted; ``against``: whether a right one would be wrong. None
-    where these slabs do not hold nearly everything that is predicted, or hold too little each to say so.
+    They may be any, in any order; the fewest of several ways. None without any, or if they hold too little each to say
+    that they were not chosen to fit.
     """
-    best, found = (0, 0), None
+    found = None
     for name, numbers in _numbered(ev):
         count = int(numbers.max()) + 1
         spoken = np.bincount(numbers[against], minlength=count) > 0
-        held = np.bincount(numbers[right], minlength=count)
-        kept = (held > 0) & ~spoken
-        explained, hit = int(held[kept].sum()), int(np.count_nonzero(kept))
-        if explained < LEAST_IN_SLABS * held.sum() or explained < LEAST_EACH * hit or not spoken.any():
+        held = np.bincount(numbers[wrong], minlength=count)
+        hit = int(np.count_nonzero(held))
+        if (spoken & (held > 0)).any() or held.sum() < LEAST_EACH * hit:
             continue
-        if (explained, -hit) > best:  # the most, in the fewest
-            best = explained, -hit
-            found = Within(f"only in {hit} of {len(np.unique(numbers))} {name}", kept[numbers])
-    return found
+        if found is None or hit < found[0]:
+            found = hit, Within(f"only in {hit} of {len(np.unique(numbers))} {name}", (held > 0)[numbers])
+    return None if found is None else found[1]
 
 
 def _numbered(ev: Evidence) -> list[tuple[str, np.ndarray]]:

@@ -22,6 +22,12 @@ _CONSTS = ("weight_sums", "weight_scales", "bias")
 @hypothesis("constants of other channels", needs_call=True)
 def constants(ev: Evidence) -> Iterator[Prediction]:
     """Sums, scales or bias of other output channels, by whatever rule."""
+    for rule, places in _by_rule(ev):
+        known = {name: value for name in _CONSTS if (value := ev.call.consts[name]) is not None}
+        for names in (tuple(known), *((name,) for name in known)):
+            changed = {name: known[name][places] for name in names}
+            cells = finished(ev, integer_sums(ev), changed)
+            yield Prediction(f"{', '.join(names)}: those of {rule}", cells)
     for what, places, cells in grouped_channels.constants(ev):
         yield Prediction(f"{what}: {_said(places)}", cells, inferred=True)
     votes = _Votes.of(ev)
@@ -41,9 +47,31 @@ def constants(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction(said, finished(ev, integer_sums(ev), changed), inferred=True)
 
 
+def _by_rule(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
+    """(rule, channel -> another one); its own where there is no other. Needs no votes, so few positions will do."""
+    if not has_weights(ev) or ev.call.out.numel > MOST_ELEMENTS:
+        return
+    count = ev.call.out.shape[ev.call.op.channel_dim]
+    own, seen = np.arange(count), set[bytes]()
+    rules = {
+        "channel % 4": own % 4, "channel // 4": own // 4, "the first of its word": own // 4 * 4, "channel 0": 0 * own,
+        "its word in reverse": own // 4 * 4 + 3 - own % 4, "channel + 1": own + 1, "channel - 1": own - 1,
+        "channel + 4": own + 4, "channel - 4": own - 4, "2 * channel": 2 * own, "channel % 8": own % 8,
+        "the last channel - channel": count - 1 - own,
+    }  # fmt: skip
+    for rule, source in rules.items():
+        places = np.where((source >= 0) & (source < count), source, own)
+        if not np.array_equal(places, own) and places.tobytes() not in seen:
+            seen.add(places.tobytes())
+            yield rule, places
+
+
 @hypothesis("weights of other channels", needs_call=True)
 def weights(ev: Evidence) -> Iterator[Prediction]:
     """Sums of products with the weights of other output channels, by whatever rule."""
+    for rule, places in _by_rule(ev):
+        taken = np.take(integer_sums(ev), places, ev.call.op.channel_dim)
+        yield Prediction(f"those of {rule}", finished(ev, taken))
     for places, cells in grouped_channels.weights(ev):
         yield Prediction(_said(places), cells, inferred=True)
     votes = _Votes.of(ev)
