@@ -2,7 +2,7 @@
 
 A row's function gets a `Site`, which knows where the node's tensors lie, and yields launches with what they read. It
 raises `Unfit`, and the host computes the node, if it has a form that no kernel takes. Not here is what a device has
-only Vulkan's bounds for (exp, tanh, sqrt); of bytes such functions are tables all the same, see refsim_gpu.bytewise.
+only Vulkan's bounds for (exp, tanh, sqrt); of bytes such functions are tables all the same (refsim.graph.bytewise).
 
 What a device may do otherwise: flush denormals, of which values that were just dequantized have none, and give a NaN
 other bits.

@@ -1,7 +1,7 @@
 """What a device computes of a graph, in which order, and what is left to the host.
 
 A plan begins at the end: only values that are watched, given back, or read by what makes such a value are made. A value
-that follows from single bytes of an int8 value is looked up in a table (refsim_gpu.bytewise) unless what its operator
+that follows from single bytes of an int8 value is looked up in a table (refsim.graph.bytewise) unless what its operator
 reads is there anyway, as it is where everything is watched. A float operator without a kernel runs on the host. Device
 and host take turns; each does all it can before the other goes on.
 """
@@ -20,12 +20,13 @@ from refsim.core.errors import RefsimError
 from refsim.core.launch import Launch
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.tensor import TensorDesc
+from refsim.graph.bytewise import BYTES, Table, tables
 from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import results
 from refsim.ops.base.spec import Prepared
 from refsim.ops.base.traits import QUANTIZERS, Family
 from refsim_gpu import float_kernels
-from refsim_gpu.bytewise import BYTES, Table, bytes_launch, quantized, tables, values_launch
+from refsim_gpu.bytewise import bytes_launch, values_launch
 from refsim_gpu.float_kernels import Number, Site
 
 #: Constants larger than this are not computed in advance.
@@ -177,9 +178,9 @@ class Plan:
         between, and nobody the padding, which would be the operator's.
         """
         call, (value, *_) = node.call, node.outputs
-        if call is None or call.op.family is not Family.QUANTIZE or node.inputs["x"] not in self._tables:
+        if call is None or call.op.family is not Family.QUANTIZE or value not in self._tables:
             return None
-        table = self._tables[node.inputs["x"]]
+        table = self._tables[value]
         maker = self._makers.get(table.source)
         made = None if maker is None else maker.call
         if made is None or made.op.epilogue is None or getattr(made.params, "activation", "") != "none":
@@ -197,20 +198,20 @@ class Plan:
             if others or between in self.watched or between in self.graph.outputs:
                 return None
             between = reader.outputs[0]
-        exact = np.array_equal(quantized(node, table.values), np.maximum(BYTES, np.int8(made.params.out_zp)))
+        exact = np.array_equal(table.values, np.maximum(BYTES, np.int8(made.params.out_zp)))
         return maker if exact else None
 
     def _looked_up(self, node: Node) -> list[Job]:
         """The job that looks a node's output up, if that follows from single bytes."""
         (value, *_) = node.outputs
-        if node.is_float and value in self._tables:
-            table = self._tables[value]
+        if value not in self._tables:
+            return []
+        table, call = self._tables[value], node.call
+        if node.is_float and table.values.dtype == np.float32:
             x, out = self.descs[table.source], self.descs[value]
             return [self._lookup(node, values_launch(x, out), table, table.values.view(np.int32))]
-        call = node.call
-        if call is not None and call.op.family is Family.QUANTIZE and node.inputs["x"] in self._tables:
-            table = self._tables[node.inputs["x"]]
-            words = quantized(node, table.values).view(np.uint8).astype(np.int32)
+        if call is not None and call.op.family is Family.QUANTIZE:
+            words = table.values.view(np.uint8).astype(np.int32)
             launch = bytes_launch(self.descs[table.source], self.descs[value], call.padding.lane.value)
             return [self._lookup(node, launch, table, words)]
         return []

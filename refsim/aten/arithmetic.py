@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.row import Exact, Float, Place
+from refsim.aten.row import Exact, Float, Place, pointwise
 
 F32 = np.float32
 
@@ -222,7 +222,7 @@ def masked_fill(x: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
     return np.where(mask.astype(bool), np.asarray(value).astype(x.dtype), x)
 
 
-ROWS = (
+ROWS = pointwise(
     Float("add", add, _flushing(_contracted(1)), order="a + alpha * b"),
     Float("sub", sub, _flushing(_contracted(-1)), order="a - alpha * b"),
     Float("rsub", rsub, order="b - alpha * a"),

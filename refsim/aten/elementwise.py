@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.row import Exact, Float, Place, axis, contiguous
+from refsim.aten.row import Exact, Float, Place, axis, contiguous, pointwise
 from refsim.core.dtypes import BY_PROGRAM_CODE
 
 F32 = np.float32
@@ -218,7 +218,7 @@ _EXP, _DIV = "3 + 2|x| ulp of exp", Exact.DIVISION
 _FUN = Exact.FUNCTION
 _CLAMP = "min(max(x, low), high)"
 
-ROWS = (
+POINTWISE = pointwise(
     Float("relu", relu, order="min(max(x, 0), inf)"),
     Float("relu6", relu6, order=_CLAMP),
     Float("hardtanh", hardtanh, order=_CLAMP),
@@ -226,7 +226,6 @@ ROWS = (
     Float("hardswish", hardswish, exact=_DIV, order="0 up to -3, x from 3, else (x * (x + 3)) / 6"),
     Float("hardsigmoid", hardsigmoid, _hardsigmoid, _DIV, "mix(x >= 0, x / 6 + 0.5, |x| <= 3)"),
     Float("leaky_relu", leaky_relu, _leaky_relu, order="x * ((x > 0) + slope * (x <= 0))"),
-    Float("prelu _prelu_kernel", prelu, order="x above 0, else weight * x"),
     Float("elu", elu, exact=_FUN, order="expm1 below 0", bound=_EXP),
     Float("sigmoid", sigmoid, exact=_FUN, order="1 / (1 + exp(-x))", bound=_EXP + ", 2.5 ulp of division"),
     Float("silu", silu, exact=_FUN, order="x * sigmoid(x)", bound=_EXP + ", 2.5 ulp of division"),
@@ -239,7 +238,6 @@ ROWS = (
     Float("log", log, exact=_FUN, bound="3 ulp; 2^-21 in [0.5, 2]"),
     Float("log10", nearest(np.log10), _log10, _FUN, "log(x) * 0.4342944819", "that of log"),
     Float("logit", logit, exact=_FUN, bound=_HOST),
-    Float("glu", glu, exact=_FUN, bound=_HOST),
     Float("hardshrink", hardshrink, _hardshrink, order="x * ((x > size) + (x < -size))"),
     Float("sin", nearest(np.sin), exact=_FUN, bound="2^-11 in [-pi, pi]"),
     Float("cos", nearest(np.cos), exact=_FUN, bound="2^-11 in [-pi, pi]"),
@@ -271,3 +269,9 @@ ROWS = (
     ),
     Float("_to_copy to _to_dim_order_copy", to_copy),
 )  # fmt: skip
+
+ROWS = (
+    *POINTWISE,
+    Float("prelu _prelu_kernel", prelu, order="x above 0, else weight * x"),
+    Float("glu", glu, exact=_FUN, bound=_HOST),
+)

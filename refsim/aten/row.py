@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
 from typing import Any
@@ -49,6 +49,7 @@ class Float:
     ExecuTorch's portable kernels do, one binary32 operation after another. ``delegate`` computes as ET-VK's shader does
     and takes a `Place` first; without it both are the same. ``order`` says in a few words what the shader does;
     ``bound`` how far the device's own functions may be off; ``note`` where the shader is not what ATen means.
+    ``pointwise``: an element of the result follows from the elements at the same place of tensors of one shape.
     """
 
     names: str
@@ -58,6 +59,7 @@ class Float:
     order: str = ""
     bound: str = ""
     note: str = ""
+    pointwise: bool = False
 
     def function(self, place: Place | None) -> Callable[..., Any]:
         """What runs: outside a delegate for None."""
@@ -65,6 +67,11 @@ class Float:
             return self.portable
         given, run = place, self.delegate
         return lambda *args: run(given, *args)
+
+
+def pointwise(*rows: Float) -> tuple[Float, ...]:
+    """These rows, marked as such."""
+    return tuple(replace(row, pointwise=True) for row in rows)
 
 
 def axis(dim: int, rank: int) -> int:

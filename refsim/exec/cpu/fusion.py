@@ -1,4 +1,8 @@
-"""A dequantize, float operators and a quantize, fused into one native step that never leaves the bytes."""
+"""A dequantize, float operators and a quantize, fused into one native step that never leaves the bytes.
+
+Operators on single elements are a table of 256 bytes, which refsim.graph.bytewise finds and makes by their definitions.
+Poolings have kernels of their own, and so have clamps on processors that look up one byte at a time.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu.elementwise import lut
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.prepack import UNBOUNDED
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.pool import prepack as pool
-from refsim.exec.cpu.routes import EMULATED, LINEAR, LUT, VIA_NHWC
+from refsim.exec.cpu.routes import EMULATED, LINEAR, VIA_NHWC, choose
 from refsim.exec.cpu.step import Step, value_name
+from refsim.graph.bytewise import Table
 from refsim.graph.graph import Graph, Node, Ref
+from refsim.ops.base.registry import OPS
 from refsim.ops.base.traits import Family
 
 #: Float operators between a dequantize and a quantize that clamp, and the bounds that their arguments mean.
@@ -60,7 +65,7 @@ def match(
 
 
 def fuse(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
-    """These nodes as one step, if there are kernels for it."""
+    """These nodes as one step, if there are kernels for it other than a table."""
     first, *between, last = members
     value, result = first.inputs["x"], last.outputs[0]
     assert first.call is not None and last.call is not None
@@ -76,7 +81,7 @@ def fuse(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None
     if names and names[0] in POOLS and names[1:] in ([], [VIEW]):
         found = POOLS[names[0]](x, bounds, between[0].args[1:], out, cpu().isa)
         route, jobs = "pool", () if isinstance(found, str) else found
-    elif not names:
+    elif not names and not cpu().isa.lookup:
         route, jobs = _bounded(elementwise.bounded(x, bounds, out))
     else:
         return None
@@ -89,7 +94,30 @@ def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
     """The route of an operation on elements, and its jobs; none if there is no kernel."""
     if elementwise.why_not(e):
         return EMULATED, ()
-    found, isa = lut.find(e, cpu().isa), cpu().isa
-    if not isinstance(found, str):
-        return LUT, (elementwise.lower(found, isa),)
-    return VIA_NHWC if elementwise.linear_why_not(e) else LINEAR, (elementwise.lower(e, isa),)
+    return VIA_NHWC if elementwise.linear_why_not(e) else LINEAR, (elementwise.lower(e, cpu().isa),)
+
+
+def look_up(table: Table, quantize: Node, descs: dict[int, TensorDesc]) -> tuple[Job, ...]:
+    """The jobs that look up what a quantize gives in a table of bytes; none if no kernel takes these layouts."""
+    (value,) = quantize.outputs
+    x, out = descs[table.source], descs[value]
+    if len(x.shape) > 4:
+        return ()
+    jobs = _looked_up(table.values, x, out) or _moved(table.values, x, out)
+    temps = {name: f"{quantize.number}.{name}" for job in jobs for name, _ in job.temps}
+    return tuple(job.renamed(x=value_name(table.source), out=value_name(value), **temps) for job in jobs)
+
+
+def _looked_up(luts: np.ndarray, x: TensorDesc, out: TensorDesc, copied: bool = False) -> tuple[Job, ...]:
+    e = replace(elementwise.by_table(luts, x, out, cpu().isa), copied=copied)
+    return () if elementwise.why_not(e) else (elementwise.lower(e, cpu().isa),)
+
+
+def _moved(luts: np.ndarray, x: TensorDesc, out: TensorDesc) -> tuple[Job, ...]:
+    """Looked up where they lie, then moved to the other layout as the operator does it that moves bytes."""
+    mover = next(op for op in OPS.values() if op.family is Family.RELAYOUT)
+    moves = choose(mover.bind(mover.make_params({}), {"x": x}, {}, out.layout)).jobs() or ()
+    found = _looked_up(luts, x, x, copied=True) if moves else ()
+    return tuple(
+        replace(job, temps=(("looked_up", x.nbytes),)).renamed(out="looked_up") for job in found
+    ) + tuple(job.renamed(x="looked_up") for job in moves)

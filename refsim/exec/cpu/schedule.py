@@ -1,9 +1,9 @@
 """How a whole graph is computed: its steps, the layouts of its values, and how many threads each stretch takes.
 
 What nobody watches between the operators may lie as it suits the kernels: float tensors in logical order, tensors that
-pack channels in 4C. A dequantize whose only reader is a quantize is fused with it, also with a clamp or a pooling
-between. A watched value has the bytes that its operator writes alone: it lies in the graph's layout, its operator
-reads the graph's layouts and is fused with no other.
+pack channels in 4C. A quantize whose bytes follow from the single bytes of another tensor looks them up in a table; a
+dequantize, a pooling and a quantize are fused. A watched value has the bytes that its operator writes alone: it lies in
+the graph's layout, its operator reads the graph's layouts and is fused with no other.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import numpy as np
 
 from refsim.core.layout import PACKED_4C, WIDTH_PACKED, C
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu.fusion import fuse, match
+from refsim.exec.cpu.fusion import fuse, look_up, match
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.routes import EMULATED, LARGER, choose
+from refsim.exec.cpu.job import Job
+from refsim.exec.cpu.routes import EMULATED, LARGER, LUT, choose
 from refsim.exec.cpu.step import Step, value_name
+from refsim.graph import bytewise
 from refsim.graph.graph import Graph, Node, refs
 
 
@@ -84,23 +86,46 @@ class Schedule:
         return self.options.threads if sum(_cycles(step, self.descs) for step in steps) > WAKING else 1
 
     def _steps(self) -> Iterator[Step]:
+        fused = self._fused()
+        fused |= self._looked_up({value for step in fused.values() for value in step.writes})
+        done = {node.number for step in fused.values() for node in step.nodes}
+        for node in self.graph.nodes:
+            if node.number in fused:
+                yield fused[node.number]
+            elif node.number not in done:
+                yield self._single(node)
+
+    def _fused(self) -> dict[int, Step]:
+        """Nodes that follow each other as one step, by the last one's number."""
         graph = self.graph
         readers = Counter(value for node in graph.nodes for value in _inputs(node))
         readers.update(graph.outputs)
         reader_of = {value: node for node in graph.nodes for value in _inputs(node)}
-        fused: set[int] = set()
+        found: dict[int, Step] = {}
         for node in graph.nodes:
-            if node.number in fused:
-                continue
-            found = match(graph, node, readers, reader_of)
-            if found and any(value in self.pinned for member in found for value in member.outputs):
-                found = None
-            step = fuse(found, self.descs) if found else None
-            if step is not None:
-                fused |= {member.number for member in step.nodes}
-                yield step
-            else:
-                yield self._single(node)
+            members = match(graph, node, readers, reader_of)
+            if members and not any(value in self.pinned for member in members for value in member.outputs):
+                step = fuse(members, self.descs)
+                if step is not None:
+                    found[members[-1].number] = step
+        return found
+
+    def _looked_up(self, made: Set[int]) -> dict[int, Step]:
+        """Steps that look bytes up, by the last node's number; ``made``: values that other fused steps write."""
+        graph = self.graph
+        constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
+        known = bytewise.tables(graph, constants, self.pinned | made)
+        makers = {value: node for node in graph.nodes for value in node.outputs}
+        jobs: dict[int, tuple[Job, ...]] = {}
+        for value, table in known.items():
+            if value in self.descs and self.descs[value].is_int8 and value not in made | self.pinned:
+                jobs[value] = look_up(table, makers[value], self.descs)
+        chosen = {value: known[value] for value in jobs if jobs[value]}
+        kept = self.pinned | set(graph.outputs)
+        return {
+            nodes[-1].number: Step(tuple(nodes), LUT, (known[value].source,), (value,), jobs[value])
+            for value, nodes in bytewise.steps(graph, chosen, kept).items()
+        }
 
     def _single(self, node: Node, avoid: Mapping[str, str] | None = None) -> Step:
         """One operator; ``avoid``: routes that are not wanted, and why."""

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builder import F32, Builder, Quantization
 
 from refsim.aten.pool import max_pool2d_with_indices
 from refsim.core.layout import PACKED_4C, PACKED_4W, PACKED_4W4C, WIDTH_PACKED, Layout
 from refsim.core.rng import Rng
-from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.executor import run_graph
-from refsim.graph.graph import Graph, Node, Ref, Tensor
-from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared, Target
+from refsim.graph.graph import Graph, Ref
 
 MAXPOOL, MEAN, VIEW = (
     "aten.max_pool2d_with_indices.default",
@@ -25,40 +23,6 @@ MAXPOOL, MEAN, VIEW = (
 CLAMP = "aten.hardtanh.default"
 #: Usual ones, none, and such as move every value.
 CLAMPS = (None, (0.0, 6.0), (-1.0, 1.0), (0.0, float("inf")), (5.0, 900.0), (-9e6, -1e4))
-F32, INT8 = np.dtype(np.float32), np.dtype(np.int8)
-Quantization = tuple[float, int]
-
-
-class Builder:
-    """A graph of one chain: quantize, dequantize, float operators, quantize, dequantize."""
-
-    def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
-        self.nodes: list[Node] = []
-
-    def tensor(self, shape: tuple[int, ...], dtype: np.dtype[Any], layout: Layout | None) -> int:
-        self.tensors.append(Tensor(len(self.tensors), shape, dtype, layout))
-        return len(self.tensors) - 1
-
-    def convert(self, name: str, x: int, q: Quantization, layout: Layout) -> int:
-        """A quantize to, or a dequantize from, these parameters."""
-        source = self.tensors[x]
-        dtype = INT8 if name == "q8ta_quantize" else F32
-        out = self.tensor(source.shape, dtype, layout)
-        op = OPS[name]
-        params = op.make_params({"scale": q[0], "zp": q[1]})
-        assert source.layout is not None
-        call = op.bind(params, {"x": TensorDesc(source.shape, source.layout)}, {}, layout)
-        self.nodes.append(Node(len(self.nodes), 0, name, (Ref(x),), (out,), Prepared(call), {"x": x}))
-        return out
-
-    def float(self, name: str, args: tuple[Any, ...], *shapes: tuple[int, ...]) -> int:
-        outs = [self.tensor(s, np.dtype(np.int32) if k else F32, WIDTH_PACKED) for k, s in enumerate(shapes)]
-        self.nodes.append(Node(len(self.nodes), 0, name, args, tuple(outs)))
-        return outs[0]
-
-    def graph(self, outputs: tuple[int, ...]) -> Graph:
-        return Graph("test", dict(enumerate(self.tensors)), tuple(self.nodes), (0,), outputs, Target())
 
 
 def pooled(

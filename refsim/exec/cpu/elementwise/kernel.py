@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
-from refsim.exec.cpu.elementwise.lut_kernel import LUT, PAIRS, VECTOR_BYTES, lookup
+from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT, PAIRS, VECTOR_BYTES, gather, lookup
 from refsim.exec.cpu.epilogue import RANGE, Requant
 from refsim.exec.cpu.ir import I1, I8, I32, VOID, Function, Module, Value, vec
 from refsim.exec.cpu.narrow import VECTORS, narrow_in_order
@@ -40,7 +40,7 @@ FORMULAS = {
 }
 INPUTS = (
     {op: formula.inputs for op, formula in FORMULAS.items()}
-    | {COPY: 1, FMA: 2, LUT: 1}
+    | {COPY: 1, FMA: 2, LUT: 1, GATHER: 1}
     | dict.fromkeys(PAIRS, 2)
 )
 
@@ -79,6 +79,9 @@ def operation(fn: Function, a: LoadedArgs, op: str, lanes: int, clamp: str, pack
     if op == LUT or op in PAIRS:
         look = lookup(fn, a, op)
         return Operation(VECTOR_BYTES, lambda read, count: look(*read(0, count)))
+    if op == GATHER:
+        each = gather(fn, a)
+        return Operation(lanes, lambda read, count: each(*read(0, count)))
     wide = _fma(fn, a) if op == FMA else _formula(fn, a, FORMULAS[op], clamp)
 
     def compute(read: Read, count: int) -> Value:

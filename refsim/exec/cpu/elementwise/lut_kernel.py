@@ -1,5 +1,6 @@
-"""Bytes looked up in tables, 64 at a time: what an operation gives for every byte, or for every pair of bytes.
+"""Bytes looked up in tables: what an operation gives for every byte, or for every pair of bytes.
 
+Where the processor has an instruction for it 64 bytes are looked up at a time, else one, and then no pairs.
 A pair has two bytes of result for each of its own bytes: a whole number, and a rank that decides about the carry of
 what both lack to whole numbers. result = whole_a + whole_b + (rank_a < rank_b), saturated.
 """
@@ -9,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from refsim.exec.cpu.args import LoadedArgs
-from refsim.exec.cpu.ir import I8, Function, Value, vec
+from refsim.exec.cpu.ir import I8, I64, Function, Value, vec
 
 #: Bytes of a table, which has an entry for every byte (unsigned), and of a vector: what is looked up at once.
 TABLE_BYTES, VECTOR_BYTES = 256, 64
 
 LUT = "lut"
+#: The same without such an instruction: one byte after the other.
+GATHER = "gather"
 #: Sums of two inputs: those named have whole numbers beyond a byte, the rest of which is in a table of its own.
 PAIRS = {"pairs": "", "pairs_a": "a", "pairs_b": "b", "pairs_ab": "ab"}
 
@@ -50,6 +53,19 @@ def lookup(fn: Function, a: LoadedArgs, op: str) -> Callable[..., Value]:
                 total = _sum(fn, total, rests[0] if len(rests) == 1 else _sum(fn, *rests))
             found = [total]
         return _resized(found[0], inputs[0].type.lanes)
+
+    return compute
+
+
+def gather(fn: Function, a: LoadedArgs) -> Callable[[Value], Value]:
+    """A function of one vector of bytes."""
+    table = a.pointer("luts")
+
+    def compute(q: Value) -> Value:
+        found = q
+        for k in range(q.type.lanes):
+            found = found.insert(fn.load(table + q.lane(k).zext(I64), I8), k)
+        return found
 
     return compute
 

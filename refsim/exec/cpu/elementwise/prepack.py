@@ -13,7 +13,8 @@ from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.elementwise import kernel
 from refsim.exec.cpu.elementwise.kernel import ADD, ADD_SCALED, BOUNDED, COPY, RESCALE
-from refsim.exec.cpu.epilogue import clamp_for, shared_fields
+from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT
+from refsim.exec.cpu.epilogue import RANGE, clamp_for, shared_fields
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
@@ -108,6 +109,13 @@ def bounded(x: Call, bounds: tuple[float, float], out: Call) -> Elementwise:
     name = "dequantize, quantize" if bounds == UNBOUNDED else "dequantize, clamp, quantize"
     op = RESCALE if bounds == UNBOUNDED else BOUNDED
     return Elementwise(name, x.descs, out.out, op, clamp, own)
+
+
+def by_table(luts: np.ndarray, x: TensorDesc, out: TensorDesc, isa: Isa) -> Elementwise:
+    """What a table of 256 bytes gives for each byte."""
+    values = _UNUSED | shared_fields(np.float32(1.0), 0, relu=False)
+    op = LUT if isa.lookup else GATHER
+    return Elementwise("dequantize, .., quantize", {"x": x}, out, op, RANGE, values, luts=luts)
 
 
 def why_not(e: Elementwise) -> str | None:

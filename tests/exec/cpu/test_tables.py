@@ -1,0 +1,249 @@
+"""Chains of single elements as tables of bytes: of every operator, in every layout, as the definitions say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from builder import F32, INT8, Builder, Quantization
+
+from refsim import aten
+from refsim.aten.table import TABLE
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import RefsimError
+from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_CONV2D, WIDTH_PACKED, Layout
+from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
+from refsim.exec.cpu.elementwise import prepack as elementwise
+from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT
+from refsim.exec.cpu.isa import ISAS, cpu
+from refsim.exec.cpu.step import Step
+from refsim.exec.cpu.thread_pool import JobList
+from refsim.exec.executor import run_graph
+from refsim.graph.bytewise import BYTES
+from refsim.graph.graph import Graph, Ref, Tensor
+from refsim.graph.interpreter import Event, Observer
+
+PACKED = [layout for layout in LAYOUTS.values() if layout.packed_int8 and layout is not PACKED_CONV2D]
+BEFORE, AFTER = (0.03, -11), (0.02, 5)
+SHAPE = (2, 5, 6, 7)
+#: Arguments by which operators are called: a tensor, the places where it is above a quarter, a tensor of one element.
+X, MASK, ONE = "x", "mask", "one"
+FORMS: tuple[tuple[Any, ...], ...] = (
+    (X,), (X, 0.75), (X, 2), (X, -1.5, 2.0), (X, X), (0.75, X), (X, ONE), (ONE, X),
+    (MASK,), (MASK, MASK), (MASK, X, 0.5), (MASK, ONE, X), (X, MASK, 0.5),
+)  # fmt: skip
+#: Take integers only.
+SHIFTS = {"__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift"}
+POINTWISE = sorted({name for name, row in TABLE.items() if row.pointwise} - SHIFTS)
+
+
+class Chain(Builder):
+    """Quantize, dequantize, operators, quantize, dequantize."""
+
+    def __init__(self, shape: tuple[int, ...] = SHAPE, layout: Layout = PACKED_4C) -> None:
+        super().__init__()
+        self.shape = shape
+        x = self.convert("q8ta_quantize", self.tensor(shape, F32, WIDTH_PACKED), BEFORE, layout)
+        self.real = self.last = self.convert("q8ta_dequantize", x, BEFORE, WIDTH_PACKED)
+
+    def then(self, base: str, *args: Any, dtype: np.dtype[Any] = F32) -> int:
+        self.last = self.float(f"aten.{base}", args or (Ref(self.last),), self.shape)
+        self.tensors[self.last] = Tensor(self.last, self.shape, dtype, WIDTH_PACKED)
+        return self.last
+
+    def one(self, value: float) -> int:
+        at = self.tensor((1,), F32, WIDTH_PACKED)
+        self.tensors[at] = Tensor(at, (1,), F32, WIDTH_PACKED, data=np.array([value], np.float32))
+        return at
+
+    def end(self, layout: Layout = PACKED_4C, *others: int, after: Quantization = AFTER) -> Graph:
+        made = self.convert("q8ta_quantize", self.last, after, layout)
+        return self.graph((self.convert("q8ta_dequantize", made, after, WIDTH_PACKED), *others))
+
+
+def every_byte(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    """What a quantize makes every byte of, several times."""
+    return (np.resize(BYTES, shape).astype(np.float32) - BEFORE[1]) * np.float32(BEFORE[0])
+
+
+def steps_that_look_up(graph: Graph, threads: int = 1) -> list[Step]:
+    return [step for step in NativeExecutor(threads).session(graph).steps if step.route == "lut"]
+
+
+def check(graph: Graph) -> None:
+    """The same outputs as node by node, twice, and at two threads."""
+    given = [every_byte(graph.tensors[graph.inputs[0]].shape)]
+    expected = [a.tobytes() for a in run_graph(graph, given, EmulatedExecutor())]
+    for executor in (NativeExecutor(), NativeExecutor(2)):
+        for _ in range(2):
+            assert [a.tobytes() for a in run_graph(graph, given, executor)] == expected
+
+
+def test_the_input_has_every_byte() -> None:
+    graph = Chain().end()
+    op = graph.nodes[0].call
+    assert op is not None
+    assert len(np.unique(op.op.define(op.params, op.target, every_byte()))) == 256
+
+
+def calls(base: str) -> Iterator[tuple[Any, ...]]:
+    """The forms in which an operator takes arguments and gives a float or a truth value for each element."""
+    x = every_byte((256,))
+    values = {X: x, MASK: x > 0.25, ONE: np.array([0.3], np.float32)}
+    for form in FORMS:
+        try:
+            given = [values.get(arg, arg) if isinstance(arg, str) else arg for arg in form]
+            (made,) = aten.find(f"aten.{base}", "test").run(given, "test", aten.Place())
+        except (RefsimError, ValueError):
+            continue
+        if made.shape == x.shape and made.dtype in (np.float32, np.bool_):
+            yield form, made.dtype
+
+
+@pytest.mark.parametrize("base", POINTWISE)
+def test_an_operator_of_the_table(base: str) -> None:
+    found = list(calls(base))
+    assert found, "called in no form"
+    for form, dtype in found:
+        b = Chain()
+        mask = b.then("gt.Scalar", Ref(b.real), 0.25, dtype=np.dtype(bool)) if MASK in form else -1
+        names = {X: Ref(b.real), MASK: Ref(mask), ONE: Ref(b.one(0.3)) if ONE in form else None}
+        b.then(base, *(names[arg] if isinstance(arg, str) else arg for arg in form), dtype=dtype)
+        if dtype != np.float32:
+            b.then("where.self", Ref(b.last), Ref(b.real), 0.5)
+        graph = b.end()
+        (step,) = steps_that_look_up(graph)
+        assert {node.number for node in step.nodes} == set(range(1, len(graph.nodes) - 1)), form
+        check(graph)
+
+
+@pytest.mark.parametrize("after", PACKED, ids=str)
+@pytest.mark.parametrize("before", PACKED, ids=str)
+def test_layouts(before: Layout, after: Layout) -> None:
+    for shape in (SHAPE, (1, 8, 8, 8), (3, 9, 12), (17, 20), (300,)):
+        b = Chain(shape, before)
+        b.then("hardswish.default")
+        b.then("mul.Tensor", Ref(b.last), 1.7)
+        graph = b.end(after)
+        (step,) = steps_that_look_up(graph)
+        assert len(step.nodes) == 4
+        check(graph)
+
+
+@pytest.mark.parametrize("scale", [2.0**-60, 1e-3, 2.0**60])
+@pytest.mark.parametrize("base", ["exp", "log", "rsqrt", "neg", "reciprocal"])
+def test_results_that_saturate_or_are_no_numbers(base: str, scale: float) -> None:
+    b = Chain()
+    b.then(f"{base}.default")
+    check(b.end(after=(scale, 7)))
+
+
+def test_a_chain_goes_on_behind_a_quantize() -> None:
+    """x * sigmoid(x), the sigmoid quantized: still a table of one byte; what is between does not run."""
+    b = Chain()
+    b.then("sigmoid.default")
+    gate = b.convert("q8ta_quantize", b.last, (1 / 256, -128), PACKED_4C)
+    gate = b.convert("q8ta_dequantize", gate, (1 / 256, -128), WIDTH_PACKED)
+    b.then("mul.Tensor", Ref(b.real), Ref(gate))
+    graph = b.end()
+    (step,) = steps_that_look_up(graph)
+    assert [node.number for node in step.nodes] == [1, 2, 3, 4, 5, 6]
+    check(graph)
+
+
+def test_what_somebody_else_reads_is_made_all_the_same() -> None:
+    b = Chain()
+    half = b.then("sigmoid.default")
+    b.then("mul.Tensor", Ref(b.last), 3.0)
+    graph = b.end(PACKED_4C, half)
+    steps = NativeExecutor().session(graph).steps
+    assert [[node.number for node in step.nodes] for step in steps] == [[0], [1], [2], [3, 4], [5]]
+    check(graph)
+
+
+def test_numbers_that_nodes_make_before_the_tensor_is_there() -> None:
+    b = Chain()
+    number = b.float("aten.clone.default", (Ref(b.one(1.5)),), (1,))
+    first = b.nodes.pop()
+    b.then("mul.Tensor", Ref(b.real), Ref(number))
+    graph = b.end()
+    nodes = (first, *graph.nodes)
+    graph = replace(graph, nodes=tuple(replace(node, number=at) for at, node in enumerate(nodes)))
+    steps = NativeExecutor().session(graph).steps
+    assert [[node.number for node in step.nodes] for step in steps] == [[1], [0, 2, 3, 4], [5]]
+    check(graph)
+
+
+def test_two_chains_from_one_tensor() -> None:
+    b = Chain()
+    b.then("sigmoid.default")
+    first = b.convert("q8ta_quantize", b.last, AFTER, PACKED_4C)
+    first = b.convert("q8ta_dequantize", first, AFTER, WIDTH_PACKED)
+    b.then("tanh.default", Ref(b.real))
+    graph = b.end(PACKED_4C, first)
+    assert [[node.number for node in step.nodes] for step in steps_that_look_up(graph)] == [[1, 2, 3], [5, 6]]
+    check(graph)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_watched_values(threads: int) -> None:
+    b = Chain()
+    b.then("sigmoid.default")
+    b.then("add.Tensor", Ref(b.last), Ref(b.one(0.25)))
+    graph = b.end()
+    outputs = [value for node in graph.nodes for value in node.outputs]
+
+    def seen(executor: Any, wanted: set[int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+
+        def tell(event: Event) -> None:
+            for value, held in event.outputs.items():
+                found[value] = (held.raw if isinstance(held, PackedBuffer) else held).tobytes()
+
+        observer = Observer(tell, lambda delegate, value: value in wanted)
+        run_graph(graph, [every_byte()], executor, 0, observer)
+        return found
+
+    expected = seen(EmulatedExecutor(), set(outputs))
+    assert expected.keys() == set(outputs)
+    for wanted in ({value} for value in outputs):
+        assert seen(NativeExecutor(threads), wanted) == {value: expected[value] for value in wanted}
+    assert seen(NativeExecutor(threads), set(outputs)) == expected
+
+
+def test_tensors_that_must_not_be_tables() -> None:
+    """Of another shape, of two sources, of neighbours."""
+    b = Chain()
+    b.shape = (1, *SHAPE[1:])
+    b.float("aten.slice_copy.Tensor", (Ref(b.real), 0, 0, 1), b.shape)
+    b.last = len(b.tensors) - 1
+    graph = b.end()
+    assert not steps_that_look_up(graph)
+    check(graph)
+    b = Chain()
+    other = b.convert(
+        "q8ta_dequantize", b.convert("q8ta_quantize", b.real, AFTER, PACKED_4C), AFTER, WIDTH_PACKED
+    )
+    b.tensors[b.real + 1] = Tensor(b.real + 1, SHAPE, INT8, PACKED_4C)
+    b.then("cumsum.default", Ref(other), 1)
+    graph = b.end()
+    (step,) = (step for step in NativeExecutor().session(graph).steps if len(step.nodes) > 1)
+    assert [node.number for node in step.nodes] == [1, 2]
+    check(graph)
+
+
+@pytest.mark.parametrize("isa", [cpu().isa, ISAS[-1]], ids=lambda isa: isa.name)
+@pytest.mark.parametrize("count", [4, 60, 64, 1000, 70_000])
+def test_both_kernels_look_every_byte_up(isa: Any, count: int) -> None:
+    table = np.random.default_rng(count).permutation(BYTES)
+    desc = TensorDesc((1, 4, 1, count), PACKED_4C)
+    e = elementwise.by_table(table, desc, desc, isa)
+    assert e.op == (LUT if isa.lookup else GATHER)
+    x = np.random.default_rng(1).integers(-128, 128, desc.nbytes, np.int8)
+    out = np.zeros_like(x)
+    JobList([elementwise.lower(e, isa)], 1, {"x": x.ctypes.data, "out": out.ctypes.data}).run()
+    assert np.array_equal(out, table[x.view(np.uint8)])
