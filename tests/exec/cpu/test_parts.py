@@ -18,7 +18,7 @@ from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.depthwise.prepack import groups
 from refsim.exec.cpu.dot import safe
-from refsim.exec.cpu.ir import I32, PTR, Module, Value, vec
+from refsim.exec.cpu.ir import I32, I64, PTR, Module, Value, vec
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.exec.cpu.job import Arguments, Job, combine
 from refsim.exec.cpu.narrow import VECTORS, narrow, order
@@ -153,6 +153,35 @@ def test_threads_wake_each_other(threads: int) -> None:
             time.sleep(pause)
             jobs.run()
     assert words.tolist() == [60] * 11 + [0]
+
+
+_LATE = ArgLayout("at", "steps", "source")
+
+
+def late(module: Module, name: str) -> None:
+    """The first task takes its time; each writes what comes of that, or the word that ``source`` has then."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _ = fn.params
+        a = _LATE.read(fn, block)
+
+        def task(t: Value) -> None:
+            steps = t.eq(0).select(a.steps, 0)
+            first = fn.load(a.pointer("source"), I64)
+            (made,) = fn.loop(steps, lambda _, x: (x * x + 1,), [first])  # no formula gives the last one
+            fn.store(made, a.pointer("at") + t * 8)
+
+        fn.loop(end, task, start=begin)
+
+
+def test_a_job_waits_for_the_last_task_of_the_one_before() -> None:
+    words, jobs = np.array([3, 0, 0, 0], np.int64), []
+    for source, at, steps, tasks in ((0, 1, 20_000_000, 2), (1, 3, 0, 1)):
+        args = Arguments()
+        places = {name: words.ctypes.data + 8 * place for name, place in (("source", source), ("at", at))}
+        block = args.block(_LATE, {}, steps=steps, **places)
+        jobs.append(Job("late", compiled.address(late), block, tasks, 0, (), tuple(args.owned)))
+    JobList(jobs, 2).run()
+    assert words[1] not in (0, 3) and words[3] == words[1]
 
 
 def test_a_share_ends_with_its_last_thread() -> None:

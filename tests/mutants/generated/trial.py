@@ -62,7 +62,7 @@ WIDEST = 24
 #: Cases on a device for what changed the emulated kernels' sources.
 ELSEWHERE = 120
 #: Seconds of processor time for a test, and for all of a row of an area's tests (`mutants.limits`).
-TEST_SECONDS, TESTS_SECONDS = 120.0, 600.0
+TEST_SECONDS, TESTS_SECONDS = 240.0, 1200.0
 
 
 @dataclass(frozen=True)
