@@ -99,7 +99,11 @@ AREAS = {
             35,
             ("refsim/exec/cpu/**/*.py",),
             _TEXTS,
-            ("tests/exec/test_networks.py", "tests/exec/test_group_layers.py", "tests/exec/cpu"),
+            (
+                "tests/exec/test_networks.py",
+                "tests/exec/test_group_layers.py",
+                "tests/exec/cpu not damaged_entries and not several_processes and not another_cache",
+            ),
             also=(
                 Condition("cpu", threads=3),
                 Condition("cpu", threads=4, isa="avx2"),
