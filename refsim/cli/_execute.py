@@ -165,7 +165,7 @@ def execute(
         dumps.value_name(delegate, value)
         for delegate, node in model.nodes()
         for value in node.outputs
-        if dump_folder and pattern and pattern.search(f"{dumps.value_name(delegate, value)} {node.name}")
+        if dump_folder and pattern and pattern.search(_names(delegate, value, node))
     }
     if dump_folder and dump_regex is not None and not dumping:
         raise _no_match(model, dump_regex)
@@ -211,6 +211,11 @@ def execute(
     if recorded is not None:
         result.unmatched = sorted(set(recorded.entries) - set(rows))
     return result
+
+
+def _names(delegate: int, value: int, node: Node) -> str:
+    """What --dump looks at: the output, and its operator as it is serialized and as tables show it."""
+    return f"{dumps.value_name(delegate, value)} {node.name} {node.operator}"
 
 
 def _add_sources(rows: dict[str, Row], model: Model, name: str, executor: Executor) -> None:

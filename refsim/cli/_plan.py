@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from refsim.cli._output import print_json, print_table, say
+from refsim.core.counted import counted
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.routes import RENAMED
@@ -27,7 +28,7 @@ def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], 
         ]
         print_json("inspect", {"file": file, "processor": processor, "delegates": delegates})
         return
-    say(f"{file}: {processor['name']}, {processor['instructions']}, {threads} thread(s)")
+    say(f"{file}: {processor['name']}, {processor['instructions']}, {counted(threads, 'thread')}")
     for number, plan in plans.items():
         say()
         say(f"delegate {number}")

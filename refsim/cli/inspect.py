@@ -140,7 +140,7 @@ def taken_kernels(model: Model, runner: str | None) -> dict[tuple[int, int], str
 
 
 def print_text(file: str, model: Model, made: Origins, taken: Mapping[tuple[int, int], str]) -> None:
-    say(f"{file}: {len(model.graphs)} Vulkan delegate(s)")
+    say(f"{file}: {counted(len(model.graphs), 'Vulkan delegate')}")
     steps = plan_steps(model)
     if steps:
         say(f"plan: {', '.join(steps)}")

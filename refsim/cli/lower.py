@@ -108,7 +108,7 @@ def command(
 
 def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
     delegates = content["delegates"]
-    say(f"{file}: {len(delegates)} delegate(s); steps: {', '.join(content['steps'])}")
+    say(f"{file}: {counted(len(delegates), 'delegate')}; steps: {', '.join(content['steps'])}")
     say()
     say("fused")
     fused = [(d["delegate"], *_fused(item)) for d in delegates for item in d["fused"]]

@@ -83,7 +83,8 @@ def _write(folder: str, as_json: bool) -> int:
         print_json("probe", {"folder": folder, "files": rows})
         return SAME
     print_table(("file", "bytes"), [tuple(row.values()) for row in rows])
-    say(f"run each file without inputs, and save all outputs in one folder: {IN_FOLDER};")
+    say("run each file without inputs, and save all outputs in one folder:")
+    say(f"  {IN_FOLDER}")
     say("then: refsim probe --outputs FOLDER -o profile.json", command=True)
     return SAME
 

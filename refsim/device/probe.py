@@ -162,7 +162,9 @@ def read(folder: str | os.PathLike[str]) -> Findings:
         answers += _answers(program, arrays, os.fspath(Path(folder) / program.name))
     if all(row.answer == MISSING for row in answers):
         some = ", ".join(f"{program.name}.npz" for program in programs()[:3])
-        raise FormatError(os.fspath(folder), "no outputs of these programs", need=f"{some}, ...")
+        raise FormatError(
+            os.fspath(folder), "no outputs of these programs", need=f"{some}, ...; {outputs.IN_FOLDER}"
+        )
     return Findings(tuple(answers))
 
 

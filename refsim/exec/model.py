@@ -204,7 +204,7 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
         return Model(name, {0: build(read_blob(data, name), name, target)})
     if kind != "pte":
         got = bytes(data[:8]).hex(" ") or "no bytes"
-        need = "a .pt2 is made into a .pte by refsim lower" if name.endswith(".pt2") else None
+        need = "a .pte, which refsim lower makes of a .pt2" if name.endswith(".pt2") else None
         raise FormatError(name, "neither a .pte file nor a delegate blob", got=got, need=need)
     return built(read_pte(data, name), target)
 

@@ -106,6 +106,8 @@ def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> BoundCase:
 def find_node(model: Model, text: str) -> tuple[int, Node]:
     """The (delegate, node) for a number, ``DELEGATE:NUMBER``, or the name of a value that the node writes.
 
+    ``v74`` will do for a name if one delegate has it.
+
     GraphError if there is none, or if a bare number does not say which delegate.
     """
     delegate, _, number = text.rpartition(":")
@@ -115,7 +117,10 @@ def find_node(model: Model, text: str) -> tuple[int, Node]:
         if delegate or len(model.graphs) == 1
     }
     values = {value_name(d, v): (d, node) for d, node in model.nodes() for v in node.outputs}
-    found = numbers.get((delegate, number)) or values.get(text)
+    short = [
+        name for name in values if name.endswith(f"_{text}")
+    ]  # as inspect has it in the table of a delegate
+    found = numbers.get((delegate, number)) or values.get(short[0] if len(short) == 1 else text)
     if found is None:
         if len(model.graphs) > 1 and any(text == str(node.number) for _, node in model.nodes()):
             both = [f"{d}:{text}" for d, node in model.nodes() if str(node.number) == text]
@@ -123,5 +128,9 @@ def find_node(model: Model, text: str) -> tuple[int, Node]:
                 model.path, "no such node: it has several delegates", got=text, need=" or ".join(both)
             )
         need = "a NUMBER, or DELEGATE:NUMBER if there are several delegates, as inspect lists them, or a value's name"
+        if short:
+            raise GraphError(
+                model.path, "no such node: it has several delegates", got=text, need=" or ".join(short)
+            )
         raise GraphError(model.path, "no such node", got=text, need=need + choices.meant(text, values))
     return found

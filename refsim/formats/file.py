@@ -11,7 +11,7 @@ from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
 
 #: How alike two names of files must be, and how many of a folder are looked at.
-_ALIKE, _MOST_NAMES = 0.7, 10_000
+_ALIKE, _MOST_NAMES = 0.75, 10_000
 FOLDER = "a folder"
 
 

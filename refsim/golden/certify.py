@@ -182,7 +182,9 @@ def check(
             step()
     if all(row.verdict == MISSING for row in found):
         some = ", ".join(file.name.removesuffix(".pte") + ".npz" for file in files[:3])
-        raise FormatError(os.fspath(folder), "no outputs of these programs", need=f"{some}, ...")
+        raise FormatError(
+            os.fspath(folder), "no outputs of these programs", need=f"{some}, ...; {outputs.IN_FOLDER}"
+        )
     profile = _profile(found)
     return Certificate(dict(about), profile, tuple(_settled(row, profile) for row in found))
 

@@ -22,7 +22,7 @@ def open_case(name: str) -> Stored:
     if bang:
         with archive(path, "a zip file of cases") as opened:
             return read(Files(f"{path}!{entry}", archive=opened), entry)
-    if name.rpartition("/")[2].isdecimal():
+    if name.rpartition("/")[2].isdecimal() or name in OPS:
         return _of_corpus(name)
     near = meant(name) or choices.meant(name.partition("/")[0], OPS)
     raise FormatError(name, "no such case", need=f"a case directory, ZIPFILE!NAME or OPERATOR/NUMBER{near}")

@@ -122,11 +122,14 @@ class Corpus:
     def entry(self, name: str) -> Entry:
         """The entry of a name such as q8ta_add/0007; FormatError if there is none."""
         op, _, number = name.partition("/")
-        if op in self.operators() and _is_number(number):
-            for entry in self.entries(op):
-                if entry.number == int(number):
+        if op in self.operators():
+            entries = list(self.entries(op))
+            for entry in entries:
+                if _is_number(number) and entry.number == int(number):
                     return entry
-        need = f"OPERATOR/NUMBER as in digests/{choices.meant(op, self.operators())}"
+            need = f"{entries[0].name} to {entries[-1].name}"
+        else:
+            need = f"OPERATOR/NUMBER as in digests/{choices.meant(op, self.operators())}"
         raise FormatError(str(self.root), "no such case", got=name, need=need)
 
     def stored_names(self, op: str) -> list[str]:

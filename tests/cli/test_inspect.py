@@ -83,7 +83,7 @@ def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
 def test_plan_tells_routes_and_memory_and_takes_others(refsim, models: Path) -> None:
     file = models / "mixed_ops.pte"
     text = refsim("inspect", file, "--plan")
-    assert "memory: " in text.out and "of weights" in text.out
+    assert "memory: " in text.out and "times the weights" in text.out
     asked = ("--route", f"{BINARY.name}=via_nhwc", "--route", f"{UNARY.name}=emulated")
     facts = refsim("inspect", file, "--plan", *asked, "--json").json
     routes = {step["operator"]: step["route"] for step in facts["delegates"][0]["steps"]}

@@ -227,3 +227,14 @@ def test_a_dump_of_something_else_is_refused(mixed, dumped: Path, tmp_path: Path
     lying = refsim("bisect", *mixed, "--actual", dumped)
     assert lying.status == 2 and "recorded as [1, 1, 1, 1] 4W4C, not [1, 32, 16, 16] 4W4C" in lying.out
     assert "buffers does not fit target desktop" in lying.out
+
+
+def test_values_are_named_as_inspect_shows_them(mixed, tmp_path: Path, refsim) -> None:
+    done = refsim("extract", *mixed, "-n", "v74", "-o", tmp_path / "case", "--json")
+    assert done.status == 0 and (done.json["delegate"], done.json["node"]) == (0, 7)
+    refsim("extract", *mixed, "-n", "v7", "-o", tmp_path / "other").refused("no such node; got v7")
+
+
+def test_numbers_that_are_not_there_are_said_with_those_that_are(refsim) -> None:
+    for name in (UNARY.name, f"{UNARY.name}/99999"):
+        refsim("replay", name).refused(f"no such case; got {name}, need {UNARY.name}/0000 to {UNARY.name}/")

@@ -186,3 +186,14 @@ def test_memory_of_a_whole_run(refsim, models: Path) -> None:
     memory = refsim(*arguments, "--json").json["memory"]["0"]
     assert memory["total"] == memory["constants"] + memory["values"] + memory["scratch"]
     assert 1.0 < memory["ratio"] <= 1.5
+
+
+def test_a_dump_is_chosen_by_the_operators_of_the_table(tmp_path: Path, refsim) -> None:
+    """README's own two commands: what --dump q8ta wrote is all that --golden needs."""
+    assert refsim("run", MIXED, "-i", MIXED_IO, "--dump", "q8ta", tmp_path / "dumps").status == 0
+    done = refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path / "dumps")
+    assert done.status == 0 and "0 bytes differ" in done.out
+    assert (
+        refsim("run", MIXED, "-i", MIXED_IO, "--dump", "^[^ ]+ et_vk.q8ta_relu", tmp_path / "one").status == 0
+    )
+    assert len(list((tmp_path / "one").glob("*.bin"))) == 1
