@@ -1,9 +1,10 @@
 """How a whole graph is computed: its steps, the layouts of its values, and how many threads each stretch takes.
 
 What nobody watches between the operators may lie as it suits the kernels: float tensors in logical order, tensors that
-pack channels in 4C. A quantize whose bytes follow from the single bytes of another tensor looks them up in a table; a
-dequantize, a pooling and a quantize are fused. A watched value has the bytes that its operator writes alone: it lies in
-the graph's layout, its operator reads the graph's layouts and is fused with no other.
+pack channels in 4C, those that pack columns (of linear operators) in 4W. A quantize whose bytes follow from the single
+bytes of another tensor looks them up in a table; a dequantize, a pooling and a quantize are fused. A watched value has
+the bytes that its operator writes alone: it lies in the graph's layout, its operator reads the graph's layouts and is
+fused with no other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from refsim.core.layout import PACKED_4C, WIDTH_PACKED, C
+from refsim.core.layout import PACKED_4C, PACKED_4W, WIDTH_PACKED, C, W
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu.fusion import fuse, look_up, match
 from refsim.exec.cpu.isa import cpu
@@ -177,6 +178,8 @@ def _descs(graph: Graph, options: Options, as_described: Set[int]) -> dict[int, 
             found[value] = TensorDesc(desc.shape, WIDTH_PACKED, desc.dtype)
         elif desc.layout.inner == C and options.own_layouts:
             found[value] = TensorDesc(desc.shape, PACKED_4C)
+        elif desc.layout.inner == W and options.own_layouts:
+            found[value] = TensorDesc(desc.shape, PACKED_4W)
         else:
             found[value] = desc
     return found

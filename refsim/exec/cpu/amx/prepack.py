@@ -31,9 +31,11 @@ BLOCK_PIXELS = 512
 SLACK = 60
 #: Cycles, for the estimates: a product of tiles, for each row, and at least for all products of a step together; to
 #: load a tile out of the first, the second and the third cache; to requantize a vector of 16 sums.
-PRODUCT, STEP, LOADS, VECTOR = 1.7, 52.0, (10.0, 20.0, 50.0), 8.0
+PRODUCT, STEP, LOADS, VECTOR = 1.7, 52.0, (10.0, 20.0, 120.0), 8.0
 #: Overhead of a group of tiles, a pixel, a panel and a task; to pack a channel word of a pixel.
 GROUP, PIXEL, PANEL, TASK, PACK_WORD = 60.0, 3.0, 60.0, 600.0, 0.3
+#: To read a channel word that another thread has written.
+FOREIGN_WORD = 0.5
 #: Bytes that stay in the first cache beside others, and in the second.
 NEAR, NEXT = 24 * 1024, 1024 * 1024
 #: Of the direct product, for comparison: products of a cycle, and cycles for a vector of 16 sums.
@@ -133,8 +135,8 @@ class Layout:
     def chunks(self) -> int:
         return self.window.runs * self.window.chunks
 
-    def cycles(self, cut: Cut, shapes: Shapes, panels: int) -> float:
-        """Of a task with so many panels."""
+    def cycles(self, cut: Cut, shapes: Shapes, panels: int, alone: bool) -> float:
+        """Of a task with so many panels. Not ``alone``: each thread has caches of its own, into which it reads."""
         conv, (high, wide) = self.conv, cut.block
         h, w = ((n - 1) * s + e for n, s, e in zip(cut.block, conv.stride, conv.extent, strict=True))
         groups = -(-self.tiles(cut) // shapes.a)
@@ -144,11 +146,12 @@ class Layout:
         seen = conv.kernel[0] * conv.kernel[1]
         pixels = shapes.a * (near + (following - near) / seen if h * w * self.words * 4 > NEAR else near)
         panel = self.chunks * shapes.b * self.window.k_bytes * COLUMNS
-        first = shapes.b * (following if conv.weight.nbytes <= NEXT else far)
+        first = shapes.b * (following if alone and conv.weight.nbytes <= NEXT else far)
         again = shapes.b * (near if panel <= NEAR else following)
         products = max(step, pixels + first) + (groups - 1) * max(step, pixels + again)
         ends = groups * (GROUP + shapes.a * shapes.b * cut.rows * VECTOR)
-        packed = 0.0 if self.in_place else h * w * self.words * PACK_WORD
+        word = (0.0 if self.in_place else PACK_WORD) + (0.0 if alone else FOREIGN_WORD)
+        packed = h * w * self.words * word
         return TASK + packed + high * wide * PIXEL + panels * (PANEL + self.chunks * products + ends)
 
 
@@ -195,7 +198,7 @@ def _divisions(layout: Layout, threads: int) -> Iterator[Division]:
         panels = -(-channels // (COLUMNS * b))
         for per_group in _shares(panels, 4 * threads if threads > 1 else 1):
             tasks = images * row_blocks * column_blocks * groups * per_group
-            each = layout.cycles(cut, shapes, -(-panels // per_group))
+            each = layout.cycles(cut, shapes, -(-panels // per_group), threads == 1)
             yield Division(cut, shapes, per_group, -(-tasks // threads) * each)
 
 
