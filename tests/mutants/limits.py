@@ -72,6 +72,13 @@ _watches: list[Watch] = []
 
 
 def pytest_configure() -> None:
+    """Tests of properties draw the same examples each time, and none fails because the machine is slow."""
+    import hypothesis  # it takes its time, and only tests need it
+
+    hypothesis.settings.register_profile(
+        "mutants", deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+    )
+    hypothesis.settings.load_profile("mutants")
     _watches.append(Watch(float(os.environ[ALL_VARIABLE])))
 
 

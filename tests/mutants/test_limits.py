@@ -68,6 +68,23 @@ def test_a_test_that_hangs_is_ended(tmp_path: Path) -> None:
     assert tree.pytest(tmp_path, "test_it.py", 1.0, 60.0) == ("test_it.py::test_one", "assert 1 == 2")
 
 
+_SLOW = """
+import time
+from hypothesis import given, settings, strategies
+
+@settings(max_examples=3)
+@given(strategies.integers())
+def test_slow(number):
+    time.sleep(0.25)
+"""
+
+
+def test_a_slow_machine_fails_no_test_of_properties(tmp_path: Path) -> None:
+    """Where nobody says otherwise, an example may take 0.2 s, and a machine with many workers is slow."""
+    (tmp_path / "test_it.py").write_text(_SLOW)
+    assert tree.pytest(tmp_path, "test_it.py", 60.0, 60.0) == ("", "")
+
+
 def test_a_copy_keeps_what_it_compiles_in_one_place(tmp_path: Path) -> None:
     around = tree.environment(tmp_path)
     assert around["XDG_CACHE_HOME"] == str(tmp_path / tree.CACHE)
