@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mutants import limits, one_by_one, tree
+from mutants.generated import trial
 from refsim.exec import process
 
 _WORK = """
@@ -66,6 +67,18 @@ def test_a_test_that_hangs_is_ended(tmp_path: Path) -> None:
     assert failed == "test_it.py" and said.startswith("no end: ") and "test_two" in said
     (tmp_path / "test_it.py").write_text("def test_one(): assert 1 == 2\n")
     assert tree.pytest(tmp_path, "test_it.py", 1.0, 60.0) == ("test_it.py::test_one", "assert 1 == 2")
+
+
+def test_a_test_that_fails_anyway_notices_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout, copy = tmp_path / "checkout", tmp_path / "copy"
+    text = "def test_one(): assert 1 == 2\n\ndef test_two(): assert {two}\n"
+    for folder, two in ((checkout, True), (copy, False)):
+        folder.mkdir()
+        (folder / "test_it.py").write_text(text.format(two=two))
+    monkeypatch.setattr(trial, "CHECKOUT", checkout)
+    trial._fails_anyway.cache_clear()
+    assert trial._noticed_by(copy, "test_it.py")[0] == "test_it.py::test_two"
+    assert trial._noticed_by(checkout, "test_it.py") == ("", "")
 
 
 _SLOW = """

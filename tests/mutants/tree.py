@@ -121,15 +121,17 @@ def build(root: Path, shaders: Sequence[str], variants: bool) -> str:
     return ""
 
 
-def pytest(root: Path, tests: str, each: float, most: float) -> tuple[str, str]:
+def pytest(root: Path, tests: str, each: float, most: float, without: Sequence[str] = ()) -> tuple[str, str]:
     """(the first test that fails on the sources at ``root``, what it says); two empty texts if all pass.
 
-    Only the part of the tests that ``tests`` names is run, a path and a filter that may stand behind a blank. A test
-    that takes more than ``each`` seconds failed, and so did all that take more than ``most`` (`mutants.limits`).
+    Only the part of the tests that ``tests`` names is run: a path and a filter that may stand behind a blank, or one
+    test (PATH::NAME); and of that part not the tests of ``without``. A test that takes more than ``each`` seconds
+    failed, and so did all that take more than ``most`` (`mutants.limits`).
     """
-    path, _, only = tests.partition(" ")
+    path, _, only = (tests, "", "") if "::" in tests else tests.partition(" ")
     options = ("-x", "-q", "-p", "no:cacheprovider", "-p", "mutants.limits", "--no-header", "--tb=line")
     command = [sys.executable, "-m", "pytest", *options, path, *(("-k", only) if only else ())]
+    command += [f"--deselect={name}" for name in without]
     bounds = {limits.EACH_VARIABLE: f"{each:g}", limits.ALL_VARIABLE: f"{most:g}"}
     try:
         process.run(command, where=tests, folder=root, environment={**environment(root), **bounds})
