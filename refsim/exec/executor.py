@@ -96,6 +96,8 @@ class Executor(ABC):
     name: str
     #: Whether it runs kernels of another build where it has them; `source` says where.
     foreign = False
+    #: Whether a session stays good as long as the executor lives, so that a model asks for it once.
+    keeps_sessions = False
 
     def supports(self, launch: Launch) -> str | None:
         """None if this executor can run the launch, else the reason why not."""
@@ -196,3 +198,16 @@ def start_graph(
     if start is not None:
         return start(inputs, number, observe)
     return Finished(session.run(inputs, number, observe))
+
+
+@dataclass(frozen=True)
+class NodeByNode:
+    """The session of an executor that prepares nothing."""
+
+    graph: Graph
+    executor: Executor
+
+    def run(
+        self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
+    ) -> list[np.ndarray]:
+        return run_nodes(self.graph, inputs, self.executor, number, observe)

@@ -31,6 +31,7 @@ class NativeExecutor(Executor):
     """
 
     name = "cpu"
+    keeps_sessions = True
 
     def __init__(
         self,

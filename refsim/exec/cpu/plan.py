@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -62,6 +62,10 @@ class Memory:
         )
 
 
+#: Where the inputs go, what runs, where the outputs are.
+Whole = tuple[list[np.ndarray], Callable[[], None], list[np.ndarray]]
+
+
 class Stretch:
     """Native steps that follow each other: one native call executes all of them."""
 
@@ -75,6 +79,10 @@ class Stretch:
 
     def run(self, graph: Graph) -> None:
         doing.during(self._place(graph), self._jobs.run)
+
+    def ready(self, graph: Graph) -> Callable[[], None]:
+        """`run`, with as little as possible left to do."""
+        return partial(doing.during, self._place(graph), self._jobs.run)
 
     def _place(self, graph: Graph) -> Place:
         return Place(graph, (self.steps[0].nodes[0], self.steps[-1].nodes[-1]))
@@ -126,6 +134,7 @@ class Plan:
             Stretch(steps, threads, addresses, scratch) if steps[0].is_native else steps[0]
             for steps, threads in stretches
         ]
+        self._quick = self._whole()
         self._constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
         self._emulated = EmulatedExecutor()
         self.memory = Memory(
@@ -141,6 +150,8 @@ class Plan:
     ) -> list[np.ndarray]:
         """The graph's outputs; see `refsim.exec.executor.Session`."""
         graph = self.graph
+        if observe is None and self._quick is not None:
+            return self._run_whole(*self._quick, inputs)
         if len(inputs) != len(graph.inputs):
             raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
         with self._lock:
@@ -154,6 +165,48 @@ class Plan:
                 for step, seconds in self._timed(held, part):
                     observe.report(number, graph, step.nodes, self._seen(held, step), seconds)
             return [np.array(self._get(held, value)) for value in graph.outputs]
+
+    def _whole(self) -> Whole | None:
+        """All that a run needs if it is one native call between arrays that lie in C order."""
+        graph = self.graph
+        values = {*graph.inputs, *graph.outputs}
+        plain = all(v in self.descs and self.descs[v].layout is WIDTH_PACKED for v in values)
+        if not plain or len(self._parts) != 1 or not isinstance(self._parts[0], Stretch):
+            return None
+        if not all(value_name(v) in self._bytes for v in values):
+            return None
+        views = {
+            v: self._bytes[value_name(v)].view(self.descs[v].dtype).reshape(graph.tensors[v].shape)
+            for v in values
+        }
+        reads, writes = ([views[v] for v in ids] for ids in (graph.inputs, graph.outputs))
+        return reads, self._parts[0].ready(graph), writes
+
+    def _run_whole(
+        self,
+        reads: list[np.ndarray],
+        run: Callable[[], None],
+        writes: list[np.ndarray],
+        inputs: Sequence[np.ndarray],
+    ) -> list[np.ndarray]:
+        graph = self.graph
+        if len(inputs) != len(reads):
+            raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(reads))
+        with self._lock:
+            for number, (view, array) in enumerate(zip(reads, inputs, strict=True)):
+                if array.shape != view.shape:
+                    self._wrong_shape(graph.inputs[number], array)
+                np.copyto(view, array)
+            run()
+            return [view.copy() for view in writes]
+
+    def _wrong_shape(self, value: int, array: np.ndarray) -> NoReturn:
+        raise ShapeError(
+            self.graph.where,
+            f"value {value} has the wrong shape",
+            got=list(array.shape),
+            need=list(self.graph.tensors[value].shape),
+        )
 
     def _timed(self, held: dict[int, Any], part: Stretch | Step) -> Iterator[tuple[Step, float]]:
         """Run a part; its steps, and the seconds of each."""
@@ -198,12 +251,7 @@ class Plan:
         desc = self.descs.get(value)
         tensor = self.graph.tensors[value]
         if tuple(array.shape) != tensor.shape:
-            raise ShapeError(
-                self.graph.where,
-                f"value {value} has the wrong shape",
-                got=list(array.shape),
-                need=list(tensor.shape),
-            )
+            self._wrong_shape(value, array)
         if desc is None:
             held[value] = np.asarray(array, tensor.dtype, order="C")
             return
