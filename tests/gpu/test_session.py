@@ -253,7 +253,7 @@ from refsim_gpu import lanes
 from refsim_gpu.executor import KomputeExecutor
 if "unordered" in sys.argv:
     lanes.Order.settle = lambda self: None
-with KomputeExecutor({index}) as gpu:
+with KomputeExecutor({index}, coop="emulated" if "coop" in sys.argv else "auto") as gpu:
     model = load({model!r})
     inputs = model.random_inputs(1)
     for observe in (None, None, lambda event: None):
@@ -276,4 +276,5 @@ def validated(*arguments: str) -> str:
 )
 def test_vulkan_finds_nothing_and_would_find_a_missing_barrier(device: Device) -> None:
     assert validated() == ""
+    assert validated("coop") == ""
     assert "SYNC-HAZARD-READ-AFTER-WRITE" in validated("unordered")
