@@ -20,9 +20,10 @@ def open_executor(index: int = 0, coop: str = "auto") -> IsolatedExecutor:
     ``coop``: which calls run on cooperative matrices (refsim_gpu.coop).
     """
     from refsim.exec.isolated import IsolatedExecutor
+    from refsim_gpu.executor import BATCH
     from refsim_gpu.executor import open_executor as opened
 
-    executor = IsolatedExecutor(f"gpu:{index}", opened, index, coop)
+    executor = IsolatedExecutor(f"gpu:{index}", opened, index, coop, batch=BATCH)
     executor.open()
     return executor
 

@@ -31,6 +31,22 @@ class Steps:
     launches: list[tuple[Launch, tuple[str, ...], str]] = field(default_factory=list)
 
 
+def blocks(call: Steps) -> tuple[dict[str, tuple[int, int]], int]:
+    """Where each buffer begins, in bytes, and its words; and where the last one ends."""
+    words = {name: held.size for name, held in call.words.items()}
+    words |= {output: launch.out.words for launch, _, output in call.launches}
+    places, at = {}, 0
+    for name, count in words.items():
+        places[name] = (at, count)
+        at += -(-block_bytes(count) // ALIGN) * ALIGN
+    return places, at
+
+
+def nbytes(call: Steps) -> int:
+    """Bytes of all buffers of a call with their guard words."""
+    return blocks(call)[1]
+
+
 @dataclass
 class _Memories:
     """As much of the device, and of what the host writes and reads."""
@@ -52,15 +68,15 @@ class Calls:
 
         DeviceError if the device was lost, and for a launch over its limits.
         """
-        blocks = [self._blocks(call) for call in calls]
-        size = max(ALIGN, sum(end for _, end in blocks))
+        laid = [blocks(call) for call in calls]
+        size = max(ALIGN, sum(end for _, end in laid))
         memories, at = self._memories(size), 0
         up = memories.up.words()
         order = Order(self.device.layer.Barrier)  # type: ignore[union-attr]
         source, target = (memories.up, 0, size), (memories.device, 0, size)
         order.add(("copy", (source, memories.device, 0)), [source], [target])
         fetched: list[tuple[Part, int]] = []
-        for call, (places, end) in zip(calls, blocks, strict=True):
+        for call, (places, end) in zip(calls, laid, strict=True):
             region = up[at // 4 : (at + end) // 4]
             region[:] = GUARD_WORD
             parts: dict[str, Part] = {}
@@ -84,20 +100,10 @@ class Calls:
         recording.destroy()
         found, at = list[PackedBuffer | GuardError](), 0
         down = memories.down.words()
-        for call, (places, end) in zip(calls, blocks, strict=True):
+        for call, (places, end) in zip(calls, laid, strict=True):
             found.append(self._taken(call, places, down[at // 4 : (at + end) // 4]))
             at += end
         return found
-
-    def _blocks(self, call: Steps) -> tuple[dict[str, tuple[int, int]], int]:
-        """Where each buffer begins, in bytes, and its words; and where the last one ends."""
-        words = {name: held.size for name, held in call.words.items()}
-        words |= {output: launch.out.words for launch, _, output in call.launches}
-        places, at = {}, 0
-        for name, count in words.items():
-            places[name] = (at, count)
-            at += -(-block_bytes(count) // ALIGN) * ALIGN
-        return places, at
 
     def _memories(self, size: int) -> _Memories:
         if self._kept is not None and self._kept.device.bytes() >= size:

@@ -64,9 +64,8 @@ def cases(name: str, random: int, target: Target | None = None) -> Iterator[Boun
         yield bind(OPS[name].sample(Rng(seed)), target)
 
 
-def accepted(executor: Executor, bound: BoundCase, strict: bool = False) -> bool:
+def accepted(executor: Executor, bound: BoundCase, actual: PackedBuffer, strict: bool = False) -> bool:
     """Whether all bytes are the definition's; or, for another build's kernels, are otherwise as they may be."""
-    actual = executor.run_call(bound.call, bound.inputs)
     if actual == bound.call.expected(bound.inputs):
         return True
     if not executor.foreign or executor.source(bound.call).whose != YOURS:
@@ -77,14 +76,17 @@ def accepted(executor: Executor, bound: BoundCase, strict: bool = False) -> bool
 def compare_calls(
     executor: Executor, bounds: Iterable[BoundCase], count: Count, strict: bool = False
 ) -> None:
-    """Compare all bytes of the device's buffer with the definition's."""
-    for bound in bounds:
-        what = str(bound.case)
-        try:
-            good = accepted(executor, bound, strict)
-        except RefsimError as error:
-            good, what = False, f"{what}: {error}"
-        count.add(what, good)
+    """Compare all bytes of the device's buffer with the definition's; as many cases at once as the executor likes."""
+    source = iter(bounds)
+    while some := list(islice(source, executor.batch)):
+        results = executor.run_batch([(bound.call, bound.inputs) for bound in some])
+        for bound, result in zip(some, results, strict=True):
+            what, good = str(bound.case), False
+            if isinstance(result, RefsimError):
+                what = f"{what}: {result}"
+            else:
+                good = accepted(executor, bound, result, strict)
+            count.add(what, good)
 
 
 def compare_recordings(executor: Executor, folder: Path, count: Count, every: int = 1) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import DeviceError, GuardError, ParameterError
+from refsim.core.errors import DeviceError, GuardError, ParameterError, RefsimError
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
 from refsim.exec.executor import OURS, Executor, Source
 from refsim.graph.graph import Graph
 from refsim.ops.base.spec import Call, Prepared
-from refsim_gpu.calls import Calls, Steps
+from refsim_gpu.calls import KEPT, Calls, Steps, nbytes
 from refsim_gpu.coop import AUTO
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
@@ -26,6 +26,8 @@ from refsim_gpu.session import Constants, GraphSession
 
 #: Sessions of one graph that are kept, each for other watched values.
 MOST_SESSIONS = 3
+#: Calls that a device takes in one submission.
+BATCH = 25
 
 
 class KomputeExecutor(Executor):
@@ -34,6 +36,8 @@ class KomputeExecutor(Executor):
     ``plain``: Kompute as it is, without refsim's layer. ``coop``: which calls run on cooperative matrices
     (refsim_gpu.coop).
     """
+
+    batch = BATCH
 
     def __init__(
         self, index: int = 0, *, use_dot: bool | None = None, plain: bool = False, coop: str = AUTO
@@ -82,6 +86,17 @@ class KomputeExecutor(Executor):
         if chosen is prepared:
             return super().source(call)
         return Source(OURS, tuple(f"{s.launch.shader}.{s.launch.variant}" for s in chosen.dispatches))
+
+    def run_batch(
+        self, work: Sequence[tuple[Call, Mapping[str, PackedBuffer]]]
+    ) -> list[PackedBuffer | RefsimError]:
+        """One submission; each call by itself if not all of them can be recorded, or if together they are large."""
+        if self._calls is None or any(self.refusal(call) for call, _ in work):
+            return super().run_batch(work)
+        steps = [steps_of(self.pipelines.chosen(Prepared(call)), inputs) for call, inputs in work]
+        if sum(map(nbytes, steps)) > KEPT:
+            return super().run_batch(work)
+        return list(self._calls.run(steps))
 
     def _accept(self, call: Call) -> None:
         """ParameterError for a call of other numerics: its bytes would be right or wrong by chance."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from refsim.core import size_limit
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GuardError
+from refsim.core.errors import GuardError, RefsimError
 from refsim.core.launch import Launch
 from refsim.exec.finding import Finding
 from refsim.graph.graph import Graph
@@ -98,6 +98,8 @@ class Executor(ABC):
     foreign = False
     #: Whether a session stays good as long as the executor lives, so that a model asks for it once.
     keeps_sessions = False
+    #: How many calls it takes at once (`run_batch`) without more trouble than for one.
+    batch = 1
 
     def supports(self, launch: Launch) -> str | None:
         """None if this executor can run the launch, else the reason why not."""
@@ -146,6 +148,18 @@ class Executor(ABC):
     def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """Run all dispatches of one operator call, in order, and return the output."""
         return self.run_prepared(Prepared(call), inputs)
+
+    def run_batch(
+        self, work: Sequence[tuple[Call, Mapping[str, PackedBuffer]]]
+    ) -> list[PackedBuffer | RefsimError]:
+        """The output of each of several calls, or the error that `run_call` raises for it."""
+        return [self._tried(call, inputs) for call, inputs in work]
+
+    def _tried(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer | RefsimError:
+        try:
+            return self.run_call(call, inputs)
+        except RefsimError as error:
+            return error
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """The same for a prepared call. Its constants are laid out at the first run.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import DeviceError
+from refsim.core.errors import DeviceError, RefsimError
 from refsim.core.launch import Launch
 from refsim.exec.executor import Executor, Source, run_graph
 from refsim.exec.finding import Finding
@@ -36,8 +36,9 @@ class IsolatedExecutor(Executor):
         *arguments: object,
         timeout_s: float = TIMEOUT_S,
         foreign: bool = False,
+        batch: int = 1,
     ) -> None:
-        self.name, self.foreign = name, foreign
+        self.name, self.foreign, self.batch = name, foreign, batch
         self.make, self.arguments = make, arguments
         self.timeout_s = timeout_s
         self._worker: Worker | None = None
@@ -89,6 +90,15 @@ class IsolatedExecutor(Executor):
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         return self._work("run_prepared", prepared, dict(inputs))
+
+    def run_batch(
+        self, work: Sequence[tuple[Call, Mapping[str, PackedBuffer]]]
+    ) -> list[PackedBuffer | RefsimError]:
+        """One request; if the child does not survive it, one for each call, so that an error is that call's own."""
+        try:
+            return self._work("run_batch", [(call, dict(inputs)) for call, inputs in work])
+        except DeviceError:
+            return super().run_batch(work)
 
     def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0) -> list[Finding]:
         return self._work("sanitize", call, dict(inputs), repeats)
@@ -180,6 +190,11 @@ class _Child:
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         return self.executor.run_prepared(prepared, inputs)
+
+    def run_batch(
+        self, work: Sequence[tuple[Call, Mapping[str, PackedBuffer]]]
+    ) -> list[PackedBuffer | RefsimError]:
+        return self.executor.run_batch(work)
 
     def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int) -> list[Finding]:
         return self.executor.sanitize(call, inputs, repeats)

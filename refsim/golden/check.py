@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,14 +13,16 @@ from refsim.bytediff import diff
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
+from refsim.core.launch import Launch
 from refsim.core.qmath import PROFILES, Profile
-from refsim.exec.executor import OURS, YOURS, Executor
+from refsim.exec.executor import OURS, YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
 from refsim.golden.apart import rivals
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
 from refsim.golden.store import Entry, digest
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.spec import Call
 
 DIFFERENT, ERROR = "different", "error"
 CRASHED, TIMEOUT, REFUSED = "crashed", "timeout", "refused"
@@ -52,15 +55,62 @@ def open_executors(names: list[str], threads: int = 1) -> dict[str, Executor]:
     return {name: executor_named(name, threads) for name in names}
 
 
+class Ran(Executor):
+    """An executor that has run some calls already, all at once."""
+
+    def __init__(self, executor: Executor, bounds: Sequence[BoundCase]) -> None:
+        self._executor, self.name, self.foreign = executor, executor.name, executor.foreign
+        work = [(bound.call, bound.inputs) for bound in bounds]
+        results = executor.run_batch(work)
+        self._results = {id(call): result for (call, _), result in zip(work, results, strict=True)}
+
+    def source(self, call: Call) -> Source:
+        return self._executor.source(call)
+
+    def refusal(self, call: Call) -> str | None:
+        """What ran was not refused."""
+        ran = isinstance(self._results.get(id(call)), PackedBuffer | GuardError)
+        return None if ran else self._executor.refusal(call)
+
+    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
+        return self._executor.run(launch, inputs)
+
+    def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        result = self._results.pop(id(call), None)
+        if isinstance(result, RefsimError):
+            raise result
+        return self._executor.run_call(call, inputs) if result is None else result
+
+
+def check_entries(
+    entries: Sequence[Entry], executors: Mapping[str, Executor], profile: Profile | None = None
+) -> Iterator[list[Result]]:
+    """As `check_entry` of each, but every executor runs all cases at once."""
+    bounds: dict[int, BoundCase] = {}
+    for entry in entries:
+        with contextlib.suppress(RefsimError):  # it is raised again when the case is checked
+            bounds[entry.number] = bind(entry.case)
+    what = f"{entries[0].name} to {entries[-1].name}"
+    ran: dict[str, Executor] = {
+        name: doing.during(f"{what} on {name}", Ran, executor, list(bounds.values()))
+        for name, executor in executors.items()
+    }
+    for entry in entries:
+        yield list(check_entry(entry, ran, profile, bounds.get(entry.number)))
+
+
 def check_entry(
-    entry: Entry, executors: Mapping[str, Executor], profile: Profile | None = None
+    entry: Entry,
+    executors: Mapping[str, Executor],
+    profile: Profile | None = None,
+    bound: BoundCase | None = None,
 ) -> Iterator[Result]:
     """Check a case of the digests: compare the definition with the digest, then each executor with the definition.
 
-    ``profile``: the executors have to follow this one.
+    ``profile``: the executors have to follow this one. ``bound`` is the case, if that was bound before.
     """
     try:
-        bound = bind(entry.case)
+        bound = bind(entry.case) if bound is None else bound
         expected = bound.call.expected(bound.inputs)
     except RefsimError as error:
         yield Result(entry.name, DEFINE, ERROR, {"message": str(error)})

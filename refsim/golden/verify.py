@@ -23,10 +23,11 @@ from refsim.formats.reading import reading
 from refsim.golden.chain import CHAINS
 from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Result
 from refsim.golden.judge import LEGAL
-from refsim.golden.store import SUMS, Corpus, file_sha256
+from refsim.golden.store import SUMS, Corpus, Entry, file_sha256
 from refsim.golden.worker import Checker
 
 WHERE = "golden verify"
+DIGESTS = "digests"
 CHUNK = 100
 CASE_SECONDS = 120.0  # without compilation
 
@@ -64,7 +65,7 @@ def tasks(
             continue
         names = {
             "bytes": sorted(corpus.stored_names(op)),
-            "digests": [entry.name for entry in corpus.entries(op)],
+            DIGESTS: [entry.name for entry in sorted(corpus.entries(op), key=_alike)],
         }
         for kind, cases in names.items():
             task = Task(kind, op, ())
@@ -72,6 +73,12 @@ def tasks(
     if not operators or CHAINS in operators:
         found += _chunks(Task(CHAINS, CHAINS, ()), [entry.name for entry in corpus.chains()], only)
     return found
+
+
+def _alike(entry: Entry) -> tuple[object, ...]:
+    """Cases of the same layouts stand together, for which a device needs the same few pipelines."""
+    case = entry.case
+    return (*(layout for _, layout in case.inputs.values()), case.out_layout, entry.number)
 
 
 def _chunks(task: Task, cases: Sequence[str], only: Callable[[str], bool] | None) -> Iterator[Task]:
@@ -107,18 +114,45 @@ class _CaseServer:
     def __init__(self, root: Path, executors: Sequence[str], seconds: float, conditions: Conditions) -> None:
         self._start = (root, executors, seconds, conditions)
         self._worker: Worker | None = None
+        self._batch = 1
         self.stopped = False
 
     def serve(self, task: Task) -> Iterator[list[Result]]:
         """The results of each case of a task."""
+        if self._ready() is None:
+            return
+        size = self._batch if task.kind == DIGESTS else 1
+        for at in range(0, len(task.cases), size):
+            cases = task.cases[at : at + size]
+            if size > 1 and (found := self._many(cases)) is not None:
+                yield from found
+            else:
+                yield from self._each(task, cases)
+
+    def _many(self, cases: Sequence[str]) -> list[list[Result]] | None:
+        """The results of cases that are checked at once; None if they have to be checked one by one."""
+        if (worker := self._ready()) is None:
+            return None
+        seconds = self._start[2] * len(cases)
+        with contextlib.suppress(RefsimError):  # so that it is the fault of one of them
+            found: list[list[Result]] = worker.call("check_many", list(cases), seconds=seconds)
+            return found
+        return None
+
+    def _each(self, task: Task, cases: Sequence[str]) -> Iterator[list[Result]]:
         _, executors, seconds, _ = self._start
-        for case in task.cases:
-            if self._worker is None or not self._worker.alive:
-                self.close()
-                self._worker = _started(*self._start)
-            if self.stopped:
+        for case in cases:
+            if (worker := self._ready()) is None:
                 return
-            yield _checked(self._worker, task, case, executors, seconds)
+            yield _checked(worker, task, case, executors, seconds)
+
+    def _ready(self) -> Worker | None:
+        """A process that lives; None if the work was stopped."""
+        if self._worker is None or not self._worker.alive:
+            self.close()
+            self._worker = _started(*self._start)
+            self._batch = self._worker.call("batch", seconds=CASE_SECONDS)
+        return None if self.stopped else self._worker
 
     def stop(self) -> None:
         """End the process at once, from any thread; a case that runs there is lost."""

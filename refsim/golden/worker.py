@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from refsim.core.qmath import Profile
 from refsim.golden.chain import CHAINS, ChainEntry
 from refsim.golden.chain_check import check_chain
-from refsim.golden.check import Result, check_entry, check_stored, open_executors
+from refsim.golden.check import Result, check_entries, check_entry, check_stored, open_executors
 from refsim.golden.store import Corpus, Entry
 
 
@@ -22,15 +24,33 @@ class Checker:
         self._entries: dict[int, Entry] = {}
         self._chains: dict[int, ChainEntry] = {}
 
+    def batch(self) -> int:
+        """How many cases to check at once: as many as an executor likes that needs no second look at its kernels."""
+        executors = self.executors.values()
+        return (
+            1
+            if any(executor.foreign for executor in executors)
+            else max((e.batch for e in executors), default=1)
+        )
+
+    def check_many(self, cases: Sequence[str]) -> list[list[Result]]:
+        """The results of each of several cases of the digests of one operator."""
+        self._load(cases[0].partition("/")[0])
+        entries = [self._entries[int(case.partition("/")[2])] for case in cases]
+        return list(check_entries(entries, self.executors, self.profile))
+
+    def _load(self, op: str) -> None:
+        if op != self._op:
+            self._entries = {entry.number: entry for entry in self.corpus.entries(op)}
+            self._op = op
+
     def check(self, kind: str, case: str) -> list[Result]:
         """The results of a case: of its stored ``bytes``, or of its line of ``digests``; or those of a chain."""
         op, _, number = case.partition("/")
         if kind == CHAINS:
             self._chains = self._chains or {entry.number: entry for entry in self.corpus.chains()}
             return list(check_chain(self._chains[int(number)], self.executors, self.profile))
-        if op != self._op:
-            self._entries = {entry.number: entry for entry in self.corpus.entries(op)}
-            self._op = op
+        self._load(op)
         if kind == "bytes":
             stored, entry = self.corpus.stored_case(case), self._entries.get(int(number))
             return list(check_stored(stored, entry, self.executors, self.profile))

@@ -249,21 +249,30 @@ def test_many_in_flight_give_the_same_bytes(zoo: KomputeExecutor, name: str) -> 
 RUN = """
 import sys
 from refsim import load
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import ErrorCase
+from refsim.ops.base.registry import OPS
 from refsim_gpu import lanes
 from refsim_gpu.executor import KomputeExecutor
 if "unordered" in sys.argv:
     lanes.Order.settle = lambda self: None
 with KomputeExecutor({index}, coop="emulated" if "coop" in sys.argv else "auto") as gpu:
-    model = load({model!r})
-    inputs = model.random_inputs(1)
-    for observe in (None, None, lambda event: None):
-        model.run(inputs, gpu, observe)
+    for path in {models!r}:
+        model = load(path)
+        inputs = model.random_inputs(1)
+        for observe in (None, None, lambda event: None):
+            model.run(inputs, gpu, observe)
+        list(model.run_many([inputs] * 3, gpu, 3))
+    for op in OPS.values() if "operators" in sys.argv else ():
+        for case in [case for case in op.cases if not isinstance(case, ErrorCase)][:3]:
+            bound = bind(case)
+            assert gpu.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
 """
 
 
-def validated(*arguments: str) -> str:
+def validated(models: list[Path], *arguments: str) -> str:
     checks = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_ENABLES": SYNCHRONIZATION}
-    script = RUN.format(index=INDEX, model=str(MODELS / "mixed_ops.pte"))
+    script = RUN.format(index=INDEX, models=[str(path) for path in models])
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         env=os.environ | checks, cwd=ROOT, capture_output=True, text=True, check=True,
@@ -275,6 +284,18 @@ def validated(*arguments: str) -> str:
     not system.has_layer(LAYER), reason="no validation layer; fix: apt-get install vulkan-validationlayers"
 )
 def test_vulkan_finds_nothing_and_would_find_a_missing_barrier(device: Device) -> None:
-    assert validated() == ""
-    assert validated("coop") == ""
-    assert "SYNC-HAZARD-READ-AFTER-WRITE" in validated("unordered")
+    """In all bundled models, watched and not, several in flight, and in calls of each operator."""
+    assert validated(files("models"), "operators") == ""
+    assert validated([MODELS / "mixed_ops.pte"], "coop") == ""
+    assert "SYNC-HAZARD-READ-AFTER-WRITE" in validated([MODELS / "mixed_ops.pte"], "unordered")
+
+
+@pytest.mark.skipif(
+    not system.has_layer(LAYER), reason="no validation layer; fix: apt-get install vulkan-validationlayers"
+)
+def test_vulkan_finds_nothing_in_the_zoo(device: Device) -> None:
+    """Whose float operators are on the device and on the host, in several turns."""
+    assert (
+        validated([path for path in files("zoo") if path.stem in ("centernet", "fastscnn", "imdn", "m5")])
+        == ""
+    )
