@@ -177,7 +177,8 @@ def test_raw_bytes_may_be_rounded_up_to_16() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 7, 9, 15, 17, 32])
 def test_raw_bytes_of_a_wrong_size(size: int) -> None:
-    with pytest.raises(RawBufferError, match=f"5 4W: wrong size; got {size} bytes, need 8, or 16"):
+    unit = "byte" if size == 1 else "bytes"
+    with pytest.raises(RawBufferError, match=f"5 4W: wrong size; got {size} {unit}, need 8, or 16"):
         PackedBuffer.from_raw(bytes(size), (5,), "4W")
 
 

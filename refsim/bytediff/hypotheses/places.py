@@ -52,8 +52,9 @@ def _read(by_strips: bool, rows: int, k: int) -> Iterator[tuple[str, np.ndarray,
         each: int = WORDS,
         bits: int = 8,
         upper: np.ndarray = half,
+        step: int = 4,
     ) -> tuple[np.ndarray, np.ndarray]:
-        return block * each + inner + 0 * own, bits * byte + 4 * upper + 0 * own
+        return block * each + inner + 0 * own, bits * byte + step * upper + 0 * own
 
     for other in dict.fromkeys(
         (count + 1, count - 1, 2 * count, 0, 1, *(k // part for part in (1, 2, 3, 5, 6, 7, 8)))
@@ -102,10 +103,10 @@ def _read(by_strips: bool, rows: int, k: int) -> Iterator[tuple[str, np.ndarray,
         "the other": 1 - half,
         "by the column": c % 2,
     }
-    halves |= {f"row % 8 // {size}": n % ROWS // size for size in (2, 3, 4, 5)} | {
-        "row % 2": n % 2,
-        "row // 8": n // 8 % 2,
-    }
+    halves |= {f"row % 8 // {size}": n % ROWS // size for size in (2, 3, 4, 5)}
+    halves |= {f"row % {size}": n % size for size in (2, 3, 4)} | {"row // 8": n // 8 % 2}
+    for step in (2, 3, 5, 8, -4):
+        yield f"halves of a byte {step} bits apart", *at(own, step=step)
     for what, upper in halves.items():
         yield f"the half of a byte: {what}", *at(own, upper=upper + 0 * c)
 
