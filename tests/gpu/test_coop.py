@@ -17,7 +17,7 @@ import refsim_gpu
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.ops.base import coopmat
 from refsim.ops.base.binding import bind
-from refsim.ops.base.coopmat import CoopRule, CoopTile, pack_weight, parts, plan
+from refsim.ops.base.coopmat import CoopRule, CoopTile, pack_weight, parts, plan, worthwhile
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.traits import MatrixProblem, XQuads
 from refsim_gpu.conformance import Count, cases, compare_calls, compare_model
@@ -136,6 +136,13 @@ def test_the_rules_take_small_tiles_and_parts_of_k_for_small_problems() -> None:
     small = plan(problem(56, 512, 288))
     assert small.tile == coopmat.TILES[-1] and small.splits > 4
     assert plan(problem(1 << 16, 64, 4)).splits == 1
+
+
+def test_only_what_was_measured_is_taken_unasked() -> None:
+    assert worthwhile(problem(64, 160, 30))
+    for positions, channels, chunks in ((4, 2048, 128), (64, 16, 30), (64, 160, 7)):
+        assert not worthwhile(problem(positions, channels, chunks))
+    assert not worthwhile(replace(problem(64, 160, 30), depth=200)), "most of K is padding"
 
 
 def test_weights_lie_in_chunks_of_k() -> None:

@@ -144,10 +144,15 @@ def plan(problem: MatrixProblem, rules: Sequence[CoopRule] = RULES) -> CoopPlan:
     raise AssertionError(rules)
 
 
+#: The smallest problem that was measured, and was faster: positions, channels of a group, bytes of K.
+LEAST = (48, 32, 128)
+
+
 def worthwhile(problem: MatrixProblem) -> bool:
-    """Whether cooperative matrices are faster than packed dot products here."""
+    """Whether cooperative matrices are faster than packed dot products here: as far as that was measured."""
+    sizes = (problem.positions, problem.channels, problem.depth)
     padded = problem.chunks * CHUNK > 2 * problem.depth
-    return problem.channels >= 16 and problem.positions >= 16 and not padded and problem.depth >= 32
+    return not padded and all(size >= least for size, least in zip(sizes, LEAST, strict=True))
 
 
 def dispatches(call: Call, problem: MatrixProblem, how: CoopPlan, build: str = "") -> list[Dispatch]:
