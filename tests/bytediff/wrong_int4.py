@@ -131,6 +131,17 @@ def _narrow_rows(bound: BoundCase) -> np.ndarray:
     return read
 
 
+def _shifted_left(bound: BoundCase) -> np.ndarray:
+    """The word moved to the left, where its nibble must be moved to the right."""
+    values = weights(bound)
+    words, columns = int4.HALVES.words(values.astype(np.int8)), values.shape[1] // 4
+    read = np.zeros_like(values)
+    for n, k in np.ndindex(values.shape):
+        word = int(words[(n // 8 * columns + k // 4) * 4 + n % 4])
+        read[n, k] = (word << 8 * (k % 4) + (n & 4) & 15) - 8
+    return read
+
+
 def _bias_of_the_next() -> tuple[BoundCase, np.ndarray]:
     """All but the last output add the bias of the one behind them."""
     bias = np.asarray(ROWS5.call.consts["bias"])
@@ -225,6 +236,7 @@ ROWS: tuple[tuple[str, str, Wrong], ...] = (
     ("float sum too short", "the last block of four left out", _made(ROWS5, values=_short)),
     ("float sum too short", "the last of 64 lanes left out", _made(ONE_ROW, values=_without_last_lane)),
     ("nibbles of other places", "blocks counted in rows of 15 instead of 16", _made(WORDS, values=_narrow_rows)),
+    ("nibbles of other places", "shifted to the left", _made(WORDS, values=_shifted_left)),
     ("rows read at another stride", "32 elements apart instead of 64", _half_rows),
     ("constants of other channels", "bias: ", _bias_of_the_next),
     ("weights of other channels", "in 18 of 24 channels", _weights_of_the_first),

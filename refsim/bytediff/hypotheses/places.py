@@ -34,6 +34,28 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
         if made.tobytes() not in seen:
             seen.add(made.tobytes())
             yield Prediction(what, int4_cells(ev, made, scales))
+    word, shift = _own(ev.call.op.int4.blocks.columns_first, *values.shape)
+    for what, taken in _bits(words[word].astype(np.int32), shift.astype(np.int32)):
+        yield Prediction(what, int4_cells(ev, taken.astype(np.int64) - ZERO, scales))
+
+
+def _bits(words: np.ndarray, shift: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """A nibble taken out of its word by another operation; before 8 is subtracted."""
+    yield "the word shifted to the left", (words << shift) & 15
+    yield "the bits of the mask set, not kept", (words >> shift) | 15
+    yield "the bits of the mask turned", (words >> shift) ^ 15
+    for mask in (7, 14, 16, 30, 31):
+        yield f"masked by {mask} instead of 15", (words >> shift) & mask
+
+
+def _own(by_strips: bool, rows: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(word, shift) of every weight as they should be."""
+    n, c = np.arange(rows)[:, None], np.arange(k)[None, :]
+    if by_strips:
+        return (n // ROWS * (k // COLUMNS) + c // COLUMNS) * WORDS + n % WORDS, 8 * (
+            c % 4
+        ) + n % ROWS // 4 * 4
+    return (c // COLUMNS * -(-rows // ROWS) + n // ROWS) * WORDS + n % ROWS // 2, 8 * (c % 4) + n % 2 * 4
 
 
 def _read(by_strips: bool, rows: int, k: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
