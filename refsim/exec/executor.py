@@ -129,6 +129,13 @@ class Executor(ABC):
         """
         return None
 
+    def plain(self, name: str) -> Callable[..., np.ndarray | None] | None:
+        """A faster way to run a plain kernel between delegates, such as ``aten::mean.out``; None if there is none.
+
+        It takes the arguments without outputs, and gives the definition's bits, or None for arguments of another kind.
+        """
+        return None
+
     @abstractmethod
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         """Dispatch once. ``inputs`` are the words (int32) of each buffer that the kernel reads, in order.

@@ -60,7 +60,7 @@ def run_plan(
         if isinstance(instruction, program.DelegateCall):
             yield from _call_delegate(model, plan, instruction, values, executor, observe, place)
         elif isinstance(instruction, program.KernelCall):
-            kernel = _Kernel(plan, instruction, place)
+            kernel = _Kernel(plan, instruction, place, executor)
             kernel.run([_fetch(model, plan, n, values.keys(), place) for n in kernel.given], values)
         elif isinstance(instruction, program.MoveCall):
             values[instruction.move_to] = _value(model, plan, values, instruction.move_from, place)
@@ -94,7 +94,7 @@ def prepared_plan(
             written |= set(instruction.args[count:])
             arrays |= set(instruction.args[count:])
         elif isinstance(instruction, program.KernelCall):
-            kernel = _Kernel(plan, instruction, place)
+            kernel = _Kernel(plan, instruction, place, executor)
             fetches = [_fetch(model, plan, number, written, place) for number in kernel.given]
             made.append(partial(kernel.run, fetches))
             written |= set(kernel.outputs)
@@ -172,7 +172,9 @@ class _Kernel:
     argument, or moves nothing, is of the overload ``default`` and has no outputs but what it returns.
     """
 
-    def __init__(self, plan: program.Plan, instruction: program.KernelCall, place: str) -> None:
+    def __init__(
+        self, plan: program.Plan, instruction: program.KernelCall, place: str, executor: Executor
+    ) -> None:
         operator = plan.operators[instruction.op_index]
         ids = instruction.args
         returned = plan.values[ids[-1]] if ids else None
@@ -182,6 +184,7 @@ class _Kernel:
         self.given = ids[: len(ids) - 1 - written]
         self._where = f"{place} {operator}"
         self._operator = aten.find(str(operator), self._where)
+        self._faster = executor.plain(str(operator))
         held = [plan.values[number] for number in self.outputs]
         #: Outputs that are arrays in any run; a list may be given fewer than it has places.
         self.arrays = {n for n in ids[-1:] if isinstance(returned, program.Tensor)}
@@ -189,7 +192,9 @@ class _Kernel:
 
     def run(self, fetches: Sequence[Fetch], values: Values) -> None:
         """Results are in the dtype of the tensor that a kernel writes: `arange.out` has it from there only."""
-        results = self._operator.run([fetch(values) for fetch in fetches], self._where)
+        args = [fetch(values) for fetch in fetches]
+        made = None if self._faster is None else self._faster(*args)
+        results = self._operator.run(args, self._where) if made is None else (made,)
         for number, dtype, result in zip(self.outputs, self._dtypes, results, strict=False):
             values[number] = result if dtype is None else np.asarray(result, dtype)
 

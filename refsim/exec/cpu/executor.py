@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,6 +12,7 @@ from refsim.core.buffer import FAR_WORDS, GUARD, PackedBuffer
 from refsim.core.errors import ParameterError, RawBufferError
 from refsim.core.launch import Launch
 from refsim.exec.cpu.plan import Plan
+from refsim.exec.cpu.pool.plain import PlainMean
 from refsim.exec.cpu.routes import Choice, choose
 from refsim.exec.cpu.schedule import Options
 from refsim.exec.cpu.thread_pool import JobList
@@ -44,6 +45,7 @@ class NativeExecutor(Executor):
             raise ParameterError("cpu executor", "threads is out of range", got=threads, need="1 to 1024")
         self.options = Options(threads, dict(force or {}), own_layouts, memory_limit)
         self._emulated = EmulatedExecutor()
+        self._plain = {"aten::mean.out": PlainMean()}
         self._plans: dict[tuple[int, frozenset[int]], Plan] = {}
         self._calls: WeakKeyDictionary[Prepared, JobList | None] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -60,6 +62,9 @@ class NativeExecutor(Executor):
             if known is None or known.graph is not graph:
                 known = self._plans[key] = Plan(graph, self.options, watched)
             return known
+
+    def plain(self, name: str) -> Callable[..., np.ndarray | None] | None:
+        return self._plain.get(name)
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         return self._emulated.run(launch, inputs)
