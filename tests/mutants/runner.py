@@ -94,10 +94,15 @@ def _arrays(path: Path) -> list[np.ndarray]:
 class _EachValue:
     """An executor whose sessions run a graph once per value, cut off behind it, and then as it is."""
 
+    keeps_sessions = False
+
     def __init__(self, inner: Any, root: Path) -> None:
         self.inner, self.root = inner, root
         self.name = inner.name
         self.kept: list[Any] = []
+
+    def plain(self, name: str) -> Any:
+        return self.inner.plain(name)
 
     def session(self, graph: Any, watched: Any = ()) -> Any:
         from refsim.formats.dumps import value_name
