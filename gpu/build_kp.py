@@ -6,7 +6,7 @@
 It does nothing if the module is installed and passes the self-test. A plain ``pip install kp`` fails: its build clones
 repositories over the network, may build for another Python, and declares numpy < 2.
 
-The module gets a submodule of refsim's own, kp_layer.hpp, compiled into it: that takes one include and one call more in
+The module gets a submodule of refsim's own, kp_layer/, compiled into it: that takes one include and one call more in
 the source of Kompute's module, and no change to Kompute. A module of its own would have to compile Kompute once more.
 """
 
@@ -34,10 +34,10 @@ SOURCE = HERE / "requirements-kp.txt"
 BUILD_NEEDS = HERE / "requirements-build.txt"
 VERSION = "0.9.0"
 MIN_PYBIND11 = 3
-LAYER = HERE / "kp_layer.hpp"
+LAYER = HERE / "kp_layer"
 #: What the source of Kompute's Python module gets, each in front of a line that it has once.
 INSERTED = {
-    "PYBIND11_MODULE(kp, m)": '#include "kp_layer.hpp"',
+    "PYBIND11_MODULE(kp, m)": '#include "kp_layer/module.hpp"',
     '    auto atexit = py::module_::import("atexit");': "    refsim_layer::bind_layer(m);",
 }
 PINNED = (
@@ -136,7 +136,7 @@ def with_layer(folder: Path) -> Path:
         # Python before 3.10.12 has no filters; the archive's hash is known
         opened.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     sources = folder / f"kp-{VERSION}" / "python" / "src"
-    shutil.copy(LAYER, sources)
+    shutil.copytree(LAYER, sources / LAYER.name)
     main = sources / "main.cpp"
     text = main.read_text()
     for anchor, added in INSERTED.items():

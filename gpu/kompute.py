@@ -4,7 +4,7 @@ Kompute 0.9 ignores most Vulkan results. It aborts the process when there is no 
 allocation fails, runs kernels whose bindings or push constants are missing, and returns normally from a
 dispatch on a lost device. So this module checks sizes before a call, and a heartbeat after it.
 
-A ``kp`` that `refsim_gpu.build_kp` built has a submodule of refsim's own (kp_layer.hpp): devices with features,
+A ``kp`` that `refsim_gpu.build_kp` built has a submodule of refsim's own (kp_layer/): devices with features,
 barriers between dispatches, recordings that report what Vulkan says. With a plain ``kp`` everything runs too, slower.
 """
 
@@ -35,7 +35,7 @@ EXTENSIONS = {
 }
 HEARTBEAT = 0x5EED_BEA7
 MOST_PIPELINES = 1024
-LAYER_VERSION = 3  # of kp_layer.hpp
+LAYER_VERSION = 3  # of kp_layer/module.hpp
 FEATURES = {
     "integer_dot_product": [(vulkan.DOT_FEATURES[0], [1])],
     "int8_matrices": [
