@@ -127,17 +127,23 @@ AREAS = {
             30,
             ("shaders/*.comp", "shaders/include/*.glsl"),
             r"$^",
-            ("tests/gpu/test_dot.py", "tests/gpu/test_shaders.py not binaries", "tests/gpu/test_executor.py"),
+            (
+                "tests/gpu/test_dot.py",
+                "tests/gpu/test_shaders.py not binaries",
+                "tests/gpu/test_float_kernels.py",
+                "tests/gpu/test_executor.py",
+            ),
         ),
     )
 }
 
-#: Files of an area that hold no computation, or that another area changes.
+#: Files of an area that hold no computation, that another area changes, or that need a compiler which is not required.
 SKIPPED = re.compile(
     r"refsim/ops/base/(case|case_rule|styles|conv_cases|binding|registry|spec|param_types|traits|defect|meaning)\.py"
     r"|refsim/ops/__main__\.py"
     r"|refsim/ops/base/module_\w+\.py"
     r"|refsim/exec/cpu/(compiled|isa|stopwatch|step)\.py"
+    r"|shaders/include/coop\w*\.glsl"
 )
 
 
