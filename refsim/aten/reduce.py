@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.elementwise import dtype_of
-from refsim.aten.row import Exact, Float, Place, axis, contiguous
+from refsim.aten.row import Exact, Float, Place, axis, contiguous, sized
 
 #: Invocations that share one result of a reduction over a texture, and over a row of a buffer.
 WORKERS, ROW_WORKERS = 4, 64
@@ -146,10 +146,18 @@ def _adaptive_delegate(place: Place, x: np.ndarray, size: Sequence[int]) -> np.n
 
 
 def _adaptive(x: np.ndarray, size: Sequence[int], average: Callable[..., Any]) -> np.ndarray:
-    (h, w), (oh, ow) = x.shape[-2:], size
-    rows = [slice(i * h // oh, -(-(i + 1) * h // oh)) for i in range(oh)]
-    columns = [slice(j * w // ow, -(-(j + 1) * w // ow)) for j in range(ow)]
-    return np.stack([np.stack([average(x[..., r, c]) for c in columns], -1) for r in rows], -2)
+    sized(*x.shape[:-2], *size)
+    (rows, row_of), (columns, column_of) = (_windows(*pair) for pair in zip(x.shape[-2:], size, strict=True))
+    found = np.stack([np.stack([average(x[..., r, c]) for c in columns], -1) for r in rows], -2)
+    return found[..., row_of[:, None], column_of]
+
+
+def _windows(count: int, out: int) -> tuple[list[slice], np.ndarray]:
+    """The different windows of an axis, and which of them each output takes: there may be many more of these."""
+    number = np.arange(out)
+    ends = np.stack([number * count // out, -(-(number + 1) * count // out)], -1)
+    different, which = np.unique(ends, axis=0, return_inverse=True)
+    return [slice(int(first), int(last)) for first, last in different], which.reshape(-1)
 
 
 # --- exact in any order ----------------------------------------------------------------------------------

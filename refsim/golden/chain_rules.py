@@ -39,12 +39,12 @@ CHANNELS = (1, 3, 4, 13, 16, 17, 31, 32, 50, 64, 65, 130)
 
 @dataclass(frozen=True)
 class Kind:
-    """``count`` chains. ``joined``: whether the CPU's plan computes some of their operators in one step."""
+    """``count`` chains. ``joined``: whether the CPU's plan computes operators of them in one step; None: of some."""
 
     name: str
     count: int
     make: Callable[[Rng, int], Chain]
-    joined: bool = True
+    joined: bool | None = True
 
 
 def _only(wanted: Callable[[OpSpec], bool]) -> str:
@@ -257,7 +257,7 @@ KINDS = (
     Kind("max pool", 16, _max_pool),
     Kind("mean", 12, _mean),
     Kind("clamp", 15, _clamp),
-    Kind("read twice", 3, _read_twice, joined=False),
+    Kind("read twice", 3, _read_twice, joined=None),
     Kind("residual", 6, _residual, joined=False),
 )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,6 +18,7 @@ from refsim.golden.chain import ChainEntry
 from refsim.golden.chain_check import check_chain
 from refsim.golden.check import Result
 from refsim.golden.store import Corpus, default_root
+from refsim.graph import bytewise
 
 ENTRIES = list(Corpus(default_root()).chains())
 
@@ -43,9 +47,11 @@ def test_a_line_says_all_of_a_chain() -> None:
 
 @pytest.mark.parametrize("kind", chain_rules.KINDS, ids=lambda kind: kind.name)
 def test_the_plan_joins_what_it_may(kind: chain_rules.Kind) -> None:
-    for entry in of_kind(kind.name):
-        plan = NativeExecutor().session(entry.chain.graph(entry.name))
-        assert any(len(step.nodes) > 1 for step in plan.steps) == kind.joined, entry.name
+    plans = {
+        entry.name: NativeExecutor().session(entry.chain.graph(entry.name)) for entry in of_kind(kind.name)
+    }
+    joined = {name: any(len(step.nodes) > 1 for step in plan.steps) for name, plan in plans.items()}
+    assert set(joined.values()) == ({True, False} if kind.joined is None else {kind.joined}), joined
 
 
 def test_values_are_not_all_alike() -> None:
@@ -78,6 +84,15 @@ def test_a_wrong_step_is_found_only_in_the_run_as_a_whole(monkeypatch: pytest.Mo
     found = failed(NativeExecutor(), of_kind("max pool"))
     assert found and all("wrong in a run as a whole" in result.detail["message"] for result in found)
     monkeypatch.undo()
+    right = bytewise.tables
+
+    def tables(*given: Any) -> dict[int, bytewise.Table]:
+        return {
+            value: replace(table, values=np.roll(table.values, 1)) for value, table in right(*given).items()
+        }
+
+    # which of the two is taken depends on the processor
+    monkeypatch.setattr(bytewise, "tables", tables)
     monkeypatch.setitem(fusion.CLAMPS, chain_rules.HARDTANH, lambda args: (args[0], args[0]))
     assert failed(NativeExecutor(), of_kind("clamp"))
 

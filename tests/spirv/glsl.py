@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -114,6 +115,12 @@ VULKAN = {
 }
 
 
+#: OpCapability CooperativeMatrixKHR.
+MATRICES = struct.pack("<II", 2 << 16 | 17, 6022)
+
+
 def validate(code: bytes) -> None:
-    """Fails with spirv-val's message if it refuses the module."""
+    """Fails with spirv-val's message if it refuses the module. Debian's knows no cooperative matrices: skips those."""
+    if MATRICES in code:
+        pytest.skip("cooperative matrices are unknown to Debian's spirv-val")
     run_tool(code, "spirv-val", "--target-env", f"vulkan{VULKAN[code[6], code[5]]}")
