@@ -45,6 +45,12 @@ from refsim.core.errors import ParameterError
     help="Draw only changes of this part: emulated, native, graph or shaders.",
 )  # fmt: skip
 @click.option("--part", metavar="I/K", help="Run only every K-th of them, beginning with number I (from 0).")
+@click.option(
+    "--first",
+    type=click.IntRange(min=1),
+    metavar="M",
+    help="Run only the first M of them, in the order drawn.",
+)
 @click.option("--results", metavar="FILE", help="Append verdicts to this file; skip those that it has.")
 @click.option(
     "--no-tests", is_flag=True, help="Do not run the tests on changes that corpus and models did not notice."
@@ -56,7 +62,7 @@ def command(**options: Any) -> int:
     The bugs are those listed in docs/mutants.md; with --random they are small changes anywhere in the kernels.
     Status 1 if one survives. Needs a checkout.
     """
-    names = ("count", "seed", "random_ids", "areas", "part", "results", "no_tests")
+    names = ("count", "seed", "random_ids", "areas", "part", "first", "results", "no_tests")
     random = {name: options.pop(name) for name in names}
     if random["count"] is None and not random["random_ids"]:
         status: int = checkout_module("mutants.verb").mutate(**options)

@@ -31,10 +31,14 @@ def section() -> str:
         return _NONE
     about, verdicts = found
     left_out = "".join(
-        f"Left out on that machine: {part} ({why}).\n" for part, why in about["left_out"].items()
+        f" Left out on that machine: {part} ({why})." for part, why in about["left_out"].items()
     )
+    first = about["first"]
     return _SECTION.format(
-        count=len(verdicts),
+        changes=f"{about['count']} changes"
+        if first is None
+        else f"the first {first} of {about['count']} changes",
+        command=f"--random {about['count']} --seed {about['seed']}" + (f" --first {first}" if first else ""),
         seed=about["seed"],
         left_out=left_out,
         totals=table(_COLUMNS, [total.cells() for total in record.summary(verdicts)]),
@@ -103,8 +107,9 @@ _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --r
 _SECTION = (
     _RULES
     + """
-This is one run over {count} changes with seed {seed}, which was used for nothing before:
-`refsim mutate --random {count} --seed {seed} --record`. {left_out}
+This is one run over {changes} with seed {seed}, which was used for nothing before:
+`refsim mutate {command} --record`.{left_out}
+
 {totals}
 {kinds}
 {survivors}"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ COLUMNS = (
     "area", "drawn count", "invalid count", "equivalent count", "by corpus count", "by models count",
     "by tests count", "survived count", "noticed", "cause or region named",
 )  # fmt: skip
+
+
+#: Where a mutant's copy of the sources lay.
+COPY = re.compile(r"\S*/refsim-mutant-\w*(/copy/)?")
 
 
 def record_path() -> Path:
@@ -81,15 +86,18 @@ def summary(verdicts: Iterable[Verdict]) -> list[Total]:
 # --- the record ------------------------------------------------------------------------------------------
 
 
-def write(verdicts: Sequence[Verdict], count: int, seed: int, left_out: dict[str, str]) -> None:
+def write(
+    verdicts: Sequence[Verdict], count: int, seed: int, left_out: dict[str, str], first: int | None = None
+) -> None:
     """Write docs/mutants-random.jsonl: a line about the run, then a line per change."""
-    head = {"count": count, "seed": seed, "left_out": left_out}
+    head = {"count": count, "seed": seed, "left_out": left_out, "first": first}
     rows = [json.dumps(head), *(json.dumps(_kept(each)) for each in verdicts)]
     atomic_write.write(record_path(), "".join(row + "\n" for row in rows).encode())
 
 
 def _kept(each: Verdict) -> dict[str, Any]:
-    return {**each.as_json(), "said": each.said.replace(f"{CHECKOUT}/", "")[:200]}
+    said = COPY.sub("", each.said.replace(f"{CHECKOUT}/", ""))
+    return {**each.as_json(), "said": said[:200]}
 
 
 def read() -> tuple[dict[str, Any], list[Verdict]] | None:

@@ -33,6 +33,7 @@ def mutate(
     ids: Sequence[str],
     areas: Sequence[str],
     part: str | None,
+    first: int | None,
     workers: int,
     results: str | None,
     no_tests: bool,
@@ -45,7 +46,7 @@ def mutate(
         if name not in AREAS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(AREAS)}.", param_hint="--area")
     rows = [sample.named(id) for id in ids] or sample.drawn(count, seed, tuple(areas))
-    rows = _part(rows, part)
+    rows = _part(rows, part)[:first]
     if listing:
         return _list(rows, as_json)
     left_out = {}
@@ -58,7 +59,7 @@ def mutate(
     found = list(_verdicts(rows, workers, results, not no_tests))
     summary = record.summary(found)
     if keep:
-        record.write(found, count, seed, left_out)
+        record.write(found, count, seed, left_out, first)
     survived = [each.id for each in found if each.verdict == "survived"]
     if as_json:
         content = {
