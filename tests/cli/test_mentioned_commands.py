@@ -1,0 +1,132 @@
+"""The commands that README and docs mention outside of their consoles run, on this project's files, at 80 columns."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_docs import console, mentioned
+
+from refsim.cli import _main
+from refsim.golden.store import Corpus, default_root
+from refsim.ops.base.binding import bind
+
+DATA = Path(__file__).parents[1] / "data"
+WIDTH = 80
+
+#: What a word of a command stands for, on the desk that `desk` lays out. Behind a verb's name, for this verb alone.
+WORDS = {
+    "FILE": "model.pte", "IN.npz": "in.npz", "LAYOUT": "4W4C", "SHAPE": "1,64,56,56", "DIR": "new",
+    "A": "good.bin", "B": "bad.bin", "EXPECTED": "good.bin", "ACTUAL": "bad.bin", "CASE": "case",
+    "OUTPUT": "dump.bin", "EXPOSED": "seg.exposed.pte", "OUTPUTS": "outputs.npz", "ETDUMP": "net.etdp",
+    "BIN": "net.bin", "OP": "q8ta_add", "FILE.npy": "array.npy", "FILE.bin": "good.bin", "OUT.npy": "new.npy",
+    "OUT.bin": "new.bin", "N": "0:7", "case": "case", "bisect DIR": "dumps", "replay DIR": "case",
+    "extract case": "new", "(--byte": "--byte", "locate B": "7", "device_dumps/": "dumps", "expected/": "new",
+    "dumps/": "dumps", "run dumps/": "dumps", "expected/delegate0_v38.bin": "dumps/delegate0_v38.bin",
+    "etdump FILE": "net.pte", "triage OUT": "seg.exposed.pte",
+    "device_dumps/delegate0_v38.bin": "dumps/delegate0_v38.bin", "inspect OUT": "new.json",
+    "expose OUT": "new.pte", "out/debugging/frame/delegate0_v38.bin": "dumps/delegate0_v38.bin",
+    "replay FOLDER": "case", "EXECUTOR": "cpu", "NAME": "cpu", "tests/data/models/mixed_ops.pte": "model.pte",
+    "tests/data/models/mixed_ops.io.npz": "in.npz", "spv:build/shaders": "cpu:emulated",
+    "cpu,spv:build/shaders": "cpu,cpu:emulated", "gpu:0": "cpu:emulated", "gpu": "cpu:emulated",
+    "'delegate0_v38'": "delegate0_v38", "1000000": "50", "100000": "50", "gpu:1,cpu": "cpu", "14": "1",
+    "10": "1", "q8ta_linear/17": "q8ta_linear/0017", "demo NAME": "linear_head",
+    "golden OPERATOR": "q8ta_relu",
+}  # fmt: skip
+
+#: What is not run, by how it begins, and why.
+LEFT_OUT = {
+    "lower": "needs torch; tests/lowering runs it",
+    "golden regen": "writes the corpus of the checkout; tests/golden runs it on a copy",
+    "golden new": "writes into the checkout; tests/golden runs it on a copy",
+    "golden verify -x": "takes minutes; tests/golden and tests/gpu run it",
+    "golden verify": "takes minutes; tests/golden runs it",
+    "golden coverage": "takes minutes; tests/golden runs it",
+    "golden check": "needs what a device wrote; tests/golden runs it",
+    "golden export --pte corpus": "takes a minute; tests/golden runs it",
+    "mutate": "takes minutes; tests/mutants runs it",
+    "shaders": "needs a folder of modules; tests/cli/test_shaders.py runs it",
+    "probe": "needs a device or what it wrote; tests/cli and tests/gpu run it",
+    "collect": "needs an exposed program's own outputs; tests/cli/test_expose.py runs it",
+}
+
+#: Bare names of verbs, and commands with parts left out, are no whole commands; but some verbs need nothing more.
+NO_COMMAND = re.compile(
+    r"^(?!(demo|devices|doctor|schema)$)\S+( --?[a-z-]+)*$|(?<!\[OP) \.\.\.( |$)|^golden \w+( --?\w+)?$"
+)
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    for page in console.PAGES:
+        for words in mentioned(page.read_text()):
+            text = " ".join(words)
+            if not NO_COMMAND.search(text) and not any(text.startswith(name) for name in LEFT_OUT):
+                yield page.name, text
+
+
+COMMANDS = sorted(set(_commands()))
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Programs, inputs, dumps, raw buffers, a case, an exposed program and an ETDump, named as `WORDS` says."""
+    folder = tmp_path_factory.mktemp("desk")
+    for name, source in {
+        "model.pte": "models/mixed_ops.pte", "seg.pte": "models/mixed_ops.pte", "in.npz": "models/mixed_ops.io.npz",
+        "seg.exposed.pte": "device/mixed_ops.raw.pte", "seg.exposed.pte.json": "device/mixed_ops.raw.pte.json",
+        "outputs.npz": "device/mixed_ops.raw.npz", "net.pte": "devtools/net.pte", "net.etdp": "devtools/net.etdp",
+        "net.bin": "devtools/net.bin", "phone.json": "../../refsim/core/profiles/nvidia.json",
+    }.items():  # fmt: skip
+        shutil.copy(DATA / source, folder / name)
+    good = np.random.default_rng(0).integers(0, 255, 64 * 56 * 56, np.uint8)
+    good.tofile(folder / "good.bin")
+    good[100:140] ^= 7
+    good.tofile(folder / "bad.bin")
+    np.save(folder / "array.npy", np.zeros((1, 64, 56, 56), np.int8))
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        for line in (
+            "run model.pte -i in.npz --dump . dumps",
+            "extract model.pte -n delegate0_v38 -i in.npz -o case",
+            "triage seg.exposed.pte -i in.npz --outputs outputs.npz -o found",
+        ):
+            assert _main.main(line.split()) == 0
+    finally:
+        os.chdir(before)
+    shutil.copy(folder / "dumps" / "delegate0_v38.bin", folder / "dump.bin")
+    bound = bind(Corpus(default_root()).entry("q8ta_add/0945").case)
+    bound.call.expected(bound.inputs).raw.tofile(folder / "words.bin")
+    return folder
+
+
+def line(text: str) -> list[str]:
+    """The command with the desk's files in it."""
+    verb, *words = re.sub(r"[\[\]]|\.\.\.", "", text).split()
+    return [verb, *(WORDS.get(f"{verb} {word}", WORDS.get(word, word)) for word in words)]
+
+
+def test_a_hundred_commands_of_the_pages_are_run() -> None:
+    """Here, and as the examples of consoles (tests/test_docs.py)."""
+    shown = sum(len(list(console.examples(page))) for page in console.PAGES)
+    assert len(COMMANDS) + shown >= 100
+
+
+@pytest.mark.parametrize(("page", "text"), COMMANDS)
+def test_it_runs(page: str, text: str, desk: Path, tmp_path: Path, refsim: Callable, monkeypatch) -> None:
+    """Status 0, or 1 where bytes differ; and what it prints fits into 80 columns."""
+    folder = tmp_path / "desk"
+    shutil.copytree(desk, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    done = refsim(*line(text))
+    unavailable = {3} if text == "devices" else set()  # where there is no driver
+    assert done.status in {0, 1} | unavailable, f"{page}: {text}\n{done.out}{done.err}"
+    assert "Traceback" not in done.err
+    long = [row for row in (done.out + done.err).splitlines() if len(row) > WIDTH and len(row.split()) > 1]
+    assert not long or text == "schema"  # prints a file as it is
