@@ -65,6 +65,11 @@ def command(**options: Any) -> int:
     names = ("count", "seed", "random_ids", "areas", "part", "first", "results", "no_tests")
     random = {name: options.pop(name) for name in names}
     if random["count"] is None and not random["random_ids"]:
+        alone = [name for name in ("areas", "part", "first", "results", "no_tests") if random[name]]
+        if alone:
+            raise click.UsageError(
+                f"--{alone[0].replace('areas', 'area').replace('_', '-')} needs --random N"
+            )
         status: int = checkout_module("mutants.verb").mutate(**options)
         return status
     shared = {name: options[name] for name in ("workers", "listing", "as_json")}

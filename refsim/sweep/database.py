@@ -53,6 +53,8 @@ class Database:
     ) -> None:
         self.where = path or "a sweep in memory"
         exists = path is not None and Path(path).exists()
+        if resume and not exists:
+            raise FormatError(self.where, "nothing to go on with", got="no such file", need="a file of --db")
         if exists and not resume:
             raise FormatError(self.where, "already exists", need="--resume, or a name that is free")
         with self._typed():

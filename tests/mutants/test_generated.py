@@ -298,3 +298,6 @@ def test_the_command_lists_what_a_seed_draws(capsys: pytest.CaptureFixture[str])
     rows = json.loads(capsys.readouterr().out)["random"]
     assert len(rows) == 4 and all(row["area"] == "graph" and row["line"] > 0 for row in rows)
     assert main(["mutate", "--random", "4", "--part", "4/4", "--list"]) == 2
+    assert [
+        main(["mutate", *more, "--list"]) for more in (["--first", "2"], ["--no-tests"], ["--area", "graph"])
+    ] == [2, 2, 2]

@@ -46,7 +46,7 @@ def plan(count: int, *subjects: str, **changes: object) -> Plan:
 def test_a_longer_sweep_replaces_the_chunk_that_was_cut(tmp_path: Path) -> None:
     path = str(tmp_path / "sweep.sqlite")
     for count, left in ((10, 10), (30, 30), (30, 0)):
-        database = Database(path, STATE, resume=True)
+        database = Database(path, STATE, resume=Path(path).exists())
         chunks = list(database.missing(plan(count, UNARY.name).chunks()))
         assert sum(row.count for row in chunks) == left
         list(sweep(chunks, pool.inside, database, tmp_path))

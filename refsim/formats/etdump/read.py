@@ -71,7 +71,7 @@ class Recording:
         if tensor.offset < 0 or tensor.offset + nbytes > len(self.buffer):
             raise FormatError(
                 place, "a tensor is not in the debug buffer", got=f"bytes {tensor.offset} to {tensor.offset + nbytes}",
-                need=f"0 to {len(self.buffer)}; the runtime writes the buffer to a file of its own",
+                need=f"0 to {len(self.buffer)}; the runtime writes the buffer to a file of its own, --buffer",
             )  # fmt: skip
         # NumPy allows no absurd sizes beside one of 0 either
         size_limit.check(place, prod(max(1, size) for size in tensor.sizes) * row.numpy.itemsize)
