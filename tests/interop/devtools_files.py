@@ -25,7 +25,7 @@ from executorch.devtools.etdump.serialize import serialize_to_etdump_flatcc
 from executorch.exir import to_edge_transform_and_lower
 from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 
-from refsim.exec.executor import run_graph
+from refsim.exec.executor import Finished, run_graph
 from refsim.exec.model import load
 from tests.lowering.quantize import quantize
 
@@ -103,10 +103,10 @@ def _calls(path: Path, x: np.ndarray) -> tuple[dict[int, list[np.ndarray]], list
     def kept(graph: Any, arrays: Any, runner: Any, number: int, observe: Any = None) -> Any:
         results = run_graph(graph, arrays, runner, number, observe)
         found[number] = [np.array(array) for array in (*arrays, *results)]
-        return results
+        return Finished(results)
 
-    with patch("refsim.exec.model.run_graph", kept):
-        outputs = load(path).run([x])
+    with patch("refsim.exec.instructions.start_graph", kept):
+        outputs = load(path).run([x], "cpu:emulated")  # `cpu` would run what it has prepared
     return found, outputs
 
 
