@@ -20,11 +20,21 @@ SCHEMA_FILE = Path(__file__).parent / "refsim.schema.json"
 OPTION = "--json"
 
 
+@dataclass(frozen=True)
+class Made:
+    """An option whose value is a path that the verb makes: its names, and the option with which it must be there."""
+
+    names: tuple[str, ...]
+    folder: bool
+    unless: str
+
+
 @dataclass
 class Document:
     """What the command has to say; it is printed when its exit status is known.
 
-    ``verb`` is the verb of the command line, with its subverb. ``wanted``: the command line has --json, so that an
+    ``verb`` is the verb of the command line, with its subverb. ``made``: path -> the option that names it, of paths
+    that the verb makes. ``wanted``: the command line has --json, so that an
     error is JSON too. ``content`` is what the verb gave; a verb may fail afterwards, when too little was compared.
     """
 
@@ -32,6 +42,7 @@ class Document:
     wanted: bool = False
     content: dict[str, Any] | None = None
     error: dict[str, Any] | None = field(default=None)
+    made: dict[str, Made] = field(default_factory=dict)
 
     def fail(self, kind: str, message: str, error: BaseException | None = None) -> None:
         """Keep an error: its kind, and its parts if it is one of refsim's."""

@@ -9,7 +9,7 @@ import click
 
 import refsim
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import json_option
+from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.core import atomic_write, strict_json
@@ -25,7 +25,7 @@ MOST_SHOWN = 20
 
 @click.command("export")
 @click.argument("operators", nargs=-1)
-@click.option("--pte", "folder", metavar="DIR", required=True, help="The folder to create.")
+@folder_option("Where to write the programs", "--pte", "folder")
 @click.option(
     "--layout",
     "layouts",

@@ -11,18 +11,20 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 
 import refsim
 from refsim.cli import _progress
-from refsim.cli._document import OPTION, Document
+from refsim.cli._document import OPTION, Document, Made
 from refsim.cli._output import say
 from refsim.core import choices, doing
 from refsim.core.errors import MOST_IN_LINE, RefsimError
 from refsim.core.escape import escaped
+from refsim.core.free_name import free
 from refsim.core.status import BAD_INPUT, DIFFERENT, INTERRUPTED, PIPE_CLOSED, SAME
 
 HERE = Path(__file__).parent
@@ -93,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     if status == DIFFERENT:
-        say(rerun(given), err=True, command=True)
+        say(rerun(given, document.made), err=True, command=True)
     return status
 
 
@@ -120,7 +122,7 @@ def _run(given: Sequence[str], document: Document) -> int:
         line = error.line(MOST_IN_LINE - len(PREFIX))
         status = complain(type(error).__name__, line, error.exit_status, error)
         if hasattr(error.__cause__, "last_lines"):  # another process died or was silent
-            say(rerun(given), err=True, command=True)
+            say(rerun(given, document.made), err=True, command=True)
         return status
     except MemoryError:
         return complain("MemoryError", "out of memory", BAD_INPUT)
@@ -135,9 +137,20 @@ def _run(given: Sequence[str], document: Document) -> int:
         )
 
 
-def rerun(arguments: Sequence[str]) -> str:
-    """The line that tells how to repeat the command."""
-    return escaped(f"rerun: {shlex.join(['refsim', *arguments])}")
+def rerun(arguments: Sequence[str], made: Mapping[str, Made] = MappingProxyType({})) -> str:
+    """The line that tells how to repeat the command. What it has ``made`` gets the next free name."""
+    words = list(arguments)
+    for path, option in made.items():
+        if option.unless and option.unless in words:
+            continue
+        other = free(path, option.folder)
+        for at, word in enumerate(words):
+            if word == path and words[at - 1] in option.names:
+                words[at] = other
+            for name in option.names:  # in one word: --output=DIR, -oDIR
+                if word == (f"{name}={path}" if name.startswith("--") else name + path):
+                    words[at] = word.removesuffix(path) + other
+    return escaped(f"rerun: {shlex.join(['refsim', *words])}")
 
 
 def usage(error: click.ClickException) -> str:

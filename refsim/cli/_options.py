@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from refsim.cli._document import Document, Made
+from refsim.core.free_name import must_be_new
 from refsim.core.layout import Layout, layout
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,6 +25,27 @@ class LayoutType(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Layout:
         return layout(value)
+
+
+class New(click.ParamType):
+    """A path where something new is made: what is there is never written over.
+
+    A folder that is there is refused before the verb begins. The line `rerun:` then names the next free one.
+    ``unless`` is the option with which the path must be there.
+    """
+
+    def __init__(self, folder: bool = True, unless: str = "") -> None:
+        self.folder, self.unless = folder, unless
+        self.name = "folder" if folder else "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        path = str(value)
+        if self.folder:
+            must_be_new(path)
+        document = None if ctx is None else ctx.find_object(Document)
+        if document is not None and param is not None:
+            document.made[path] = Made(tuple(param.opts), self.folder, self.unless)
+        return path
 
 
 class ProfileType(click.ParamType):
@@ -92,6 +115,14 @@ def shape_option(required: bool = True) -> Callable[[F], F]:
 
 def output_option(what: str, required: bool = True) -> Callable[[F], F]:
     return click.option("--output", "-o", metavar="FILE", required=required, help=f"Where to write {what}.")
+
+
+def folder_option(what: str, *names: str, required: bool = True, **more: Any) -> Callable[[F], F]:
+    """The option, --output without names, whose value is a new folder. ``what``: its help, from the first word on."""
+    found = names or ("--output", "-o")
+    return click.option(
+        *found, type=New(), metavar="DIR", required=required, help=f"{what}; a new folder.", **more
+    )
 
 
 def threads_option(function: F) -> F:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from refsim.cli._main import SAME
-from refsim.cli._options import json_option, output_option
+from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import target_option
 from refsim.core.counted import counted
@@ -23,7 +23,7 @@ def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str]
 @click.command("collect")
 @click.argument("exposed")
 @click.argument("outputs", nargs=-1, required=True)
-@output_option("the dump: a new folder")
+@folder_option("Where to write the dump")
 @click.option(
     "--more",
     nargs=2,

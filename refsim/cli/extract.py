@@ -11,7 +11,7 @@ import numpy as np
 
 from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._main import SAME
-from refsim.cli._options import json_option, output_option
+from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, say
 from refsim.cli._target import opened, target_option
 from refsim.core.errors import GraphError
@@ -40,7 +40,7 @@ class _Found(Exception):
 )
 @inputs_options
 @target_option()
-@output_option("the case: a new folder")
+@folder_option("Where to write the case")
 @click.option(
     "--pte",
     "program",

@@ -6,7 +6,7 @@ import click
 
 from refsim.cli._device import probe
 from refsim.cli._main import SAME
-from refsim.cli._options import json_option, output_option
+from refsim.cli._options import folder_option, json_option, output_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import Profile
@@ -16,11 +16,11 @@ from refsim.formats import profiles
 
 @click.command("probe")
 @click.argument("device", type=click.IntRange(0), required=False)
-@click.option(
+@folder_option(
+    "Instead: write programs that any ExecuTorch runtime runs without inputs",
     "--pte",
     "folder",
-    metavar="DIR",
-    help="Instead: write programs that any ExecuTorch runtime runs without inputs; a new folder.",
+    required=False,
 )
 @click.option(
     "--outputs",

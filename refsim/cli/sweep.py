@@ -11,7 +11,7 @@ import click
 
 from refsim.cli import _sweep as text
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import EXECUTORS, json_option, profile_option
+from refsim.cli._options import EXECUTORS, New, json_option, profile_option
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
 from refsim.core import choices
@@ -59,7 +59,12 @@ from refsim.sweep.servers import LOCAL, NONE, server
     "--runs", type=click.IntRange(1, 10**6), default=len(PROFILES), show_default=True,
     help="How many random inputs each model gets.",
 )  # fmt: skip
-@click.option("--db", metavar="FILE", help="Keep the results in this SQLite file, chunk by chunk.")
+@click.option(
+    "--db",
+    metavar="FILE",
+    type=New(folder=False, unless="--resume"),
+    help="Keep the results in this SQLite file, chunk by chunk.",
+)
 @click.option("--resume", is_flag=True, help="Go on with that file; only what it lacks is computed.")
 @click.option(
     "--failures", metavar="DIR", default="sweep-failures", show_default=True,

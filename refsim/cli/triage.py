@@ -9,7 +9,7 @@ import click
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
 from refsim.cli._complete import Completeness, partial_option
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import device_profile_option, json_option
+from refsim.cli._options import device_profile_option, folder_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
@@ -46,11 +46,9 @@ PROFILE = "profile.json"
     metavar="EXPOSED OUTPUTS",
     help="Another part that expose --chunk wrote, and its outputs of the same run.",
 )
-@click.option(
-    "--output",
-    "-o",
-    metavar="DIR",
-    help="A new folder: the dump, the pages, and each operator that differs as a case with the device's bytes.",
+@folder_option(
+    "Where to write the dump, the pages, and each operator that differs as a case with the device's bytes",
+    required=False,
 )
 @partial_option
 @target_option("found by itself")

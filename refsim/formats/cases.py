@@ -22,6 +22,7 @@ from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, RefsimError
+from refsim.core.free_name import must_be_new
 from refsim.core.layout import layout
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
@@ -108,11 +109,7 @@ def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> 
     A name may have folders in it.
     """
     target = Path(folder)
-    if target.exists():
-        got = "a folder" if target.is_dir() else "a file"
-        raise FormatError(
-            str(target), "already exists", got=got, need="a new folder: only files are replaced"
-        )
+    must_be_new(folder)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

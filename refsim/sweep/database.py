@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from refsim.core.errors import FormatError
+from refsim.core.free_name import free
 from refsim.sweep.outcome import STATUSES, Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant
 
@@ -55,8 +56,9 @@ class Database:
         exists = path is not None and Path(path).exists()
         if resume and not exists:
             raise FormatError(self.where, "nothing to go on with", got="no such file", need="a file of --db")
-        if exists and not resume:
-            raise FormatError(self.where, "already exists", need="--resume, or a name that is free")
+        if path is not None and exists and not resume:
+            need = f"--resume, or a name that is free, such as {free(path, folder=False)}"
+            raise FormatError(self.where, "already exists", need=need)
         with self._typed():
             self._file = sqlite3.connect(path or ":memory:", timeout=1.0)
             try:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import json_schema
 import pytest
 
-from refsim.cli import main
+from refsim.cli import _main, main
+from refsim.cli._document import Document
 
+#: The line of a command that can be repeated; on a narrow terminal it stands below, in lines that end in a backslash.
+RERUN = re.compile(r"^rerun:\s+refsim ((?:.*\\\n)*.*)$", re.MULTILINE)
 MODELS = Path(__file__).parents[1] / "data" / "models"
 
 
@@ -45,6 +51,15 @@ def full_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
+def accepted(words: list[str]) -> None:
+    """The command that a line `rerun:` has is one that its verb takes; what it makes is not there."""
+    command: click.Command | None = _main.root
+    while isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), words.pop(0))
+    assert command is not None
+    command.make_context("rerun", words, obj=Document())
+
+
 @pytest.fixture
 def refsim(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run ``refsim`` with these arguments."""
@@ -53,6 +68,8 @@ def refsim(capsys: pytest.CaptureFixture[str]) -> Run:
         capsys.readouterr()
         status = main([str(a) for a in arguments])
         captured = capsys.readouterr()
+        if (line := RERUN.search(captured.err)) is not None:
+            accepted(shlex.split(line[1].replace("\\\n", "")))
         return Done(status, captured.out, captured.err)
 
     return run

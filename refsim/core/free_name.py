@@ -1,0 +1,33 @@
+"""The next name that is free: where a verb makes something new, it says this name if there is something already."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from pathlib import Path
+
+from refsim.core.errors import FormatError
+
+
+def must_be_new(folder: str | os.PathLike[str]) -> None:
+    """FormatError if something is where a new folder is to be."""
+    if os.path.lexists(folder):
+        got = "a folder" if os.path.isdir(folder) else "a file"
+        need = f"a new folder, such as {free(folder)}: only files are replaced"
+        raise FormatError(os.fspath(folder), "already exists", got=got, need=need)
+
+
+def free(path: str | os.PathLike[str], folder: bool = True) -> str:
+    """The path if nothing is there, else the first of ``case-2``, ``case-3``...; a file keeps its suffix."""
+    if not os.path.lexists(path):
+        return os.fspath(path)
+    target = Path(path)
+    if target.name in ("", ".."):
+        target = target.resolve()
+    suffix = "" if folder else target.suffix
+    stem = target.name.removesuffix(suffix)
+    counted = re.fullmatch(r"(.+)-([1-9]\d{0,5})", stem)
+    stem, last = (counted[1], int(counted[2])) if counted else (stem, 1)
+    names = (target.with_name(f"{stem}-{number}{suffix}") for number in itertools.count(last + 1))
+    return str(next(name for name in names if not os.path.lexists(name)))

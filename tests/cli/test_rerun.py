@@ -1,0 +1,148 @@
+"""The line `rerun:` can be pasted as it stands, also where the command made a folder or a file that must be new."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from refsim.cli import _main, main
+from refsim.cli._document import Document
+from refsim.cli._options import New
+from refsim.core.free_name import free
+
+DATA = Path(__file__).parents[1] / "data"
+DEVICE, MODELS = DATA / "device", DATA / "models"
+
+#: Of each verb that makes something new: a command with OUT where that is named.
+MAKING = {
+    "collect": ["collect", DEVICE / "linear_head.raw.pte", DEVICE / "linear_head.raw.npz", "-o", "OUT"],
+    "extract": ["extract", MODELS / "mixed_ops.pte", "-n", "0:7", "--random", "0", "--output=OUT"],
+    "golden export": ["golden", "export", "q8ta_relu", "--size", "small", "--pte", "OUT"],
+    "probe": ["probe", "--pte", "OUT"],
+    "sweep": [
+        "sweep", "q8ta_relu", "-n", "2", "-x", "cpu:emulated", "--workers", "0", "--scheduler", "none", "--db",
+        "OUT.sqlite",
+    ],
+    "triage": [
+        "triage", DEVICE / "linear_head.raw.pte", "-i", MODELS / "linear_head.io.npz", "--outputs",
+        DEVICE / "linear_head.raw.npz", "-oOUT",
+    ],
+}  # fmt: skip
+
+
+def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name} ")
+        else:
+            yield before + name, command
+
+
+def test_the_table_has_every_verb_that_makes_something_new() -> None:
+    assert isinstance(_main.root, click.Group)
+    found = {name for name, made in commands(_main.root) if any(isinstance(p.type, New) for p in made.params)}
+    assert found == set(MAKING)
+
+
+@pytest.mark.parametrize("verb", MAKING)
+def test_what_a_verb_made_gets_a_free_name(verb: str, tmp_path: Path, monkeypatch, refsim: Callable) -> None:
+    """Each is run, then as its line says, then as that one's line says; nothing that was there changes."""
+    monkeypatch.chdir(tmp_path)
+    words = [str(word).replace("OUT", "made") for word in MAKING[verb]]
+    first = "made.sqlite" if verb == "sweep" else "made"
+    names = [first, first.replace("made", "made-2"), first.replace("made", "made-3")]
+    for number, name in enumerate(names):
+        assert not (tmp_path / name).exists()
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        document = Document()
+        assert _main._run(words, document) == 0
+        assert (tmp_path / name).exists() and len(list(tmp_path.iterdir())) == number + 1
+        assert all(path.read_bytes() == data for path, data in before.items())
+        refsim(*words).refused("already exists")
+        _, *words = shlex.split(_main.rerun(words, document.made).removeprefix("rerun: "))
+    assert names[-1].replace("-3", "-4") in " ".join(words)
+
+
+def test_a_sweep_that_goes_on_is_repeated_as_it_was() -> None:
+    document = Document()
+    words = ["sweep", "q8ta_relu", "--db", __file__, "--resume", "--executor", "nonesuch"]
+    _main._run(words, document)
+    assert __file__ in document.made
+    assert _main.rerun(words, document.made) == f"rerun: refsim {shlex.join(words)}"
+
+
+#: Of each verb that may say that something differs: such a command, on the desk of `desk`.
+DIFFERENT = {
+    "bisect": "bisect model.pte -i in.npz --actual wrong",
+    "bisect --html": "bisect model.pte -i in.npz --actual wrong --html page.html --node-data colours.json",
+    "check": "check refused.pte",
+    "diff": "diff good.bin bad.bin -l 4W4C -s 1,8,4,4",
+    "golden regen": "golden regen q8ta_relu --root empty --new --dry-run",
+    "replay": "replay case --actual actual.bin --html page.html",
+    "run": "run model.pte -i in.npz --golden wrong --dump delegate0_v38 dumped -o out.npz",
+    "triage": "triage exposed.pte -i in1.npz --outputs outputs.npz -o found",
+}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rerun")
+    for name, source in {
+        "model.pte": MODELS / "mixed_ops.pte", "in.npz": MODELS / "mixed_ops.io.npz",
+        "in1.npz": MODELS / "linear_head.io.npz", "exposed.pte": DEVICE / "linear_head.raw.pte",
+        "exposed.pte.json": DEVICE / "linear_head.raw.pte.json",
+        "refused.pte": DATA / "heads" / "int8_head.pte",
+    }.items():  # fmt: skip
+        shutil.copy(source, folder / name)
+    outputs = dict(np.load(DEVICE / "linear_head.raw.npz"))
+    outputs["out4"] = outputs["out4"].copy()
+    outputs["out4"].view(np.uint8)[0] ^= 0x7F
+    np.savez(folder / "outputs.npz", **outputs)
+    (folder / "empty").mkdir()
+    (folder / "good.bin").write_bytes(bytes(128))
+    (folder / "bad.bin").write_bytes(bytes([1] * 128))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["run", "model.pte", "-i", "in.npz", "--dump", "q8ta", "wrong"]) == 0
+        assert main(["extract", "model.pte", "-n", "delegate0_v38", "-i", "in.npz", "-o", "case"]) == 0
+    dumped = folder / "wrong" / "delegate0_v38.bin"
+    data = bytearray(dumped.read_bytes())
+    data[7] ^= 1
+    dumped.write_bytes(data)
+    shutil.copy(dumped, folder / "actual.bin")
+    return folder
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_the_printed_line_runs(name: str, desk: Path, tmp_path: Path, monkeypatch, refsim: Callable) -> None:
+    """Twice, with the same status and the same verdict."""
+    shutil.copytree(desk, tmp_path / "desk")
+    monkeypatch.chdir(tmp_path / "desk")
+    done = refsim(*DIFFERENT[name].split())
+    for _ in range(2):
+        assert done.status == 1, done.err
+        line = done.err.splitlines()[-1]
+        assert line.startswith("rerun: refsim ")
+        done = refsim(*shlex.split(line)[2:])
+
+
+def test_free_names(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert free("case") == "case" and free("a/case") == "a/case"
+    Path("case").mkdir()
+    assert free("case") == free("case/") == "case-2"
+    Path("case-2").symlink_to("nowhere")
+    assert free("case") == "case-3" and free("case-2") == "case-3"
+    Path("a.b").mkdir()
+    Path("a.sqlite").touch()
+    assert free("a.b") == "a.b-2" and free("a.sqlite", folder=False) == "a-2.sqlite"
+    assert free(".") == f"{tmp_path}-2"
