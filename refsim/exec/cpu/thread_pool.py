@@ -13,7 +13,7 @@ import numpy as np
 from refsim.core.errors import RawBufferError
 from refsim.exec.cpu import wake
 from refsim.exec.cpu.job import Job
-from refsim.exec.cpu.runner import FIRST, entry, job_table, shared_words
+from refsim.exec.cpu.runner import entry, first_job, job_table, shared_words
 
 _ALIGN = 64
 #: Bytes behind scratch that hold this value and that no kernel may write.
@@ -52,11 +52,11 @@ class JobList:
         #: more threads than the widest job has tasks would only wait
         self.threads = max(1, min(threads, max((job.tasks for job in jobs), default=1)))
         self._table = job_table(self.jobs)
-        self._shared = shared_words(len(self.jobs))
+        self._shared, self._runs = shared_words(self.threads, _processors()), 0
         self._relocations = [r for job in self.jobs for r in job.relocations]
         self._scratch = scratch_for(jobs, self.threads) if scratch is None else scratch[: self.threads]
         # an array's address takes a microsecond to ask for
-        self._table_at, self._shared_at = self._table.ctypes.data, _aligned(self._shared)
+        self._table_at, self._shared_at = self._table.ctypes.data, self._shared.ctypes.data
         self._scratch_at = [_aligned(block) for block in self._scratch]
         self._scratch_table = np.array(self._scratch_at, np.int64)
         if buffers is not None:
@@ -70,9 +70,10 @@ class JobList:
     def run(self) -> None:
         """Execute, on the buffers that were bound last."""
         if self.threads == 1:
-            entry()(self._table_at, len(self.jobs), None, self._scratch_at[0], FIRST)
+            entry()(self._table_at, len(self.jobs), None, self._scratch_at[0], 0)
             return
-        self._shared[:] = 0
+        self._shared[0] = first_job(self._runs, len(self.jobs))
+        self._runs += 1
         _pool(self.threads - 1).run(
             self._table_at, len(self.jobs), self._shared_at, self._scratch_table.ctypes.data
         )
@@ -85,6 +86,11 @@ class JobList:
                 raise RawBufferError(
                     where, "wrote behind its scratch", got=f"a write to byte {int(broken[0])} behind it"
                 )
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _aligned(block: np.ndarray) -> int:

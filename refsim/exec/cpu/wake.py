@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.ir import I1, I32, I64, PTR, Function, Module, Value
-from refsim.exec.cpu.runner import FIRST, LAST, read, rest, runner, write
+from refsim.exec.cpu.runner import read as read_word
+from refsim.exec.cpu.runner import rest, runner
+from refsim.exec.cpu.runner import write as write_word
 
 #: Words of a pool before those of its helpers: the run's arguments, and how many helpers have finished it.
 _TABLE, _COUNT, _SHARED, _SCRATCH, _FINISHED, _HEAD = 0, 1, 2, 3, 8, 16
@@ -23,6 +25,11 @@ _TABLE, _COUNT, _SHARED, _SCRATCH, _FINISHED, _HEAD = 0, 1, 2, 3, 8, 16
 _MUTEX, _CONDITION, _RUN, _SLEEPS, _WORDS = 0, 16, 32, 33, 40
 #: Looks of a helper at its word before it sleeps, and of the caller before it lets others run; about 40 us.
 LOOKS = 1000
+
+
+#: A helper that says that it sleeps looks for a run after that, and who gives it a run looks whether it sleeps after
+#: that: only this order of all such steps keeps a run from being missed.
+read, write = partial(read_word, order="seq_cst"), partial(write_word, order="seq_cst")
 
 
 def words(helpers: int) -> np.ndarray:
@@ -73,14 +80,13 @@ def _spin(fn: Function, at: Value, missing: Callable[[Value], Value], looks: Val
 def _work(fn: Function, pool: Value, run_jobs: Value, thread: Value) -> None:
     """A thread's share of the run."""
     scratch = fn.load(fn.load(pool + 8 * _SCRATCH, PTR) + thread * 8, PTR)
-    step = (thread & 1).eq(1).select(fn.i64(LAST), fn.i64(FIRST))
     fn.call_pointer(
         run_jobs,
         fn.load(pool + 8 * _TABLE, PTR),
         fn.load(pool + 8 * _COUNT, I64),
         fn.load(pool + 8 * _SHARED, PTR),
         scratch,
-        step,
+        thread,
     )
 
 

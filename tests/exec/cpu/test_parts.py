@@ -188,7 +188,8 @@ def test_a_share_ends_with_its_last_thread() -> None:
     assert makespan([5.0], 4) == 5.0
     assert makespan([1.0] * 8, 2) == 4.0
     assert makespan([1.0] * 7, 2) == 4.0
-    # the second thread begins with the last task
+    # the first thread's share are the first two tasks
     assert makespan([2.0, 2.0, 3.0], 2) == 4.0
+    # the second thread takes the second task
     assert makespan([3.0, 1.0, 1.0, 1.0], 2) == 3.0
     assert makespan([], 2) == 0.0
