@@ -12,6 +12,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
+from refsim.cli._verb import verb
 from refsim.core import atomic_write, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
@@ -23,7 +24,7 @@ from refsim.golden.chosen import Size, choose
 MOST_SHOWN = 20
 
 
-@click.command("export")
+@verb("export", "--size small --pte corpus")
 @click.argument("operators", nargs=-1)
 @folder_option("Where to write the programs", "--pte", "folder")
 @click.option(
@@ -85,7 +86,7 @@ def _all() -> Sequence[str]:
     return exportable()
 
 
-@click.command("check")
+@verb("check", "--pte corpus --outputs outputs")
 @click.option("--pte", "folder", metavar="DIR", required=True, help="The folder that golden export wrote.")
 @click.option(
     "--outputs",

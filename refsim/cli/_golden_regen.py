@@ -12,12 +12,13 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option, root_option
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
+from refsim.cli._verb import verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.golden.chain import CHAINS
 
 
-@click.command("regen")
+@verb("regen", "--dry-run")
 @click.argument("operators", nargs=-1)
 @root_option
 @click.option("--reason", default="", help="Why the corpus changes; without one nothing is written.")
@@ -53,7 +54,7 @@ def _must_exist(where: str, target: Path, need: str) -> None:
         raise ParameterError(where, "no corpus there", got=str(target), need=need)
 
 
-@click.command("new")
+@verb("new", "OPERATOR")
 @click.argument("operator")
 @root_option
 @json_option

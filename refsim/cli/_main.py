@@ -7,7 +7,6 @@ import faulthandler
 import importlib
 import os
 import pkgutil
-import re
 import shlex
 import sys
 import traceback
@@ -21,6 +20,8 @@ import refsim
 from refsim.cli import _progress
 from refsim.cli._document import OPTION, Document, Made
 from refsim.cli._output import say
+from refsim.cli._usage import EXAMPLE, usage
+from refsim.cli._verb import PROGRAM
 from refsim.core import choices, doing
 from refsim.core.errors import MOST_IN_LINE, RefsimError
 from refsim.core.escape import escaped
@@ -38,9 +39,16 @@ class Named(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if name == "help":
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
+            name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
-            ctx.fail(f"No such command {name!r}{choices.meant(name, names) or f': {choices.listed(names)}'}")
+            there = f": {choices.listed(names)}; {ctx.command_path} --help says what each does"
+            ctx.fail(f"No such command {name!r}{choices.meant(name, names) or there}")
         if (document := ctx.find_object(Document)) is not None:
             document.verb = f"{ctx.command_path} {name}".partition(" ")[2]
         return super().resolve_command(ctx, args)
@@ -71,7 +79,7 @@ def summary(verb: str) -> str:
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(refsim.__version__, prog_name="refsim")
+@click.version_option(refsim.__version__, prog_name=PROGRAM)
 def root() -> None:
     """A bit-exact reference simulator for the packed int8 (q8ta) kernels of ExecuTorch's Vulkan backend.
 
@@ -105,19 +113,19 @@ def _run(given: Sequence[str], document: Document) -> int:
     def complain(kind: str, line: str, status: int, error: BaseException | None = None) -> int:
         text = escaped(" ".join(line.split()))
         document.fail(kind, str(error) if isinstance(error, RefsimError) else text, error)
-        say(choices.cut(PREFIX + text, MOST_IN_LINE), err=True)
+        say(choices.cut(PREFIX + text, MOST_IN_LINE), err=True, command=EXAMPLE in text)
         return status
 
     try:
         with _progress.verb(given, quiet=document.wanted):
-            status = root.main(args=list(given), prog_name="refsim", standalone_mode=False, obj=document)
+            status = root.main(args=list(given), prog_name=PROGRAM, standalone_mode=False, obj=document)
         return status if isinstance(status, int) else SAME
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
         document.fail("UsageError", "no arguments")
         return BAD_INPUT
     except click.ClickException as error:
-        return complain("UsageError", usage(error), BAD_INPUT)
+        return complain("UsageError", usage(error, given, root), BAD_INPUT)
     except RefsimError as error:
         line = error.line(MOST_IN_LINE - len(PREFIX))
         status = complain(type(error).__name__, line, error.exit_status, error)
@@ -150,28 +158,4 @@ def rerun(arguments: Sequence[str], made: Mapping[str, Made] = MappingProxyType(
             for name in option.names:  # in one word: --output=DIR, -oDIR
                 if word == (f"{name}={path}" if name.startswith("--") else name + path):
                     words[at] = word.removesuffix(path) + other
-    return escaped(f"rerun: {shlex.join(['refsim', *words])}")
-
-
-def usage(error: click.ClickException) -> str:
-    """What was wrong with a command line, with the option, or the value of one, that was probably meant."""
-    if isinstance(error, click.BadParameter) and error.param is not None:
-        kind, given = error.param.type, re.match("'(.*?)' is not one of", error.message)
-        near = choices.meant(given[1], kind.choices) if given and isinstance(kind, click.Choice) else ""
-        return error.format_message().rstrip(".") + near if near else error.format_message()
-    if not isinstance(error, click.NoSuchOption):
-        return error.format_message()
-    if error.option_name == OPTION and isinstance(error.ctx and error.ctx.command, Named):
-        return _behind(error.ctx)
-    known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
-    options = [name for parameter in known for name in parameter.opts if name.startswith("--")]
-    return f"No such option {error.option_name}{choices.meant(error.option_name, options)}"
-
-
-def _behind(ctx: click.Context | None) -> str:
-    """Where --json belongs, if it stood where a verb or a subverb was to be."""
-    assert ctx is not None and isinstance(ctx.command, Named)
-    names = ctx.command.list_commands(ctx)
-    word = "a verb" if ctx.parent is None else "a subverb"
-    example = f"{ctx.command_path} {names[-1]} {OPTION}"
-    return f"{OPTION} stands behind {word}, as in {example!r}; need {choices.listed(names)}"
+    return escaped(f"rerun: {shlex.join([PROGRAM, *words])}")

@@ -26,6 +26,7 @@ from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import Opened, opened, target_option
+from refsim.cli._verb import verb
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, Profile
@@ -69,7 +70,7 @@ def _text(report: Report) -> str:
     return SAME_TEXT if report.same else f"different {report.illegal}"
 
 
-@click.command("bisect")
+@verb("bisect", "model.pte -i in.npz --actual dumps")
 @click.argument("file")
 @click.option("--actual", metavar="DIR", help="Folder or zip file of dumped buffers.")
 @click.option(

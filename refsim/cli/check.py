@@ -13,11 +13,12 @@ from refsim.check.runtime import LATEST, releases
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._verb import verb
 
 COLUMNS = ("level", "where", "operator", "rule", "what")
 
 
-@click.command("check")
+@verb("check", "model.pte")
 @click.argument("file")
 @click.option(
     "--runtime",

@@ -8,6 +8,7 @@ from refsim.cli._main import SAME
 from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import target_option
+from refsim.cli._verb import verb
 from refsim.core.counted import counted
 from refsim.device.collect import Given, collect, family_of, read, write
 from refsim.formats.targets import DEFAULT, TargetRow, named
@@ -20,7 +21,7 @@ def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str]
     return [(exposed, outputs), *((file, (given,)) for file, given in more)]
 
 
-@click.command("collect")
+@verb("collect", "exposed.pte outputs.npz -o dump")
 @click.argument("exposed")
 @click.argument("outputs", nargs=-1, required=True)
 @folder_option("Where to write the dump")

@@ -28,6 +28,7 @@ from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
+from refsim.cli._verb import verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted, form
 from refsim.core.qmath import Profile
@@ -87,7 +88,7 @@ class Row:
         return found
 
 
-@click.command("compare")
+@verb("compare", "model.pte --random 0 -x cpu -x gpu")
 @click.argument("file")
 @click.option(
     "-x",

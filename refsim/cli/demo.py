@@ -13,6 +13,7 @@ from refsim.cli._execute import execute
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._verb import verb
 from refsim.cli.run import EXPECTED_NAMES, output_verdicts, print_result, verdict_text
 from refsim.core import choices
 from refsim.core.errors import FormatError
@@ -34,7 +35,7 @@ def bundled() -> dict[str, Path]:
     raise FormatError("demo", "no bundled models", need=f"*.pte in {FOLDERS[0]}")
 
 
-@click.command("demo")
+@verb("demo", "mixed_ops")
 @click.argument("name", default=DEFAULT)
 @executors_option
 @json_option

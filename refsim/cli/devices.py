@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import click
-
 from refsim.cli._device import devices
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table
+from refsim.cli._verb import verb
 
 COLUMNS = (
     "executor",
@@ -24,7 +23,7 @@ COLUMNS = (
 )
 
 
-@click.command("devices")
+@verb("devices")
 @json_option
 def command(as_json: bool) -> int:
     """List the devices that you can name with `-x gpu:N`. The status is 3 if there is none."""

@@ -16,6 +16,7 @@ from refsim.cli._buffers import (
 )
 from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
 from refsim.cli._output import say
+from refsim.cli._verb import verb
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
 from refsim.golden.named import open_case
@@ -24,7 +25,7 @@ from refsim.golden.named import open_case
 HINT = "more causes, and who wrote each word: --case CASE, the call that wrote the buffer (refsim extract makes one)"
 
 
-@click.command("diff")
+@verb("diff", "expected.bin actual.bin -l 4W4C -s 1,64,56,56")
 @click.argument("expected")
 @click.argument("actual")
 @layout_option(required=False)

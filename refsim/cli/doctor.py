@@ -11,11 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import click
-
 import refsim
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
 from refsim.core.status import SAME, UNAVAILABLE
@@ -47,7 +46,7 @@ class Finding:
     fix: str = ""
 
 
-@click.command("doctor")
+@verb("doctor")
 @json_option
 def command(as_json: bool) -> int:
     """List what refsim can use here. The status is 3 if a required package is missing; a missing GPU is no failure."""

@@ -9,6 +9,7 @@ from refsim.cli._options import executor_profile_option, json_option
 from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import opened, target_option
+from refsim.cli._verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
 from refsim.core.qmath import Profile
@@ -24,7 +25,7 @@ COLUMNS = (
 DROP = ("run", "dtype", "instruction", "elements")
 
 
-@click.command("etdump")
+@verb("etdump", "model.pte run.etdp --buffer run.bin")
 @click.argument("file")
 @click.argument("dump", metavar="ETDUMP")
 @click.option("--buffer", metavar="FILE", help="The debug buffer that the runtime wrote beside the ETDump.")

@@ -8,6 +8,7 @@ from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import target_option
+from refsim.cli._verb import verb
 from refsim.device.expose import FILL, Options, expose, write
 from refsim.device.manifest import VALUES, WORDS, path_of
 from refsim.formats.targets import TargetRow
@@ -32,7 +33,7 @@ class Byte(click.ParamType):
             self.fail(f"{value!r} is not a byte, such as 0x5A, or none", param, ctx)
 
 
-@click.command("expose")
+@verb("expose", "model.pte -o exposed.pte")
 @click.argument("file")
 @output_option("the rewritten program; the manifest is written beside it, as FILE.json")
 @click.option(

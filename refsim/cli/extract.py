@@ -14,6 +14,7 @@ from refsim.cli._main import SAME
 from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, say
 from refsim.cli._target import opened, target_option
+from refsim.cli._verb import verb
 from refsim.core.errors import GraphError
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, find_node, trace
@@ -30,7 +31,7 @@ class _Found(Exception):
     """Raised to end the run once the node has been seen."""
 
 
-@click.command("extract")
+@verb("extract", "model.pte -n 0:7 --random 0 -o case")
 @click.argument("file")
 @click.option(
     "--node",

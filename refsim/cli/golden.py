@@ -21,6 +21,7 @@ from refsim.cli._main import DIFFERENT, SAME, Named
 from refsim.cli._options import executors_option, json_option, profile_option, root_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
+from refsim.cli._verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
@@ -57,10 +58,6 @@ def command() -> None:
     """Check, count, renew or extend the golden corpus. Every subverb takes --json."""
 
 
-for _verb in (export, check, regen, new):
-    command.add_command(_verb)
-
-
 def _root(given: str | None) -> Path:
     return Path(given) if given else default_root()
 
@@ -68,7 +65,7 @@ def _root(given: str | None) -> Path:
 # --- verify ----------------------------------------------------------------------------------------------
 
 
-@command.command("verify")
+@verb("verify", "-x cpu --workers 2")
 @click.argument("cases", nargs=-1)
 @root_option
 @executors_option
@@ -319,7 +316,7 @@ def _log(
 # --- coverage --------------------------------------------------------------------------------------------
 
 
-@command.command("coverage")
+@verb("coverage")
 @root_option
 @json_option
 def coverage(root: str | None, as_json: bool) -> int:
@@ -389,3 +386,7 @@ def coverage(root: str | None, as_json: bool) -> int:
     stored = f"{sum(whole.values())} of them also stored whole, which golden verify checks twice"
     say(f"{counted(total, 'case')}, {stored}; {counted(len(holes), 'hole')}")
     return SAME if not holes else DIFFERENT
+
+
+for _verb in (export, check, regen, new, verify, coverage):
+    command.add_command(_verb)

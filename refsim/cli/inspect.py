@@ -14,6 +14,7 @@ from refsim.cli._options import json_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import opened, target_option
+from refsim.cli._verb import verb
 from refsim.cli.check import pointer
 from refsim.core import atomic_write
 from refsim.core.counted import counted
@@ -30,7 +31,7 @@ COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout",
 DROP = ("kernels", "inputs", "bytes", "output")
 
 
-@click.command("inspect")
+@verb("inspect", "model.pte")
 @click.argument("file")
 @click.option("--graph", "as_dot", is_flag=True, help="Print the graph in DOT instead, for dot -Tsvg.")
 @click.option(

@@ -7,12 +7,13 @@ import click
 from refsim.cli._main import SAME
 from refsim.cli._options import Numbers, json_option, layout_option, shape_option
 from refsim.cli._output import print_json, say
+from refsim.cli._verb import verb
 from refsim.core.layout import Layout
 from refsim.core.locate import at_byte, at_index
 from refsim.core.tensor import TensorDesc
 
 
-@click.command("locate")
+@verb("locate", "-l 4W4C -s 1,16,8,8 --byte 5")
 @layout_option()
 @shape_option()
 @click.option("--byte", type=int, help="A byte of the buffer, counted from 0.")

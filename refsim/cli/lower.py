@@ -11,6 +11,7 @@ from refsim.cli._options import json_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
+from refsim.cli._verb import verb
 from refsim.cli.check import pointer
 from refsim.core import strict_json
 from refsim.core.counted import counted
@@ -30,7 +31,7 @@ CHECKED = ("delegate", "node", "operator", "elements", "0 steps", "1 step", "mor
 REPORT = "report.json"
 
 
-@click.command("lower")
+@verb("lower", "model.pt2 -o lowered")
 @click.argument("file")
 @click.option("--output", "-o", metavar="DIR", help=f"Where to write {LOWERED}, the delegates and {REPORT}.")
 @click.option(

@@ -12,10 +12,11 @@ import click
 
 import refsim
 from refsim.cli._options import json_option
+from refsim.cli._verb import verb
 from refsim.core.errors import ParameterError
 
 
-@click.command("mutate")
+@verb("mutate", "--random 10")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this mutant; may be repeated.")
 @click.option(
     "--bug", "bugs", multiple=True, metavar="KIND", help="Only this kind of bug, as named in docs/mutants.md."

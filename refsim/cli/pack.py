@@ -11,6 +11,7 @@ import numpy as np
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option
 from refsim.cli._output import print_json, say, shape_text
+from refsim.cli._verb import verb
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
@@ -21,7 +22,7 @@ from refsim.formats import dumps, npz
 _BYTE = click.IntRange(-128, 127)
 
 
-@click.command("pack")
+@verb("pack", "array.npy -l 4W4C -o buffer.bin")
 @click.argument("file")
 @layout_option()
 @output_option("the raw bytes")

@@ -8,13 +8,14 @@ from refsim.cli._device import probe
 from refsim.cli._main import SAME
 from refsim.cli._options import folder_option, json_option, output_option
 from refsim.cli._output import print_json, print_table, say
+from refsim.cli._verb import verb
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import Profile
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats import profiles
 
 
-@click.command("probe")
+@verb("probe", "0 -o profile.json")
 @click.argument("device", type=click.IntRange(0), required=False)
 @folder_option(
     "Instead: write programs that any ExecuTorch runtime runs without inputs",

@@ -22,6 +22,7 @@ from refsim.cli._options import EXECUTORS, executor_profile_option, json_option,
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
+from refsim.cli._verb import verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.qmath import Profile
@@ -33,7 +34,7 @@ COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")
 MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
 
 
-@click.command("repeat")
+@verb("repeat", "model.pte --random 0 -x gpu -n 100")
 @click.argument("file")
 @click.option(
     "--executor",

@@ -23,6 +23,7 @@ from refsim.cli._buffers import (
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import device_profile_option, executors_option, json_option
 from refsim.cli._output import print_json, say
+from refsim.cli._verb import verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS, Executor, Source
@@ -33,7 +34,7 @@ from refsim.golden.named import open_case
 from refsim.ops.base.binding import BoundCase
 
 
-@click.command("replay")
+@verb("replay", "case -x cpu")
 @click.argument("case")
 @click.option(
     "--actual", metavar="FILE", help="Compare this raw buffer from a device instead of running the case."

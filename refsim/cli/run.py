@@ -22,6 +22,7 @@ from refsim.cli._options import (
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import opened, target_option
+from refsim.cli._verb import verb
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 EXPECTED_NAMES = ("out", "upstream_out")
 
 
-@click.command("run")
+@verb("run", "model.pte -i in.npz -o out.npz")
 @click.argument("file")
 @inputs_options
 @output_option("the outputs, an .npz with out0, out1...", required=False)

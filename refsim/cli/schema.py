@@ -10,9 +10,10 @@ from refsim.cli._document import SCHEMA_FILE
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option
 from refsim.cli._output import print_json
+from refsim.cli._verb import verb
 
 
-@click.command("schema")
+@verb("schema")
 @json_option
 def command(as_json: bool) -> int:
     """Print the JSON Schema of all verbs; docs/json.md explains the keys."""

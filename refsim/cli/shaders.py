@@ -16,11 +16,12 @@ from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_watch import watch as watching
+from refsim.cli._verb import verb
 from refsim.core.qmath import Profile
 from refsim.golden.verification import CASES, SANITIZED, Outcome
 
 
-@click.command("shaders")
+@verb("shaders", "build/shaders --watch")
 @click.argument("folder")
 @click.argument("operators", nargs=-1)
 @click.option("--watch", is_flag=True, help="Run again whenever a module changes; Ctrl-C ends it.")

@@ -14,6 +14,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import EXECUTORS, New, json_option, profile_option
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
+from refsim.cli._verb import verb
 from refsim.core import choices
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
@@ -28,7 +29,7 @@ from refsim.sweep.run import Serve, sweep
 from refsim.sweep.servers import LOCAL, NONE, server
 
 
-@click.command("sweep")
+@verb("sweep", "-n 1000")
 @click.argument("operators", nargs=-1)
 @click.option(
     "--executor", "-x", "executors", metavar="NAMES", multiple=True, default=("cpu", "cpu:emulated"),

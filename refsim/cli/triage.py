@@ -14,6 +14,7 @@ from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
+from refsim.cli._verb import verb
 from refsim.core import atomic_write, strict_json
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
@@ -29,7 +30,7 @@ from refsim.formats.targets import TargetRow
 PROFILE = "profile.json"
 
 
-@click.command("triage")
+@verb("triage", "exposed.pte -i in.npz --outputs outputs.npz -o found")
 @click.argument("file")
 @inputs_options
 @click.option(

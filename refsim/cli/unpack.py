@@ -10,6 +10,7 @@ from refsim.cli._buffers import described
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
 from refsim.cli._output import print_json, say, shape_text
+from refsim.cli._verb import verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
@@ -17,7 +18,7 @@ from refsim.formats import npz
 from refsim.formats.file import read_file
 
 
-@click.command("unpack")
+@verb("unpack", "buffer.bin -l 4W4C -s 1,64,56,56 -o array.npy")
 @click.argument("file")
 @layout_option(required=False)
 @shape_option(required=False)

@@ -53,7 +53,7 @@ def test_a_file_is_replaced_but_not_the_program_itself(refsim, models: Path, tmp
         (("--share", "--fill", "0x5A"), "a fill writes memory that other values share"),
         (("--fill", "300"), "not a byte to fill with; got 300"),
         (("--fill", "five"), "'five' is not a byte"),
-        (("--chunk", "0"), "0 is not in the range"),
+        (("--chunk", "0"), "0 is no whole number from 1 on"),
     ],
 )
 def test_refusals_write_nothing(refsim, models: Path, tmp_path: Path, options, match: str) -> None:

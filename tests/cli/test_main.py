@@ -182,6 +182,54 @@ def test_a_closed_pipe_is_no_error(models: Path) -> None:
     assert done.stdout == "{\n" and done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("locate", "Missing --layout, --shape; for example: refsim locate -l 4W4C -s 1,16,8,8 --byte 5"),
+        (
+            "extract --random 0",
+            "Missing FILE, --node, --output; for example: refsim extract model.pte -n 0:7",
+        ),
+        ("extract -n 0:7 model.pte", "Missing --output; for example: refsim extract "),
+        ("collect exposed.pte", "Missing OUTPUTS, --output; for example: "),
+        ("golden check", "Missing --pte, --outputs; for example: refsim golden check --pte corpus"),
+        ("locate -l", "Option '-l' requires an argument; for example: refsim locate "),
+        ("triage --more a", "Option '--more' requires 2 arguments; for example: "),
+        ("run --zzz", "No such option --zzz; refsim run --help lists all"),
+        ("run -q", "No such option -q; refsim run --help lists all"),
+        ("run --ouput x", "No such option --ouput; did you mean --output?"),
+        ("golden verify --worker 3", "No such option --worker; did you mean --workers?"),
+        ("run a b", "Got unexpected extra argument (b); need refsim run [OPTIONS] FILE"),
+        ("golden verify --seconds 0", "'--seconds': 0.0 is no number from 0.1 on"),
+        ("probe x", "'x' is no whole number from 0 on"),
+        ("nonesuch", "refsim --help says what each does"),
+        ("golden nonesuch", "regen, verify; refsim golden --help says what each does"),
+    ],
+)
+def test_a_wrong_command_line_says_what_to_type(given: str, said: str, refsim) -> None:
+    refsim(*given.split()).refused(said)
+
+
+@pytest.mark.parametrize(
+    ("asked", "same"),
+    [
+        ("help", "--help"),
+        ("help run", "run --help"),
+        ("golden help", "golden --help"),
+        ("golden help new", "golden new --help"),
+        ("help golden verify", "golden verify --help"),
+    ],
+)
+def test_help_is_a_verb_too(asked: str, same: str, refsim) -> None:
+    done = refsim(*asked.split())
+    assert done.status == 0 and done.out == refsim(*same.split()).out != ""
+
+
+def test_a_missing_option_is_shown_in_a_command_that_can_be_pasted(refsim, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert refsim("locate").err.splitlines()[1:] == ["  refsim locate -l 4W4C -s 1,16,8,8 --byte 5"]
+
+
 def test_rerun_line_survives_a_shell() -> None:
     assert (
         _main.rerun(["run", "a b.pte", "--dump", "x|y", "d"]) == "rerun: refsim run 'a b.pte' --dump 'x|y' d"

@@ -1,4 +1,4 @@
-"""The commands that README and docs mention outside of their consoles run, on this project's files, at 80 columns."""
+"""The commands that README, docs and help texts mention outside of consoles run, on this project's files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from test_docs import console, mentioned
 
 from refsim.cli import _main
+from refsim.cli._document import Document
+from refsim.cli._verb import Verb
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import bind
 
@@ -39,6 +42,10 @@ WORDS = {
     "'delegate0_v38'": "delegate0_v38", "1000000": "50", "100000": "50", "gpu:1,cpu": "cpu", "14": "1",
     "10": "1", "q8ta_linear/17": "q8ta_linear/0017", "demo NAME": "linear_head",
     "golden OPERATOR": "q8ta_relu",
+    "expected.bin": "good.bin", "actual.bin": "bad.bin", "etdump model.pte": "net.pte", "run.etdp": "net.etdp",
+    "run.bin": "net.bin", "expose exposed.pte": "new.pte", "exposed.pte": "seg.exposed.pte", "found": "new",
+    "pack buffer.bin": "new.bin", "buffer.bin": "good.bin", "unpack array.npy": "new.npy", "bisect dumps": "dumps",
+    "triage found": "new", "1000": "20", "corpus": "new", "100": "3", "VERB": "run",
 }  # fmt: skip
 
 #: What is not run, by how it begins, and why.
@@ -50,6 +57,7 @@ LEFT_OUT = {
     "golden verify": "takes minutes; tests/golden runs it",
     "golden coverage": "takes minutes; tests/golden runs it",
     "golden check": "needs what a device wrote; tests/golden runs it",
+    "golden export --size small --pte corpus": "takes a minute; tests/golden runs it",
     "golden export --pte corpus": "takes a minute; tests/golden runs it",
     "mutate": "takes minutes; tests/mutants runs it",
     "shaders": "needs a folder of modules; tests/cli/test_shaders.py runs it",
@@ -69,6 +77,32 @@ def _commands() -> Iterator[tuple[str, str]]:
             text = " ".join(words)
             if not NO_COMMAND.search(text) and not any(text.startswith(name) for name in LEFT_OUT):
                 yield page.name, text
+    for name, command in commands(_main.root):
+        text = f"{name} {command.example}".rstrip()
+        if not any(text.startswith(left) for left in LEFT_OUT):
+            yield "--help", text
+
+
+def commands(group: click.Command, before: str = "") -> Iterator[tuple[str, Verb]]:
+    """Every verb and subverb, with its name."""
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name} ")
+        else:
+            assert isinstance(command, Verb), name
+            yield before + name, command
+
+
+def test_every_verb_that_needs_something_has_an_example() -> None:
+    """And its help ends with it; a verb takes what its example says."""
+    for name, command in commands(_main.root):
+        needs = any(parameter.required for parameter in command.params)
+        assert command.example or not needs, name
+        context = click.Context(command, info_name=f"refsim {name}")
+        assert not command.example or command.get_help(context).endswith(command.call(context))
+        command.make_context(name, command.example.split(), obj=Document())
 
 
 COMMANDS = sorted(set(_commands()))

@@ -94,13 +94,13 @@ def test_an_output_that_no_delegate_gives(refsim, monkeypatch: pytest.MonkeyPatc
     ("arguments", "match"),
     [
         (["nonesuch.pte", "--random", "0"], "nonesuch.pte"),
-        ([*MIXED[1:], "-n", "1"], "1 is not in the range 2<=x<=10000"),
-        ([*MIXED[1:], "-n", "many"], "'many' is not a valid integer range"),
+        ([*MIXED[1:], "-n", "1"], "1 is no whole number from 2 to 10000"),
+        ([*MIXED[1:], "-n", "many"], "'many' is no whole number from 2 to 10000"),
         ([*MIXED[1:], "-x", "tpu"], "executor: unknown; got 'tpu'"),
         ([*MIXED[1:], "-x", "cpu,cpu"], "executor: unknown; got 'cpu,cpu'"),
         ([*MIXED[1:], "--random", "0"], "either with -i FILE or with --random SEED"),
         ([MIXED[1]], "either with -i FILE or with --random SEED"),
-        ([*MIXED[1:], "--threads", "0"], "0 is not in the range"),
+        ([*MIXED[1:], "--threads", "0"], "0 is no whole number from 1 to 1024"),
     ],
 )
 def test_nonsense_is_one_line(arguments: list[str], match: str, refsim) -> None:

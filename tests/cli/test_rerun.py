@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
+from test_mentioned_commands import commands
 
 from refsim.cli import _main, main
 from refsim.cli._document import Document
@@ -36,19 +36,7 @@ MAKING = {
 }  # fmt: skip
 
 
-def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{name} ")
-        else:
-            yield before + name, command
-
-
 def test_the_table_has_every_verb_that_makes_something_new() -> None:
-    assert isinstance(_main.root, click.Group)
     found = {name for name, made in commands(_main.root) if any(isinstance(p.type, New) for p in made.params)}
     assert found == set(MAKING)
 

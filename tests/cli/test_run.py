@@ -119,7 +119,7 @@ def test_no_colour_and_no_traceback_into_a_pipe(tmp_path: Path) -> None:
         ([MIXED, "-i", MIXED_IO, "--golden", "OUT"], "holds no recorded buffers"),
         ([MIXED, "-i", MIXED_IO, "--dump", "(", "OUT/d"], "not a regular expression"),
         ([MIXED, "-i", MIXED_IO, "-o", "OUT/no/such/folder/o.npz"], "cannot be written"),
-        ([MIXED, "-i", MIXED_IO, "--threads", "0"], "0 is not in the range"),
+        ([MIXED, "-i", MIXED_IO, "--threads", "0"], "0 is no whole number from 1 to 1024"),
         (["--bogus"], "No such option"),
     ],
 )

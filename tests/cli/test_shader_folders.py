@@ -160,7 +160,7 @@ def test_cases_by_pattern(folder: Path, refsim) -> None:
         ([str(build.BINARIES), "--profile", "tpu"], "numerics profile: unknown"),
         ([str(build.BINARIES), "--watch", "--html", "x.html"], "--watch prints what it finds"),
         ([str(build.BINARIES), "--variant", "best"], "'best' is not one of"),
-        ([str(build.BINARIES), "--count", "-1"], "not in the range"),
+        ([str(build.BINARIES), "--count", "-1"], "-1 is no whole number from 0 to 2000"),
     ],
 )
 def test_nonsense_is_one_line(arguments: list[str], match: str, folder: Path, refsim) -> None:

@@ -1,0 +1,101 @@
+"""What was wrong with a command line, in one line: what it lacks, what was probably meant, or where that is listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import click
+
+from refsim.cli._document import OPTION
+from refsim.cli._verb import PROGRAM, Verb
+from refsim.core import choices
+
+#: Before a command that can be pasted.
+EXAMPLE = "; for example: "
+
+
+def usage(error: click.ClickException, given: Sequence[str], root: click.Command) -> str:
+    """The line for an error of click's. ``given``: the words of the command line, without the program ``root``."""
+    ctx = (error.ctx if isinstance(error, click.UsageError) else None) or _context(given, root)
+    if isinstance(error, click.MissingParameter):
+        return f"Missing {', '.join(_missing(ctx, given)) or _name(error.param)}{_example(ctx)}"
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return _bad(error, error.param)
+    if isinstance(error, click.NoSuchOption):
+        if error.option_name == OPTION and isinstance(ctx.command, click.Group):
+            return _behind(ctx)
+        known = [name for one in ctx.command.get_params(ctx) for name in one.opts if name.startswith("-")]
+        near = choices.meant(error.option_name, known) or f"; {ctx.command_path} --help lists all"
+        return f"No such option {error.option_name}{near}"
+    text = error.format_message()
+    if text.startswith("Got unexpected extra argument"):
+        return f"{text}; need {' '.join([ctx.command_path, *ctx.command.collect_usage_pieces(ctx)])}"
+    if re.match("Option .* requires ", text):
+        return text.rstrip(".") + _example(ctx)
+    return text
+
+
+def _context(given: Sequence[str], root: click.Command) -> click.Context:
+    """That of the verb or subverb, for errors that do not say it."""
+    ctx = click.Context(root, info_name=PROGRAM)
+    for word in given:
+        command = ctx.command.get_command(ctx, word) if isinstance(ctx.command, click.Group) else None
+        if command is None:
+            break
+        ctx = click.Context(command, ctx, word)
+    return ctx
+
+
+def _missing(ctx: click.Context, given: Sequence[str]) -> list[str]:
+    """All required parameters that the command line lacks; click names one at a time."""
+    words = list(given[len(ctx.command_path.split()) - 1 :])
+    held, _, _ = ctx.command.make_parser(ctx).parse_args(words)
+    return [
+        _name(one)
+        for one in ctx.command.get_params(ctx)
+        if one.required
+        and ((value := held.get(one.name)) is None or value == () or one.value_is_missing(value))
+    ]
+
+
+def _name(parameter: click.Parameter | None) -> str:
+    """``FILE`` or ``--node``."""
+    if parameter is None:
+        return "something"
+    return parameter.opts[0] if isinstance(parameter, click.Option) else (parameter.name or "").upper()
+
+
+def _example(ctx: click.Context) -> str:
+    command = ctx.command
+    return f"{EXAMPLE}{command.call(ctx)}" if isinstance(command, Verb) and command.example else ""
+
+
+def _bad(error: click.BadParameter, parameter: click.Parameter) -> str:
+    """A value that its option does not take: which it takes, and the one that was probably meant."""
+    kind, text = parameter.type, error.format_message().rstrip(".")
+    if isinstance(kind, click.Choice):
+        given = re.match("'(.*?)' is not one of", error.message)
+        return text + (choices.meant(given[1], kind.choices) if given else "")
+    number = _number(kind)
+    found = re.match(r"(.*?) is not (a valid|in the range)", error.message)
+    return text.replace(error.message.rstrip("."), f"{found[1]} is no {number}") if number and found else text
+
+
+def _number(kind: click.ParamType) -> str:
+    """``whole number from 2 to 10000``; empty for another type."""
+    words = (("whole number", "integer"), ("number", "float"))
+    word = next((word for word, name in words if kind.name.startswith(name)), "")
+    least, most = getattr(kind, "min", None), getattr(kind, "max", None)
+    if not word or least is None:
+        return word
+    return f"{word} from {least} to {most}" if most is not None else f"{word} from {least} on"
+
+
+def _behind(ctx: click.Context) -> str:
+    """Where --json belongs, if it stood where a verb or a subverb was to be."""
+    assert isinstance(ctx.command, click.Group)
+    names = ctx.command.list_commands(ctx)
+    word = "a verb" if ctx.parent is None else "a subverb"
+    example = f"{ctx.command_path} {names[-1]} {OPTION}"
+    return f"{OPTION} stands behind {word}, as in {example!r}; need {choices.listed(names)}"
