@@ -122,6 +122,42 @@ def _integer_sums(ev: Evidence) -> np.ndarray:
     return sums
 
 
+#: What is added to each input where products are of unsigned bytes; its share is taken out of the sums again.
+UNSIGNED = 128
+
+
+def products(ev: Evidence, weight: np.ndarray) -> np.ndarray:
+    """Integer sums with other weights: (OC, KH, KW, IC) of a convolution, else (OC, ..) of a row of products."""
+    if is_convolution(ev):
+        size = (ev.call.out.shape[-2], ev.call.out.shape[-1])
+        return conv.accumulate(ev.call.params, conv.nchw4(ev.arrays["x"]), weight, size)
+    rows = weight.reshape(len(weight), -1).astype(np.int64)
+    sums: np.ndarray = ev.arrays["x"].astype(np.int64) @ rows.T
+    return sums
+
+
+def unsigned(ev: Evidence, weight: np.ndarray) -> np.ndarray:
+    """What sums with other weights have too much if bytes were made unsigned for them: it fits them by broadcast.
+
+    By each channel's own weights so much was taken out as by the right weights was put in.
+    """
+    own = ev.call.consts["weight_sums"]
+    assert own is not None
+    more = UNSIGNED * (weight.reshape(len(weight), -1).sum(1, dtype=np.int64) - own)
+    return more.reshape((-1, 1, 1) if ev.call.op.channel_dim == -3 else (-1,))
+
+
+def weighed(ev: Evidence, weight: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """(what to add to a text, cells) with other weights: by signed products, and by unsigned bytes if that differs."""
+    sums, more = products(ev, weight), unsigned(ev, weight)
+    yield "", finished(ev, sums)
+    if more.any():
+        yield AS_UNSIGNED, finished(ev, sums + more)
+
+
+AS_UNSIGNED = " of unsigned bytes"
+
+
 def finished(ev: Evidence, acc: np.ndarray, consts: Mapping[str, Any] | None = None) -> np.ndarray:
     """Cells of a buffer whose integer sums are ``acc``; the epilogue is the call's own."""
     return ev.with_values(quantized(ev, acc, consts))

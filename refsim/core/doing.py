@@ -1,7 +1,8 @@
 """What this process is doing, for whoever waits: limits of time stand still while it compiles, and a crash has a place.
 
 Native code that crashes leaves no exception. So before each piece of work, its name is told to a listener (the process
-that waits), or, on the command line, becomes the name of a frame, which Python's faulthandler prints.
+that waits), or, on the command line, becomes the name of a frame, which Python's faulthandler prints. What raises an
+exception far from its cause is put into a block of `noted`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,21 @@ def during(what: object, function: Callable[..., T], *arguments: object) -> T:
 
 def _frame(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
     return function(*arguments)
+
+
+@contextlib.contextmanager
+def noted(what: str) -> Iterator[None]:
+    """An error that leaves this block says what it stopped: as a note, which tracebacks print from Python 3.11 on."""
+    try:
+        yield
+    except Exception as error:
+        setattr(error, "__notes__", [*notes(error), what])  # noqa: B010
+        raise
+
+
+def notes(error: BaseException) -> list[str]:
+    """What an error says it stopped, the innermost first."""
+    return list(getattr(error, "__notes__", ()))
 
 
 @contextlib.contextmanager

@@ -76,7 +76,10 @@ class RawBufferError(RefsimError):
 
 
 class GuardError(RawBufferError):
-    """A dispatch wrote outside of its output. ``buffer`` is the output, a PackedBuffer, so that it can be compared."""
+    """A kernel wrote outside of its output, or of its working memory.
+
+    ``buffer`` is the output, a PackedBuffer, so that it can be compared; None where the output is not what was left.
+    """
 
     buffer: Any = None
 

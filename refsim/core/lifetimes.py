@@ -114,7 +114,8 @@ class Place(Generic[Key]):
 def places(wanted: Iterable[Allocation[Key]]) -> dict[Key, Place[Key]]:
     """The place of each: as low as those allow that are needed at once with it, aligned to `ALIGN`."""
     placed: list[Place[Key]] = []
-    for wants in largest_first(wanted):
+    ordered = largest_first(wanted)
+    for wants in ordered:
         at = 0
         for other in sorted((p for p in placed if p.wants.life.overlaps(wants.life)), key=lambda p: p.offset):
             if at + wants.nbytes <= other.offset:
@@ -122,7 +123,11 @@ def places(wanted: Iterable[Allocation[Key]]) -> dict[Key, Place[Key]]:
             at = max(at, -(-other.end // ALIGN) * ALIGN)
         placed.append(Place(wants, at))
     check(placed)
-    return {place.wants.name: place for place in placed}
+    found = {place.wants.name: place for place in placed}
+    missing = [str(wants.name) for wants in ordered if wants.name not in found]
+    if missing:
+        raise GraphError("memory plan", "a value has no place", got=", ".join(missing))
+    return found
 
 
 def check(placed: Sequence[Place[Any]]) -> None:

@@ -172,3 +172,22 @@ def test_another_range_is_named(bound: BoundCase) -> None:
     bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(x, "W")})
     wrong = _of_rows(bound, np.minimum(short.min(1), 0), np.maximum(short.max(1), 0))
     check("range of rows", "without the last values", bound, wrong)
+
+
+def test_lines_of_memory_read_too_far_apart() -> None:
+    """Lines of 5 zero points take 8 bytes; read every 16, half of them lie behind the buffer, among guard words."""
+    inputs = {"x": ((2, 3, 5, 64), "W"), "scale": ((2, 3, 5), "W"), "zp": ((2, 3, 5), "4W")}
+    features = {"out_channels": 8, "bias": True, "scale": 0.03125}
+    bound = bind(Case(MANY.case.op, {"group": 32}, inputs, "W", 4, features))
+    memory = [*bound.inputs["zp"].data, *np.full(12, 0x5A3CC3A5, np.uint32).view(np.int8)]
+    zp = np.array([[memory[16 * line + row] for row in range(5)] for line in range(6)], np.int8)
+    arrays = {name: buffer.unpack() for name, buffer in bound.inputs.items()}
+    wrong = bound.call.define({**arrays, "zp": zp.reshape(2, 3, 5)})
+    report = diff(
+        bound.call.expected(bound.inputs), PackedBuffer.pack(wrong, bound.call.out.layout), call=bound
+    )
+    cause = report.causes[0]
+    assert (cause.name, cause.detail) == (
+        "rows read at another stride", "lines of zp 16 elements apart instead of 8",
+    )  # fmt: skip
+    assert cause.exact

@@ -38,6 +38,31 @@ def _lanes() -> Made:
     return _linear(_products(x[..., [0, 2, 1, 3]].reshape(6, 40)))
 
 
+def _by_unsigned_bytes(weight: np.ndarray) -> Made:
+    """These weights where 128 is added to each input, and taken out again by what the right weights add up to."""
+    x, own = (
+        LINEAR.inputs["x"].unpack().astype(np.int64),
+        np.asarray(LINEAR.call.consts["weight"]).astype(np.int64),
+    )
+    return _linear((x + 128) @ weight.T.astype(np.int64) - 128 * own.sum(1))
+
+
+def _panels() -> Made:
+    """Panels of two vectors of 8 channels, laid out lane by lane; beyond the last of 14 channels there are zeros."""
+    held = np.zeros((16, 40), np.int8)
+    held[:14] = np.asarray(LINEAR.call.consts["weight"])
+    return _by_unsigned_bytes(held.reshape(2, 8, 40).swapaxes(0, 1).reshape(16, 40)[:14])
+
+
+def _next_output() -> Made:
+    held = np.asarray(LINEAR.call.consts["weight"])
+    return _by_unsigned_bytes(np.concatenate([held[1:], 0 * held[:1]]))
+
+
+def _lane_twice() -> Made:
+    return _by_unsigned_bytes(np.asarray(LINEAR.call.consts["weight"]) * np.tile([2, 1, 1, 1], 10))
+
+
 def _scales_added() -> Made:
     return _linear(_products(LINEAR.inputs["x"].unpack()), np.add)
 
@@ -87,6 +112,9 @@ ROWS: tuple[tuple[str, str, Callable[[], Made]], ...] = (
     ("another operation", "the two scales: + instead of *", _scales_added),
     ("constants of other channels", "weight_scales", lambda: _convolution(consts=OTHERS)),
     ("weights of other channels", "0 has those of 3", lambda: _convolution(rows=OTHERS)),
+    ("weights of other channels", "none, in 1 of 14 channels; 1 has those of 8", _panels),
+    ("weights read at another stride", "words +1 away of unsigned bytes", _next_output),
+    ("products miscounted", "as unsigned bytes, lane 0 counted once more", _lane_twice),
     ("sums off by a constant", "each channel", lambda: _convolution(more=500)),
     ("words of other places", "and so on", _words_shuffled),
     ("wrong after the value was right", "came out as others", _exchanged_values),

@@ -237,6 +237,8 @@ ROWS: tuple[tuple[str, str, Wrong], ...] = (
     ("float sum too short", "the last of 64 lanes left out", _made(ONE_ROW, values=_without_last_lane)),
     ("nibbles of other places", "blocks counted in rows of 15 instead of 16", _made(WORDS, values=_narrow_rows)),
     ("nibbles of other places", "shifted to the left", _made(WORDS, values=_shifted_left)),
+    ("nibbles of other places", "the bits of the mask set, not kept, of a byte",
+     _made(WORDS, nibble=lambda byte, k: (byte >> 4 * (k % 2) | 15) - 8)),
     ("rows read at another stride", "32 elements apart instead of 64", _half_rows),
     ("constants of other channels", "bias: ", _bias_of_the_next),
     ("weights of other channels", "in 18 of 24 channels", _weights_of_the_first),

@@ -78,3 +78,16 @@ def test_values_that_follow_share() -> None:
     places = lifetimes.places([a, b, c])
     assert places["a"].offset == places["c"].offset != places["b"].offset
     lifetimes.check([Place(a, 0), Place(c, 0)])
+
+
+def test_a_value_without_a_place_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory is given out, and not where a plan looks for it."""
+    a, b = (Allocation(name, 640, Lifetime(0, 1)) for name in "ab")
+    honest = Place.__init__
+
+    def last_wins(self: Place[str], wants: Allocation[str], offset: int) -> None:
+        honest(self, replace(wants, name="a"), offset)
+
+    monkeypatch.setattr(Place, "__init__", last_wins)
+    with pytest.raises(GraphError, match=r"memory plan: a value has no place; got b$"):
+        lifetimes.places([a, b])

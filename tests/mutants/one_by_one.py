@@ -1,7 +1,7 @@
 """Native kernels one at a time, each in a frame that has its name: a crash then tells which kernel it was.
 
 A frame reads ``kernel of FILE: NAME``. Before and after each kernel the allocator is asked for blocks of many sizes, so
-that it notices here what a kernel broke.
+that it notices here what a kernel broke, and after it the guard bytes behind its scratch are looked at.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Any
 import numpy as np
 
 from refsim.core import doing
-from refsim.exec.cpu import compiled
+from refsim.exec.cpu import compiled, thread_pool
 from refsim.exec.cpu.thread_pool import JobList
 
 #: A frame's name, as `kernel_of` finds it again.
 _FRAME = "kernel of {file}: {name}"
-_FOUND = re.compile(r"in kernel of (?P<file>refsim/\S+\.py): (?P<name>\S+)")
+_FOUND = re.compile(r"kernel of (?P<file>refsim/\S+\.py): (?P<name>[^\s:;,]+)")
 #: Sizes of blocks that the allocator keeps in different lists.
 _SIZES = tuple(1 << power for power in range(5, 20))
+#: Guard bytes behind scratch: so many that what writes there breaks nothing else before it is told.
+_BEHIND = 1 << 22
 
 
 def kernel_of(said: str) -> tuple[str, str] | None:
-    """(name, file) of the kernel that crashed, by what the process said last; None if it does not tell."""
+    """(name, file) of the kernel that crashed or wrote outside, by what was said last; None if that does not tell."""
     found = _FOUND.search(said)
     return (found["name"], found["file"]) if found else None
 
@@ -47,8 +49,10 @@ def install() -> None:
             single = JobList([job], 1, None, jobs._scratch[:1])
             what = _FRAME.format(name=told, file=files.get(names[0], "?"))
             doing.during(what, _checked, run, single)
+            single.check_scratch(what)
 
     compiled._link = linked
+    thread_pool._GUARD_BYTES = _BEHIND
     setattr(JobList, "run", stepped)  # noqa: B010
 
 
@@ -64,6 +68,9 @@ def _ask_allocator() -> None:
 
 
 def beside(file: str, kernel_file: str) -> bool:
-    """Whether a file writes a kernel of ``kernel_file``, or its arguments: `prepack.py` lies beside the kernel."""
+    """Whether a file writes a kernel of ``kernel_file``, or its arguments: `prepack.py` lies beside the kernel.
+
+    So does `amx/tiles.py`, which writes what the kernel there calls.
+    """
     mine, kernels = Path(file), Path(kernel_file)
-    return mine == kernels or (mine.parent == kernels.parent and mine.name == "prepack.py")
+    return mine == kernels or (mine.parent == kernels.parent and mine.name in ("prepack.py", "tiles.py"))

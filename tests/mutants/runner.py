@@ -145,6 +145,8 @@ def network(watch: Watch, folder: str, name: str) -> None:
 SECONDS, CASE_SECONDS = 600.0, 60.0
 #: A variable that makes native kernels run one at a time, so that a crash tells which it was.
 ONE_BY_ONE = "REFSIM_MUTANT_ONE_BY_ONE"
+#: The file that says which of the sources an error came through, that ended a stage (`_frames`).
+FRAMES = "frames.json"
 #: What a compiler would have said: such a program is none.
 _NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError, struct.error)
 
@@ -155,42 +157,65 @@ SOURCES = {"refsim": "refsim", "gpu": "refsim_gpu"}
 MORE_WRONG, MORE_TRIED, MORE_SECONDS = 5, 24, 10.0
 
 
-def corpus(watch: Watch, folder: str, executor: str, golden: str, threads: str, profile: str) -> None:
+def corpus(
+    watch: Watch, folder: str, executor: str, golden: str, threads: str, profile: str, route: str
+) -> None:
     """Run the cases of the corpus that ``cases.json`` names until one gives other bytes than recorded.
 
     ``result.json`` says which, how and what was said, ``out`` has the bytes. Then a few further cases of the same
     operator are run: ``further`` names those that are wrong as well, ``out-1``, ``out-2`` and so on have their bytes.
-    Under a ``profile`` the digests are those of ``digests.json``.
+    Under a ``profile`` the digests are those of ``digests.json``. With a ``route`` every operator takes that native
+    route, and cases that cannot are left out.
     Nothing is written if all are right. Whether they are is told by the recorded digests alone: in the copy a
     definition may be wrong as well.
     """
     root = Path(folder)
     names: list[str] = json.loads((root / "cases.json").read_text())
     try:
-        for found in _wrong(root, names, executor, golden, int(threads), profile, watch):
+        for found in _wrong(root, names, _opened(executor, int(threads), route), golden, profile, watch):
             (root / "result.new").write_text(json.dumps(found))
             (root / "result.new").replace(root / "result.json")
     except Exception as error:
         if not (root / "result.json").exists():
             how = "invalid" if _is_no_program(error) else "raised"
             found = {
-                "how": how, "said": f"{type(error).__name__}: {error}"[:2000], "case": _at(root),
+                "how": how, "said": _told(error)[:2000], "case": _at(root),
                 "frames": _frames(error),
             }  # fmt: skip
             (root / "result.json").write_text(json.dumps(found))
 
 
+def _opened(executor: str, threads: int, route: str) -> Any:
+    """An executor of the copy; with a ``route``, ``cpu`` on that route alone."""
+    from refsim.exec.cpu import NativeExecutor
+    from refsim.exec.factory import executor_named
+
+    return NativeExecutor(threads, {"*": route}) if route else executor_named(executor, threads)
+
+
+def _takes(runner: Any, call: Any) -> bool:
+    """Whether a call takes the route that is forced, if one is."""
+    from refsim.exec.cpu.routes import choose
+
+    force = getattr(getattr(runner, "options", None), "force", None)
+    return not force or choose(call, force=force).rule is not None
+
+
+def _told(error: BaseException) -> str:
+    """An error and what it stopped."""
+    return " | ".join([f"{type(error).__name__}: {error}", *doing.notes(error)])
+
+
 def _wrong(
-    root: Path, names: Sequence[str], executor: str, golden: str, threads: int, profile: str, watch: Watch
+    root: Path, names: Sequence[str], runner: Any, golden: str, profile: str, watch: Watch
 ) -> Iterator[dict[str, Any]]:
     """What was found so far, again after each wrong case."""
     from refsim.core.qmath import PROFILES
-    from refsim.exec.factory import executor_named
     from refsim.golden.store import Corpus, digest
     from refsim.ops.base.binding import bind
     from refsim.ops.base.spec import Target
 
-    store, runner = Corpus(golden), executor_named(executor, threads)
+    store = Corpus(golden)
     target = Target(PROFILES[profile]) if profile else None
     digests = json.loads((root / "digests.json").read_text()) if profile else {}
     entries: dict[str, Any] = {}
@@ -208,21 +233,26 @@ def _wrong(
         (root / "at").write_text(name)
         watch.begin(CASE_SECONDS)
         if name in chains:
-            said = doing.during(name, _chain, chains[name], runner)
+            try:
+                said, frames = doing.during(name, _chain, chains[name], runner), list[tuple[str, str]]()
+            except RefsimError as error:
+                said, frames = _told(error), _frames(error)
             if said:
-                yield {"case": name, "how": "chain", "said": said}
+                yield {"case": name, "how": "chain", "said": said, "frames": frames}
                 break
             continue
-        how, said, out, frames = "differs", "", None, list[tuple[str, str]]()
+        how, said, out, frames = "differs", "", None, []
         try:
             bound = bind(entries[name].case, target)
+            if not _takes(runner, bound.call):
+                continue
             out = doing.during(name, runner.run_call, bound.call, bound.inputs)
         except GuardError as error:  # what is in the buffer itself is told as well
-            how, said, out = "outside", f"{type(error).__name__}: {error}", error.buffer
+            how, said, out, frames = "outside", _told(error), error.buffer, _frames(error)
             if out is not None and out.desc != bound.call.out:
                 out = None
         except RefsimError as error:
-            how, said, frames = "refused", f"{type(error).__name__}: {error}", _frames(error)
+            how, said, frames = "refused", _told(error), _frames(error)
         if out is None:
             if first:
                 continue
@@ -246,18 +276,13 @@ def _chain(entry: Any, runner: Any) -> str:
     from refsim.graph.interpreter import logical
 
     graph = entry.chain.graph(entry.name)
-    try:
-        if chain.digest(chain.outputs_of(entry.chain, graph, runner)) != entry.sha256:
-            return "other outputs of the chain as a whole"
-        values = chain.watched(entry.chain, graph, runner)
-        ends = [logical(graph, values, value) for value in graph.outputs]
-        return (
-            ""
-            if chain.digest(ends) == entry.sha256
-            else "other outputs of the chain with every value observed"
-        )
-    except RefsimError as error:
-        return f"{type(error).__name__}: {error}"
+    if chain.digest(chain.outputs_of(entry.chain, graph, runner)) != entry.sha256:
+        return "other outputs of the chain as a whole"
+    values = chain.watched(entry.chain, graph, runner)
+    ends = [logical(graph, values, value) for value in graph.outputs]
+    return (
+        "" if chain.digest(ends) == entry.sha256 else "other outputs of the chain with every value observed"
+    )
 
 
 def _at(root: Path) -> str:
@@ -303,8 +328,10 @@ def main(stage: str, folder: str, *arguments: str) -> None:
     try:
         STAGES[stage](watch, folder, *arguments)
     except RefsimError as error:
-        (Path(folder) / "error").write_text(f"{type(error).__name__}: {error}")
+        (Path(folder) / "error").write_text(_told(error))
+        (Path(folder) / FRAMES).write_text(json.dumps(_frames(error)))
     except Exception as error:
+        (Path(folder) / FRAMES).write_text(json.dumps(_frames(error)))
         if _is_no_program(error):
             (Path(folder) / "invalid").write_text(f"{type(error).__name__}: {error}"[:2000])
         raise

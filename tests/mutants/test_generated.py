@@ -11,18 +11,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mutants.generated import equivalent, glsl_sites, naming, python_sites, record, sample, trial, verb
+from mutants import runner
+from mutants.generated import (
+    equivalent,
+    glsl_sites,
+    naming,
+    python_sites,
+    record,
+    sample,
+    targets,
+    trial,
+    verb,
+)
 from mutants.generated.change import KINDS, Change
 from mutants.generated.targets import AREAS, subjects
 from mutants.mutant import Mutant
-from mutants.tree import check
+from mutants.tree import CHECKOUT, check
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import Agreed
 from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError
+from refsim.exec.cpu.routes import RULES as RULES_OF_ROUTES
 from refsim.exec.process import ProcessError
-from refsim.golden.rules import RULES
+from refsim.golden.rules import RULES, case
+from refsim.ops.base.binding import bind
 
 KERNEL = """
 STRIDE_H, STRIDE_W = 0, 1
@@ -199,6 +212,8 @@ def test_names_tell_what_code_is_about() -> None:
     assert "window" in named("push[STRIDE_H]") and "window" in named("pad_w")
     assert "bias" in named("3", "t = t + bias[n]")
     assert "lanes" in named("3", "17", "insert_lane") and named("3", "17", "f") == set()
+    assert "transform" in named("b", "return c + (a + b)", "_inputs4")  # single letters say little
+    assert "transform" not in named("stride_h", "return stride_h", "_inputs4")
 
 
 def test_a_cause_counts_only_if_it_is_of_the_code_that_was_changed() -> None:
@@ -252,6 +267,35 @@ def test_an_error_names_the_function_that_it_came_from() -> None:
     outer = [("refsim/exec/emulated.py", "run"), ("refsim/ops/x.py", "kernel")]
     assert naming.place(change, outer) == "refsim/ops/x.py: kernel"
     assert naming.place(change, [*outer, *[("refsim/core/index.py", "buf_idx")] * 3]) == ""
+
+
+def test_an_error_in_preparing_a_kernel_names_its_sources() -> None:
+    def prepared(file: str, notes: str = "while x was prepared for the native route gemm") -> str:
+        change = Change(file, "in_zp", 0, 5, "out_zp", "index", "tiles", "acc - in_zp")
+        return naming.prepared(change, notes, [*outer, ("refsim/exec/cpu/ir.py", "loop")])
+
+    outer = [("refsim/exec/cpu/routes.py", "jobs"), ("refsim/exec/cpu/gemm/prepack.py", "lower")]
+    assert prepared("refsim/exec/cpu/gemm/kernel.py") == "preparing refsim/exec/cpu/gemm/prepack.py"
+    assert prepared("refsim/exec/cpu/gemm/kernel.py", "ValueError") == ""
+    assert prepared("refsim/exec/cpu/winograd/kernel.py") == prepared("refsim/exec/cpu/ir.py") == ""
+
+
+def test_forced_routes_are_routes_of_the_changed_file() -> None:
+    known = {rule.route for rule in RULES_OF_ROUTES}
+    for prefix, routes in targets._FORCED:
+        assert set(routes) <= known and list((CHECKOUT / "refsim/exec/cpu").glob(f"{prefix}*")), prefix
+    area, change = next(row for row in sample.drawn(60, 1, ("native",)) if "/amx/" in row[1].file)
+    first, *rest = targets.conditions(change, AREAS[area])
+    assert first.route == "amx_emulated" and tuple(rest) == AREAS[area].also
+
+
+def test_cases_that_cannot_take_the_forced_route_are_left_out() -> None:
+    runner_ = runner._opened("cpu", 1, "repack")
+    calls = {op: bind(case(op, 0)).call for op in ("q8ta_clone", "q8ta_linear")}
+    assert not runner._takes(runner_, calls["q8ta_linear"])
+    assert all(runner._takes(runner._opened("cpu", 1, ""), call) for call in calls.values())
+    taken = [runner._takes(runner_, bind(case("q8ta_clone", number)).call) for number in range(40)]
+    assert any(taken) and not all(taken)
 
 
 def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:

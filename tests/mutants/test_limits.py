@@ -127,6 +127,29 @@ NativeExecutor().run_call(bound.call, bound.inputs)
 """
 
 
+_BEHIND_SCRATCH = """
+from dataclasses import replace
+from refsim.exec.cpu.routes import Choice
+jobs = Choice.jobs
+Choice.jobs = lambda choice: tuple(replace(job, scratch=0) for job in jobs(choice))
+NativeExecutor().run_call(bound.call, bound.inputs)
+"""
+
+
+def test_a_write_behind_scratch_names_the_kernel() -> None:
+    """It breaks the heap of a process, if there is not much room behind: what is told then is anything."""
+    start = _CRASH.partition("honest")[0] + 'bound = bind(case("q8ta_conv2d_pw", 3))'
+    with pytest.raises(process.Ended) as caught:
+        process.run(
+            [sys.executable, "-c", start + _BEHIND_SCRATCH], where="work",
+            environment=tree.environment(tree.CHECKOUT),
+        )  # fmt: skip
+    said = " | ".join(caught.value.last_lines)
+    assert "GuardError" in said and "wrote behind its scratch" in said
+    found = one_by_one.kernel_of(said)
+    assert found is not None and found[1].startswith("refsim/exec/cpu/gemm/")
+
+
 def test_a_crash_in_native_code_names_the_kernel() -> None:
     with pytest.raises(process.Ended, match="signal 11") as caught:
         process.run([sys.executable, "-c", _CRASH], where="work", environment=tree.environment(tree.CHECKOUT))

@@ -8,7 +8,7 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses import grouped_channels
-from refsim.bytediff.rerun import finished, has_weights, integer_sums, quantized
+from refsim.bytediff.rerun import AS_UNSIGNED, UNSIGNED, finished, has_weights, integer_sums, quantized
 
 #: More channels than these are not searched; so many wrong positions vote.
 MOST_CHANNELS, VOTERS = 48, 24
@@ -68,7 +68,7 @@ def _by_rule(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
 
 @hypothesis("weights of other channels", needs_call=True)
 def weights(ev: Evidence) -> Iterator[Prediction]:
-    """Sums of products with the weights of other output channels, by whatever rule."""
+    """Sums of products with the weights of other output channels, or of none that there is, by whatever rule."""
     for rule, places in _by_rule(ev):
         taken = np.take(integer_sums(ev), places, ev.call.op.channel_dim)
         yield Prediction(f"those of {rule}", finished(ev, taken))
@@ -78,11 +78,23 @@ def weights(ev: Evidence) -> Iterator[Prediction]:
     if votes is None:
         return
     axis = ev.call.op.channel_dim
-    rows = [np.take(votes.sums, [k], votes.axis) for k in range(votes.channels)]
-    source = votes.best([votes.made(np.broadcast_to(row, votes.sums.shape), {}) for row in rows])
-    if source is not None:
-        taken = np.take(integer_sums(ev), source, axis)
-        yield Prediction(_said(source), finished(ev, taken), inferred=True)
+    weight_sums = ev.call.consts["weight_sums"]
+    assert weight_sums is not None
+    for what, more in (("", 0), (AS_UNSIGNED, UNSIGNED)):
+        # products of unsigned bytes hold so much too much, which each channel takes off again by its own weights
+        own = more * weight_sums.astype(np.int64)
+        held = votes.sums + own.reshape((1, -1, 1, 1) if votes.axis == 1 else (-1,))
+        rows = [np.take(held, [k], votes.axis) for k in range(votes.channels)]
+        rows.append(0 * rows[0])  # beyond the last channel: kernels fill panels up with zeros
+        source = votes.best([votes.made(row - (held - votes.sums), {}) for row in rows])
+        if source is None:
+            continue
+        each = own.reshape((-1, 1, 1) if axis == -3 else (-1,))
+        sums = integer_sums(ev) + each
+        none = np.zeros_like(np.take(sums, [0], axis))
+        taken = np.take(np.concatenate([sums, none], axis), source, axis) - each
+        said = f"{_said(source)}{what}"
+        yield Prediction(said, finished(ev, taken), inferred=True)
 
 
 @hypothesis("sums off by a constant", needs_call=True)
@@ -194,6 +206,11 @@ class _Votes:
 def _said(source: np.ndarray) -> str:
     """The inferred channels in words: a rule where two numbers give all of them."""
     own = np.arange(len(source))
+    beyond = np.flatnonzero(source == len(source))
+    if len(beyond):
+        others = np.where(source == len(source), own, source)
+        said = f"none, in {len(beyond)} of {len(source)} channels"
+        return said if np.array_equal(others, own) else f"{said}; {_said(others)}"
     changed = np.flatnonzero(source != own)
     distance = np.unique(source[changed] - changed)
     if len(np.unique(source[changed])) == 1:

@@ -16,6 +16,7 @@ from refsim.bytediff.rerun import (
     is_depthwise,
     logical_weight,
     rerun,
+    weighed,
 )
 from refsim.core.buffer import GUARD
 
@@ -143,9 +144,8 @@ def weights_order(ev: Evidence) -> Iterator[Prediction]:
         "with rows of taps flipped": weight[:, ::-1, :, :],
     }
     for what, changed in variants.items():
-        cells = convolve(ev, weight=changed)
-        if cells is not None:
-            yield Prediction(f"weights read {what}", cells)
+        for how, cells in weighed(ev, changed):
+            yield Prediction(f"weights read {what}{how}", cells)
 
 
 _AXES = ("output channel", "tap", "input word")
@@ -169,9 +169,8 @@ def _words_in_order(ev: Evidence) -> Iterator[Prediction]:
         stored = np.ascontiguousarray(words.transpose(*order, 3)).reshape(-1, 4)
         read = stored.reshape(words.shape[1], words.shape[2], words.shape[0], 4).transpose(2, 0, 1, 3)
         changed = read.reshape(padded.shape)[:out, :, :channels].reshape(weight.shape)
-        cells = convolve(ev, weight=changed) if convolution else rerun(ev, consts={"weight": changed})
-        if cells is not None:
-            yield Prediction(f"weight words stored {' by '.join(_AXES[axis] for axis in order)}", cells)
+        for how, cells in weighed(ev, changed):
+            yield Prediction(f"weight words stored {' by '.join(_AXES[axis] for axis in order)}{how}", cells)
 
 
 def _texels(ev: Evidence) -> Iterator[Prediction]:

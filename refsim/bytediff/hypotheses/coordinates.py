@@ -9,7 +9,7 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses.addressing import written
-from refsim.bytediff.rerun import convolve, has_weights, is_convolution, is_depthwise, logical_weight, rerun
+from refsim.bytediff.rerun import has_weights, is_convolution, is_depthwise, logical_weight, rerun, weighed
 from refsim.core import index
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import DIM_NAMES
@@ -98,9 +98,8 @@ def weight_strides(ev: Evidence) -> Iterator[Prediction]:
         inside = (at >= 0) & (at < len(words))
         read = np.where(inside[..., None], words[np.where(inside, at, 0)], 0).astype(np.int8)
         changed = read.reshape(padded.shape)[:out, :, :channels].reshape(weight.shape)
-        cells = convolve(ev, weight=changed) if convolution else rerun(ev, consts={"weight": changed})
-        if cells is not None:
-            yield Prediction(what, cells)
+        for how, cells in weighed(ev, changed):
+            yield Prediction(f"{what}{how}", cells)
 
 
 def _strides(

@@ -9,6 +9,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses.int4 import int4_cells, int4_weights
 from refsim.bytediff.rerun import rerun
+from refsim.core.buffer import GUARD, PackedBuffer
 from refsim.ops.base import group_linear, group_weights
 from refsim.ops.base.int4 import COLUMNS, ROWS, WORDS, ZERO
 from refsim.ops.base.traits import WINDOWED, Family
@@ -37,6 +38,17 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
     word, shift = _own(ev.call.op.int4.blocks.columns_first, *values.shape)
     for what, taken in _bits(words[word].astype(np.int32), shift.astype(np.int32)):
         yield Prediction(what, int4_cells(ev, taken.astype(np.int64) - ZERO, scales))
+    # by kernels that load a byte and not a word; rows that are looked up have neighbours in a byte
+    if ev.call.op.family is Family.LOOKUP:
+        raw = values.astype(np.int32) + ZERO
+        byte, shift = (
+            np.repeat(raw[:, 0::2] | raw[:, 1::2] << 4, 2, 1),
+            np.arange(values.shape[1]) % 2 * 4 + 0 * raw,
+        )
+    else:
+        byte = (words[word] >> shift // 8 * 8 & 255).astype(np.int32)
+    for what, taken in _bits(byte, (shift % 8).astype(np.int32)):
+        yield Prediction(f"{what}, of a byte", int4_cells(ev, taken.astype(np.int64) - ZERO, scales))
 
 
 def _bits(words: np.ndarray, shift: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -148,10 +160,39 @@ def rows(ev: Evidence) -> Iterator[Prediction]:
             cells = rerun(ev, inputs={name: moved})
             if cells is not None:
                 yield Prediction(f"rows of {name} {what}", cells)
+    for name, buffer in ev.inputs.items():
+        for what, moved in _lines(buffer):
+            cells = rerun(ev, inputs={name: moved})
+            if cells is not None:
+                yield Prediction(f"lines of {name} {what}", cells)
     if ev.call.op.family is Family.GROUP_LINEAR and ev.call.out.shape[-2] > 1:
         q = group_weights.quantized(ev.call, ev.arrays) - ev.arrays["zp"][..., None].astype(np.int32)
         for what, moved in _strides(q):
             yield Prediction(f"quantized rows {what}", _of_differences(ev, moved))
+
+
+def _lines(buffer: PackedBuffer) -> Iterator[tuple[str, np.ndarray]]:
+    """An input whose lines of memory, of whole words, are read further apart or less far; guard words behind it."""
+    shape = buffer.desc.shape
+    if (
+        buffer.desc.layout.block_numel > 4
+        or len(shape) < 2
+        or buffer.data.size % (count := buffer.unpack().size // shape[-1])
+    ):
+        return
+    each = buffer.data.size // count
+    if count < 2 or buffer.data.reshape(count, each)[:, : shape[-1]].tobytes() != buffer.unpack().tobytes():
+        return  # lines that lie otherwise
+    behind = np.full(-(-count * each * buffer.data.itemsize // 4), GUARD, np.int32).view(buffer.data.dtype)
+    memory = np.concatenate([buffer.data, behind])
+    line, element = np.arange(count)[:, None], np.arange(shape[-1])[None, :]
+    word = max(1, 4 // buffer.data.itemsize)
+    for other in dict.fromkeys(
+        (2 * each, each // 2, shape[-1], 2 * shape[-1], each + word, each - word, word, 0)
+    ):
+        at = line * other + element
+        if other != each and at.max() < len(memory):
+            yield f"{other} elements apart instead of {each}", memory[at].reshape(shape)
 
 
 def _of_differences(ev: Evidence, q: np.ndarray) -> np.ndarray:

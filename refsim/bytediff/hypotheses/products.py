@@ -8,14 +8,15 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.rerun import (
+    UNSIGNED,
     finished,
     has_weights,
     integer_sums,
     is_convolution,
     is_depthwise,
     logical_weight,
+    products,
 )
-from refsim.ops.base import conv
 
 #: Sums of more groups of products than this are not taken apart, nor are larger outputs.
 MOST_GROUPS, MOST_OUTPUTS = 27, 1 << 13
@@ -49,7 +50,7 @@ def miscounted(ev: Evidence) -> Iterator[Prediction]:
         if name == "word of a tap" and (words == 1 or kh * kw == 1):
             continue  # the same as one of those before
         if 2 <= count <= MOST_GROUPS and _observed(ev, count):
-            parts = [_sums(ev, weight * (numbers == k)) for k in range(count)]
+            parts = [weight * (numbers == k) for k in range(count)]
             yield from _counted(ev, name, [str(k) for k in range(count)], parts)
     if channels % 4 == 0 and not is_depthwise(ev) and _observed(ev, 16):
         lanes = weight.reshape(*weight.shape[:-1], -1, 4)
@@ -59,7 +60,7 @@ def miscounted(ev: Evidence) -> Iterator[Prediction]:
                 mixed = np.zeros_like(lanes)
                 mixed[..., mine] = lanes[..., theirs]
                 names.append(f"{mine} of x by lane {theirs} of the weights")
-                parts.append(_sums(ev, mixed.reshape(weight.shape)))
+                parts.append(mixed.reshape(weight.shape))
         yield from _counted(ev, "lane", names, parts)
 
 
@@ -69,14 +70,6 @@ def _weight(ev: Evidence) -> np.ndarray:
     weight = ev.call.consts["weight"]
     assert weight is not None
     return weight[:, None, None, :]
-
-
-def _sums(ev: Evidence, weight: np.ndarray) -> np.ndarray:
-    if is_convolution(ev):
-        size = (ev.call.out.shape[-2], ev.call.out.shape[-1])
-        return conv.accumulate(ev.call.params, conv.nchw4(ev.arrays["x"]), weight, size)
-    total: np.ndarray = ev.arrays["x"].astype(np.int64) @ weight.reshape(len(weight), -1).T.astype(np.int64)
-    return total
 
 
 def _usable(ev: Evidence) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -116,8 +109,18 @@ def _observed(ev: Evidence, count: int) -> bool:
     return len(_usable(ev)[0]) >= LEAST_EACH * count
 
 
-def _counted(ev: Evidence, name: str, names: list[str], parts: list[np.ndarray]) -> Iterator[Prediction]:
-    """How often each group of products must have been counted, if every wrong byte comes of that."""
+def _counted(ev: Evidence, name: str, names: list[str], weights: list[np.ndarray]) -> Iterator[Prediction]:
+    """How often the products of each of these weights must have been counted, if every wrong byte comes of that."""
+    sums = [products(ev, weight) for weight in weights]
+    yield from _solved(ev, name, names, sums)
+    if not is_depthwise(ev):
+        each = [weight.reshape(len(weight), -1).sum(1, dtype=np.int64) for weight in weights]
+        spread = (-1, 1, 1) if ev.call.op.channel_dim == -3 else (-1,)
+        more = [total + UNSIGNED * own.reshape(spread) for total, own in zip(sums, each, strict=True)]
+        yield from _solved(ev, f"as unsigned bytes, {name}", names, more)
+
+
+def _solved(ev: Evidence, name: str, names: list[str], parts: list[np.ndarray]) -> Iterator[Prediction]:
     at, off, unit = _usable(ev)
     matrix = np.stack([part.reshape(-1)[at] * unit for part in parts], axis=1)
     least = np.abs(matrix).max() or 1.0

@@ -8,7 +8,16 @@ from itertools import product
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.rerun import finished, is_convolution, is_depthwise, logical_weight, quantized
+from refsim.bytediff.rerun import (
+    AS_UNSIGNED,
+    finished,
+    is_convolution,
+    is_depthwise,
+    logical_weight,
+    products,
+    quantized,
+    unsigned,
+)
 from refsim.ops.base import conv
 
 #: Sums of more products than this are not made again for every rule.
@@ -29,13 +38,9 @@ def exchanged(ev: Evidence) -> Iterator[Prediction]:
     some = _Some(ev, weight)
     steps = ev.call.params.stride if ev.call.op.transposed else (1, 1)
     for what, places in _rules(kh, kw, steps):
-        if some.fits(_read(weight, places)):
-            yield Prediction(
-                f"the weights of tap {what} taken for tap (i, j)", _made(ev, _read(weight, places))
-            )
-        scattered = _scattered(weight, places)
-        if some.fits(scattered):
-            yield Prediction(f"the input read at tap {what} for tap (i, j)", _made(ev, scattered))
+        read, scattered = _read(weight, places), _scattered(weight, places)
+        yield from some.predicted(f"the weights of tap {what} taken for tap (i, j)", read)
+        yield from some.predicted(f"the input read at tap {what} for tap (i, j)", scattered)
 
 
 def _rules(kh: int, kw: int, steps: tuple[int, int]) -> Iterator[tuple[str, np.ndarray]]:
@@ -97,8 +102,7 @@ def words(ev: Evidence) -> Iterator[Prediction]:
             scattered[:, places[place]] += by_word[:, place]
         for which, made in (("the weights of", read), ("the input's word of", scattered)):
             changed = made.reshape(padded.shape)[..., :depth].reshape(weight.shape)
-            if some.fits(changed):
-                yield Prediction(f"{which} {what} taken", _made(ev, changed))
+            yield from some.predicted(f"{which} {what} taken", changed)
 
 
 def _word_rules(taps: int, count: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -156,10 +160,6 @@ def _scattered(weight: np.ndarray, places: np.ndarray) -> np.ndarray:
     return fresh.reshape(weight.shape)
 
 
-def _made(ev: Evidence, weight: np.ndarray) -> np.ndarray:
-    return finished(ev, _sums(ev, conv.nchw4(ev.arrays["x"]), weight))
-
-
 def _sums(ev: Evidence, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return conv.accumulate(ev.call.params, x, weight, (ev.call.out.shape[-2], ev.call.out.shape[-1]))
 
@@ -185,8 +185,13 @@ class _Some:
             if (value := ev.call.consts[name]) is not None
         }
 
-    def fits(self, weight: np.ndarray) -> bool:
-        """Whether these weights explain a good part of what is wrong in these channels."""
-        sums = _sums(self.ev, self.x, weight[self.channels])
+    def predicted(self, what: str, weight: np.ndarray) -> Iterator[Prediction]:
+        """The cells with other weights, by signed or unsigned bytes, that explain a good part of these channels."""
+        sums, more = _sums(self.ev, self.x, weight[self.channels]), unsigned(self.ev, weight)
+        for how, added in (("", 0 * more), *([(AS_UNSIGNED, more)] if more.any() else [])):
+            if self._fits(sums + added[self.channels]):
+                yield Prediction(f"{what}{how}", finished(self.ev, products(self.ev, weight) + added))
+
+    def _fits(self, sums: np.ndarray) -> bool:
         made = quantized(self.ev, sums, self.consts)
         return int(((made == self.got) & self.wrong).sum()) >= LEAST_SHARE * int(self.wrong.sum())

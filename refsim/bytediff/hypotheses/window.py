@@ -11,12 +11,12 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.rerun import (
     convolve,
-    finished,
     has_weights,
     has_window,
     is_convolution,
     logical_weight,
     replaced,
+    weighed,
 )
 from refsim.ops.base import conv
 
@@ -104,22 +104,10 @@ def reduction_short(ev: Evidence) -> Iterator[Prediction]:
     """Products missing from the sum: the last word, lane or tap, or the share of some invocations."""
     if not has_weights(ev):
         return
-    sums, weight = (_window_sums, logical_weight(ev)) if is_convolution(ev) else (_row_sums, _rows(ev))
+    weight = logical_weight(ev) if is_convolution(ev) else _rows(ev)
     for what, mask in _left_out(ev, weight.shape):
-        kept = weight * mask
-        total = sums(ev, kept)
-        yield Prediction(f"{what} left out of the sum", finished(ev, total))
-        # where bytes are made unsigned, all that this adds is taken out again
-        offset = 128 * (kept.astype(np.int64) - weight).sum(axis=(1, 2, 3))
-        spread = (-1, 1, 1) if sums is _window_sums else (-1,)
-        biased = finished(ev, total + offset.reshape(spread))
-        yield Prediction(f"{what} left out of the sum of unsigned bytes", biased)
-
-
-def _window_sums(ev: Evidence, weight: np.ndarray) -> np.ndarray:
-    call = ev.call
-    size = (call.out.shape[-2], call.out.shape[-1])
-    return conv.accumulate(call.params, conv.nchw4(ev.arrays["x"]), weight, size)
+        for how, cells in weighed(ev, weight * mask):
+            yield Prediction(f"{what} left out of the sum{how}", cells)
 
 
 def _rows(ev: Evidence) -> np.ndarray:
@@ -127,11 +115,6 @@ def _rows(ev: Evidence) -> np.ndarray:
     weight = ev.call.consts["weight"]
     assert weight is not None
     return weight[:, None, None, :]
-
-
-def _row_sums(ev: Evidence, weight: np.ndarray) -> np.ndarray:
-    total: np.ndarray = ev.arrays["x"].astype(np.int64) @ weight.reshape(len(weight), -1).T.astype(np.int64)
-    return total
 
 
 def _left_out(ev: Evidence, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:

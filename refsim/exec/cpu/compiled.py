@@ -56,7 +56,8 @@ def _link(name: str, build: Builder, variant: dict[str, Variant]) -> int:
     path = directory() / f"{name}.o"
     code = cache_entries.read(path) if kept else None
     if code is None:
-        with doing.compiling(name):
+        written = f"while the native kernel {name} was written ({build.__module__})"
+        with doing.compiling(name), doing.noted(written):
             code = _machine().emit_object(_optimized(name, build, variant))
         if kept:
             cache_entries.write(path, code)

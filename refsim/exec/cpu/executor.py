@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from refsim.core.buffer import FAR_WORDS, GUARD, PackedBuffer
-from refsim.core.errors import ParameterError, RawBufferError
+from refsim.core.errors import GuardError, ParameterError
 from refsim.core.launch import Launch
 from refsim.exec.cpu.plan import Plan
 from refsim.exec.cpu.pool.plain import PlainMean
@@ -86,7 +86,7 @@ class NativeExecutor(Executor):
             ready.check_scratch(prepared.call.op.name)
         for name, block in between.items():
             if (block[:FAR_WORDS] != GUARD).any() or (block[-FAR_WORDS:] != GUARD).any():
-                raise RawBufferError(prepared.call.op.name, f"wrote beside buffer {name} between its jobs")
+                raise GuardError(prepared.call.op.name, f"wrote beside buffer {name} between its jobs")
         out.check_guards(prepared.call.op.name)
         return out
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from refsim.core.buffer import surrounded
+from refsim.core.errors import ParameterError
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.ir import Module, Value
@@ -44,6 +45,19 @@ class Job:
     owned: tuple[np.ndarray, ...] = ()
     temps: tuple[tuple[str, int], ...] = ()
     parts: tuple[Job, ...] = ()
+
+    def __post_init__(self) -> None:
+        """ParameterError if a number cannot be one: told here, where it was made, and not where it is used."""
+        whole = {
+            "tasks": self.tasks,
+            "scratch": self.scratch,
+            **{f"buffer {n}": size for n, size in self.temps},
+        }
+        for what, number in whole.items():
+            if not isinstance(number, int | np.integer) or number < 0:
+                raise ParameterError(f"job {self.name}", f"{what} is no count", got=number, need="0 or more")
+        if not isinstance(self.block, np.ndarray) or self.block.dtype != np.int64:
+            raise ParameterError(f"job {self.name}", "no argument block of 64-bit words", got=self.block)
 
     @property
     def variant(self) -> str:

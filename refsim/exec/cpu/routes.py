@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from refsim.core import choices
+from refsim.core import choices, doing
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import CANONICAL
 from refsim.exec.cpu.amx import prepack as amx
@@ -125,8 +125,18 @@ class Choice:
         return self.rule.route if self.rule else EMULATED
 
     def jobs(self) -> tuple[Job, ...] | None:
-        """The jobs, prepacked now; None for the emulated kernel."""
-        return self.rule.lower(self.context) if self.rule else None
+        """The jobs, prepacked now; None for the emulated kernel. An error there has a note that names the route."""
+        if self.rule is None:
+            return None
+        with doing.noted(f"while {_told(self.context.call)} was prepared for the native route {self.route}"):
+            return self.rule.lower(self.context)
+
+
+def _told(call: Call) -> str:
+    """An operator with its tensors and constants."""
+    tensors = [f"{name} {desc}" for name, desc in call.tensors.items()]
+    tensors += [f"{name} {list(value.shape)}" for name, value in call.consts.items() if value is not None]
+    return f"{call.op.name} ({', '.join(tensors)})"
 
 
 # --- which operators -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from refsim.core.errors import RawBufferError
+from refsim.core.errors import GuardError
 from refsim.exec.cpu import wake
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.runner import entry, first_job, job_table, shared_words
@@ -79,11 +79,11 @@ class JobList:
         )
 
     def check_scratch(self, where: str) -> None:
-        """RawBufferError if a job wrote behind its scratch."""
+        """GuardError if a job wrote behind its scratch."""
         for block in self._scratch:
             broken = np.flatnonzero(_guard_of(block) != _GUARD)
             if broken.size:
-                raise RawBufferError(
+                raise GuardError(
                     where, "wrote behind its scratch", got=f"a write to byte {int(broken[0])} behind it"
                 )
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from refsim.core import doing
 from refsim.core.buffer import GUARD, PackedBuffer
-from refsim.core.errors import RawBufferError
+from refsim.core.errors import GuardError, ParameterError
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.args import ArgLayout
 from refsim.exec.cpu.executor import NativeExecutor
 from refsim.exec.cpu.job import Arguments
 from refsim.exec.cpu.thread_pool import JobList, _guard_of, scratch_for
@@ -32,7 +36,7 @@ def test_a_write_behind_scratch_is_an_error(byte: int) -> None:
     listed = JobList(jobs, 2, scratch=scratch)
     listed.check_scratch("here")
     _guard_of(scratch[0])[byte] ^= 1
-    with pytest.raises(RawBufferError, match=f"here: wrote behind its scratch; got a write to byte {byte} "):
+    with pytest.raises(GuardError, match=f"here: wrote behind its scratch; got a write to byte {byte} "):
         listed.check_scratch("here")
 
 
@@ -51,8 +55,49 @@ def test_a_write_beside_a_buffer_between_jobs_is_an_error(word: int, monkeypatch
     executor = NativeExecutor()
     assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
     monkeypatch.setattr(JobList, "run", scribbles)
-    with pytest.raises(RawBufferError, match=f"wrote beside buffer {name} between its jobs"):
+    with pytest.raises(GuardError, match=f"wrote beside buffer {name} between its jobs"):
         executor.run_call(bound.call, bound.inputs)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "scratch", "temps", "what"),
+    [(-1, 0, (), "tasks"), (1, -8, (), "scratch"), (1, 0, (("between", -4),), "buffer between")],
+)
+def test_a_job_that_cannot_be_one_is_refused_where_it_is_made(
+    tasks: int, scratch: int, temps: tuple[tuple[str, int], ...], what: str
+) -> None:
+    args = Arguments()
+    block = args.block(ArgLayout("count"), {}, count=1)
+    assert args.job("x", 0, block, 1, 8, (("between", 4),)).tasks == 1
+    with pytest.raises(ParameterError, match=f"job x: {what} is no count; got -"):
+        args.job("x", 0, block, tasks, scratch, temps)
+    with pytest.raises(ParameterError, match="job x: no argument block"):
+        args.job("x", 0, 3, 1)  # type: ignore[arg-type]
+
+
+def test_an_error_in_preparation_says_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own text may be about a number in a table: the operator, its tensors and the route stand in a note."""
+
+    def fails(*arguments: object) -> None:
+        raise ValueError("negative dimensions are not allowed")
+
+    bound = bind(rules.case("q8ta_relu", 3))
+    choice = NativeExecutor().choose(Prepared(bound.call))
+    assert choice.rule is not None
+    failing = replace(choice, rule=replace(choice.rule, lower=fails))
+    with pytest.raises(ValueError, match="negative dimensions") as caught:
+        failing.jobs()
+    (note,) = doing.notes(caught.value)
+    assert note.startswith("while q8ta_relu (x ") and note.endswith(f"for the native route {choice.route}")
+
+
+def test_an_error_in_a_kernels_code_says_in_which() -> None:
+    def kernel(module: object, name: str, *, lanes: int) -> None:
+        raise IndexError("list index out of range")
+
+    with pytest.raises(IndexError) as caught:
+        compiled.address(kernel, lanes=3)
+    assert doing.notes(caught.value) == [f"while the native kernel kernel_lanes3 was written ({__name__})"]
 
 
 def test_constants_lie_among_guard_words() -> None:

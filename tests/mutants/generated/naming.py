@@ -13,8 +13,10 @@ Nobody wrote down what a generated change does wrong. A report names it if one o
 - *Value*: all wrong elements are off by one step, and the change is about rounding; or all are off by the same number,
   and it is about zero points or biases.
 - *Place*: a change that ends in an error is named if its text is of the class, or if one of the three innermost
-  places in the sources that it came through is the changed function. Of a crash in native code the kernel is known; it
-  is named if the changed file is the one that writes this kernel, or the one beside it that writes its arguments.
+  places in the sources that it came through is the changed function. Of a crash in native code, and of a write outside
+  of a kernel's memory, the kernel is known; it is named if the changed file is the one that writes this kernel, or the
+  one beside it that writes its arguments. So is an error that stops a native kernel from being prepared: it says of
+  which operator, tensors and route, and where in the kernel's own sources.
 
 A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
 its signal, nor a region that is most of the tensor.
@@ -40,6 +42,11 @@ MANY = 16
 INNERMOST = 3
 #: Fewer wrong elements have no region.
 FEW = 8
+#: What the note of an error says that stopped a native kernel from being prepared, and where these kernels are.
+PREPARED, NATIVE = (
+    r"was prepared for the native route|while the native kernel \S+ was written",
+    "refsim/exec/cpu/",
+)
 
 
 @dataclass(frozen=True)
@@ -51,11 +58,10 @@ class Role:
     causes: tuple[str, ...] = ()
     values: str = r"$^"
 
-    def tells(self, text: str) -> bool:
-        return (
-            re.search(rf"(?:\b|_|(?<=[a-z]))(?:{self.names})(?:\b|_|(?=[A-Z\d]))", text, re.IGNORECASE)
-            is not None
-        )
+    def told(self, text: str) -> str:
+        """The longest of its names that occurs in a text; "" if none does."""
+        pattern = rf"(?:\b|_|(?<=[a-z]))(?P<name>{self.names})(?:\b|_|(?=[A-Z\d]))"
+        return max((m["name"] for m in re.finditer(pattern, text, re.IGNORECASE)), key=len, default="")
 
 
 _ONE_STEP, _SAME_STEP = r"off by one step only", r"every differing element is off by"
@@ -147,7 +153,7 @@ ROLES = (
     ),
     Role(
         "address", r"at|to|source|word\w*|idx|\w*_idx|index|offsets?|place\w*|pointer|buf\w*|block\w*|hash\w*|"
-        r"layout\w*|tiled?|texel|\w*_stride|strides|row|rows|column\w*|pixel\w*|coord|position\w*|quad\w*|nhwc|plane\w*",
+        r"layout\w*|lines?|line_bytes|pitch|tiled?|texel|\w*_stride|strides|row|rows|column\w*|pixel\w*|coord|position\w*|quad\w*|nhwc|plane\w*",
         (
             "values moved", "words of other places", "one coordinate for another", "input read at a neighbour",
             "lanes exchanged", "constants of other channels", "weights of other channels", "taps exchanged",
@@ -220,8 +226,9 @@ def roles(change: Change) -> tuple[Role, ...]:
     places = (f"{change.original} {change.replacement}", change.statement, change.scope)
     found: tuple[Role, ...] = ()
     for text in places:
-        found += tuple(role for role in ROLES if role.tells(text) and role not in found)
-        if any(role.name != OPERANDS for role in found):  # single letters say little
+        told = {role.name: role.told(text) for role in ROLES}
+        found += tuple(role for role in ROLES if told[role.name] and role not in found)
+        if any(len(name) > 1 for name in told.values()):  # single letters say little
             break
     return found
 
@@ -278,8 +285,17 @@ def place(change: Change, frames: Sequence[tuple[str, str]]) -> str:
     return ""
 
 
+def prepared(change: Change, notes: str, frames: Sequence[tuple[str, str]]) -> str:
+    """The sources of a native kernel whose preparation an error stopped, if the changed file is of them; "" if not."""
+    if not re.search(PREPARED, notes):
+        return ""
+    inner = next((file for file, _ in reversed(list(frames)) if re.match(f"{NATIVE}\\w+/", file)), "")
+    mine = one_by_one.beside(change.file, inner) or one_by_one.beside(inner, change.file)
+    return f"preparing {inner}" if inner and mine else ""
+
+
 def kernel(change: Change, said: str) -> str:
-    """The native kernel that a crash names, if the changed file writes that kernel or its arguments; "" if not."""
+    """The native kernel that a crash or a write outside names, if the changed file writes it or its arguments."""
     found = one_by_one.kernel_of(said)
     if found is None or not one_by_one.beside(change.file, found[1]):
         return ""

@@ -74,8 +74,8 @@ condition or barrier less. It runs in a copy of the sources, and these are tried
 - the cases of the corpus, those first that show most;
 - for native kernels and the graph, the chains of the corpus: several operators that a plan may join;
 - some of the cases once more under other conditions. Changes of the emulated kernels' sources are tried on a GPU, on
-  `cpu` and under the profiles `lavapipe` and `nvidia`; those of the native kernels on several threads, with each
-  other instruction set and under these profiles;
+  `cpu` and under the profiles `lavapipe` and `nvidia`; those of the native kernels on each route that runs their file,
+  such as the emulated matrix unit, on several threads, with each other instruction set and under these profiles;
 - the bundled models, where the CPU's plan may be concerned;
 - the tests of that part; one that fails on the unchanged sources too says nothing.
 
@@ -99,7 +99,9 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
   - or all wrong elements are off by one step and the change is about rounding, or all are off by the same number and it
     is about a zero point or a bias;
   - or an error says it: its text is of the class, or the changed function is one of the three innermost that the error
-    came through. A crash that leaves its signal alone is not named.
+    came through. An error that stops a native kernel from being prepared, a crash in native code and a write outside of
+    a kernel's memory tell which kernel it was: they name a change of the file that writes this kernel, or of the one
+    beside it that lays out its arguments. A crash that leaves its signal alone is not named.
 """
 
 _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --record`.\n"

@@ -22,12 +22,16 @@ MODELS = ("mixed_ops", "linear_head_gemv", "refine_seg", "linear_head", "mobilen
 
 @dataclass(frozen=True)
 class Condition:
-    """How cases run, as `refsim golden verify` says it: an executor, its threads, a profile, an instruction set."""
+    """How cases run, as `refsim golden verify` says it: an executor, its threads, a profile, an instruction set.
+
+    ``route``: the native route that every operator takes; cases that cannot take it are left out.
+    """
 
     executor: str
     threads: int = 1
     profile: str = ""
     isa: str = ""
+    route: str = ""
 
 
 @dataclass(frozen=True)
@@ -291,6 +295,7 @@ def _defined(tree: ast.Module) -> dict[str, set[str]]:
 #: Part of a path below refsim/exec/cpu -> which operators may come there: by families, as routes.py chooses.
 _ROUTES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("winograd/", lambda family: family in ("CONVOLUTION",)),
+    ("amx/", lambda family: family in ("CONVOLUTION", "LINEAR", "FLOAT_LINEAR")),
     ("gemm/", lambda family: family in ("CONVOLUTION", "LINEAR", "FLOAT_LINEAR")),
     ("depthwise/", lambda family: family == "DEPTHWISE"),
     (
@@ -312,3 +317,26 @@ def _native(file: str) -> tuple[str, ...]:
     part = file.removeprefix("refsim/exec/cpu/")
     chosen = next((takes for prefix, takes in _ROUTES if part.startswith(prefix)), lambda family: True)
     return tuple(name for name, op in OPS.items() if chosen(op.family.name))
+
+
+#: Part of a path below refsim/exec/cpu -> native routes that run it, and that no processor may take by itself here.
+_FORCED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("amx/", ("amx_emulated",)),
+    ("winograd/", ("winograd4", "winograd2")),
+    ("gemm/", ("gemm", "gemm8", "gemv")),
+    ("dot.py", ("gemm", "gemm8", "gemv")),
+    ("elementwise/lut", ("lut",)),
+    ("elementwise/fma", ("fma",)),
+    ("elementwise/", ("lut", "fma", "linear", "via_nhwc")),
+    ("relayout/repack", ("repack",)),
+    ("relayout/transpose", ("transpose",)),
+    ("relayout/", ("repack", "transpose")),
+    ("quantize/", ("contiguous", "strided", "via_4c")),
+)
+
+
+def conditions(change: Change, area: Area) -> tuple[Condition, ...]:
+    """The conditions under which some cases of a change run once more, first those on the routes that run its file."""
+    part = change.file.removeprefix("refsim/exec/cpu/") if area.name == "native" else ""
+    routes = next((routes for prefix, routes in _FORCED if part.startswith(prefix)), ())
+    return (*(Condition("cpu", route=route) for route in routes), *area.also)

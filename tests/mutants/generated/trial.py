@@ -18,7 +18,7 @@ from mutants import cases, graphs, runner
 from mutants.bugs import GPU
 from mutants.generated import equivalent, naming
 from mutants.generated.change import Change
-from mutants.generated.targets import AREAS, MODELS, Area, Condition, subjects
+from mutants.generated.targets import AREAS, MODELS, Area, Condition, conditions, subjects
 from mutants.mutant import MODEL, Mutant
 from mutants.outcome import SURVIVED, Outcome
 from mutants.run import missing
@@ -183,7 +183,7 @@ class _Trial:
 
     def _elsewhere(self, made: Verdict) -> Verdict | None:
         """Some cases on a device, whose grids mean nothing to emulated kernels, on several threads, and so on."""
-        for condition in self.area.also if self.subjects else ():
+        for condition in conditions(self.change, self.area) if self.subjects else ():
             if _lacking(condition):
                 continue
             if condition.threads > 1:
@@ -213,19 +213,31 @@ class _Trial:
             digests = {name: _digest_under(name, profile) for name in names}
             (folder / "digests.json").write_text(json.dumps(digests))
         more = isa.environment(condition.isa) if condition.isa else {}
-        arguments = (condition.executor, golden, str(condition.threads), profile)
+        arguments = (condition.executor, golden, str(condition.threads), profile, condition.route)
         message = execute(self.root, folder, "corpus", *arguments, more=more)
         result, at = folder / "result.json", folder / "at"
-        if result.exists():
-            return self._judged(made, json.loads(result.read_text()), folder, profile)
-        if not message:
+        if not message and not result.exists():
             return None
-        made = replace(made, verdict=CORPUS, by=at.read_text() if at.exists() else "start", said=message)
-        if not at.exists() or condition.executor != "cpu":
-            return made
-        (folder / "cases.json").write_text(json.dumps([made.by]))
+        by = at.read_text() if at.exists() else "start"
+        made = replace(made, verdict=CORPUS, by=by, said=message)
+        found = json.loads(result.read_text()) if result.exists() else None
+        judged = made if found is None else self._judged(made, found, folder, profile)
+        crashed = found is None or found["how"] == "outside"
+        if not crashed or judged.named or by == "start" or condition.executor != "cpu":
+            return judged
+        # what broke the heap may have been a case before
+        tried = names[: names.index(by) + 1] if by in names else [by]
+        (folder / "cases.json").write_text(json.dumps(tried))
+        result.unlink(missing_ok=True)
         said = execute(self.root, folder, "corpus", *arguments, more={**more, runner.ONE_BY_ONE: "1"})
-        return replace(made, said=said or message, region=naming.kernel(self.change, said))
+        if result.exists():
+            found = json.loads(result.read_text())
+            said = f"{found['said']} {said}"
+            if found["how"] != "invalid":
+                judged = self._judged(made, found, folder, profile)
+        return replace(
+            judged, said=judged.said or said, region=judged.region or naming.kernel(self.change, said)
+        )
 
     def _judged(self, made: Verdict, found: dict[str, Any], folder: Path, profile: str) -> Verdict:
         name, how, said = found["case"], found["how"], found["said"]
@@ -235,7 +247,7 @@ class _Trial:
         outside = [OUTSIDE] if how == "outside" else []
         if not (folder / "out").exists():
             frames = [(file, function) for file, function in found.get("frames", ())]
-            at = naming.place(self.change, frames)
+            at = naming.place(self.change, frames) or naming.prepared(self.change, said, frames)
             return replace(made, cause=naming.cause(self.change, [*outside, said]), region=at)
         reports = list(self._reports(folder, [name, *found.get("further", ())], profile))
         if not reports:
@@ -266,8 +278,9 @@ class _Trial:
             return None
         for name in MODELS:
             outcome: Outcome = graphs.run_model(replace(self.mutant, stage=MODEL, subject=name), self.root)
-            invalid = self.root / "model" / "invalid"
+            invalid, frames = (self.root / "model" / name for name in ("invalid", runner.FRAMES))
             refused = invalid.read_text() if invalid.exists() else ""
+            through = [(file, function) for file, function in _json(frames, [])]
             shutil.rmtree(self.root / "model")
             if refused:
                 return replace(made, verdict=INVALID, by=name, said=refused)
@@ -277,7 +290,10 @@ class _Trial:
                 return replace(
                     made, verdict=MODELS_, by=outcome.case, said=outcome.message, causes=causes,
                     cause=naming.cause(self.change, named or [outcome.message]),
-                    pattern=outcome.pattern, region=naming.value(self.change, outcome.pattern),
+                    pattern=outcome.pattern,
+                    region=naming.value(self.change, outcome.pattern)
+                    or naming.place(self.change, through)
+                    or naming.prepared(self.change, outcome.message, through),
                 )  # fmt: skip
         return None
 
@@ -289,6 +305,10 @@ class _Trial:
                     made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said])
                 )
         return None
+
+
+def _json(path: Path, otherwise: Any) -> Any:
+    return json.loads(path.read_text()) if path.exists() else otherwise
 
 
 def _noticed_by(root: Path, row: str) -> tuple[str, str]:
