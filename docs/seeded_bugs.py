@@ -125,8 +125,13 @@ if __name__ == "__main__":
     if ON_THE_DEVICE in sys.argv:
         run(*sys.argv[2:])
         sys.exit()
+    unknown = [each for each in sys.argv[1:] if each not in (*RUNS, "phone")]
+    if unknown:
+        sys.exit(f"seeded_bugs.py: no such run: {unknown[0]}; need {', '.join(RUNS)} or phone")
     for each in sys.argv[1:] or (*RUNS, "phone"):
         where = phone() if each == "phone" else make(each)
-        print(
-            f"{where.relative_to(ROOT)}: {', '.join(sorted(path.name for path in where.iterdir())[:2])}, ..."
+        names = (
+            ["phone.npz", "fixed.npz"] if each == "phone" else sorted(path.name for path in where.iterdir())
         )
+        shown = names if each == "phone" else [*names[:2], "..."]
+        print(f"{where.relative_to(ROOT)}: {', '.join(shown)}")

@@ -39,14 +39,15 @@ def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
 
 def executors() -> list[ExecutorInfo]:
     """One for each Vulkan device; opens none."""
+    from refsim.core.gpu_fix import GPU_FIX, NO_KP
     from refsim.exec.executor import ExecutorInfo
     from refsim_gpu import vulkan
 
     devices = vulkan.devices()
     if not devices:
-        return [ExecutorInfo("gpu", False, "no driver offers a Vulkan device; fix: make gpu")]
+        return [ExecutorInfo("gpu", False, f"no driver offers a Vulkan device; fix: {GPU_FIX}")]
     built = find_spec("kp") is not None
-    lack = "" if built else "; the module kp is not built; fix: make gpu"
+    lack = "" if built else f"; {NO_KP}; fix: {GPU_FIX}"
     return [ExecutorInfo(f"gpu:{d.index}", built, f"{d.name}, {d.driver}{lack}") for d in devices]
 
 

@@ -22,10 +22,10 @@ import numpy as np
 
 from refsim.core.counted import counted, numbered
 from refsim.core.errors import DeviceError, LimitError, MissingDependencyError, ParameterError, RawBufferError
+from refsim.core.gpu_fix import GPU_FIX, NO_KP
 from refsim.core.launch import Triple
 from refsim_gpu import spirv, vulkan
 
-BUILD_COMMAND = "python -m refsim_gpu.build_kp"
 TENSOR_DTYPES = {np.dtype(kind).str: np.dtype(kind) for kind in (np.float32, np.int32, np.uint32, np.float64)}
 MAX_TENSOR_BYTES = (1 << 32) - 4  # Kompute counts a tensor's bytes in 32 bits
 #: Extensions and structures of features (type, flags), by what `vulkan.DeviceInfo` calls them.
@@ -51,9 +51,7 @@ def import_kp() -> ModuleType:
     try:
         import kp
     except ImportError as error:
-        raise MissingDependencyError(
-            "kp", "Kompute is not installed", got=error, need=BUILD_COMMAND
-        ) from error
+        raise MissingDependencyError("kp", NO_KP, got=error, need=GPU_FIX) from error
     return kp  # type: ignore[no-any-return]
 
 

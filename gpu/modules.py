@@ -20,6 +20,7 @@ import numpy as np
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
+from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.launch import Launch
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
@@ -353,6 +354,6 @@ def executors() -> list[ExecutorInfo]:
     detail = (
         f"the SPIR-V modules in DIR, on {', '.join(able)}"
         if able
-        else "needs a Vulkan device and kp; fix: make gpu"
+        else f"needs a Vulkan device and kp; fix: {GPU_FIX}"
     )
     return [ExecutorInfo(f"{KIND}:DIR", bool(able), detail)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,12 +17,16 @@ from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, say, width
 from refsim.core import atomic_write
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import Layout
+from refsim.core.layout import layout as layout_named
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats import dumps, npz
+from refsim.formats.case_description import described as case_described
+from refsim.formats.cases import CASE_JSON, MAX_JSON_BYTES
 from refsim.formats.file import read_file
+from refsim.formats.reading import parsed
 from refsim.golden.folder import SUFFIX
 from refsim.ops.base.spec import Call
 
@@ -101,6 +106,15 @@ def raw_file(path: str) -> np.ndarray:
     return np.frombuffer(bytes(read_file(path)), np.uint8)
 
 
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Errors about the bytes of a raw buffer name its file."""
+    try:
+        yield
+    except RawBufferError as error:
+        raise RawBufferError(f"{path}: {error.where}", error.what, got=error.got, need=error.need) from error
+
+
 def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
     return {path: raw_file(path) for path in paths}
 
@@ -114,7 +128,8 @@ def described(
     """
     beside = Path(path).with_suffix(".json")
     if not beside.is_file():
-        return layout, shape
+        desc = in_case(path) if layout is None or shape is None else None
+        return (layout, shape) if desc is None else (layout or desc[0], shape or desc[1])
     try:
         entry = dumps.read_sidecar(beside)
     except FormatError:
@@ -126,6 +141,18 @@ def described(
             need = f"{said}, as it says, or a buffer without that file"
             raise FormatError(str(beside), f"says another {what} of {path}", got=given, need=need)
     return entry.layout, entry.shape
+
+
+def in_case(path: str) -> tuple[Layout, Sequence[int]] | None:
+    """Layout and shape of a buffer of a case, as the case.json beside it says; None if there is none, or not in it."""
+    beside = Path(path).with_name(CASE_JSON)
+    if not beside.is_file():
+        return None
+    case = case_described(
+        parsed(bytes(read_file(beside, MAX_JSON_BYTES)), str(beside), "a case"), str(beside)
+    )
+    found = next((row for row in (*case.inputs, case.output) if row.file == Path(path).name), None)
+    return None if found is None else (layout_named(found.layout), found.shape)
 
 
 def print_report(report: Report) -> None:

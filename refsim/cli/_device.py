@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from refsim.core.errors import DeviceError
+from refsim.core.gpu_fix import GPU_FIX
 from refsim.exec.factory import backend
 
 
@@ -12,7 +13,7 @@ def devices() -> list[Any]:
     """Every Vulkan device (`refsim_gpu.vulkan.DeviceInfo`); DeviceError if there is none."""
     found: list[Any] = backend("gpu").ask("devices")
     if not found:
-        raise DeviceError("vulkan", "no driver offers a device", need="make gpu")
+        raise DeviceError("vulkan", "no driver offers a device", need=GPU_FIX)
     return found
 
 

@@ -18,9 +18,11 @@ from refsim.cli._document import Document, as_line
 from refsim.core import table as tables
 from refsim.core.escape import escaped
 
+#: The last word of a column that counts; it is not printed.
+_COUNT = "count"
 #: Columns of figures; everything else is flush left.
 _RIGHT = (
-    "node", "ms", "bytes", "count", "GB/s", "ratio", "dispatches", "operators", "buffers", "different", "distinct",
+    "node", "ms", "bytes", _COUNT, "GB/s", "ratio", "dispatches", "operators", "buffers", "different", "distinct",
 )  # fmt: skip
 
 
@@ -65,8 +67,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], drop: 
     On a terminal there is colour, and the heads are bold.
     """
     texts = [[_text(value) for value in row] for row in rows]
-    right = [column for column in columns if _flush_right(column)]
-    for line in tables.lines(columns, texts, width=width(), drop=drop, right=right, paint=_painted):
+    right = [_head(column) for column in columns if _flush_right(column)]
+    heads, left_out = [_head(column) for column in columns], [_head(column) for column in drop]
+    for line in tables.lines(heads, texts, width=width(), drop=left_out, right=right, paint=_painted):
         _echo(line)
 
 
@@ -79,6 +82,11 @@ def _echo(line: str, err: bool = False) -> None:
 
 def _flush_right(column: str) -> bool:
     return any(column == word or column.endswith(f" {word}") for word in _RIGHT)
+
+
+def _head(column: str) -> str:
+    """What stands above a column: that it counts is seen."""
+    return column.removesuffix(f" {_COUNT}")
 
 
 def _painted(whole: str | None, part: str) -> str:

@@ -120,6 +120,11 @@ def command(
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
     if len(names) != 2:
         raise click.UsageError(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
+    if names[0] == names[1]:
+        raise click.UsageError(
+            f"{names[0]} would be compared with itself; need another, such as -x cpu -x cpu:emulated; "
+            f"refsim repeat FILE -x {names[0]} compares its own runs"
+        )
     found = opened(file, family, profile)
     model = found.model
     made = read_origins(model, origin)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib.util import find_spec
 
 from refsim.cli._device import devices
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table
+from refsim.cli._output import print_json, print_table, say
 from refsim.cli._verb import verb
+from refsim.core.counted import form
+from refsim.core.gpu_fix import GPU_FIX, NO_KP
 
 COLUMNS = (
     "executor",
@@ -46,4 +49,6 @@ def command(as_json: bool) -> int:
         for d in found
     ]
     print_table(COLUMNS, rows, drop=("vulkan", "kind", "vendor", "memory bytes"))
+    if find_spec("kp") is None:
+        say(f"nothing runs on {form(len(found), 'it', 'them')}: {NO_KP}; fix: {GPU_FIX}")
     return SAME

@@ -17,6 +17,7 @@ from refsim.cli._output import print_json, print_table, say
 from refsim.cli._verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
+from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.status import SAME, UNAVAILABLE
 from refsim.exec.executor import ExecutorInfo
 from refsim.exec.factory import backend, executors
@@ -31,7 +32,7 @@ PACKAGES = (
     ("torch", False, "other float operators, lowering", "pip install 'refsim[torch]'"),
     ("executorch", False, "exchange with upstream", "pip install 'refsim[interop]'"),
     ("torchao", False, "exchange with upstream", "pip install 'refsim[interop]'"),
-    ("kp", False, "running on a GPU", "make gpu, or python -m refsim_gpu.build_kp --install"),
+    ("kp", False, "running on a GPU", GPU_FIX),
 )
 
 

@@ -283,7 +283,7 @@ def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
     if unknown:
         raise ParameterError(
             "golden verify",
-            "no such operator",
+            "no such operator (refsim sweep --help lists all)",
             got=unknown[0],
             need=choices.need(unknown[0], known),
         )

@@ -19,6 +19,7 @@ from refsim.core import choices
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.cpu import isa as isas
+from refsim.exec.factory import executor_named
 from refsim.exec.fingerprint import foreign, sources
 from refsim.ops.base.registry import OPS
 from refsim.sweep import plan as plans
@@ -123,6 +124,8 @@ def command(
     serve = server(
         scheduler, os.cpu_count() or 1 if workers is None else workers, lambda line: say(line, err=True)
     )
+    for name in dict.fromkeys(variant.executor for variant in plan.variants):
+        executor_named(name)  # what is not here is said before a cluster starts
     brought = foreign(variant.executor for variant in plan.variants)
     database = Database(db, plan.state(sources()), resume, brought)
     try:
@@ -139,6 +142,9 @@ def command(
         return SAME if same else DIFFERENT
     text.show(plan, found, failed, seconds)
     return SAME if same else DIFFERENT
+
+
+command.help = f"{command.help}\n\nOPERATORS: {', '.join(OPS)}"
 
 
 def _sweep(plan: Plan, serve: Serve, database: Database, folder: Path, db: str | None) -> None:
@@ -162,7 +168,12 @@ def _sweep(plan: Plan, serve: Serve, database: Database, folder: Path, db: str |
 def _operators(given: Sequence[str]) -> list[str]:
     unknown = [name for name in given if name not in OPS]
     if unknown:
-        raise ParameterError("sweep", "no such operator", got=unknown[0], need=choices.need(unknown[0], OPS))
+        raise ParameterError(
+            "sweep",
+            "no such operator (refsim sweep --help lists all)",
+            got=unknown[0],
+            need=choices.need(unknown[0], OPS),
+        )
     return list(dict.fromkeys(given)) or list(OPS)
 
 

@@ -94,6 +94,7 @@ def command(
     commands = _commands(found, output, profile)
     held = frozenset.intersection(*(run.judged for run in runs))
     notes = [f"not checked: {path} does not say of which inputs it is" for path in outputs]
+    notes += [found.other_inputs] if found.other_inputs else []
     whole = Completeness(file, found.needed, held, partial, notes)
     content = data(file, found, several, commands) | whole.as_json() | made.as_json()
     content["same"] = content["same"] and whole.enough

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from refsim.cli._buffers import described
+from refsim.cli._buffers import described, naming
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
 from refsim.cli._output import print_json, say, shape_text
@@ -34,7 +34,8 @@ def command(
         beside = Path(file).with_suffix(".json").name
         raise click.UsageError(f"give --layout and --shape, or put {beside} beside the buffer")
     desc = TensorDesc(tuple(dims), kind)
-    buffer = PackedBuffer.from_raw(data, desc.shape, desc.layout)
+    with naming(file):
+        buffer = PackedBuffer.from_raw(data, desc.shape, desc.layout)
     array = buffer.unpack()
     npz.write_npy(output, array)
     facts = {

@@ -186,7 +186,8 @@ class PackedBuffer:
                 f"raw buffer for {desc}",
                 "wrong size",
                 got=counted(data.size, "byte"),
-                need=f"{desc.nbytes}, or {rounded} as a device allocates it",
+                need=f"{desc.nbytes}"
+                + (f", or {rounded} as a device allocates it" if rounded != desc.nbytes else ""),
             )
         buffer = cls(desc)
         buffer.raw[:] = data.reshape(-1)[: desc.nbytes]

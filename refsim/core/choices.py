@@ -20,8 +20,17 @@ def nearest(name: str, names: Iterable[str], alike: float = ALIKE) -> str | None
     from difflib import get_close_matches  # only errors need it
 
     folded = {one.casefold(): one for one in reversed(list(names))}
-    found = get_close_matches(name.casefold(), folded, 1, alike)
-    return folded[found[0]] if found and folded[found[0]] != name else None
+    shared = _shared(name.casefold(), folded)
+    rest = {one.removeprefix(shared): one for one in folded if one.startswith(shared)}
+    found = get_close_matches(name.casefold().removeprefix(shared), rest, 1, alike)
+    near = folded[rest[found[0]]] if found else None
+    return near if near != name else None
+
+
+def _shared(name: str, names: Iterable[str]) -> str:
+    """How a name begins, up to ``_``, if at least two of the names begin so: that much does not make it like them."""
+    start = name[: name.find("_") + 1]
+    return start if sum(one.startswith(start) for one in names) > 1 else ""
 
 
 def meant(name: str, names: Iterable[str]) -> str:

@@ -69,6 +69,23 @@ class Triage:
         return [v for v in self.verdicts if v.kind in (LEGAL, WRONG)]
 
     @property
+    def other_inputs(self) -> str:
+        """Why the run may have had other inputs than these; empty if nothing says so.
+
+        The first operator reads them. Hardly any bug of it makes half of its elements wrong, but other inputs do.
+        """
+        first = next(iter(self.verdicts), None)
+        if first is None or first.kind != WRONG or first.report is None or first.row.own is None:
+            return ""
+        elements, wrong = first.row.own.call.out.numel, first.report.differing
+        if 2 * wrong < elements:
+            return ""
+        return (
+            f"node {first.row.node} {first.row.operator} reads the inputs, and {wrong} of its {elements} elements "
+            "differ: the device may have had other inputs than these"
+        )
+
+    @property
     def needed(self) -> list[str]:
         """The int8 buffers of the run that an exposed file can hand out: a comparison must not leave them out."""
         return [v.row.output for v in self.verdicts if v.row.is_int8 and v.row.output not in self.refused]

@@ -8,6 +8,7 @@ from typing import Any
 
 from refsim.core import choices
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
+from refsim.core.gpu_fix import GPU_FIX
 from refsim.exec.executor import Executor, ExecutorInfo
 
 #: The part of an executor's name before the colon -> the module that opens such executors. The module has
@@ -27,7 +28,7 @@ def backend(kind: str) -> Any:
         return import_module(BACKENDS[kind])
     except ImportError as error:
         raise MissingDependencyError(
-            f"{kind} executor", f"{BACKENDS[kind]} is not installed", need="make gpu"
+            f"{kind} executor", f"{BACKENDS[kind]} is not installed", need=GPU_FIX
         ) from error
 
 

@@ -132,5 +132,11 @@ def find_node(model: Model, text: str) -> tuple[int, Node]:
             raise GraphError(
                 model.path, "no such node: it has several delegates", got=text, need=" or ".join(short)
             )
-        raise GraphError(model.path, "no such node", got=text, need=need + choices.meant(text, values))
+        same = [f"{d}:{node.number}" for d, node in model.nodes() if text in (node.operator, node.name)]
+        if same:
+            raise GraphError(model.path, "an operator and no node", got=text, need=choices.listed(same))
+        near = choices.meant(text, values) or f"; there are {choices.listed(values)}"
+        raise GraphError(
+            model.path, f"no such node (refsim inspect {model.path} lists all)", got=text, need=need + near
+        )
     return found

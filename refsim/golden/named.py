@@ -6,16 +6,22 @@ from pathlib import Path
 
 from refsim.core import choices
 from refsim.core.errors import FormatError
-from refsim.formats.cases import Files, Stored, read, read_folder
+from refsim.formats.cases import CASE_JSON, Files, Stored, read, read_folder
 from refsim.formats.file import meant
 from refsim.formats.reading import archive
 from refsim.golden.store import Corpus, default_root, digest
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 
+_NEED = "a case directory, ZIPFILE!NAME or OPERATOR/NUMBER"
+
 
 def open_case(name: str) -> Stored:
     """The case in a folder, in an entry of a zip file, or in the corpus."""
+    if Path(name).is_file() and Path(name).name != CASE_JSON:
+        beside = Path(name).with_name(CASE_JSON)
+        meant_folder = choices.asked(str(beside.parent)) if beside.is_file() else ""
+        raise FormatError(name, "not a case", got="a file", need=f"{_NEED}{meant_folder}")
     if Path(name).exists():
         return read_folder(name)
     path, bang, entry = name.partition("!")
@@ -25,7 +31,7 @@ def open_case(name: str) -> Stored:
     if name.rpartition("/")[2].isdecimal() or name in OPS:
         return _of_corpus(name)
     near = meant(name) or choices.meant(name.partition("/")[0], OPS)
-    raise FormatError(name, "no such case", need=f"a case directory, ZIPFILE!NAME or OPERATOR/NUMBER{near}")
+    raise FormatError(name, "no such case", need=f"{_NEED}{near}")
 
 
 def _of_corpus(name: str) -> Stored:

@@ -27,11 +27,11 @@ def load(path: str | os.PathLike[str], trust: bool = False) -> Any:
     A file that needs more than data (`refsim.partition.archive`) is refused with the reason, unless you ``trust`` it:
     loading it may then run whatever it holds.
     """
-    need_torch("lower")
     name = os.fsdecode(path)
     data = read_file(path, suffix=".pt2")
     if bytes(data[:4]) != ZIP_MAGIC:
         raise FormatError(name, "not a .pt2 file", need="what torch.export.save writes")
+    need_torch("lower")
     import torch
 
     from refsim.partition.archive import checked, tensors_only

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +55,9 @@ class Database:
     ) -> None:
         self.where = path or "a sweep in memory"
         exists = path is not None and Path(path).exists()
+        if path is not None and Path(path).is_dir():
+            need = f"a file, such as {free(os.path.join(path, 'results.sqlite'), folder=False)}"
+            raise FormatError(self.where, "no file of results", got="a folder", need=need)
         if resume and not exists:
             raise FormatError(self.where, "nothing to go on with", got="no such file", need="a file of --db")
         if path is not None and exists and not resume:

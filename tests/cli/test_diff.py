@@ -80,7 +80,10 @@ def test_layout_and_shape_come_from_a_sidecar(buffers, tmp_path: Path, refsim) -
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (["-l", "4W4C", "-s", "1,6,3,9"], "diff: expected: wrong size; got 192 bytes, need 288"),
+        (
+            ["-l", "4W4C", "-s", "1,6,3,9"],
+            "a.bin: raw buffer for 1x6x3x9 4W4C: wrong size; got 192 bytes, need 288\n",
+        ),
         (["-l", "CONV2D", "-s", "1,6,3,5"], "no addresses before"),
         (["-l", "4W4C", "-s", "1,6,0,5"], "a size is below 1"),
         (["-l", "4W4C", "-s", "1,6,3,5", "--other", "nonesuch.bin"], "nonesuch.bin"),

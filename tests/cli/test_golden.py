@@ -161,7 +161,7 @@ def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["verify", "q8ta_nonesuch"], "no such operator; got q8ta_nonesuch"),
+        (["verify", "q8ta_nonesuch"], "(refsim sweep --help lists all); got q8ta_nonesuch"),
         (["verify", f"{OP}/9999"], f"no such case; got {OP}/9999"),
         (["verify", "--resume"], "--resume needs --results"),
         (["verify", "-x", "tpu"], "executor: unknown; got 'tpu'"),

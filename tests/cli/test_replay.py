@@ -89,7 +89,7 @@ def test_every_int8_node_can_be_extracted_and_agrees_with_the_recording(
 
 def test_node_names(mixed, tmp_path: Path, refsim) -> None:
     assert refsim("extract", *mixed, "-n", "0:6", "-o", tmp_path / "a").status == 0
-    refsim("extract", *mixed, "-n", "99", "-o", tmp_path / "b").refused("no such node; got 99")
+    refsim("extract", *mixed, "-n", "99", "-o", tmp_path / "b").refused("lists all); got 99")
     refsim("extract", *mixed, "-n", "1", "-o", tmp_path / "b").refused("got 1, need 0:1 or 1:1")
     refsim("extract", *mixed, "-n", "0:99", "-o", tmp_path / "b").refused("no such node")
     assert not (tmp_path / "b").exists()
@@ -232,7 +232,7 @@ def test_a_dump_of_something_else_is_refused(mixed, dumped: Path, tmp_path: Path
 def test_values_are_named_as_inspect_shows_them(mixed, tmp_path: Path, refsim) -> None:
     done = refsim("extract", *mixed, "-n", "v74", "-o", tmp_path / "case", "--json")
     assert done.status == 0 and (done.json["delegate"], done.json["node"]) == (0, 7)
-    refsim("extract", *mixed, "-n", "v7", "-o", tmp_path / "other").refused("no such node; got v7")
+    refsim("extract", *mixed, "-n", "v7", "-o", tmp_path / "other").refused("lists all); got v7")
 
 
 def test_numbers_that_are_not_there_are_said_with_those_that_are(refsim) -> None:

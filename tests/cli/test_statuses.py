@@ -47,7 +47,9 @@ def test_what_is_nearly_right_is_asked_back(arguments, meant: str, tmp_path: Pat
 
 def test_a_list_of_choices_is_short(refsim) -> None:
     done = refsim("sweep", "nonesuch")
-    done.refused("no such operator; got nonesuch, need choose_qparams_affine, ")
+    done.refused(
+        "no such operator (refsim sweep --help lists all); got nonesuch, need choose_qparams_affine, "
+    )
     assert re.search(r", \.\.\. and \d+ more\n", done.err) and len(done.err) <= MOST_IN_LINE + 1
 
 

@@ -1,0 +1,126 @@
+"""What a reader of the pages types at first and is not what a verb takes: the line says what to type instead."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.core import choices
+from refsim.core.gpu_fix import GPU_FIX, NO_KP
+from refsim.ops.base.registry import OPS
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+
+
+@pytest.fixture
+def desk(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch, refsim: Callable) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("model.pte").write_bytes((models / "mixed_ops.pte").read_bytes())
+    assert refsim("extract", "model.pte", "-n", "0:7", "--random", "0", "-o", "case").status == 0
+    Path("README.md").write_text("words\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("compare model.pte --random 0 -x cpu -x cpu", "cpu would be compared with itself; need another"),
+        (
+            "extract model.pte -n q8ta_conv2d_pw --random 0 -o new",
+            "an operator and no node; got q8ta_conv2d_pw, need 0:3, 0:5",
+        ),
+        ("extract model.pte -n nonesuch --random 0 -o new", "(refsim inspect model.pte lists all)"),
+        ("replay README.md", "README.md: not a case; got a file, need a case directory"),
+        ("replay case/out.bin", "; did you mean case?"),
+        (
+            "diff case/out.bin README.md",
+            "README.md: raw buffer for 1x64x16x16 4C: wrong size; got 6 bytes, need 16384\n",
+        ),
+        (
+            "unpack README.md -l 4C -s 1,4,2,2 -o new.npy",
+            "README.md: raw buffer for 1x4x2x2 4C: wrong size; got 6 bytes, need 16\n",
+        ),
+        ("lower nonesuch.pt2", "nonesuch.pt2: cannot be read; got no such file"),
+        ("lower README.md", "README.md: not a .pt2 file"),
+        ("sweep nonesuch", "no such operator (refsim sweep --help lists all)"),
+        ("golden verify nonesuch", "no such operator (refsim sweep --help lists all)"),
+        (
+            "sweep q8ta_relu -n 9 --db case --resume",
+            "case: no file of results; got a folder, need a file, such as case/results.sqlite",
+        ),
+        ("sweep q8ta_relu -n 9 --scheduler local -x nonesuch", "executor: unknown; got 'nonesuch'"),
+    ],
+)
+def test_the_line_says_what_to_type(given: str, said: str, desk: Path, refsim: Callable) -> None:
+    refsim(*given.split()).refused(said)
+
+
+def test_a_buffer_of_a_case_needs_no_layout(desk: Path, refsim: Callable) -> None:
+    """The case.json beside it has layout and shape."""
+    done = refsim("unpack", "case/out.bin", "-o", "out.npy")
+    assert done.status == 0 and np.load("out.npy").shape == (1, 64, 16, 16)
+    assert refsim("diff", "case/out.bin", "case/out.bin").status == 0
+    Path("case/other.bin").write_bytes(bytes(4))
+    refsim("unpack", "case/other.bin", "-o", "other.npy").refused("give --layout and --shape")
+
+
+def test_what_a_family_shares_makes_no_two_names_alike() -> None:
+    assert choices.nearest("q8ta_foo", OPS) is None
+    assert choices.nearest("q8ta_ad", OPS) == "q8ta_add"
+    assert choices.nearest("delegate0_v300", ["delegate0_v30", "delegate0_v87"]) == "delegate0_v30"
+
+
+def test_the_help_of_sweep_lists_every_operator(refsim: Callable) -> None:
+    assert set(OPS) <= set(re.findall(r"\w+", refsim("sweep", "--help").out))
+
+
+def test_tables_say_no_count_behind_what_they_count(refsim: Callable, desk: Path) -> None:
+    done = refsim("sweep", "q8ta_relu", "-n", "4", "-x", "cpu:emulated", "--workers", "0")
+    assert done.out.splitlines()[0].split() == ["operator", "executor", "configs", "same", "bytes"]
+
+
+def test_a_triage_with_other_inputs_says_so(refsim: Callable, models: Path, tmp_path: Path) -> None:
+    held = np.load(models / "linear_head.io.npz")
+    right = {name: held[name] for name in held.files if name.startswith("in")}
+    np.savez(tmp_path / "other.npz", **{name: array[..., ::-1] for name, array in right.items()})
+    given = (DATA / "device" / "linear_head.raw.pte", "--outputs", DATA / "device" / "linear_head.raw.npz")
+    words = "the device may have had other inputs than these"
+    done = refsim("triage", *given, "-i", tmp_path / "other.npz")
+    assert done.status == 1 and words in done.out
+    assert words in str(refsim("triage", *given, "-i", tmp_path / "other.npz", "--json").json["notes"])
+    assert words not in refsim("triage", *given, "-i", models / "linear_head.io.npz").out
+
+
+def test_a_missing_kp_has_one_wording(
+    refsim: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In `devices`, where the driver lists them all the same, and where a verb wants to run on one."""
+    from refsim.cli import devices
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(devices, "find_spec", lambda name: None if name == "kp" else found(name))
+    row = dict(index=0, name="d", kind="cpu", vendor="v", api_version="1", driver="d", device_local_bytes=1)
+    row |= dict(dot_4x8_accelerated=False, integer_dot_product=False, int8_matrices=False)
+    monkeypatch.setattr(devices, "devices", lambda: [type("Row", (), row)()])
+    done = refsim("devices")
+    assert done.status == 0 and done.out.endswith(f"nothing runs on it: {NO_KP}; fix: {GPU_FIX}\n")
+    (tmp_path / "kp.py").write_text("raise ImportError('not in this test')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "kp", raising=False)
+    done = refsim("run", DATA / "models" / "mixed_ops.pte", "--random", "0", "-x", "gpu")
+    done.refused("need " + GPU_FIX if NO_KP in done.err else "vulkan", status=3)
+
+
+def test_the_script_of_the_pages_knows_its_runs() -> None:
+    command = [sys.executable, "docs/seeded_bugs.py", "nonesuch"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "no such run: nonesuch; need frame, grid, steps or phone" in done.stderr
