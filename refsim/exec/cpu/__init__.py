@@ -5,7 +5,8 @@ Where things are; every module imports only from its own row and the rows above:
 - ``ir``, ``isa``: a notation for LLVM IR, and the processor to write it for
 - ``args``, ``strides``, ``compiled``, ``job``, ``runner``, ``wake``, ``thread_pool``: a kernel's arguments, a tensor's
   strides, machine code; a kernel with its arguments, and the threads that run a list of them
-- ``epilogue``, ``narrow``, ``tile4x4``, ``nhwc``, ``dot``: pieces that kernels of several families are made of
+- ``table``, ``epilogue``, ``narrow``, ``tile4x4``, ``nhwc``, ``dot``: pieces that kernels of several families are made
+  of
 - ``conv_problem``, ``amx``, ``gemm``, ``winograd``, ``depthwise``, ``elementwise``, ``relayout``, ``quantize``,
   ``pool``, ``groups``: the families. ``kernel.py`` writes a kernel's code; ``prepack.py`` lays out the constants for
   it and makes the job

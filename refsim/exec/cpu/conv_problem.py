@@ -13,7 +13,8 @@ import numpy as np
 
 from refsim.core.qmath import inv_scale
 from refsim.exec.cpu.epilogue import CONST_ROWS, clamp_for, shared_fields
-from refsim.exec.cpu.strides import PackedStrides, strides_of
+from refsim.exec.cpu.job import Arguments
+from refsim.exec.cpu.strides import NHWC, PackedStrides, strides_of
 from refsim.ops.base.conv import ConvParams, logical_weight
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Epilogue, Family
@@ -26,7 +27,8 @@ class ConvProblem:
     Pairs are (height, width). ``input_dilation``: the distance of the image's rows and columns, between which there are
     zero points; more than 1 for transposed convolutions. ``sums``, ``scales``, ``bias``: per output channel; scales are
     those of the integer sums. ``float_zp``: the epilogue takes the zero point out in binary32. ``float_out``: it ends
-    there, so that ``inv``, ``out_zp`` and ``relu`` mean nothing.
+    there, so that ``inv``, ``out_zp`` and ``relu`` mean nothing. ``table``: what each byte becomes at the end, int8
+    (256).
     """
 
     x: PackedStrides
@@ -45,6 +47,7 @@ class ConvProblem:
     out_zp: int
     relu: bool
     float_out: bool = False
+    table: np.ndarray | None = None
 
     @property
     def groups(self) -> int:
@@ -106,8 +109,35 @@ class ConvProblem:
         bound = float(((self._totals * self.scales.astype(np.float64) + bias) * float(self.inv)).max())
         return clamp_for(bound, self.out_zp, self.relu)
 
-    def shared_fields(self) -> dict[str, float | np.floating | int]:
-        return shared_fields(self.inv, self.out_zp, self.relu)
+    def epilogue_fields(self, args: Arguments) -> dict[str, float | np.floating | int]:
+        """What the epilogues of all kernels read."""
+        table = 0 if self.table is None else args.address(self.table)
+        return {**shared_fields(self.inv, self.out_zp, self.relu), "table": table}
+
+    def block_fields(self, out: tuple[int, int], block: tuple[int, int]) -> dict[str, int]:
+        """What kernels read that compute blocks of an output of those rows and columns, one window to a pixel."""
+        fields = {
+            "out": out,
+            "block": block,
+            "stride": self.stride,
+            "pad": self.padding,
+            "extent": self.extent,
+        }
+        pairs = {
+            f"{name}_{dim}": size
+            for name, sizes in fields.items()
+            for dim, size in zip("hw", sizes, strict=True)
+        }
+        return {**pairs, **self.out_fields()}
+
+    def out_fields(self) -> dict[str, int]:
+        """Whether the bytes go where they belong at once, and the output's strides."""
+        return {
+            "direct": int(self.out.kind == NHWC),
+            "out_image": self.out.image_stride,
+            "out_row": self.out.row_stride,
+            "out_pixel": self.out.pixel_stride,
+        }
 
 
 def conv_problem(call: Call) -> ConvProblem:

@@ -17,6 +17,7 @@ import numpy as np
 
 from refsim.exec.cpu.args import LoadedArgs
 from refsim.exec.cpu.ir import F32, I8, I32, Function, Value, vec
+from refsim.exec.cpu.table import look_up
 
 #: Rows of per-channel constants of a panel, each a word per channel: first sum, scale, bias, zp_term.
 CONST_ROWS = 4
@@ -35,12 +36,35 @@ def clamp_for(bound: float, zp: int, relu: bool) -> str:
 
 
 class Requant:
-    """The part that all channels share: fields inv, low, high, zp of a kernel's arguments."""
+    """The part that all channels share: fields inv, low, high, zp of a kernel's arguments.
 
-    def __init__(self, fn: Function, a: LoadedArgs, lanes: int, clamp: str, float_zp: bool = False) -> None:
+    ``table``: the bytes are looked up at the end, in the field of that name (see `looked_up`).
+    """
+
+    def __init__(
+        self,
+        fn: Function,
+        a: LoadedArgs,
+        lanes: int,
+        clamp: str,
+        float_zp: bool = False,
+        table: bool = False,
+    ) -> None:
         self.fn, self.lanes, self.clamp, self.float_zp = fn, lanes, clamp, float_zp
         self.inv, self.low, self.high = (a.f32(name).splat(lanes) for name in ("inv", "low", "high"))
         self.zp = (a.i32("zp") - _MAGIC_BITS).splat(lanes)
+        self._look = look_up(fn, a.pointer("table")) if table else None
+
+    def looked_up(self, made: Value) -> Value:
+        """Bytes as they are, or what the table gives for them: best 64 at a time."""
+        return made if self._look is None else self._look(made)
+
+    def in_row(self, made: list[Value]) -> list[Value]:
+        """`looked_up` for vectors of bytes, all at once."""
+        if self._look is None:
+            return made
+        whole, lanes = self._look(_together(made)), made[0].type.lanes
+        return [whole.shuffle(range(k * lanes, (k + 1) * lanes)) for k in range(len(made))]
 
     def wide(self, t: Value) -> Value:
         """Real values to 32-bit integers, of which saturation to int8 makes the result."""
@@ -85,6 +109,13 @@ class Requant:
     def apply(self, total: Value, terms: tuple[Value, ...]) -> Value:
         """The bytes of one vector of channels."""
         return self.bytes(self.real(total, terms))
+
+
+def _together(vectors: list[Value]) -> Value:
+    """Vectors one behind the other, the last one again until their number is a power of two."""
+    while len(vectors) > 1:
+        vectors = [a.concat(b) for a, b in zip(vectors[::2], [*vectors, vectors[-1]][1::2], strict=False)]
+    return vectors[0]
 
 
 def shared_fields(inv: np.float32, zp: int, relu: bool) -> dict[str, float | np.floating | int]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from refsim.core import choices, doing
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import CANONICAL
@@ -41,6 +43,9 @@ LUT, FMA, LINEAR, VIA_NHWC = "lut", "fma", "linear", "via_nhwc"
 #: Routes that store constants in a larger form than the graph does.
 LARGER = ("winograd4", "winograd2")
 
+#: Routes whose kernels can look the bytes that they make up in a table.
+JOINS = ("depthwise", AMX, AMX_EMULATED, *LARGER, "gemv", "gemm8", "gemm", LUT)
+
 #: What routes were called before; the command line still takes these names.
 RENAMED = {
     "tables": LUT,
@@ -62,17 +67,19 @@ ANY = "*"
 class RouteContext:
     """What rules look at. ``call``: whose bytes are wanted; never an operator that only picks another one.
 
-    ``forced``: one route is asked for, whether or not it is thought to be the fastest.
+    ``forced``: one route is asked for, whether or not it is thought to be the fastest. ``table``: what each byte of the
+    result becomes, int8 (256); only for routes among `JOINS`.
     """
 
     call: Call
     isa: Isa
     threads: int
     forced: bool = False
+    table: np.ndarray | None = None
 
     @cached_property
     def conv(self) -> ConvProblem:
-        return conv_problem(self.call)
+        return replace(conv_problem(self.call), table=self.table)
 
     @cached_property
     def elementwise(self) -> Elementwise:
@@ -123,6 +130,11 @@ class Choice:
     @property
     def route(self) -> str:
         return self.rule.route if self.rule else EMULATED
+
+    def then(self, table: np.ndarray) -> Choice:
+        """The same, and then a table of 256 bytes."""
+        assert self.route in JOINS
+        return replace(self, context=replace(self.context, table=table))
 
     def jobs(self) -> tuple[Job, ...] | None:
         """The jobs, prepacked now; None for the emulated kernel. An error there has a note that names the route."""
@@ -229,6 +241,8 @@ def _found(find: Callable[[RouteContext], Elementwise | str]) -> tuple[WhyNot, L
     def lower(ctx: RouteContext) -> tuple[Job, ...]:
         found = find(ctx)
         assert not isinstance(found, str)
+        if ctx.table is not None:
+            found = lut.then(found, ctx.table)
         return (elementwise.lower(found, ctx.isa),)
 
     return why_not, lower
@@ -262,7 +276,7 @@ RULES: tuple[Rule, ...] = (
         "depthwise",
         _of(Family.DEPTHWISE),
         _always,
-        lambda ctx: (depthwise.lower(ctx.call, ctx.isa, ctx.threads),),
+        lambda ctx: (depthwise.lower(ctx.call.op.name, ctx.conv, ctx.isa, ctx.threads),),
     ),
     Rule(AMX, _multiplies, _amx_why_not, _amx(emulated=False)),
     Rule(

@@ -21,10 +21,11 @@ from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu.fusion import fuse, look_up, match
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
-from refsim.exec.cpu.routes import EMULATED, LARGER, LUT, choose
+from refsim.exec.cpu.routes import EMULATED, JOINS, LARGER, LUT, choose
 from refsim.exec.cpu.step import Step, value_name
 from refsim.graph import bytewise
 from refsim.graph.graph import Graph, Node, refs
+from refsim.ops.base.spec import Call, Kind
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,15 @@ class Options:
     force: Mapping[str, str] = field(default_factory=dict)
     own_layouts: bool = True
     memory_limit: float = 1.5
+
+
+@dataclass(frozen=True)
+class Then:
+    """Nodes that only look bytes up, in a table (int8, 256), and the value that they give."""
+
+    nodes: tuple[Node, ...]
+    value: int
+    table: np.ndarray
 
 
 class Schedule:
@@ -65,8 +75,7 @@ class Schedule:
         while needed() > limit and (candidates := larger()):
             at = max(candidates, key=lambda n: constant_bytes([steps[n]]))
             reason = f"the plan would hold more than {self.options.memory_limit:g} times its weights and live values"
-            (node,) = steps[at].nodes
-            steps[at] = self._single(node, dict.fromkeys(LARGER, reason))
+            steps[at] = self._single(steps[at].nodes[0], dict.fromkeys(LARGER, reason))
 
     def stretches(self) -> Iterator[list[Step]]:
         """Native steps that follow each other; every other step alone."""
@@ -88,13 +97,57 @@ class Schedule:
 
     def _steps(self) -> Iterator[Step]:
         fused = self._fused()
-        fused |= self._looked_up({value for step in fused.values() for value in step.writes})
+        looked_up, tables = self._looked_up({value for step in fused.values() for value in step.writes})
+        fused |= looked_up
         done = {node.number for step in fused.values() for node in step.nodes}
+        self._then = self._joins(looked_up, tables, done)
+        joined: set[int] = set()
         for node in self.graph.nodes:
+            if node.number in joined:
+                continue
             if node.number in fused:
                 yield fused[node.number]
             elif node.number not in done:
-                yield self._single(node)
+                step = self._single(node)
+                joined |= {other.number for other in step.nodes} - {node.number}
+                yield step
+
+    def _joins(
+        self, looked_up: Mapping[int, Step], tables: Mapping[int, bytewise.Table], done: Set[int]
+    ) -> dict[int, Then]:
+        """By a node's number: what is only looked up in a table after it, byte for byte where it lies."""
+        graph, found = self.graph, {}
+        if not cpu().isa.lookup:
+            return {}
+        readers, makers = bytewise.readers_of(graph), {v: node for node in graph.nodes for v in node.outputs}
+        kept = self.pinned | set(graph.outputs)
+        for node in graph.nodes:
+            if node.number in looked_up:
+                nodes, value = looked_up[node.number].nodes, node.outputs[0]
+                source, table = tables[value].source, tables[value].values
+            elif node.number not in done and (alone := self._table_of(node)) is not None:
+                nodes, value, source, table = (node,), node.outputs[0], node.inputs["x"], alone
+            else:
+                continue
+            maker, desc = makers.get(source), self.descs.get(source)
+            if maker is None or maker.call is None or maker.number in done or source in kept or value in kept:
+                continue
+            inside = {member.number for member in nodes}
+            alike = desc == self.descs[value] and desc is not None and desc.nbytes == prod(desc.shape)
+            if alike and all(reader.number in inside for reader in readers[source]):
+                found[maker.number] = Then(nodes, value, table)
+        return found
+
+    def _table_of(self, node: Node) -> np.ndarray | None:
+        """The table of an operator of one input that takes the route of tables."""
+        call = node.call
+        if call is None or call.op.affine is None or len(call.op.of_kind(Kind.INPUT)) != 1:
+            return None
+        choice = choose(self._here(node), self.options.threads, self.options.force)
+        if choice.route != LUT:
+            return None
+        made = choice.context.lut
+        return None if isinstance(made, str) or made.shuffle else made.luts
 
     def _fused(self) -> dict[int, Step]:
         """Nodes that follow each other as one step, by the last one's number."""
@@ -111,8 +164,11 @@ class Schedule:
                     found[members[-1].number] = step
         return found
 
-    def _looked_up(self, made: Set[int]) -> dict[int, Step]:
-        """Steps that look bytes up, by the last node's number; ``made``: values that other fused steps write."""
+    def _looked_up(self, made: Set[int]) -> tuple[dict[int, Step], dict[int, bytewise.Table]]:
+        """Steps that look bytes up, by the last node's number, and all tables that are known, by value.
+
+        ``made``: values that other fused steps write.
+        """
         graph = self.graph
         constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
         known = bytewise.tables(graph, constants, self.pinned | made)
@@ -123,29 +179,40 @@ class Schedule:
                 jobs[value] = look_up(table, makers[value], self.descs)
         chosen = {value: known[value] for value in jobs if jobs[value]}
         kept = self.pinned | set(graph.outputs)
-        return {
+        steps = {
             nodes[-1].number: Step(tuple(nodes), LUT, (known[value].source,), (value,), jobs[value])
             for value, nodes in bytewise.steps(graph, chosen, kept).items()
         }
+        return steps, known
 
     def _single(self, node: Node, avoid: Mapping[str, str] | None = None) -> Step:
-        """One operator; ``avoid``: routes that are not wanted, and why."""
-        call, descs = node.call, self.descs
-        reads = _inputs(node)
-        if call is None:
-            return Step((node,), "numpy", reads, node.outputs)
-        here = replace(
-            call,
-            descs={name: descs[value] for name, value in node.inputs.items()},
-            out=descs[node.outputs[0]],
-        )
-        choice = choose(here, self.options.threads, self.options.force, avoid)
+        """One operator, and the table after it if its kernel can look bytes up.
+
+        ``avoid``: routes that are not wanted, and why.
+        """
+        reads, writes = _inputs(node), node.outputs
+        nodes: tuple[Node, ...] = (node,)
+        if node.call is None:
+            return Step(nodes, "numpy", reads, writes)
+        choice = choose(self._here(node), self.options.threads, self.options.force, avoid)
+        then = self._then.get(node.number)
+        if then is not None and choice.route in JOINS:
+            choice, nodes, writes = choice.then(then.table), (node, *then.nodes), (then.value,)
         jobs = choice.jobs() or ()
         names = {name: value_name(value) for name, value in node.inputs.items()}
-        names["out"] = value_name(node.outputs[0])
+        names["out"] = value_name(writes[0])
         temps = {name: f"{node.number}.{name}" for job in jobs for name, _ in job.temps}
         jobs = tuple(job.renamed(**names, **temps) for job in jobs)
-        return Step((node,), choice.route if jobs else EMULATED, reads, node.outputs, jobs, choice)
+        return Step(nodes, choice.route if jobs else EMULATED, reads, writes, jobs, choice)
+
+    def _here(self, node: Node) -> Call:
+        """A node's call on values as they lie here."""
+        assert node.call is not None
+        return replace(
+            node.call,
+            descs={name: self.descs[value] for name, value in node.inputs.items()},
+            out=self.descs[node.outputs[0]],
+        )
 
 
 # --- layouts -----------------------------------------------------------------------------------------------

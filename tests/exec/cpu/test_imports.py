@@ -11,7 +11,7 @@ ROOT = Path(package.__file__).parent
 ROWS = (
     "ir isa",
     "args strides compiled job runner wake thread_pool",
-    "epilogue narrow tile4x4 nhwc dot",
+    "table epilogue narrow tile4x4 nhwc dot",
     "conv_problem amx gemm winograd depthwise elementwise relayout quantize pool groups",
     "routes",
     "step fusion schedule stopwatch plan executor",

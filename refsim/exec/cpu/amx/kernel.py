@@ -39,7 +39,7 @@ AMX = ArgLayout(
     "tile_rows", "flat", "span", "least", "by_pixels",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_tiles", "at_sums", "sums_bytes", "at_junk", "at_bytes", "at_pixels", "at_registers",
-    "inv", "low", "high", "zp",
+    "inv", "low", "high", "zp", "table",
 )  # fmt: skip
 
 #: Words of a tile of A in the table of a block: where its first row lies, and its first pixel's place.
@@ -58,6 +58,7 @@ def amx(
     float_zp: bool,
     float_out: bool,
     cut: bool,
+    table: bool = False,
 ) -> None:
     """Write the kernel for `a_tiles` tiles of pixels by `b_tiles` tiles of 16 channels.
 
@@ -72,7 +73,7 @@ def amx(
         a = AMX.read(fn, block)
         tiles: Tiles = Emulated(fn, name, scratch + a.at_registers) if emulated else Real(fn)
         shapes = Shapes(a_tiles, b_tiles)
-        requant = Requant(fn, a, COLUMNS, clamp, float_zp)
+        requant = Requant(fn, a, COLUMNS, clamp, float_zp, table)
         pixels, spilled, sums = (scratch + at for at in (a.at_pixels, a.at_bytes, a.at_sums))
 
         def task(t: Value) -> None:
@@ -303,7 +304,8 @@ class _Finish:
             return
         wide = [self.requant.wide(real) for real in reals]
         wide += [wide[-1]] * (VECTORS - len(wide))
-        made, words = narrow_in_order(fn, wide, self.packs).bits(vec(I32, COLUMNS)), COLUMNS * b // 4
+        narrow = self.requant.looked_up(narrow_in_order(fn, wide, self.packs))
+        made, words = narrow.bits(vec(I32, COLUMNS)), COLUMNS * b // 4
         for m in range(self.at_once):
             self._put(made.shuffle(range(m * words, (m + 1) * words)), at[m], 0)
 

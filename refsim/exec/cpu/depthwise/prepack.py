@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, conv_problem
+from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows
 from refsim.exec.cpu.depthwise import kernel
 from refsim.exec.cpu.depthwise.kernel import k4s_for, parities, pixels_together, taps_of_k4
 from refsim.exec.cpu.dot import DPBUSD, MADDWD, Dot
@@ -23,7 +23,6 @@ from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 from refsim.exec.cpu.runner import makespan
 from refsim.exec.cpu.strides import NHWC
-from refsim.ops.base.spec import Call
 
 #: A task's region of an input that has to be packed: about this much, so that it stays in near caches.
 REGION_BYTES = 48 * 1024
@@ -77,15 +76,14 @@ def _weights(conv: ConvProblem, dot: Dot) -> np.ndarray:
     return k4s if dot is DPBUSD else k4s.astype(np.int16)
 
 
-def lower(call: Call, isa: Isa, threads: int) -> Job:
+def lower(name: str, conv: ConvProblem, isa: Isa, threads: int) -> Job:
     """The job of a depthwise convolution."""
-    conv = conv_problem(call)
     dot = DPBUSD if isa.dpbusd else MADDWD
     found = list(groups(conv.out.channels, isa))
     rows = _rows(conv, isa, dot, found, threads)
     # all channels of some rows, then of the next ones: each thread has rows of its own, as in the steps around
     return combine(
-        [_part(call.op.name, conv, isa, dot, g, rows) for g in found],
+        [_part(name, conv, isa, dot, g, rows) for g in found],
         conv.out.images * -(-conv.out.rows // rows),
     )
 
@@ -180,7 +178,7 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: Groups, block_
         at_in=at_in,
         at_out=at_out,
         at_none=at_none,
-        **conv.shared_fields(),
+        **conv.epilogue_fields(args),
     )
     return args.job(
         name=name,
@@ -195,6 +193,7 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: Groups, block_
             clamp=conv.clamp,
             float_zp=float_zp,
             packs=isa.packs,
+            table=conv.table is not None,
         ),
         block=block,
         tasks=conv.out.images * -(-conv.out.rows // block_h) * part.count,

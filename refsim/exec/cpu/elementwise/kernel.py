@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import reduce
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
-from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT, PAIRS, VECTOR_BYTES, gather, lookup
+from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT, OF_PAIRS, gather, lookup
 from refsim.exec.cpu.epilogue import RANGE, Requant
 from refsim.exec.cpu.ir import I1, I8, I32, VOID, Function, Module, Value, vec
 from refsim.exec.cpu.narrow import VECTORS, narrow_in_order
+from refsim.exec.cpu.table import VECTOR_BYTES
 from refsim.exec.cpu.tile4x4 import TRANSPOSE4
 
-#: Operations on the elements of the inputs. `LUT` and `PAIRS` (lut_kernel.py) look the result up, the others compute
+#: Operations on the elements of the inputs. `LUT` and pairs (lut_kernel.py) look the result up, the others compute
 #: it.
 ADD, ADD_SCALED, RESCALE, BOUNDED, COPY, FMA = "add", "add_scaled", "rescale", "bounded", "copy", "fma"
 
@@ -41,7 +42,7 @@ FORMULAS = {
 INPUTS = (
     {op: formula.inputs for op, formula in FORMULAS.items()}
     | {COPY: 1, FMA: 2, LUT: 1, GATHER: 1}
-    | dict.fromkeys(PAIRS, 2)
+    | dict.fromkeys(OF_PAIRS, 2)
 )
 
 _VALUES = (
@@ -76,7 +77,7 @@ class Operation:
 
 def operation(fn: Function, a: LoadedArgs, op: str, lanes: int, clamp: str, packs: bool) -> Operation:
     """Any operation but a copy. With ``packs``, four vectors of 32-bit lanes are narrowed together."""
-    if op == LUT or op in PAIRS:
+    if op == LUT or op in OF_PAIRS:
         look = lookup(fn, a, op)
         return Operation(VECTOR_BYTES, lambda read, count: look(*read(0, count)))
     if op == GATHER:

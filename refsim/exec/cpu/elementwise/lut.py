@@ -14,7 +14,7 @@ import numpy as np
 
 from refsim.exec.cpu.elementwise import proof
 from refsim.exec.cpu.elementwise.kernel import COPY
-from refsim.exec.cpu.elementwise.lut_kernel import LUT, PAIRS
+from refsim.exec.cpu.elementwise.lut_kernel import LUT, PAIRS, THEN
 from refsim.exec.cpu.elementwise.prepack import Elementwise
 from refsim.exec.cpu.epilogue import RANGE
 from refsim.exec.cpu.isa import Isa
@@ -38,6 +38,13 @@ def find(e: Elementwise, isa: Isa) -> Elementwise | str:
     made = _pairs(e, n + int(e.values["zp"]))
     exact = made is not None and np.array_equal(proof.computed(made, isa), expected)
     return made if made is not None and exact else "no tables give every pair its byte"
+
+
+def then(e: Elementwise, table: np.ndarray) -> Elementwise:
+    """The operation by tables, and what a table of 256 bytes gives for its result."""
+    if e.op == LUT:
+        return replace(e, luts=table[e.luts.view(np.uint8)])
+    return replace(e, op=THEN[e.op], luts=np.concatenate([e.luts, table[None]]))
 
 
 def _pairs(e: Elementwise, n: np.ndarray) -> Elementwise | None:

@@ -23,9 +23,9 @@ from refsim.exec.cpu.strides import strides_of
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 
-#: Size of a task, in words of a buffer and in bytes of an input's rows in NHWC scratch: small enough for near
-#: caches.
-WORDS_PER_TASK = 16 * 1024
+#: Size of a task, in words of a buffer (threads take many tasks at a time), and in bytes of an input's rows in NHWC
+#: scratch: small enough for near caches.
+WORDS_PER_TASK = 512
 ROW_BYTES = 16 * 1024
 
 Scalars = dict[str, float | np.floating | int]

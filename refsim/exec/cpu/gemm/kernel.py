@@ -29,7 +29,7 @@ GEMM = ArgLayout(
     "residual", "residual_k4s", "residual_weight",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_outs", "at_spills", "at_bytes", "at_pixels", "at_taps",
-    "inv", "low", "high", "zp",
+    "inv", "low", "high", "zp", "table",
 )  # fmt: skip
 
 #: Bytes of a line of the caches.
@@ -47,6 +47,7 @@ def gemm(
     clamp: str,
     float_zp: bool,
     float_out: bool,
+    table: bool = False,
 ) -> None:
     """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels."""
     panel = lanes * vectors
@@ -55,7 +56,7 @@ def gemm(
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = GEMM.read(fn, block)
-        requant = Requant(fn, a, lanes, clamp, float_zp)
+        requant = Requant(fn, a, lanes, clamp, float_zp, table)
         pixels, taps, spilled = (scratch + at for at in (a.at_pixels, a.at_taps, a.at_bytes))
 
         def task(t: Value) -> None:
@@ -135,9 +136,10 @@ def gemm(
                     )
                     for m in range(rows):
                         at = to + fn.load(places + (p + m) * 8, I64)
-                        for v, total in enumerate(totals[m]):
-                            made = (requant.real if float_out else requant.apply)(total, terms[v])
-                            fn.store(made, at + v * vector_bytes)
+                        apply = requant.real if float_out else requant.apply
+                        made = [apply(total, terms[v]) for v, total in enumerate(totals[m])]
+                        for v, one in enumerate(requant.in_row(made)):
+                            fn.store(one, at + v * vector_bytes)
 
                 fn.loop(tiles, tile)
 

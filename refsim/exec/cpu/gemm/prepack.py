@@ -19,7 +19,6 @@ from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
-from refsim.exec.cpu.strides import NHWC
 
 #: Packed input of a block, in bytes: about this much, so that it stays in the second-level cache beside the weights;
 #: and its most pixels.
@@ -232,16 +231,7 @@ def lower(
         parts_per_group=per_group,
         panels=panels,
         panel_bytes=weight.size // (groups * panels),
-        out_h=conv.out.rows,
-        out_w=conv.out.pixels,
-        block_h=block_h,
-        block_w=block_w,
-        stride_h=conv.stride[0],
-        stride_w=conv.stride[1],
-        pad_h=conv.padding[0],
-        pad_w=conv.padding[1],
-        extent_h=extent[0],
-        extent_w=extent[1],
+        **conv.block_fields((conv.out.rows, conv.out.pixels), (block_h, block_w)),
         in_words=words,
         pixel_bytes=pixel_bytes,
         pitch=pitch,
@@ -253,16 +243,12 @@ def lower(
         residual_k4s=args.address(k4_at[residual.k4s]),
         residual_weight=args.address(residual.weight),
         out_words=channels if conv.float_out else -(-channels // 4),
-        direct=int(conv.out.kind == NHWC),
-        out_image=conv.out.image_stride,
-        out_row=conv.out.row_stride,
-        out_pixel=conv.out.pixel_stride,
         at_outs=at_outs,
         at_spills=at_spills,
         at_bytes=at_bytes,
         at_pixels=at_pixels,
         at_taps=at_taps,
-        **conv.shared_fields(),
+        **conv.epilogue_fields(args),
     )
     return args.job(
         name=name,
@@ -275,6 +261,7 @@ def lower(
             clamp=conv.clamp,
             float_zp=float_zp,
             float_out=conv.float_out,
+            table=conv.table is not None,
         ),
         block=block,
         tasks=blocks * groups * per_group,

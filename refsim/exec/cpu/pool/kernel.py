@@ -20,16 +20,24 @@ MAXPOOL = ArgLayout(
     "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w",
     "x_image", "x_row", "x_pixel", "out_image", "out_row", "out_pixel",
 )  # fmt: skip
-#: Tasks: images. The first dim of the reduction is the outer one; `count` of pixels, as binary32.
+#: Tasks: images x parts of `part` bytes of a pixel, parts fastest. The first dim of the reduction is the outer one;
+#: `count` of pixels, as binary32.
 MEAN = ArgLayout(
-    "x", "out", "bytes", "outer", "inner", "x_image", "x_outer", "x_inner", "out_image",
+    "x", "out", "bytes", "part", "parts", "outer", "inner", "x_image", "x_outer", "x_inner", "out_image",
     "count", "a_scale", "a_zp", "least", "most", "inv", "low", "high", "zp",
 )  # fmt: skip
 
 
-def _chunks(fn: Function, nbytes: Value, size: int, each: Callable[[Value], None]) -> None:
-    """Call ``each`` with places that cover `nbytes` bytes by `size` at once; the last may overlap the one before."""
-    fn.loop(nbytes, lambda k: each(k.min(nbytes - size)), step=size)
+def _chunks(
+    fn: Function,
+    nbytes: Value,
+    size: int,
+    each: Callable[[Value], None],
+    begin: Value | int = 0,
+    end: Value | None = None,
+) -> None:
+    """Call ``each`` with places that cover bytes from begin to end (of `nbytes`) by `size` at once."""
+    fn.loop(end or nbytes, lambda k: each(k.min(nbytes - size)), start=begin, step=size)
 
 
 def _taps(begin: Value, size: Value, taps: Value, dilation: Value) -> tuple[Value, Value]:
@@ -85,7 +93,8 @@ def mean(module: Module, name: str, *, lanes: int, bounded: bool, clamp: str) ->
         requant = Requant(fn, a, lanes, clamp)
         count, least, most = (a.f32(name).splat(lanes) for name in ("count", "least", "most"))
 
-        def task(image: Value) -> None:
+        def task(t: Value) -> None:
+            image, first = t // a.parts, t % a.parts * a.part
             source = a.pointer("x") + image * a.x_image
             to = a.pointer("out") + image * a.out_image
 
@@ -108,6 +117,6 @@ def mean(module: Module, name: str, *, lanes: int, bounded: bool, clamp: str) ->
                 (total,) = fn.loop(WORKERS, worker, [zero])
                 fn.store(requant.bytes(total / count), to + k)
 
-            _chunks(fn, a.bytes, lanes, chunk)
+            _chunks(fn, a.bytes, lanes, chunk, first, (first + a.part).min(a.bytes))
 
         fn.loop(end, task, start=begin)

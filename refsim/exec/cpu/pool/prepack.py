@@ -105,6 +105,10 @@ def _map_is_identity(x: Call, out: Call) -> bool:
     return bool(np.array_equal(out.op.define(out.params, out.target, real), every))
 
 
+#: Bytes of a pixel whose means a task makes: whole vectors.
+MEAN_BYTES = 64
+
+
 def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
     """The job of dequantize, clamp, mean over all pixels and quantize, or why there is none."""
     source, target = x.descs["x"], out.out
@@ -126,6 +130,8 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
         kernel.MEAN,
         {"x": "x", "out": "out"},
         bytes=nbytes,
+        part=MEAN_BYTES,
+        parts=-(-nbytes // MEAN_BYTES),
         outer=outer,
         inner=inner,
         x_image=side.image_stride,
@@ -150,7 +156,7 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
                 clamp=clamp,
             ),
             block=block,
-            tasks=side.images,
+            tasks=side.images * -(-nbytes // MEAN_BYTES),
             scratch=0,
         ),
     )

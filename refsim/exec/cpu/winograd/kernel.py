@@ -30,7 +30,7 @@ WINOGRAD = ArgLayout(
     "in_words", "pixel_bytes", "pitch", "v_pitch", "k4s",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_pixels", "at_v", "at_m", "at_bytes",
-    "inv", "low", "high", "zp",
+    "inv", "low", "high", "zp", "table",
 )  # fmt: skip
 
 
@@ -104,7 +104,16 @@ def transformed_weights(transform: Transform, weight: np.ndarray) -> np.ndarray:
 
 
 def winograd(
-    module: Module, name: str, *, m: int, lanes: int, rows: int, vectors: int, clamp: str, float_zp: bool
+    module: Module,
+    name: str,
+    *,
+    m: int,
+    lanes: int,
+    rows: int,
+    vectors: int,
+    clamp: str,
+    float_zp: bool,
+    table: bool = False,
 ) -> None:
     """Write the kernel for register tiles of `rows` tiles by `vectors` vectors of output channels."""
     transform, panel = TRANSFORMS[m], lanes * vectors
@@ -112,7 +121,7 @@ def winograd(
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = WINOGRAD.read(fn, block)
-        requant = Requant(fn, a, lanes, clamp, float_zp)
+        requant = Requant(fn, a, lanes, clamp, float_zp, table)
         pixels, v_at, m_at, bytes_at = (
             scratch + place for place in (a.at_pixels, a.at_v, a.at_m, a.at_bytes)
         )
@@ -247,7 +256,8 @@ def _transform_out(
         columns.append(transform.outputs(column))
     terms = requant.terms(consts, row_bytes, 0)
     for i in range(m):
-        for j, total in enumerate(transform.outputs([columns[k][i] for k in range(size)])):
-            if transform.inverse != 1:
-                total = total * transform.inverse
-            fn.store(requant.apply(total, terms), to + line * i + pixel * j)
+        totals = transform.outputs([columns[k][i] for k in range(size)])
+        if transform.inverse != 1:
+            totals = [total * transform.inverse for total in totals]
+        for j, made in enumerate(requant.in_row([requant.apply(total, terms) for total in totals])):
+            fn.store(made, to + line * i + pixel * j)

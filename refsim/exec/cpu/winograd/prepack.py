@@ -17,7 +17,6 @@ from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
-from refsim.exec.cpu.strides import NHWC
 from refsim.exec.cpu.winograd import kernel
 from refsim.exec.cpu.winograd.kernel import TRANSFORMS, Transform, transformed_weights
 
@@ -156,15 +155,12 @@ def lower(
         v_pitch=v_pitch,
         k4s=words,
         out_words=conv.out.words,
-        direct=int(conv.out.kind == NHWC),
-        out_image=conv.out.image_stride,
-        out_row=conv.out.row_stride,
-        out_pixel=conv.out.pixel_stride,
+        **conv.out_fields(),
         at_pixels=0,
         at_v=at_v,
         at_m=at_m,
         at_bytes=at_bytes,
-        **conv.shared_fields(),
+        **conv.epilogue_fields(args),
     )
     return args.job(
         name=name,
@@ -176,6 +172,7 @@ def lower(
             vectors=tile.vectors,
             clamp=conv.clamp,
             float_zp=float_zp,
+            table=conv.table is not None,
         ),
         block=block,
         tasks=count * parts,
