@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from refsim.exec.cpu.isa import cpu
 from refsim.formats.dumps import Recorded
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -163,12 +164,14 @@ def test_a_golden_folder_that_lies_is_refused(tmp_path: Path, refsim) -> None:
 def test_times_are_of_the_steps_that_ran(refsim, models: Path) -> None:
     file, given = models / "mobilenet_v2_035_96.pte", models / "mobilenet_v2_035_96.io.npz"
     done = refsim("run", file, "-i", given)
-    assert "cpu: 172 operators in 100 steps" in done.out.splitlines()
+    # where the processor looks bytes up, the convolution (node 1) is part of the step
+    steps, first = (66, 1) if cpu().isa.lookup else (100, 2)
+    assert f"cpu: 172 operators in {steps} steps" in done.out.splitlines()
     lines = {line.split()[1]: line for line in done.out.splitlines() if line.startswith("0 ")}
-    assert [lines[n].split()[-2:] for n in ("3", "4")] == [["with", "2"], ["with", "2"]]
+    assert [lines[n].split()[-2:] for n in ("3", "4")] == [["with", str(first)]] * 2
     nodes = refsim("run", file, "-i", given, "-x", "cpu,cpu:emulated", "--json").json["nodes"]
-    assert nodes[3]["steps"] == {"cpu": [2, 3, 4], "cpu:emulated": [3]}
-    assert nodes[2]["ms"]["cpu"] > 0 and nodes[3]["ms"]["cpu"] == 0 < nodes[3]["ms"]["cpu:emulated"]
+    assert nodes[3]["steps"] == {"cpu": list(range(first, 5)), "cpu:emulated": [3]}
+    assert nodes[first]["ms"]["cpu"] > 0 and nodes[3]["ms"]["cpu"] == 0 < nodes[3]["ms"]["cpu:emulated"]
 
 
 def test_kept_buffers_are_said_to_cost_steps(refsim, models: Path, tmp_path: Path) -> None:
@@ -177,7 +180,8 @@ def test_kept_buffers_are_said_to_cost_steps(refsim, models: Path, tmp_path: Pat
     said = "cpu: 172 operators in 172 steps; 99 buffers were kept, and their operators ran alone"
     assert said in golden.out.splitlines()
     dump = refsim("run", file, "-i", given, "--dump", "v235 ", tmp_path)
-    assert "cpu: 172 operators in 102 steps; 1 buffer was kept, and its operator ran alone" in dump.out
+    steps = 69 if cpu().isa.lookup else 102
+    assert f"cpu: 172 operators in {steps} steps; 1 buffer was kept, and its operator ran alone" in dump.out
 
 
 def test_memory_of_a_whole_run(refsim, models: Path) -> None:
