@@ -50,7 +50,7 @@ def summary(ev: Evidence) -> list[str]:
     d = Differences(ev)
     if not len(d.at):
         return [PADDING_ONLY]
-    return [line for rule in RULES for line in rule(d)]
+    return list(dict.fromkeys(line for rule in RULES for line in rule(d)))
 
 
 def _extent(d: Differences) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -124,3 +125,20 @@ def test_the_script_of_the_pages_knows_its_runs() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "no such run: nonesuch; need frame, grid, steps or phone" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["diff", "golden check"])
+def test_the_schema_of_one_verb(verb: str, refsim: Callable) -> None:
+    done = refsim("schema", *verb.split())
+    assert done.status == 0
+    whole = json.loads(refsim("schema").out)
+    assert json.loads(done.out) == {**whole["$defs"]["verbs"][verb], "$defs": whole["$defs"]}
+    refsim("schema", "dif").refused("no such verb; got dif, need bisect, check, ")
+
+
+def test_a_pattern_says_each_thing_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from refsim.bytediff import diff, pattern
+
+    monkeypatch.setattr(pattern, "RULES", (*pattern.RULES, *pattern.RULES))
+    found = diff(bytes(16), bytes([1, *bytes(15)]), "4C", (1, 4, 2, 2))
+    assert found.pattern and len(set(found.pattern)) == len(found.pattern)
