@@ -347,3 +347,26 @@ def test_cases_print_themselves() -> None:
     assert str(case).startswith("q8ta_linear x=6x16:4H4W out:4H4W in_scale=0.02 in_zp=5 ")
     assert f"seed={case.seed}" in str(case)
     assert str(copy.deepcopy(case)) == str(case)
+
+
+# --- values that are no numbers -----------------------------------------------------------------------------
+
+ODD = np.array([np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-45], np.float32)
+
+
+def _odd(array: np.ndarray | None) -> np.ndarray | None:
+    """The same array with infinities, NaNs and the largest numbers, if it holds floats."""
+    if array is None or array.dtype != np.float32:
+        return array
+    return np.resize(ODD, array.shape)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", OPS)
+def test_a_definition_takes_infinities_and_nans_without_a_warning(name: str) -> None:
+    """Files hold such scales, biases and inputs. NumPy's warnings would name a line of ours, and no cause."""
+    case = next(c for c in OPS[name].cases if isinstance(c, Case))
+    bound = bind(case)
+    call = replace(bound.call, consts={key: _odd(value) for key, value in bound.call.consts.items()})
+    arrays = {key: _odd(buffer.unpack()) for key, buffer in bound.inputs.items()}
+    assert call.define(arrays).size == bound.call.out.numel

@@ -163,7 +163,8 @@ def check_weight(where: str, weight: np.ndarray, rows: int, k: int) -> None:
 def check_scales(where: str, scales: np.ndarray) -> None:
     """ParameterError unless every scale is 0 or has a magnitude in [2**-60, 2**60]: no product is denormal then."""
     low, high = SCALE_RANGE
-    magnitude = np.abs(scales.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
+        magnitude = np.abs(scales.astype(np.float64))
     bad = ~((magnitude == 0) | (magnitude >= low) & (magnitude <= high))
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])

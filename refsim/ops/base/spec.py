@@ -117,7 +117,9 @@ class Call:
 
     def define(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """The operator's meaning on logical NCHW arrays."""
-        return self.op.define(self.params, self.target, **arrays, **self.consts)
+        # infinities and NaNs are values like others here: what becomes of them is defined, and no reason to warn
+        with np.errstate(all="ignore"):
+            return self.op.define(self.params, self.target, **arrays, **self.consts)
 
     @property
     def padding(self) -> Padding:
