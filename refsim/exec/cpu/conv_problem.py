@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from refsim.core.qmath import inv_scale
-from refsim.exec.cpu.epilogue import CONST_ROWS, clamp_for, shared_fields
+from refsim.exec.cpu.epilogue import CLAMPED, CONST_ROWS, bounds_word, clamp_for, shared_fields, then_for
 from refsim.exec.cpu.job import Arguments
 from refsim.exec.cpu.strides import NHWC, PackedStrides, strides_of
 from refsim.ops.base.conv import ConvParams, logical_weight
@@ -111,8 +111,11 @@ class ConvProblem:
 
     def epilogue_fields(self, args: Arguments) -> dict[str, float | np.floating | int]:
         """What the epilogues of all kernels read."""
-        table = 0 if self.table is None else args.address(self.table)
-        return {**shared_fields(self.inv, self.out_zp, self.relu), "table": table}
+        fields = shared_fields(self.inv, self.out_zp, self.relu)
+        if self.table is None:
+            return {**fields, "then": 0}
+        clamps = then_for(self.table) == CLAMPED
+        return {**fields, "then": bounds_word(self.table) if clamps else args.address(self.table)}
 
     def block_fields(self, out: tuple[int, int], block: tuple[int, int]) -> dict[str, int]:
         """What kernels read that compute blocks of an output of those rows and columns, one window to a pixel."""

@@ -28,6 +28,26 @@ _MAGIC_BITS = 0x4B400000
 _LIMIT = 2.0**22 - 256
 
 
+#: What becomes of the bytes at the end: nothing; a clamp, whose bounds are the lowest bytes of the field `then`; what a
+#: table of 256 bytes gives, which the field points at.
+NOTHING, CLAMPED, LOOKED_UP = "none", "clamped", "looked_up"
+
+
+def then_for(table: np.ndarray | None) -> str:
+    """What a table does with bytes (int8, by the unsigned value of the byte before)."""
+    if table is None:
+        return NOTHING
+    return CLAMPED if np.array_equal(table, _EVERY.clip(table.min(), table.max())) else LOOKED_UP
+
+
+_EVERY = np.arange(256).astype(np.uint8).view(np.int8)
+
+
+def bounds_word(table: np.ndarray) -> int:
+    """The field of a clamp: its least value in the lowest byte, its greatest in the next one."""
+    return int(table.min()) & 0xFF | (int(table.max()) & 0xFF) << 8
+
+
 def clamp_for(bound: float, zp: int, relu: bool) -> str:
     """The clamp that values need whose magnitude, in steps of the output, is at most `bound`."""
     if not bound <= _LIMIT:
@@ -38,7 +58,7 @@ def clamp_for(bound: float, zp: int, relu: bool) -> str:
 class Requant:
     """The part that all channels share: fields inv, low, high, zp of a kernel's arguments.
 
-    ``table``: the bytes are looked up at the end, in the field of that name (see `looked_up`).
+    ``then``: what becomes of the bytes at the end, in terms of the field `then` (see `then_for`).
     """
 
     def __init__(
@@ -48,19 +68,23 @@ class Requant:
         lanes: int,
         clamp: str,
         float_zp: bool = False,
-        table: bool = False,
+        then: str = NOTHING,
     ) -> None:
         self.fn, self.lanes, self.clamp, self.float_zp = fn, lanes, clamp, float_zp
         self.inv, self.low, self.high = (a.f32(name).splat(lanes) for name in ("inv", "low", "high"))
         self.zp = (a.i32("zp") - _MAGIC_BITS).splat(lanes)
-        self._look = look_up(fn, a.pointer("table")) if table else None
+        self._look = look_up(fn, a.pointer("then")) if then == LOOKED_UP else None
+        self._bounds = (a.then.trunc(I8), a.then.shr(8).trunc(I8)) if then == CLAMPED else None
 
-    def looked_up(self, made: Value) -> Value:
-        """Bytes as they are, or what the table gives for them: best 64 at a time."""
+    def finished(self, made: Value) -> Value:
+        """What becomes of bytes that were narrowed by saturation: best 64 at a time."""
+        if self._bounds is not None:
+            least, most = (bound.splat(made.type.lanes) for bound in self._bounds)
+            return made.max(least).min(most)
         return made if self._look is None else self._look(made)
 
     def in_row(self, made: list[Value]) -> list[Value]:
-        """`looked_up` for vectors of bytes, all at once."""
+        """What becomes of vectors that `apply` made, all at once."""
         if self._look is None:
             return made
         whole, lanes = self._look(_together(made)), made[0].type.lanes
@@ -81,7 +105,10 @@ class Requant:
 
     def integers(self, t: Value) -> Value:
         """Real values to int8, one a lane of 32 bits."""
-        return self.wide(t).max(-128).min(127)
+        if self._bounds is None:
+            return self.wide(t).max(-128).min(127)
+        least, most = (bound.sext(I32).splat(self.lanes) for bound in self._bounds)
+        return self.wide(t).max(least).min(most)
 
     def bytes(self, t: Value) -> Value:
         """Real values to bytes."""

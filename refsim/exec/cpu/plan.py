@@ -21,6 +21,9 @@ from refsim.core.errors import ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN, Allocation, Lifetime
 from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu.elementwise import prepack as elementwise
+from refsim.exec.cpu.isa import cpu
+from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.schedule import Options, Schedule, constant_bytes
 from refsim.exec.cpu.step import Step, value_name
 from refsim.exec.cpu.stopwatch import TimedSteps
@@ -62,8 +65,28 @@ class Memory:
         )
 
 
+class Given:
+    """Where an input goes, as an array. ``job``: copies it there, by all threads; else the caller does."""
+
+    def __init__(self, view: np.ndarray, job: Job | None) -> None:
+        self.view, self._job = view, job
+
+    def take(self, array: np.ndarray) -> np.ndarray | None:
+        """Copy an array of the same shape, or tell the job where it lies: then it must live until that has run."""
+        if self._job is None:
+            np.copyto(self.view, array)
+            return None
+        whole = array.astype(self.view.dtype, "C", "same_kind", copy=False)
+        source = self._job.relocations[0]
+        source.block[source.word] = whole.ctypes.data
+        return whole
+
+
 #: Where the inputs go, what runs, where the outputs are.
-Whole = tuple[list[np.ndarray], Callable[[], None], list[np.ndarray]]
+Whole = tuple[list[Given], Callable[[], None], list[np.ndarray]]
+#: Inputs of at least so many bytes are copied by all threads: one alone takes 50 us for an image of 224 x 224, and
+#: leaves it in its own caches.
+COPIED_BYTES = 32 * 1024
 
 
 class Stretch:
@@ -80,9 +103,14 @@ class Stretch:
     def run(self, graph: Graph) -> None:
         doing.during(self._place(graph), self._jobs.run)
 
-    def ready(self, graph: Graph) -> Callable[[], None]:
-        """`run`, with as little as possible left to do."""
-        return partial(doing.during, self._place(graph), self._jobs.run)
+    def ready(self, graph: Graph, before: Sequence[Job] = ()) -> Callable[[], None]:
+        """`run`, with as little as possible left to do; other jobs before it."""
+        jobs = self._jobs
+        if before:
+            own = [job for step in self.steps for job in step.jobs]
+            names = {r.buffer: 0 for job in before for r in job.relocations} | self._addresses
+            jobs = JobList([*before, *own], self.threads, names, self._scratch)
+        return partial(doing.during, self._place(graph), jobs.run)
 
     def _place(self, graph: Graph) -> Place:
         return Place(graph, (self.steps[0].nodes[0], self.steps[-1].nodes[-1]))
@@ -179,12 +207,18 @@ class Plan:
             v: self._bytes[value_name(v)].view(self.descs[v].dtype).reshape(graph.tensors[v].shape)
             for v in values
         }
-        reads, writes = ([views[v] for v in ids] for ids in (graph.inputs, graph.outputs))
-        return reads, self._parts[0].ready(graph), writes
+        part, reads, jobs = self._parts[0], [], []
+        for number, v in enumerate(graph.inputs):
+            job, nbytes = None, views[v].nbytes
+            if part.threads > 1 and nbytes >= COPIED_BYTES and nbytes % 4 == 0:
+                job = elementwise.copied(nbytes, f"input {number}", value_name(v), cpu().isa)
+                jobs.append(job)
+            reads.append(Given(views[v], job))
+        return reads, part.ready(graph, jobs), [views[v] for v in graph.outputs]
 
     def _run_whole(
         self,
-        reads: list[np.ndarray],
+        reads: list[Given],
         run: Callable[[], None],
         writes: list[np.ndarray],
         inputs: Sequence[np.ndarray],
@@ -193,11 +227,13 @@ class Plan:
         if len(inputs) != len(reads):
             raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(reads))
         with self._lock:
-            for number, (view, array) in enumerate(zip(reads, inputs, strict=True)):
-                if array.shape != view.shape:
+            held = []
+            for number, (given, array) in enumerate(zip(reads, inputs, strict=True)):
+                if array.shape != given.view.shape:
                     self._wrong_shape(graph.inputs[number], array)
-                np.copyto(view, array)
+                held.append(given.take(array))
             run()
+            del held
             return [view.copy() for view in writes]
 
     def _wrong_shape(self, value: int, array: np.ndarray) -> NoReturn:

@@ -107,7 +107,7 @@ class ThreadPool:
 
     def __init__(self, helpers: int) -> None:
         self._lock = threading.Lock()
-        self._helpers, self._runs, self._words_at = helpers, 0, wake.words(helpers).ctypes.data
+        self._helpers, self._runs, self._words_at = helpers, 0, wake.words(helpers, _processors()).ctypes.data
         prepare, helper, self._launch = wake.functions()
         prepare(self._words_at, helpers)
         self._threads = [

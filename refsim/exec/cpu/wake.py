@@ -18,13 +18,15 @@ from refsim.exec.cpu.runner import read as read_word
 from refsim.exec.cpu.runner import rest, runner
 from refsim.exec.cpu.runner import write as write_word
 
-#: Words of a pool before those of its helpers: the run's arguments, and how many helpers have finished it.
-_TABLE, _COUNT, _SHARED, _SCRATCH, _FINISHED, _HEAD = 0, 1, 2, 3, 8, 16
+#: Words of a pool before those of its helpers: the run's arguments, how often a helper looks for a run before it
+#: sleeps, and how many helpers have finished the run.
+_TABLE, _COUNT, _SHARED, _SCRATCH, _LOOKS, _FINISHED, _HEAD = 0, 1, 2, 3, 4, 8, 16
 #: Words of a helper: a mutex and a condition variable of the C library (with room for any), the number of the last run
 #: it was given, and whether it sleeps; on cache lines of their own.
 _MUTEX, _CONDITION, _RUN, _SLEEPS, _WORDS = 0, 16, 32, 33, 40
-#: Looks of a helper at its word before it sleeps, and of the caller before it lets others run; about 40 us.
-LOOKS = 1000
+#: Looks of a helper at its word before it sleeps, where each thread has a processor: about 200 us, so that none sleeps
+#: between two runs, which cost 30 us more then. And of the caller before it lets others run, about 40 us.
+LOOKS, WAITS = 5000, 1000
 
 
 #: A helper that says that it sleeps looks for a run after that, and who gives it a run looks whether it sleeps after
@@ -32,13 +34,15 @@ LOOKS = 1000
 read, write = partial(read_word, order="seq_cst"), partial(write_word, order="seq_cst")
 
 
-def words(helpers: int) -> np.ndarray:
-    """Zeroed words of a pool, beginning at a cache line: int64. They stay, since helpers may look at any time."""
+def words(helpers: int, processors: int) -> np.ndarray:
+    """Words of a pool, beginning at a cache line: int64. They stay, since helpers may look at any time."""
     count = _HEAD + helpers * _WORDS
     block = np.zeros(count + 8, np.int64)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
     first = -block.ctypes.data % 64 // 8
-    return block[first : first + count]
+    found = block[first : first + count]
+    found[_LOOKS] = LOOKS if helpers < processors else LOOKS // 10
+    return found
 
 
 def _row(pool: Value, thread: Value) -> Value:
@@ -64,7 +68,9 @@ def _give(fn: Function, pool: Value, helpers: Value, thread: Value, run: Value) 
     fn.loop((first + 2).min(helpers + 1), child, start=first)
 
 
-def _spin(fn: Function, at: Value, missing: Callable[[Value], Value], looks: Value) -> None:
+def _spin(
+    fn: Function, at: Value, missing: Callable[[Value], Value], looks: Value, most: Value | int = WAITS
+) -> None:
     """Look at a word while `missing` says of its value that it is not the wanted one, but not too often."""
     fn.store(fn.i64(0), looks)
 
@@ -72,7 +78,7 @@ def _spin(fn: Function, at: Value, missing: Callable[[Value], Value], looks: Val
         seen = fn.load(looks, I64) + 1
         fn.store(seen, looks)
         rest(fn)
-        return missing(read(fn, at)).select(seen < LOOKS, 0)
+        return missing(read(fn, at)).select(seen < most, 0)
 
     fn.repeat(look)
 
@@ -112,6 +118,7 @@ def helper(module: Module, name: str) -> None:
         fn.store(fn.i64(0), last)
         row = _row(pool, thread)
         at = row + 8 * _RUN
+        most = fn.load(pool + 8 * _LOOKS, I64)
 
         def sleep() -> None:
             fn.call("pthread_mutex_lock", I32, row + 8 * _MUTEX)
@@ -130,7 +137,7 @@ def helper(module: Module, name: str) -> None:
             fn.call("pthread_mutex_unlock", I32, row + 8 * _MUTEX)
 
         def turn() -> Value:
-            _spin(fn, at, lambda run: run.eq(fn.load(last, I64)), looks)
+            _spin(fn, at, lambda run: run.eq(fn.load(last, I64)), looks, most)
             fn.when(read(fn, at).eq(fn.load(last, I64)), sleep)
             run = read(fn, at)
             fn.store(run, last)

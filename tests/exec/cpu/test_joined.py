@@ -61,6 +61,8 @@ class Layers(Delegate):
         kernel: int = 1,
         stride: int = 1,
         relu: bool = False,
+        function: str = "aten.sin.default",
+        args: tuple[float, ...] = (),
     ) -> Model:
         x = self.real(shape)
         made = self.layer(
@@ -69,7 +71,7 @@ class Layers(Delegate):
         if relu:
             made = self.q8ta("q8ta_relu", {"x": made}, self.packed(self.shape(made)))
         else:
-            made = self.function(made, "aten.sin.default")
+            made = self.function(made, function, *args)
         return self.model(name, x, self.q8ta("q8ta_dequantize", {"x": made}, self.real(self.shape(made))))
 
 
@@ -117,6 +119,24 @@ def test_by_each_route(route: str, channels: int) -> None:
     model = Layers().whole((1, 8, 13, 11), CONV, channels, 3)
     (step,) = check(model, force={CONV: route})
     assert step.route == route and step.nodes[0].name.endswith("conv2d.default")
+
+
+@LOOKS_UP
+@pytest.mark.parametrize("bounds", [(0.0, 6.0), (-20.0, 20.0), (-3.0, 1.0)], ids=str)
+@pytest.mark.parametrize("route", ["amx_emulated", "winograd4", "winograd2", "gemm"])
+def test_clamps_need_no_table(route: str, bounds: tuple[float, float]) -> None:
+    model = Layers().whole((1, 8, 13, 11), CONV, 68, 3, function="aten.hardtanh.default", args=bounds)
+    (step,) = check(model, force={CONV: route})
+    assert "clamped" in step.jobs[0].variant
+
+
+@LOOKS_UP
+def test_a_clamp_behind_a_depthwise_layer() -> None:
+    for channels, stride in ((36, 1), (80, 2), (8, 1)):
+        work = (DEPTHWISE, channels, 3, stride)
+        model = Layers().whole((1, channels, 9, 9), *work, function="aten.hardtanh.default", args=(0.0, 4.0))
+        (step,) = check(model)
+        assert "clamped" in step.jobs[0].variant
 
 
 @LOOKS_UP

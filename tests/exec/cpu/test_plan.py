@@ -15,7 +15,7 @@ from refsim.core.lifetimes import ALIGN
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, schedule
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.plan import Stretch
+from refsim.exec.cpu.plan import COPIED_BYTES, Stretch
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model, load
 from refsim.graph.graph import Node, Ref
@@ -193,6 +193,25 @@ def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch
     assert threads("refine_seg") == {2}
     monkeypatch.setattr(schedule, "WAKING", 0)
     assert threads("linear_head") == {2}
+
+
+def test_inputs_that_all_threads_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their strides and order; other dtypes are converted or refused as NumPy does it."""
+    monkeypatch.setattr(schedule, "WAKING", 0)
+    (graph,) = load(next(p for p in MODELS if p.stem.startswith("mobilenet"))).graphs.values()
+    (shape,) = (graph.tensors[value].shape for value in graph.inputs)
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    assert x.nbytes >= COPIED_BYTES
+    plans = [NativeExecutor(threads).session(graph) for threads in (1, 2, 3)]
+    expected = plans[0].run([x])[0].tobytes()
+    columns = np.asfortranarray(x)
+    swapped = x.astype(">f4")
+    for plan in plans:
+        for given in (x, columns, x[:, :, ::-1][:, :, ::-1], x.astype(np.float64), swapped):
+            assert plan.run([given])[0].tobytes() == expected
+            assert plan.run([np.zeros_like(x)])[0].tobytes() != expected
+        with pytest.raises(TypeError, match="same_kind"):
+            plan.run([x.astype(complex)])
 
 
 def test_wrong_inputs_are_refused() -> None:

@@ -20,7 +20,7 @@ from refsim.exec.cpu.amx.tiles import (
     emulation,
 )
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
-from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
+from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.ir import I32, I64, PTR, VOID, Function, Module, Value, vec
 from refsim.exec.cpu.narrow import VECTORS, narrow_in_order
 
@@ -39,7 +39,7 @@ AMX = ArgLayout(
     "tile_rows", "flat", "span", "least", "by_pixels",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_tiles", "at_sums", "sums_bytes", "at_junk", "at_bytes", "at_pixels", "at_registers",
-    "inv", "low", "high", "zp", "table",
+    "inv", "low", "high", "zp", "then",
 )  # fmt: skip
 
 #: Words of a tile of A in the table of a block: where its first row lies, and its first pixel's place.
@@ -58,7 +58,7 @@ def amx(
     float_zp: bool,
     float_out: bool,
     cut: bool,
-    table: bool = False,
+    then: str = NOTHING,
 ) -> None:
     """Write the kernel for `a_tiles` tiles of pixels by `b_tiles` tiles of 16 channels.
 
@@ -73,7 +73,7 @@ def amx(
         a = AMX.read(fn, block)
         tiles: Tiles = Emulated(fn, name, scratch + a.at_registers) if emulated else Real(fn)
         shapes = Shapes(a_tiles, b_tiles)
-        requant = Requant(fn, a, COLUMNS, clamp, float_zp, table)
+        requant = Requant(fn, a, COLUMNS, clamp, float_zp, then)
         pixels, spilled, sums = (scratch + at for at in (a.at_pixels, a.at_bytes, a.at_sums))
 
         def task(t: Value) -> None:
@@ -304,7 +304,7 @@ class _Finish:
             return
         wide = [self.requant.wide(real) for real in reals]
         wide += [wide[-1]] * (VECTORS - len(wide))
-        narrow = self.requant.looked_up(narrow_in_order(fn, wide, self.packs))
+        narrow = self.requant.finished(narrow_in_order(fn, wide, self.packs))
         made, words = narrow.bits(vec(I32, COLUMNS)), COLUMNS * b // 4
         for m in range(self.at_once):
             self._put(made.shuffle(range(m * words, (m + 1) * words)), at[m], 0)

@@ -17,6 +17,7 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.amx import kernel
 from refsim.exec.cpu.amx.tiles import COLUMNS, EMULATED_BYTES, ROW_BYTES, ROWS, Shapes
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
+from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
@@ -363,7 +364,7 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) 
             float_zp=float_zp,
             float_out=conv.float_out,
             cut=channels % panel > 0,
-            table=conv.table is not None,
+            then=then_for(conv.table),
         ),
         block=block,
         tasks=images * row_blocks * column_blocks * groups * made.per_group,

@@ -17,7 +17,7 @@ from typing import Any
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
-from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
+from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
 from refsim.exec.cpu.narrow import VECTORS, narrow
 
@@ -32,7 +32,7 @@ DEPTHWISE = ArgLayout(
     "weight", "consts", "border", "row_blocks", "block_h", "groups", "first", "last_channel",
     "stride_h", "pad_h", "pad_w", "extent_h", "dilation_h", "k4s", "ring", "k4_pitch",
     "at_in", "at_out", "at_none",
-    "inv", "low", "high", "zp", "table",
+    "inv", "low", "high", "zp", "then",
 )  # fmt: skip
 
 #: Output pixels that are computed together; fewer where a window takes more than `MANY_VECTORS` vectors of weights,
@@ -82,7 +82,7 @@ def depthwise(
     clamp: str,
     float_zp: bool,
     packs: bool,
-    table: bool = False,
+    then: str = NOTHING,
 ) -> None:
     """Write the kernel for one height of window, one width that it spans, and one horizontal stride.
 
@@ -97,7 +97,7 @@ def depthwise(
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = DEPTHWISE.read(fn, block)
-        requant = Requant(fn, a, lanes, clamp, float_zp, table)
+        requant = Requant(fn, a, lanes, clamp, float_zp, then)
         border = fn.load(a.pointer("border"), vec(I8, size))
 
         def task(t: Value) -> None:
@@ -153,7 +153,7 @@ def depthwise(
                     sums = looped(begins, k4) if long else [unrolled(v, base) for v in range(VECTORS)]
                     found = [integers(v, totals) for v, totals in enumerate(sums)]
                     for p in range(pixels):
-                        done = requant.looked_up(narrow(fn, [part[p] for part in found], packs))
+                        done = requant.finished(narrow(fn, [part[p] for part in found], packs))
                         kept = done if words == lanes else done.shuffle(range(4 * words))
                         at = place + (j + p) * pixel_step
                         # no branch: or this pixel would be computed on its own behind it

@@ -16,6 +16,7 @@ from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows
 from refsim.exec.cpu.depthwise import kernel
 from refsim.exec.cpu.depthwise.kernel import k4s_for, parities, pixels_together, taps_of_k4
 from refsim.exec.cpu.dot import DPBUSD, MADDWD, Dot
+from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job, combine
 from refsim.exec.cpu.narrow import VECTORS, order
@@ -193,7 +194,7 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: Groups, block_
             clamp=conv.clamp,
             float_zp=float_zp,
             packs=isa.packs,
-            table=conv.table is not None,
+            then=then_for(conv.table),
         ),
         block=block,
         tasks=conv.out.images * -(-conv.out.rows // block_h) * part.count,

@@ -164,6 +164,23 @@ def linear(e: Elementwise, isa: Isa) -> Job:
     )
 
 
+def copied(nbytes: int, source: str, to: str, isa: Isa) -> Job:
+    """One job that copies whole words from a buffer to another."""
+    values = _UNUSED | shared_fields(np.float32(1.0), 0, relu=False)
+    args = Arguments()
+    block = args.block(
+        kernel.LINEAR,
+        {"a": source, "out": to},
+        words=nbytes // 4,
+        words_per_task=WORDS_PER_TASK,
+        b=0,
+        luts=0,
+        **values,
+    )
+    entry = compiled.address(kernel.linear, op=COPY, lanes=isa.lanes, clamp=RANGE, packs=isa.packs)
+    return args.job("copy", entry, block, -(-nbytes // 4 // WORDS_PER_TASK))
+
+
 def via_nhwc_why_not(e: Elementwise) -> str | None:
     """Why an operation cannot go by way of NHWC scratch."""
     if e.refused:

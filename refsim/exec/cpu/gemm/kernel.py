@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
-from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
+from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.ir import I1, I64, Function, Module, Value
 
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
@@ -29,7 +29,7 @@ GEMM = ArgLayout(
     "residual", "residual_k4s", "residual_weight",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_outs", "at_spills", "at_bytes", "at_pixels", "at_taps",
-    "inv", "low", "high", "zp", "table",
+    "inv", "low", "high", "zp", "then",
 )  # fmt: skip
 
 #: Bytes of a line of the caches.
@@ -47,7 +47,7 @@ def gemm(
     clamp: str,
     float_zp: bool,
     float_out: bool,
-    table: bool = False,
+    then: str = NOTHING,
 ) -> None:
     """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels."""
     panel = lanes * vectors
@@ -56,7 +56,7 @@ def gemm(
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = GEMM.read(fn, block)
-        requant = Requant(fn, a, lanes, clamp, float_zp, table)
+        requant = Requant(fn, a, lanes, clamp, float_zp, then)
         pixels, taps, spilled = (scratch + at for at in (a.at_pixels, a.at_taps, a.at_bytes))
 
         def task(t: Value) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
 from refsim.exec.cpu.dot import MADDUBS, MADDWD, Dot, lay_out, safe
+from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.gemm import kernel
 from refsim.exec.cpu.gemm.gather import gather
 from refsim.exec.cpu.isa import Isa
@@ -261,7 +262,7 @@ def lower(
             clamp=conv.clamp,
             float_zp=float_zp,
             float_out=conv.float_out,
-            table=conv.table is not None,
+            then=then_for(conv.table),
         ),
         block=block,
         tasks=blocks * groups * per_group,

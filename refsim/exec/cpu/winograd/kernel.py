@@ -16,7 +16,7 @@ import numpy as np
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import MADDWD
-from refsim.exec.cpu.epilogue import CONST_ROWS, Requant
+from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.gemm.kernel import LINE, product
 from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
 
@@ -30,7 +30,7 @@ WINOGRAD = ArgLayout(
     "in_words", "pixel_bytes", "pitch", "v_pitch", "k4s",
     "out_words", "direct", "out_image", "out_row", "out_pixel",
     "at_pixels", "at_v", "at_m", "at_bytes",
-    "inv", "low", "high", "zp", "table",
+    "inv", "low", "high", "zp", "then",
 )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def winograd(
     vectors: int,
     clamp: str,
     float_zp: bool,
-    table: bool = False,
+    then: str = NOTHING,
 ) -> None:
     """Write the kernel for register tiles of `rows` tiles by `vectors` vectors of output channels."""
     transform, panel = TRANSFORMS[m], lanes * vectors
@@ -121,7 +121,7 @@ def winograd(
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = WINOGRAD.read(fn, block)
-        requant = Requant(fn, a, lanes, clamp, float_zp, table)
+        requant = Requant(fn, a, lanes, clamp, float_zp, then)
         pixels, v_at, m_at, bytes_at = (
             scratch + place for place in (a.at_pixels, a.at_v, a.at_m, a.at_bytes)
         )

@@ -11,6 +11,7 @@ import numpy as np
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
 from refsim.exec.cpu.dot import MADDWD, lay_out
+from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.gemm.kernel import LINE
 from refsim.exec.cpu.gemm.prepack import TileConfig, tile_for
 from refsim.exec.cpu.isa import Isa
@@ -172,7 +173,7 @@ def lower(
             vectors=tile.vectors,
             clamp=conv.clamp,
             float_zp=float_zp,
-            table=conv.table is not None,
+            then=then_for(conv.table),
         ),
         block=block,
         tasks=count * parts,
