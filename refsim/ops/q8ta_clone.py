@@ -21,7 +21,7 @@ from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Call, Kind, OpSpec, Padding, Target
 from refsim.ops.base.traits import Family
 
 
@@ -36,7 +36,7 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
 
 def padding(call: Call) -> Padding:
     if call.out.layout == call.descs["x"].layout:
-        return Padding(Pad(0), Pad(0), copied=True)
+        return elementwise.COPIED
     return elementwise.UNSPECIFIED
 
 

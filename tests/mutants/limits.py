@@ -12,6 +12,7 @@ import os
 import signal
 import time
 
+from mutants import objects
 from refsim.core import doing
 
 #: Variables that tell the plugin the seconds for each test, and for all.
@@ -79,6 +80,7 @@ def pytest_configure() -> None:
         "mutants", deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
     )
     hypothesis.settings.load_profile("mutants")
+    objects.install()
     _watches.append(Watch(float(os.environ[ALL_VARIABLE])))
 
 

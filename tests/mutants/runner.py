@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mutants import objects
 from mutants.limits import Watch
 from refsim.core import doing
 from refsim.core.errors import GuardError, RefsimError
@@ -326,6 +327,7 @@ def main(stage: str, folder: str, *arguments: str) -> None:
 
         one_by_one.install()
     try:
+        objects.install()
         STAGES[stage](watch, folder, *arguments)
     except RefsimError as error:
         (Path(folder) / "error").write_text(_told(error))

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mutants import runner
+from mutants import objects, runner
 from mutants.generated import (
     equivalent,
     glsl_sites,
     naming,
+    own_tests,
     python_sites,
     record,
     sample,
@@ -24,7 +25,7 @@ from mutants.generated import (
     verb,
 )
 from mutants.generated.change import KINDS, Change
-from mutants.generated.targets import AREAS, subjects
+from mutants.generated.targets import AREAS, Area, subjects
 from mutants.mutant import Mutant
 from mutants.tree import CHECKOUT, check
 from refsim.bytediff import Cause, Report, diff
@@ -32,6 +33,8 @@ from refsim.bytediff.consensus import Agreed
 from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.job import parts
 from refsim.exec.cpu.routes import RULES as RULES_OF_ROUTES
 from refsim.exec.process import ProcessError
 from refsim.golden.rules import RULES, case
@@ -123,6 +126,21 @@ def kernel(flags, rows):
     assert ("operator", "|", "&") in found and ("operator", "|", "^") not in found, found
 
 
+def test_statements_are_exchanged_only_if_one_uses_what_the_other_sets() -> None:
+    """Two attributes of one object are as good as two names."""
+    source = """
+def kernel(self, a, b):
+    self.rows = a
+    self.columns = b
+    self.size = self.rows * self.columns
+    self.words[0] = a
+    self.words[1] = self.words[0]
+"""
+    changes = python_sites.changes("kernel.py", source, lambda name: True)
+    lines = {change.line for change in changes if change.kind == "order"}
+    assert lines == {4, 6}, lines
+
+
 @pytest.mark.parametrize("change", [*in_python(), *in_shader()], ids=str)
 def test_a_change_is_its_edit(change: Change) -> None:
     assert change.kind in KINDS
@@ -161,6 +179,36 @@ def test_a_larger_draw_holds_the_smaller_one() -> None:
 def test_changes_that_are_known_to_be_equivalent_have_a_reason() -> None:
     for id, reason in equivalent.known().items():
         assert len(reason) > 20 and id == id.strip(), id
+
+
+@pytest.mark.parametrize("area", AREAS.values(), ids=AREAS)
+def test_every_file_has_tests_and_its_own_come_first(area: Area) -> None:
+    for path in area.files():
+        file = str(path.relative_to(CHECKOUT))
+        rows = own_tests.tests(area, file)
+        assert rows, file
+        for row in rows:
+            assert (CHECKOUT / row.partition(" ")[0]).exists(), row
+    first = own_tests.tests(AREAS["native"], "refsim/exec/cpu/elementwise/lut.py")
+    assert first.index("tests/exec/cpu/test_sums.py") < first.index("tests/exec/test_networks.py")
+
+
+def test_machine_code_is_shared_where_the_text_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, made = compiled._object, list[str]()
+
+    def counted(name: str, *rest: Any) -> bytes:
+        made.append(name)
+        return plain(name, *rest)
+
+    monkeypatch.setenv(objects.FOLDER, str(tmp_path))
+    monkeypatch.setattr(compiled, "_object", counted)
+    objects.install()
+    first = compiled._object("parts", parts, {})
+    assert compiled._object("parts", parts, {}) == first and made == ["parts"]
+    compiled._object("others", parts, {})
+    assert made == ["parts", "others"] and len(list(tmp_path.iterdir())) == 2
 
 
 def test_an_unknown_id_is_an_error() -> None:

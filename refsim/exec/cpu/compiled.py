@@ -58,13 +58,17 @@ def _link(name: str, build: Builder, variant: dict[str, Variant]) -> int:
     if code is None:
         written = f"while the native kernel {name} was written ({build.__module__})"
         with doing.compiling(name), doing.noted(written):
-            code = _machine().emit_object(_optimized(name, build, variant))
+            code = _object(name, build, variant)
         if kept:
             cache_entries.write(path, code)
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return int(engine.get_function_address(name))
+
+
+def _object(name: str, build: Builder, variant: dict[str, Variant]) -> bytes:
+    return _machine().emit_object(_optimized(name, build, variant))
 
 
 def _optimized(name: str, build: Builder, variant: dict[str, Variant]) -> llvm.ModuleRef:

@@ -14,6 +14,8 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding
 
 UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED))
+#: The input's padding bytes; the values say nothing.
+COPIED = Padding(Pad(0), Pad(0), copied=True)
 
 
 def padding_unspecified(call: Call) -> Padding:

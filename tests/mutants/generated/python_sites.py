@@ -240,7 +240,7 @@ def _exchanged_with_next(node: ast.stmt, s: _Source) -> Iterator[_Found]:
     if following is None:
         return
     first, second = s.span(node), s.span(following)
-    if _sets(node) & _names(following) or _sets(following) & _names(node):
+    if _sets(node) & _uses(following) or _sets(following) & _uses(node):
         between = s.text[first[1] : second[0]]
         both = (first[0], second[1])
         yield both, s.text[slice(*second)] + between + s.text[slice(*first)], "order"
@@ -254,9 +254,28 @@ def _arguments(node: ast.AST) -> list[ast.arg]:
     return [child for child in ast.walk(node) if isinstance(child, ast.arg)]
 
 
+def _uses(node: ast.AST) -> set[str]:
+    """Names and attributes that a statement mentions: `self` and `self.rows` of `self.rows`."""
+    return {ast.unparse(child) for child in ast.walk(node) if isinstance(child, ast.Name | ast.Attribute)}
+
+
 def _sets(node: ast.stmt) -> set[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
-    return set().union(*(_names(target) for target in targets)) if not isinstance(node, ast.Expr) else set()
+    """What a statement sets: a name, an attribute, or what something is an element of."""
+    if isinstance(node, ast.Expr):
+        return set()
+    waiting = list(node.targets) if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    found: set[str] = set()
+    while waiting:
+        target = waiting.pop()
+        if isinstance(target, ast.Tuple | ast.List):
+            waiting += target.elts
+        elif isinstance(target, ast.Subscript):
+            waiting.append(target.value)
+        elif isinstance(target, ast.Attribute):
+            found.add(ast.unparse(target))
+        else:
+            found |= _names(target)
+    return found
 
 
 # --- expressions -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from mutants import cases, graphs, runner
 from mutants.bugs import GPU
-from mutants.generated import equivalent, naming
+from mutants.generated import equivalent, naming, own_tests
 from mutants.generated.change import Change
 from mutants.generated.targets import AREAS, MODELS, Area, Condition, conditions, subjects
 from mutants.mutant import MODEL, Mutant
@@ -125,13 +125,15 @@ class _Trial:
 
     def verdict(self, made: Verdict, tests: bool) -> Verdict:
         copy(self.mutant, self.root)
-        for stage in (
+        shown: tuple[Callable[[Verdict], Verdict | None], ...] = (
             self._shaders if self.area.name == "shaders" else self._cases,
             self._chains,
             self._elsewhere,
             self._models,
-            *([self._tests] if tests else []),
-        ):
+        )
+        if own_tests.only_forced(self.change.file):
+            shown = (self._elsewhere,)
+        for stage in (*shown, *([self._tests] if tests else [])):
             found = stage(made)
             if found is not None:
                 return found
@@ -184,7 +186,7 @@ class _Trial:
     def _elsewhere(self, made: Verdict) -> Verdict | None:
         """Some cases on a device, whose grids mean nothing to emulated kernels, on several threads, and so on."""
         for condition in conditions(self.change, self.area) if self.subjects else ():
-            if _lacking(condition):
+            if _lacking(condition) or (own_tests.only_forced(self.change.file) and not condition.route):
                 continue
             if condition.threads > 1:
                 names = [name for op in self.subjects for name in _wide(op)]
@@ -298,7 +300,7 @@ class _Trial:
         return None
 
     def _tests(self, made: Verdict) -> Verdict | None:
-        for row in self.area.tests:
+        for row in own_tests.tests(self.area, self.change.file):
             failed, said = _noticed_by(self.root, row)
             if failed:
                 return replace(

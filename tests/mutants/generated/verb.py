@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
+from mutants import objects
 from mutants import run as seeded
 from mutants.bugs import GPU
 from mutants.generated import record, sample
@@ -133,6 +135,7 @@ class _Pool:
         self._workers, self._tests = max(1, workers), tests
 
     def __enter__(self) -> _Pool:
+        self._objects = TemporaryDirectory(prefix="refsim-mutant-objects-")
         self._threads = ThreadPoolExecutor(self._workers)
         self._idle: SimpleQueue[Worker | None] = SimpleQueue()
         for _ in range(self._workers):
@@ -145,6 +148,7 @@ class _Pool:
             worker = self._idle.get()
             if worker is not None:
                 worker.close()
+        self._objects.cleanup()
 
     def run(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Verdict | RefsimError]]:
         """What became of each, as soon as it is known."""
@@ -155,8 +159,9 @@ class _Pool:
     def _one(self, row: Row) -> Verdict | RefsimError:
         worker = self._idle.get()
         try:
+            around = {**ONE_THREAD, objects.FOLDER: self._objects.name}
             if worker is None or not worker.alive:
-                worker = Worker(Caller, where="mutate", environment=ONE_THREAD, keep_stderr=True)
+                worker = Worker(Caller, where="mutate", environment=around, keep_stderr=True)
             found: Verdict = worker.call("call", run, *row, self._tests)
             return found
         except RefsimError as error:

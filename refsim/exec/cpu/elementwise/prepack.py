@@ -65,6 +65,8 @@ _UNUSED: Scalars = {
     "least": 0.0,
     "most": 0.0,
 }
+#: Where bytes move or are looked up.
+_AS_THEY_ARE = _UNUSED | shared_fields(np.float32(1.0), 0, relu=False)
 
 
 def describe(call: Call) -> Elementwise:
@@ -72,9 +74,7 @@ def describe(call: Call) -> Elementwise:
     op, shuffle, copied = call.op, call.op.family is Family.SHUFFLE, call.op.family is Family.RELAYOUT
     affine = op.affine(call.params) if op.affine is not None else None
     if affine is None:
-        values = _UNUSED | shared_fields(np.float32(1.0), 0, relu=False)
-        clamp = clamp_for(0.0, 0, relu=False)
-        return Elementwise(op.name, call.descs, call.out, COPY, clamp, values, shuffle, copied)
+        return Elementwise(op.name, call.descs, call.out, COPY, RANGE, _AS_THEY_ARE, shuffle, copied)
     values = _UNUSED | shared_fields(affine.inv, affine.zp, affine.relu)
     for letter, term in zip("ab", affine.terms, strict=False):
         values |= {f"{letter}_scale": np.float32(term.scale), f"{letter}_zp": term.zp}
@@ -113,9 +113,8 @@ def bounded(x: Call, bounds: tuple[float, float], out: Call) -> Elementwise:
 
 def by_table(luts: np.ndarray, x: TensorDesc, out: TensorDesc, isa: Isa) -> Elementwise:
     """What a table of 256 bytes gives for each byte."""
-    values = _UNUSED | shared_fields(np.float32(1.0), 0, relu=False)
     op = LUT if isa.lookup else GATHER
-    return Elementwise("dequantize, .., quantize", {"x": x}, out, op, RANGE, values, luts=luts)
+    return Elementwise("dequantize, .., quantize", {"x": x}, out, op, RANGE, _AS_THEY_ARE, luts=luts)
 
 
 def why_not(e: Elementwise) -> str | None:

@@ -1,0 +1,232 @@
+"""What native kernels are asked to do, as text: which kernel, how its work is divided, and what numbers it is given.
+
+A choice of a route, a tile, a block or a share of the work changes no byte, only how fast it is: no comparison of
+bytes shows that such a choice went wrong. So what is chosen is written down for `LAYERS` on several processors, and a
+test compares. Nothing is compiled or run; so plans of processors that this machine is not can be written as well.
+
+python tests/exec/cpu/planned.py --write       writes tests/data/plans/ anew, after a choice was changed on purpose.
+python tests/exec/cpu/planned.py ISA THREADS   prints one of them with every argument in place of their digest.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from refsim.exec.cpu import args, compiled, fusion, isa, routes, schedule
+from refsim.exec.cpu.amx import tiles
+from refsim.exec.cpu.job import Job
+from refsim.exec.cpu.relayout import prepack as relayout
+from refsim.exec.model import load
+from refsim.golden import rules
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+
+DATA = Path(__file__).parents[2] / "data"
+FOLDER = DATA / "plans"
+#: Processors by their row of `refsim.exec.cpu.isa.ISAS`, and threads.
+MACHINES = (
+    ("amx", 1),
+    ("amx", 12),
+    ("avx512vbmi", 1),
+    ("avx512vbmi", 4),
+    ("avx2", 1),
+    ("avx2", 3),
+    ("portable", 2),
+)
+#: Routes that are written down for `LAYERS` also where a rule holds them for slower.
+FORCED = {"amx": ("amx",), "avx512vbmi": ("winograd4",), "avx2": ("winograd2", "gemm"), "portable": ()}
+#: The bundled models whose steps and threads are written down.
+MODELS = ("mobilenet_v2_035_96", "mixed_ops", "refine_seg", "linear_head", "linear_head_gemv")
+#: What threads cost to wake as a rule: other tests take 0.
+WAKING = schedule.WAKING
+#: Cases of the corpus of each operator besides `LAYERS`.
+EACH = 3
+
+
+def conv(op: str, x: tuple[int, int, int, int], out: int, kernel: int, stride: int = 1, **more: Any) -> Case:
+    window = {
+        "kernel_size": (kernel, kernel), "stride": (stride, stride), "padding": (kernel // 2, kernel // 2),
+        "dilation": (1, 1), "groups": 1, "in_scale": 0.02, "in_zp": 5, "out_scale": 0.9, "out_zp": -7,
+    }  # fmt: skip
+    layout = more.pop("layout", "4W4C" if op == "q8ta_conv2d_pw" else "4C")
+    features = {} if op == "q8ta_conv2d_dw" else {"out_channels": out}
+    return Case(op, {**window, **more}, {"x": (x, layout)}, layout, features=features)
+
+
+def _layers() -> Iterator[Case]:
+    """Layers of networks for images, from the first to the last, and some that stand for what is seldom."""
+    general, wide, point, depth = (
+        "q8ta_conv2d_general",
+        "q8ta_conv2d_im2col",
+        "q8ta_conv2d_pw",
+        "q8ta_conv2d_dw",
+    )
+    yield conv(general, (1, 3, 224, 224), 64, 7, 2)
+    yield conv(general, (1, 3, 96, 96), 16, 3, 2)
+    for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7)):
+        yield conv(wide, (1, channels, size, size), channels, 3)
+        yield conv(wide, (1, channels, size, size), 2 * channels, 3, 2)
+    for channels, size, out in ((16, 112, 96), (96, 56, 24), (144, 28, 32), (384, 14, 64), (960, 7, 160)):
+        yield conv(point, (1, channels, size, size), out, 1)
+        yield conv(depth, (1, channels, size, size), channels, 3, groups=channels)
+        yield conv(depth, (1, channels, size, size), channels, 5, 2, groups=channels)
+    yield conv(point, (4, 100, 9, 31), 36, 1, layout="4W4C")
+    yield conv(general, (2, 24, 17, 45), 40, 3, layout="4C1W", dilation=(2, 2), padding=(2, 2))
+    yield conv(general, (1, 64, 21, 23), 64, 3, groups=4)
+    yield conv(general, (1, 8, 300, 700), 12, 3)
+    yield conv(depth, (1, 20, 33, 250), 20, 3, groups=20, layout="4W4C")
+    yield conv("q8ta_conv2d_transposed", (1, 64, 14, 14), 32, 2, 2, padding=(0, 0))
+    yield conv(wide, (1, 64, 3, 1413), 32, 3)
+    yield conv(point, (1, 256, 1, 5003), 48, 1)
+    yield conv(point, (2, 40, 6, 610), 200, 1)
+
+
+LAYERS = tuple(_layers())
+
+
+def cases() -> Iterator[Case]:
+    yield from LAYERS
+    for name in OPS:
+        for number in range(EACH):
+            yield rules.case(name, number * 5 + 1)
+
+
+# --- a processor that is not there -------------------------------------------------------------------------
+
+
+class _Names:
+    """Stands for the compiler: gives each kernel a number that no argument has, and knows blocks by their address."""
+
+    def __init__(self) -> None:
+        self.kernels: list[str] = []
+        self.layouts: dict[int, tuple[str, ...]] = {}
+        self.blocks: list[np.ndarray] = []  # kept, so that no other array gets their address
+
+    def address(self, build: compiled.Builder, **variant: compiled.Variant) -> int:
+        name = "_".join([build.__name__, *(f"{key}{value}" for key, value in variant.items())])
+        if name not in self.kernels:
+            self.kernels.append(name)
+        return (1 << 60) + self.kernels.index(name)
+
+    def name_of(self, entry: int) -> str:
+        return self.kernels[entry - (1 << 60)]
+
+
+@contextmanager
+def processor(name: str) -> Iterator[_Names]:
+    """Prepacks meanwhile take this row of `ISAS` for what the machine has, and compile nothing."""
+    row = next(row for row in isa.ISAS if row.name == name)
+    names, pack = _Names(), args.ArgLayout.pack
+
+    def packed(self: args.ArgLayout, **values: Any) -> np.ndarray:
+        block = pack(self, **values)
+        names.layouts[block.ctypes.data] = self.names
+        names.blocks.append(block)
+        return block
+
+    def none(*_: object) -> str:
+        return "tables and fused arithmetic are tried out on the processor itself"
+
+    def known() -> isa.Cpu:
+        return isa.Cpu(name, "", row)
+
+    with mock.patch.multiple(compiled, address=names.address, name_of=names.name_of), \
+            mock.patch.object(args.ArgLayout, "pack", packed), \
+            mock.patch.object(routes.lut, "find", none), mock.patch.object(routes.fma, "find", none), \
+            mock.patch.object(tiles, "why_not", lambda isa: None if isa.tiles else "no tiles"), \
+            mock.patch.object(routes, "cpu", known), mock.patch.object(relayout, "cpu", known), \
+            mock.patch.object(fusion, "cpu", known), mock.patch.object(schedule, "cpu", known):  # fmt: skip
+        yield names
+
+
+# --- as text -----------------------------------------------------------------------------------------------
+
+
+def told(job: Job, names: _Names, whole: bool) -> Iterator[str]:
+    """A line for each part of a job: the kernel, its tasks and scratch, and a digest of its arguments.
+
+    With ``whole`` the arguments themselves, by name. In place of an address stands how many bytes lie there, or which
+    buffer or kernel it is.
+    """
+    if job.parts:
+        yield f"{len(job.parts)} parts: {job.tasks} tasks"
+        for part in job.parts:
+            yield from told(part, names, whole)
+        return
+    sizes = {array.ctypes.data: array.nbytes for array in job.owned}
+    arguments = []
+    for block in job.owned:
+        if block.ctypes.data in names.layouts and block.dtype == np.int64:
+            buffers = {r.word: r.buffer for r in job.relocations if r.block is block}
+            rows = zip(names.layouts[block.ctypes.data], block.tolist(), strict=True)
+            said = (
+                f"{name}={_word(at, word, buffers, sizes, names)}" for at, (name, word) in enumerate(rows)
+            )
+            arguments.append(" ".join(said))
+    digest = sha256("\n".join(arguments).encode()).hexdigest()[:8]
+    yield f"{job.variant}: {job.tasks} tasks, scratch {job.scratch}" + (
+        "" if whole else f", arguments {digest}"
+    )
+    if whole:
+        yield from (f"  {line}" for line in arguments)
+
+
+def _word(at: int, word: int, buffers: dict[int, str], sizes: dict[int, int], names: _Names) -> str:
+    if at in buffers:
+        return buffers[at]
+    if word in sizes:
+        return f"[{sizes[word]}]"
+    return names.name_of(word) if word >= 1 << 60 else str(word)
+
+
+def layers(name: str, threads: int, whole: bool = False) -> Iterator[str]:
+    """What a processor would do for every case, a line for each thing it would do."""
+    asked = [(case, "") for case in cases()]
+    asked += [(case, route) for route in FORCED[name] for case in LAYERS if not case.op.endswith("_dw")]
+    with processor(name) as names:
+        for case, route in asked:
+            call = bind(case).call
+            choice = routes.choose(call, threads, {"*": route} if route else {})
+            shapes = ", ".join(str(desc) for desc in call.descs.values())
+            yield f"{case.op} {shapes} to {call.out}: {choice.route}"
+            for job in choice.jobs() or ():
+                yield from (f"  {line}" for line in told(job, names, whole))
+
+
+def models(name: str, threads: int) -> Iterator[str]:
+    """The steps of bundled models and their threads."""
+    with processor(name), mock.patch.object(schedule, "WAKING", WAKING):
+        for model in MODELS:
+            for graph in load(DATA / "models" / f"{model}.pte").graphs.values():
+                made = schedule.Schedule(graph, schedule.Options(threads))
+                for steps in made.stretches():
+                    taken = " ".join(step.route for step in steps)
+                    yield f"{model}: {made.threads(steps)} of {threads} threads: {taken}"
+
+
+def lines(name: str, threads: int, whole: bool = False) -> list[str]:
+    return [*layers(name, threads, whole), *models(name, threads)]
+
+
+def path(name: str, threads: int) -> Path:
+    return FOLDER / f"{name}_{threads}.txt"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        print("\n".join(lines(sys.argv[1], int(sys.argv[2]), whole=True)))
+    elif sys.argv[1:] == ["--write"]:
+        FOLDER.mkdir(exist_ok=True)
+        for machine in MACHINES:
+            path(*machine).write_text("\n".join(lines(*machine)) + "\n")
+    else:
+        raise SystemExit(__doc__)

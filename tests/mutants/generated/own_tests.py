@@ -1,0 +1,58 @@
+"""Which tests are tried on a change, and in what order: those of what was changed first."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from mutants.generated.targets import Area
+from refsim.exec.cpu.amx import tiles
+from refsim.exec.cpu.isa import cpu
+
+#: Part of a path below refsim/exec/cpu -> tests of that part, in tests/exec/cpu; a blank parts a file from a filter.
+_PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("amx/", ("test_amx.py",)),
+    ("winograd/", ("test_bounds.py", "test_exact.py winograd")),
+    ("dot.py", ("test_bounds.py",)),
+    ("conv_problem.py", ("test_bounds.py",)),
+    ("epilogue.py", ("test_bounds.py",)),
+    ("elementwise/", ("test_sums.py",)),
+    ("groups/", ("test_float_groups.py", "test_group_routes.py", "test_bounds.py")),
+    ("pool/", ("test_pool.py", "test_plain_mean.py")),
+    ("wake.py", ("test_wake.py", "test_imports.py")),
+    ("thread_pool.py", ("test_guards.py", "test_imports.py")),
+    ("plan.py", ("test_plan.py",)),
+    ("schedule.py", ("test_plan.py", "test_tables.py")),
+    ("fusion.py", ("test_plan.py", "test_tables.py")),
+)
+#: The same for what the emulated kernels' sources hold besides them.
+_FILES: dict[str, tuple[str, ...]] = {
+    "refsim/ops/base/coopmat.py": ("tests/gpu/test_coop.py",),
+    "refsim/core/launch.py": ("tests/core/test_launch.py",),
+    "refsim/core/push.py": ("tests/core/test_push.py",),
+    "refsim/core/qmath.py": ("tests/core/test_qmath.py",),
+}
+#: What is tried first of all: what is chosen, whether every element is written, and each by one task.
+_QUICK = {
+    "native": (
+        "tests/exec/cpu/test_plans.py",
+        "tests/exec/cpu/test_unwritten.py",
+        "tests/exec/cpu/test_tasks.py",
+    ),
+    "emulated": ("tests/ops/test_launches.py",),
+}
+
+
+@cache
+def only_forced(file: str) -> bool:
+    """Whether kernels of a file run here only where they are asked for: those of a matrix unit that is not there."""
+    return file.startswith("refsim/exec/cpu/amx/") and tiles.why_not(cpu().isa) is not None
+
+
+def tests(area: Area, file: str) -> tuple[str, ...]:
+    """The tests that are tried for a file, its own ones first; what stands behind a blank filters them."""
+    own = _FILES.get(file, ())
+    for part, named in _PARTS:
+        if file.startswith(f"refsim/exec/cpu/{part}"):
+            own = tuple(f"tests/exec/cpu/{name}" for name in named)
+    general = () if only_forced(file) else area.tests
+    return tuple(dict.fromkeys((*_QUICK.get(area.name, ()), *own, *general)))
