@@ -7,8 +7,8 @@ Poolings have kernels of their own, and so have clamps on processors that look u
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,64 @@ def match(
         if following.args[0] != Ref(value) or graph.tensors[following.outputs[0]].dtype != np.float32:
             return None
     return None
+
+
+#: Float operators on two tensors that are computed on bytes: whether they multiply; only without other arguments.
+OF_TWO = {"aten.mul.Tensor": True, "aten.add.Tensor": False}
+
+
+def match_two(graph: Graph, node: Node, readers: Counter[int], makers: Mapping[int, Node]) -> Pair | None:
+    """Two dequantizes, an operator on both, and a quantize, if nothing else reads what the operator gives."""
+    if node.call is None or node.call.op.family is not Family.QUANTIZE:
+        return None
+    middle = makers.get(node.inputs["x"])
+    if middle is None or middle.name not in OF_TWO or readers[node.inputs["x"]] != 1:
+        return None
+    first, *rest = middle.args
+    second, *others = rest or [None]
+    sides = [makers.get(arg.id) for arg in (first, second) if isinstance(arg, Ref)]
+    if others not in ([], [1]) or len(sides) != 2:
+        return None
+    a, b = sides
+    for side in sides:
+        if side is None or side.call is None or side.call.op.family is not Family.DEQUANTIZE:
+            return None
+    assert a is not None and b is not None
+    return None if a is b or a.inputs["x"] == b.inputs["x"] else Pair(a, b, middle, node)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two dequantizes, an operator on what they give, and a quantize."""
+
+    a: Node
+    b: Node
+    middle: Node
+    last: Node
+
+
+def fuse_two(pair: Pair, alone: Sequence[Node], descs: dict[int, TensorDesc]) -> Step | None:
+    """A pair as one step, if there is a kernel for it; ``alone``: its dequantizes that nobody else reads."""
+    sides, last = [pair.a, pair.b], pair.last
+    if descs[pair.a.inputs["x"]].nbytes < descs[pair.b.inputs["x"]].nbytes:
+        sides.reverse()  # sums and products are the same
+    reads, result = [side.inputs["x"] for side in sides], last.outputs[0]
+    calls = [side.call for side in (*sides, last) if side.call is not None]
+    if calls[0].target.profile.flags or len(descs[result].shape) > 4:
+        return None
+    x, y = (replace(call, descs={"x": descs[value]}) for call, value in zip(calls, reads, strict=False))
+    e = elementwise.of_two(x, y, OF_TWO[pair.middle.name], replace(calls[-1], out=descs[result]))
+    if e.inputs["a"].shape != e.out.shape:
+        return None
+    if e.inputs["b"].shape == e.out.shape:
+        route, jobs = _bounded(e)
+    elif elementwise.repeated_why_not(e) is None:
+        route, jobs = LINEAR, (elementwise.repeated(e, cpu().isa),)
+    else:
+        return None
+    names = {"a": value_name(reads[0]), "b": value_name(reads[1]), "out": value_name(result)}
+    jobs = tuple(job.renamed(**names) for job in jobs)
+    return Step((*alone, pair.middle, last), route, tuple(reads), (result,), jobs) if jobs else None
 
 
 def fuse(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:

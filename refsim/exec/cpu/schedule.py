@@ -18,7 +18,7 @@ import numpy as np
 
 from refsim.core.layout import PACKED_4C, PACKED_4W, WIDTH_PACKED, C, W
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu.fusion import fuse, look_up, match
+from refsim.exec.cpu.fusion import fuse, fuse_two, look_up, match, match_two
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.routes import EMULATED, JOINS, LARGER, LUT, choose
@@ -162,7 +162,30 @@ class Schedule:
                 step = fuse(members, self.descs)
                 if step is not None:
                     found[members[-1].number] = step
+        return found | self._pairs(found, readers)
+
+    def _pairs(self, fused: Mapping[int, Step], readers: Counter[int]) -> dict[int, Step]:
+        """Sums and products of two tensors as one step, by the last node's number, if no table gives them."""
+        graph, kept = self.graph, self.pinned | set(self.graph.outputs)
+        makers = {value: node for node in graph.nodes for value in node.outputs}
+        pairs = [pair for node in graph.nodes if (pair := match_two(graph, node, readers, makers))]
+        known = self._tables({value for step in fused.values() for value in step.writes}) if pairs else {}
+        found: dict[int, Step] = {}
+        for pair in pairs:
+            made = {*pair.middle.outputs, *pair.last.outputs}
+            if self.pinned & made or made & known.keys():
+                continue
+            sides = [(side, side.outputs[0]) for side in (pair.a, pair.b)]
+            alone = [side for side, value in sides if readers[value] == 1 and value not in kept]
+            step = fuse_two(pair, alone, self.descs)
+            if step is not None:
+                found[pair.last.number] = step
         return found
+
+    def _tables(self, made: Set[int]) -> dict[int, bytewise.Table]:
+        """The values that follow from single bytes; no chain goes on behind ``made``."""
+        constants = {t.id: t.data for t in self.graph.tensors.values() if t.data is not None}
+        return bytewise.tables(self.graph, constants, self.pinned | made)
 
     def _looked_up(self, made: Set[int]) -> tuple[dict[int, Step], dict[int, bytewise.Table]]:
         """Steps that look bytes up, by the last node's number, and all tables that are known, by value.
@@ -170,8 +193,7 @@ class Schedule:
         ``made``: values that other fused steps write.
         """
         graph = self.graph
-        constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
-        known = bytewise.tables(graph, constants, self.pinned | made)
+        known = self._tables(made)
         makers = {value: node for node in graph.nodes for value in node.outputs}
         jobs: dict[int, tuple[Job, ...]] = {}
         for value, table in known.items():

@@ -20,22 +20,28 @@ from refsim.exec.cpu.tile4x4 import TRANSPOSE4
 
 #: Operations on the elements of the inputs. `LUT` and pairs (lut_kernel.py) look the result up, the others compute
 #: it.
-ADD, ADD_SCALED, RESCALE, BOUNDED, COPY, FMA = "add", "add_scaled", "rescale", "bounded", "copy", "fma"
+ADD, ADD_SCALED, PRODUCT, RESCALE = "add", "add_scaled", "product", "rescale"
+BOUNDED, COPY, FMA = "bounded", "copy", "fma"
 
 
 @dataclass(frozen=True)
 class Formula:
-    """The sum of the real inputs: ``scaled``, the second one times alpha; ``bounded``, clamped to [least, most]."""
+    """The sum of the real inputs, or their ``product``.
+
+    ``scaled``: the second one times alpha; ``bounded``: clamped to [least, most].
+    """
 
     inputs: int
     scaled: bool = False
     bounded: bool = False
+    product: bool = False
 
 
 #: Operations that compute as the operators are defined, rounding after rounding.
 FORMULAS = {
     ADD: Formula(2),
     ADD_SCALED: Formula(2, scaled=True),
+    PRODUCT: Formula(2, product=True),
     RESCALE: Formula(1),
     BOUNDED: Formula(1, bounded=True),
 }
@@ -55,6 +61,10 @@ VIA_NHWC = ArgLayout(
     "pack_a", "pack_a_args", "pack_b", "pack_b_args", "unpack", "unpack_args",
     "height", "width", "words", "out_words", "row_blocks", "rows_per_task", "mask", "at_b", "at_out", *_VALUES,
 )  # fmt: skip
+
+
+#: The second input has one pixel, of `words` words, for all `pixels`; `pixels_per_task` make a task.
+REPEATED = ArgLayout("a", "b", "out", "words", "pixels", "pixels_per_task", *_VALUES)
 
 
 def real(a: LoadedArgs, which: str, q: Value) -> Value:
@@ -104,7 +114,7 @@ def _formula(fn: Function, a: LoadedArgs, formula: Formula, clamp: str) -> Calla
             addend = real(a, "b", second)
             if formula.scaled:
                 addend = a.f32("alpha").splat(first.type.lanes) * addend
-            t = t + addend
+            t = t * addend if formula.product else t + addend
         if formula.bounded:
             least, most = (a.f32(name).splat(first.type.lanes) for name in ("least", "most"))
             t = t.max(least).min(most)
@@ -162,6 +172,20 @@ def linear(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs:
             return
         done = operation(fn, a, op, lanes, clamp, packs)
         _over(fn, done, inputs, a.pointer("out"), first, last)
+
+
+def repeated(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
+    """Write the kernel for pixels that all meet the same one."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _ = fn.params
+        a = REPEATED.read(fn, block)
+        done = operation(fn, a, op, lanes, clamp, packs)
+
+        def pixel(p: Value) -> None:
+            at = p * (a.words * 4)
+            _over(fn, done, [a.pointer("a") + at, a.pointer("b")], a.pointer("out") + at, 0, a.words)
+
+        fn.loop((end * a.pixels_per_task).min(a.pixels), pixel, start=begin * a.pixels_per_task)
 
 
 def via_nhwc(

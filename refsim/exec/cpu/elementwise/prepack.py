@@ -12,14 +12,14 @@ from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.elementwise import kernel
-from refsim.exec.cpu.elementwise.kernel import ADD, ADD_SCALED, BOUNDED, COPY, RESCALE
+from refsim.exec.cpu.elementwise.kernel import ADD, ADD_SCALED, BOUNDED, COPY, PRODUCT, RESCALE
 from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT
 from refsim.exec.cpu.epilogue import RANGE, clamp_for, shared_fields
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
-from refsim.exec.cpu.strides import strides_of
+from refsim.exec.cpu.strides import NHWC, strides_of
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 
@@ -109,6 +109,53 @@ def bounded(x: Call, bounds: tuple[float, float], out: Call) -> Elementwise:
     name = "dequantize, quantize" if bounds == UNBOUNDED else "dequantize, clamp, quantize"
     op = RESCALE if bounds == UNBOUNDED else BOUNDED
     return Elementwise(name, x.descs, out.out, op, clamp, own)
+
+
+def of_two(a: Call, b: Call, product: bool, out: Call) -> Elementwise:
+    """Two dequantizes, their sum or product, and a quantize, as one."""
+    p, r, q = a.params, b.params, out.params
+    inv = inv_scale(q.scale)
+    own = _UNUSED | {
+        "a_scale": np.float32(p.scale),
+        "a_zp": p.zp,
+        "b_scale": np.float32(r.scale),
+        "b_zp": r.zp,
+    }
+    reals = [255.0 * float(np.float32(side.scale)) for side in (p, r)]
+    largest = reals[0] * reals[1] if product else sum(reals)
+    clamp = clamp_for(largest * float(inv), q.zp, relu=False)
+    refused = None if largest < 2.0**126 else "results may be no numbers"
+    inputs, name = {"a": a.descs["x"], "b": b.descs["x"]}, "dequantize, dequantize, .., quantize"
+    values = own | shared_fields(inv, q.zp, relu=False)
+    return Elementwise(name, inputs, out.out, PRODUCT if product else ADD, clamp, values, refused=refused)
+
+
+def repeated_why_not(e: Elementwise) -> str | None:
+    """Why the second input is not one pixel for all of the first one's in the same order of channels, or None."""
+    x, pixel = e.inputs["a"], e.inputs["b"]
+    if e.refused or e.has_padding or len(x.shape) != 4 or pixel.shape != (1, x.shape[1], 1, 1):
+        return e.refused or "not a pixel for all"
+    sides = [strides_of(side) for side in (x, e.out, pixel)]
+    whole = all(side.kind == NHWC and side.pixel_stride == x.shape[1] for side in sides)
+    return None if whole and x.layout == e.out.layout else "pixels do not lie one behind the other"
+
+
+def repeated(e: Elementwise, isa: Isa) -> Job:
+    """One job for a second input that is one pixel."""
+    words, pixels = e.inputs["b"].shape[1] // 4, e.out.nbytes // e.inputs["b"].shape[1]
+    per_task = max(1, WORDS_PER_TASK // words)
+    args = Arguments()
+    block = args.block(
+        kernel.REPEATED,
+        {"a": "a", "b": "b", "out": "out"},
+        words=words,
+        pixels=pixels,
+        pixels_per_task=per_task,
+        luts=0,
+        **e.values,
+    )
+    entry = compiled.address(kernel.repeated, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs)
+    return args.job(e.name, entry, block, -(-pixels // per_task))
 
 
 def by_table(luts: np.ndarray, x: TensorDesc, out: TensorDesc, isa: Isa) -> Elementwise:
