@@ -191,3 +191,27 @@ def test_lines_of_memory_read_too_far_apart() -> None:
         "rows read at another stride", "lines of zp 16 elements apart instead of 8",
     )  # fmt: skip
     assert cause.exact
+
+
+def test_constants_read_by_vectors_in_front_of_where_they_lie() -> None:
+    """The scales of 8 outputs at a time; what lies in front of them are guard words."""
+    bound = linear(5, 64, 12, 32)
+    scales = bound.call.consts["weight_scales"]
+    assert scales is not None
+    memory = np.full(96, 0x5A3CC3A5, np.uint32).view(F)
+    for group in range(2):
+        memory[32 + 16 * group : 32 + 16 * group + 12] = scales[group, :12]
+        memory[32 + 16 * group + 12 : 48 + 16 * group] = 0
+    read = scales.copy()
+    for group, output in np.ndindex(2, 12):
+        read[group, output] = memory[32 - (16 * group + output // 8 * 8) + output % 8]
+    arrays = {name: buffer.unpack() for name, buffer in bound.inputs.items()}
+    with np.errstate(all="ignore"):
+        wrong = bound.call.op.define(
+            bound.call.params, bound.call.target, **arrays, **{**bound.call.consts, "weight_scales": read}
+        )
+    report = diff(
+        bound.call.expected(bound.inputs), PackedBuffer.pack(wrong, bound.call.out.layout), call=bound
+    )
+    found = next(cause for cause in report.causes[:3] if cause.name == "constants of other channels")
+    assert "weight_scales: the whole address times -1, 8 outputs at a time" in found.detail and found.exact

@@ -101,6 +101,23 @@ def _words_shuffled() -> Made:
     return bound, out
 
 
+def _short_lines() -> Made:
+    """Of each row of 9 the first 4, as if rows had no more: the fifth begins the next row."""
+    bound = _clone("position")
+    flat = bound.inputs["x"].unpack().reshape(-1)
+    made = np.zeros((256, 9), np.int8)
+    for row in range(256):
+        made[row, :4] = flat[4 * row : 4 * row + 4]
+    return bound, made.reshape(2, 16, 8, 9)
+
+
+def _range_left_out() -> Made:
+    bound = _clone("random")
+    values = bound.inputs["x"].unpack().copy()
+    values[:, 3:11, :, 2:] = 0x5A
+    return bound, values
+
+
 def _exchanged_values() -> Made:
     bound = _clone("random")
     x = bound.inputs["x"].unpack()
@@ -117,5 +134,11 @@ ROWS: tuple[tuple[str, str, Callable[[], Made]], ...] = (
     ("products miscounted", "as unsigned bytes, lane 0 counted once more", _lane_twice),
     ("sums off by a constant", "each channel", lambda: _convolution(more=500)),
     ("words of other places", "and so on", _words_shuffled),
+    ("words of other places", "lines of 9 elements counted as 4, 0 beyond", _short_lines),
+    (
+        "only a part is written",
+        "where c is 3 to 10 and w is 2 to 8, every element is the same",
+        _range_left_out,
+    ),
     ("wrong after the value was right", "came out as others", _exchanged_values),
 )

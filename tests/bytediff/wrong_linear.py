@@ -148,11 +148,26 @@ def _copied(by: int) -> Wrong:
     return make
 
 
+def _input_cut_at_zero() -> tuple[BoundCase, np.ndarray]:
+    """A composite operator that quantizes its input first, to bytes of which none is above 0."""
+    case = Case(
+        "linear_q8ta_q8csw", dict(in_scale=0.05, in_zp=7), {"x": ((6, 40), "W")}, "W", seed=4, style="position",
+        features={"out_channels": 12, "bias": True},
+    )  # fmt: skip
+    bound = bind(case)
+    consts = {name: np.asarray(value) for name, value in bound.call.consts.items()}
+    q = np.rint(bound.inputs["x"].unpack() * (F(1) / F(0.05))) + 7
+    q = np.clip(q, -128, 0).astype(np.int64)
+    t = F(q @ consts["weight"].T.astype(np.int64) - 7 * consts["weight_sums"].astype(np.int64))
+    return bound, t * (consts["weight_scales"] * F(0.05)) + consts["bias"]
+
+
 ROWS: tuple[tuple[str, str, Wrong], ...] = (
     ("order of the epilogue", "divided by the output's scale", linear(NEAR, divide=True)),
     ("order of the epilogue", "weight scale, then times the input scale", linear(NEAR, apart=True)),
     ("another precision", "the scaled sum is of binary16", linear(NEAR, real=_half)),
     ("no clamp", "the low eight bits", linear(CLIPPED, wraps=True)),
+    ("clamp bounds", "the quantized input clamped to [-128, 0]", _input_cut_at_zero),
     ("sign smeared over a word", "ored", _smeared),
     ("zero point one off", "in_zp one too large", linear(in_zp=14)),
     ("scale changed", "_scale doubled", linear(factor=F(2))),

@@ -107,9 +107,14 @@ def _written(path: Path, right: PackedBuffer) -> PackedBuffer | None:
         return PackedBuffer.from_raw(raw.read_bytes(), right.desc.shape, right.desc.layout)
     if not array.exists():
         return None
+    return elements(right, np.load(array))
+
+
+def elements(right: PackedBuffer, array: np.ndarray) -> PackedBuffer:
+    """A buffer of these elements, with the padding of the right one."""
     actual = PackedBuffer.from_raw(right.raw.tobytes(), right.desc.shape, right.desc.layout)
     places = offsets(right.desc)
-    actual.data[places] = np.load(array).reshape(places.shape)
+    actual.data[places] = array.reshape(places.shape)
     return actual
 
 

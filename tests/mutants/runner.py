@@ -235,7 +235,7 @@ def _wrong(
         watch.begin(CASE_SECONDS)
         if name in chains:
             try:
-                said, frames = doing.during(name, _chain, chains[name], runner), list[tuple[str, str]]()
+                said, frames = doing.during(name, _chain, chains[name], runner, root), list[tuple[str, str]]()
             except RefsimError as error:
                 said, frames = _told(error), _frames(error)
             if said:
@@ -271,19 +271,36 @@ def _wrong(
             break
 
 
-def _chain(entry: Any, runner: Any) -> str:
-    """What is wrong with a chain, whose outputs the recorded digest tells; "" if nothing is."""
+def _chain(entry: Any, runner: Any, root: Path) -> str:
+    """What is wrong with a chain, whose outputs the recorded digest tells; "" if nothing is.
+
+    If something is, ``value-N.npy`` are the values that came out: of a run that is observed, or each as a further
+    output of the graph, so that operators are joined as far as they can be.
+    """
     from refsim.golden import chain
     from refsim.graph.interpreter import logical
 
     graph = entry.chain.graph(entry.name)
+    made = [value for node in graph.nodes for value in node.outputs]
     if chain.digest(chain.outputs_of(entry.chain, graph, runner)) != entry.sha256:
-        return "other outputs of the chain as a whole"
+        for value in made:
+            cut = replace(graph, outputs=(*graph.outputs, value))
+            np.save(root / f"value-{value}.npy", chain.outputs_of(entry.chain, cut, runner)[-1])
+        return f"other outputs of the chain as a whole{_steps(runner, graph)}"
     values = chain.watched(entry.chain, graph, runner)
     ends = [logical(graph, values, value) for value in graph.outputs]
-    return (
-        "" if chain.digest(ends) == entry.sha256 else "other outputs of the chain with every value observed"
-    )
+    if chain.digest(ends) == entry.sha256:
+        return ""
+    for value in made:
+        np.save(root / f"value-{value}.npy", logical(graph, values, value))
+    return "other outputs of the chain with every value observed"
+
+
+def _steps(runner: Any, graph: Any) -> str:
+    """The steps of a plan, each with its nodes and its route; "" for executors without one."""
+    rows = runner.session(graph).rows() if runner.name == "cpu" else []
+    told = [f"nodes {', '.join(map(str, row['nodes']))} by {row['route']}" for row in rows]
+    return f"; steps: {'; '.join(told)}" if told else ""
 
 
 def _at(root: Path) -> str:

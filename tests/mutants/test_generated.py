@@ -37,7 +37,10 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.job import parts
 from refsim.exec.cpu.routes import RULES as RULES_OF_ROUTES
 from refsim.exec.process import ProcessError
+from refsim.golden.chain import defined
 from refsim.golden.rules import RULES, case
+from refsim.golden.store import Corpus
+from refsim.graph.interpreter import logical
 from refsim.ops.base.binding import bind
 
 KERNEL = """
@@ -326,6 +329,29 @@ def test_an_error_in_preparing_a_kernel_names_its_sources() -> None:
     assert prepared("refsim/exec/cpu/gemm/kernel.py") == "preparing refsim/exec/cpu/gemm/prepack.py"
     assert prepared("refsim/exec/cpu/gemm/kernel.py", "ValueError") == ""
     assert prepared("refsim/exec/cpu/winograd/kernel.py") == prepared("refsim/exec/cpu/ir.py") == ""
+
+
+def test_the_first_wrong_value_of_a_chain_is_explained(tmp_path: Path) -> None:
+    """A chain's digest says that its outputs are wrong; the report says which operator's bytes are, and how."""
+    (area, change), *_ = sample.drawn(1, 1, ("native",))
+    entry = next(entry for entry in Corpus(CHECKOUT / "golden").chains() if len(entry.chain.links) > 3)
+    graph, data = entry.chain.graph(entry.name), entry.chain.data()
+    values = {0: data, **defined(graph, data)[1]}
+    made = trial._Trial(AREAS[area], change, tmp_path)
+    node = next(node for node in graph.nodes if node.call is not None and node.call.out.is_int8)
+    for value in values:
+        array = logical(graph, values, value)
+        if value >= node.outputs[0]:  # what reads it is wrong as well
+            array = np.where(array < 64, array + 1, array).astype(array.dtype)
+        np.save(tmp_path / f"value-{value}.npy", array)
+    report = made._chain_report(tmp_path, entry.name)
+    assert (
+        report is not None and report.title == f"value {node.outputs[0]} of node {node.number}, {node.name}"
+    )
+    assert report.evidence.bound is not None and report.causes and report.causes[0].exact
+    np.save(tmp_path / f"value-{node.outputs[0]}.npy", logical(graph, values, node.outputs[0]))
+    later = made._chain_report(tmp_path, entry.name)
+    assert later is not None and later.title != report.title
 
 
 def test_forced_routes_are_routes_of_the_changed_file() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.hypotheses import grouped_channels
+from refsim.bytediff.hypotheses import grouped_channels, strips
 from refsim.bytediff.rerun import AS_UNSIGNED, UNSIGNED, finished, has_weights, integer_sums, quantized
 
 #: More channels than these are not searched; so many wrong positions vote.
@@ -28,6 +28,8 @@ def constants(ev: Evidence) -> Iterator[Prediction]:
             changed = {name: known[name][places] for name in names}
             cells = finished(ev, integer_sums(ev), changed)
             yield Prediction(f"{', '.join(names)}: those of {rule}", cells)
+    for what, cells in strips.constants(ev):
+        yield Prediction(what, cells)
     for what, places, cells in grouped_channels.constants(ev):
         yield Prediction(f"{what}: {_said(places)}", cells, inferred=True)
     votes = _Votes.of(ev)

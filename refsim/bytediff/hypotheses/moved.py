@@ -22,6 +22,8 @@ LEAST_SHARE, LEAST_CELLS = 0.9, 3
 LONGEST = 96
 #: The bytes of a word that could be anywhere lie closer together than this.
 LEAST_RANGE = 4
+#: Of lines that are counted shorter so much is left at least: a buffer of zeros would fit where nothing is written.
+LEAST_OF_LINE = 0.25
 #: Words are not looked for where so many are found by chance.
 MOST_BY_CHANCE = 0.1
 
@@ -110,6 +112,7 @@ def _said(name: str, source: np.ndarray, changed: np.ndarray) -> str:
 @hypothesis("words of other places")
 def words(ev: Evidence) -> Iterator[Prediction]:
     """Wrong words that are whole right words of other places: an address is wrong, no value and no lane is."""
+    yield from _lines(ev)
     if not ev.desc.is_int8:
         return
     elements = (ev.kinds == ByteKind.VALUE).reshape(-1, 4).all(axis=1)
@@ -127,6 +130,25 @@ def words(ev: Evidence) -> Iterator[Prediction]:
     yield Prediction(f"{held}, and so on for {np.count_nonzero(wrong & known)} words", fresh, inferred=True)
 
 
+def _lines(ev: Evidence) -> Iterator[Prediction]:
+    """Elements counted in lines of another length than they have: of a row, of a plane, or of the words of a row."""
+    flat, shape = ev.logical.reshape(-1), ev.logical.shape
+    number = np.arange(flat.size)
+    sizes = {*shape, *(-(-size // 4) * 4 for size in shape)}
+    for length in dict.fromkeys((shape[-1], shape[-1] * shape[-2])):
+        line, place = number // length, number % length
+        for other in sorted({*sizes, length + 1, length - 1, 2 * length, length // 2}):
+            if not 1 < length < flat.size or other < 1 or other == length:
+                continue
+            at = line * other + place
+            read = np.where(at < flat.size, flat[np.minimum(at, flat.size - 1)], 0)
+            what = f"lines of {length} elements counted as {other}"
+            yield Prediction(what, ev.with_values(_values(ev, read.reshape(shape))))
+            if LEAST_OF_LINE * length <= other < length:
+                short = np.where(place < other, read, 0)
+                yield Prediction(f"{what}, 0 beyond", ev.with_values(_values(ev, short.reshape(shape))))
+
+
 def _by_chance(ev: Evidence, telling: np.ndarray, known: np.ndarray) -> bool:
     """Whether words of the same bytes in another order are found as well: then few bytes are common everywhere."""
     rows = ev.got.reshape(-1, 4)[telling]
@@ -136,13 +158,22 @@ def _by_chance(ev: Evidence, telling: np.ndarray, known: np.ndarray) -> bool:
 
 @hypothesis("only a part is written")
 def unwritten(ev: Evidence) -> Iterator[Prediction]:
-    """Elements of one phase, side or channel group that hold what the buffer was filled with."""
+    """Elements of one phase, side, range or channel group that hold what the buffer was filled with."""
     at = ev.differing & (ev.kinds == ByteKind.VALUE)
     if np.count_nonzero(at) < LEAST_VALUES or len(np.unique(ev.got[at])) > 1:
         return
     if len(np.unique(ev.want[at])) < LEAST_VALUES:
         return  # a saturated tensor says nothing
     fill = ev.got[at][0]
+    box, told = np.ones(at.shape, bool), []
+    for dim, along in zip("nchw", coordinates(ev.desc), strict=True):
+        first, last = int(along[at].min()), int(along[at].max())
+        if (first, last) != (0, int(along[ev.kinds == ByteKind.VALUE].max())):
+            box &= (along >= first) & (along <= last)
+            told.append(f"{dim} is {first} to {last}" if first < last else f"{dim} is {first}")
+    if told:
+        fresh = np.where(box, fill, ev.want).astype(ev.want.dtype)
+        yield Prediction(f"where {' and '.join(told)}, every element is the same", fresh, True)
     for dim, along in zip("nchw", coordinates(ev.desc), strict=True):
         for modulus in (2, 3, 4, 8):
             if along.max() < modulus:

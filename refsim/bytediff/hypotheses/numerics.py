@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.rerun import affine, profiled, rerun, wrong
+from refsim.bytediff.rerun import affine, chained, profiled, rerun, wrong
+from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import CLAMP_FIRST, TIE_UP, TRUNCATE, Profile, f32, requant
 from refsim.ops.base.epilogue import ACTIVATIONS
 from refsim.ops.base.traits import Affine, Family
@@ -79,11 +80,46 @@ def out_zero_point(ev: Evidence) -> int | None:
 
 @hypothesis("clamp bounds", needs_call=True)
 def clamp_bounds(ev: Evidence) -> Iterator[Prediction]:
-    """Another range than [-128, 127]: symmetric, unsigned, or none so that values wrap."""
-    for low, high, what in ((-127, 127, "[-127, 127]"), (0, 127, "[0, 127]"), (-128, 126, "[-128, 126]")):
-        yield Prediction(
-            f"clamped to {what}", ev.with_values(np.clip(ev.logical.astype(np.int64), low, high))
-        )
+    """Another range than [-128, 127], such as a symmetric one or a half: of the output, or of a quantized input."""
+    if ev.desc.is_int8:
+        for what, low, high in _ranges(int(getattr(ev.call.params, "out_zp", 0))):
+            made = np.clip(ev.logical.astype(np.int64), low, high)
+            yield Prediction(f"clamped to {what}", ev.with_values(made))
+    if ev.call.op.expand is None or ev.call.op.picks:
+        return
+    for what, low, high in _ranges(int(getattr(ev.call.params, "in_zp", 0))):
+        cells = chained(ev, lambda _, buffer, low=low, high=high: _clipped(buffer, low, high))  # type: ignore[misc]
+        if cells is not None:
+            yield Prediction(f"the quantized input clamped to {what}", cells)
+
+
+#: Ranges of bytes that stand for the whole one by mistake.
+_RANGES = (
+    (-127, 127), (0, 127), (-128, 126), (-128, 0), (-128, -1), (-128, 63), (-64, 127), (1, 127), (-128, 1), (-1, 127),
+)  # fmt: skip
+
+
+def _ranges(zp: int) -> Iterator[tuple[str, int, int]]:
+    """(how it reads, lowest and highest byte), no range twice."""
+    told = {(low, high): f"[{low}, {high}]" for low, high in _RANGES}
+    for times in (-2, -1, 1, 2):
+        for low, high in (
+            (-128 + times * zp, 127),
+            (-128, 127 + times * zp),
+            (-128 + times * zp, 127 + times * zp),
+        ):
+            bounds = max(low, -128), min(high, 127)
+            if bounds[0] <= 127 and bounds[1] >= -128 and bounds != (-128, 127):
+                told.setdefault(bounds, f"[{bounds[0]}, {bounds[1]}], moved by the zero point {zp}")
+    for (low, high), what in told.items():
+        yield what, low, high
+
+
+def _clipped(buffer: PackedBuffer, low: int, high: int) -> PackedBuffer:
+    if not buffer.desc.is_int8:
+        return buffer
+    values = np.clip(buffer.unpack().astype(np.int64), low, high).astype(np.int8)
+    return PackedBuffer.pack(values, buffer.desc.layout)
 
 
 @hypothesis("relu bound", needs_call=True)

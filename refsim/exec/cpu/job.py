@@ -56,6 +56,8 @@ class Job:
         for what, number in whole.items():
             if not isinstance(number, int | np.integer) or number < 0:
                 raise ParameterError(f"job {self.name}", f"{what} is no count", got=number, need="0 or more")
+        if not (isinstance(self.name, str) and isinstance(self.kernel, int)):
+            raise ParameterError("job", "no name and entry point", got=f"{self.name!r} and {self.kernel!r}")
         if not isinstance(self.block, np.ndarray) or self.block.dtype != np.int64:
             raise ParameterError(f"job {self.name}", "no argument block of 64-bit words", got=self.block)
 

@@ -73,6 +73,8 @@ def test_a_job_that_cannot_be_one_is_refused_where_it_is_made(
         args.job("x", 0, block, tasks, scratch, temps)
     with pytest.raises(ParameterError, match="job x: no argument block"):
         args.job("x", 0, 3, 1)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="job: no name and entry point; got 0 and 'x'"):
+        args.job(0, "x", block, 1)  # type: ignore[arg-type]
 
 
 def test_an_error_in_preparation_says_of_what(monkeypatch: pytest.MonkeyPatch) -> None:

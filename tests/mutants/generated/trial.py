@@ -27,13 +27,16 @@ from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import agreed
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
+from refsim.core.layout import WIDTH_PACKED
 from refsim.core.qmath import PROFILES
 from refsim.exec.cpu import isa
+from refsim.exec.trace import bound_of
 from refsim.golden import chain_rules
-from refsim.golden.chain import CHAINS
+from refsim.golden.chain import CHAINS, defined
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as case_of
-from refsim.golden.store import digest
+from refsim.golden.store import Corpus, digest
+from refsim.graph.interpreter import logical, stored
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -248,6 +251,8 @@ class _Trial:
         made = replace(made, verdict=CORPUS, by=name, said=said)
         outside = [OUTSIDE] if how == "outside" else []
         if not (folder / "out").exists():
+            if how == "chain" and (report := self._chain_report(folder, name)) is not None:
+                return self._named(replace(made, said=f"{report.title}; {said}"), [report])
             frames = [(file, function) for file, function in found.get("frames", ())]
             at = naming.place(self.change, frames) or naming.prepared(self.change, said, frames)
             return replace(made, cause=naming.cause(self.change, [*outside, said]), region=at)
@@ -255,12 +260,41 @@ class _Trial:
         if not reports:
             said = said or "another digest of the same bytes: what a seed draws changed"
             return replace(made, said=said, cause=naming.cause(self.change, outside))
-        causes, pattern = agreed(reports)[: 3 - len(outside)], reports[0].pattern
+        return self._named(replace(made, said=said or f"{reports[0].differing} differ"), reports, outside)
+
+    def _named(self, made: Verdict, reports: Sequence[Report], outside: Sequence[str] = ()) -> Verdict:
+        """With what the reports of one or several wrong buffers say."""
+        causes = agreed(reports)[: 3 - len(outside)]
         cause = naming.cause(self.change, outside) or naming.named(self.change, causes)
         return replace(
-            made, said=said or f"{reports[0].differing} differ", causes=tuple(map(str, causes)), pattern=tuple(pattern),
+            made, causes=tuple(map(str, causes)), pattern=tuple(reports[0].pattern),
             cause=cause, region=naming.region(self.change, reports),
         )  # fmt: skip
+
+    def _chain_report(self, folder: Path, name: str) -> Report | None:
+        """The diff of the first wrong value of a chain with what its operator makes of the right ones, if one is."""
+        entry = next(entry for entry in Corpus(CHECKOUT / "golden").chains() if entry.name == name)
+        graph, data = entry.chain.graph(name), entry.chain.data()
+        values = {0: data, **defined(graph, data)[1]}
+        for node in graph.nodes:
+            for value in node.outputs:
+                path, right = folder / f"value-{value}.npy", logical(graph, values, value)
+                made = np.load(path) if path.exists() else right
+                if np.array_equal(made, right):
+                    continue
+                title, held = f"value {value} of node {node.number}, {node.name}", values[value]
+                if node.call is None or not isinstance(held, PackedBuffer):
+                    return diff(_packed(right), _packed(made), title=title, limit=1)
+                inputs = {arg: values[at] for arg, at in node.inputs.items()}
+                packed = {
+                    arg: each
+                    if isinstance(each, PackedBuffer)
+                    else stored(graph, node.inputs[arg], each, name)
+                    for arg, each in inputs.items()
+                }
+                bound = bound_of(node.call, packed)  # type: ignore[arg-type]
+                return diff(held, graphs.elements(held, made), call=bound, title=title, limit=1)
+        return None
 
     def _reports(self, folder: Path, names: Sequence[str], profile: str) -> Iterator[Report]:
         """The diffs of the wrong cases, the first of them in ``out``, the others in ``out-1`` and so on."""
@@ -307,6 +341,11 @@ class _Trial:
                     made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said])
                 )
         return None
+
+
+def _packed(array: np.ndarray) -> PackedBuffer:
+    """A float value of a graph, in C order."""
+    return PackedBuffer.pack(np.ascontiguousarray(array, np.float32), WIDTH_PACKED)
 
 
 def _json(path: Path, otherwise: Any) -> Any:
