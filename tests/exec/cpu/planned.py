@@ -4,8 +4,7 @@ A choice of a route, a tile, a block or a share of the work changes no byte, onl
 bytes shows that such a choice went wrong. So what is chosen is written down for `LAYERS` on several processors, and a
 test compares. Nothing is compiled or run; so plans of processors that this machine is not can be written as well.
 
-python tests/exec/cpu/planned.py --write       writes tests/data/plans/ anew, after a choice was changed on purpose.
-python tests/exec/cpu/planned.py ISA THREADS   prints one of them with every argument in place of their digest.
+python tests/exec/cpu/planned.py --write   writes tests/data/plans/ anew, after a choice was changed on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,6 +46,27 @@ FORCED = {"amx": ("amx",), "avx512vbmi": ("winograd4",), "avx2": ("winograd2", "
 MODELS = ("mobilenet_v2_035_96", "mixed_ops", "refine_seg", "linear_head", "linear_head_gemv")
 #: What threads cost to wake as a rule: other tests take 0.
 WAKING = schedule.WAKING
+#: What a kernel is built for, and which of its arguments divide the work: other arguments follow from the call.
+BUILT_FOR = (
+    "dot",
+    "lanes",
+    "rows",
+    "vectors",
+    "a_tiles",
+    "b_tiles",
+    "m",
+    "words",
+    "parts",
+    "together",
+    "pixel16s",
+)
+DIVIDED = (
+    "row_blocks", "column_blocks", "block_h", "block_w", "block_rows", "block_columns", "parts", "parts_per_group",
+    "rows_per_task", "words_per_task", "task_groups", "task_pixel4s", "tile_rows", "round_tasks", "pitch", "v_pitch",
+    "k4_pitch", "panels", "chunks", "chunk_bytes", "span", "flat", "gather", "ring",
+)  # fmt: skip
+#: Numbers that stand for kernels: no argument is as large.
+FIRST_KERNEL = 1 << 60
 #: Cases of the corpus of each operator besides `LAYERS`.
 EACH = 3
 
@@ -107,18 +126,13 @@ class _Names:
     """Stands for the compiler: gives each kernel a number that no argument has, and knows blocks by their address."""
 
     def __init__(self) -> None:
-        self.kernels: list[str] = []
+        self.kernels: list[tuple[str, dict[str, compiled.Variant]]] = []
         self.layouts: dict[int, tuple[str, ...]] = {}
         self.blocks: list[np.ndarray] = []  # kept, so that no other array gets their address
 
     def address(self, build: compiled.Builder, **variant: compiled.Variant) -> int:
-        name = "_".join([build.__name__, *(f"{key}{value}" for key, value in variant.items())])
-        if name not in self.kernels:
-            self.kernels.append(name)
-        return (1 << 60) + self.kernels.index(name)
-
-    def name_of(self, entry: int) -> str:
-        return self.kernels[entry - (1 << 60)]
+        self.kernels.append((build.__name__, variant))
+        return FIRST_KERNEL + len(self.kernels) - 1
 
 
 @contextmanager
@@ -139,7 +153,7 @@ def processor(name: str) -> Iterator[_Names]:
     def known() -> isa.Cpu:
         return isa.Cpu(name, "", row)
 
-    with mock.patch.multiple(compiled, address=names.address, name_of=names.name_of), \
+    with mock.patch.object(compiled, "address", names.address), \
             mock.patch.object(args.ArgLayout, "pack", packed), \
             mock.patch.object(routes.lut, "find", none), mock.patch.object(routes.fma, "find", none), \
             mock.patch.object(tiles, "why_not", lambda isa: None if isa.tiles else "no tiles"), \
@@ -151,44 +165,25 @@ def processor(name: str) -> Iterator[_Names]:
 # --- as text -----------------------------------------------------------------------------------------------
 
 
-def told(job: Job, names: _Names, whole: bool) -> Iterator[str]:
-    """A line for each part of a job: the kernel, its tasks and scratch, and a digest of its arguments.
-
-    With ``whole`` the arguments themselves, by name. In place of an address stands how many bytes lie there, or which
-    buffer or kernel it is.
-    """
+def told(job: Job, names: _Names) -> Iterator[str]:
+    """A line for each part of a job: the kernel, what it is built for, its tasks and scratch, and what divides its work."""
     if job.parts:
         yield f"{len(job.parts)} parts: {job.tasks} tasks"
         for part in job.parts:
-            yield from told(part, names, whole)
+            yield from told(part, names)
         return
-    sizes = {array.ctypes.data: array.nbytes for array in job.owned}
-    arguments = []
+    name, built = names.kernels[job.kernel - FIRST_KERNEL]
+    said = {key: value for key, value in built.items() if key in BUILT_FOR}
     for block in job.owned:
-        if block.ctypes.data in names.layouts and block.dtype == np.int64:
-            buffers = {r.word: r.buffer for r in job.relocations if r.block is block}
-            rows = zip(names.layouts[block.ctypes.data], block.tolist(), strict=True)
-            said = (
-                f"{name}={_word(at, word, buffers, sizes, names)}" for at, (name, word) in enumerate(rows)
-            )
-            arguments.append(" ".join(said))
-    digest = sha256("\n".join(arguments).encode()).hexdigest()[:8]
-    yield f"{job.variant}: {job.tasks} tasks, scratch {job.scratch}" + (
-        "" if whole else f", arguments {digest}"
+        layout = names.layouts.get(block.ctypes.data, ())
+        numbers = zip(layout, block.tolist(), strict=False)
+        said |= {key: min(word, FIRST_KERNEL) for key, word in numbers if key in DIVIDED}
+    yield f"{name}: {job.tasks} tasks, scratch {job.scratch}; " + " ".join(
+        f"{k}={'a kernel' if v == FIRST_KERNEL else v}" for k, v in said.items()
     )
-    if whole:
-        yield from (f"  {line}" for line in arguments)
 
 
-def _word(at: int, word: int, buffers: dict[int, str], sizes: dict[int, int], names: _Names) -> str:
-    if at in buffers:
-        return buffers[at]
-    if word in sizes:
-        return f"[{sizes[word]}]"
-    return names.name_of(word) if word >= 1 << 60 else str(word)
-
-
-def layers(name: str, threads: int, whole: bool = False) -> Iterator[str]:
+def layers(name: str, threads: int) -> Iterator[str]:
     """What a processor would do for every case, a line for each thing it would do."""
     asked = [(case, "") for case in cases()]
     asked += [(case, route) for route in FORCED[name] for case in LAYERS if not case.op.endswith("_dw")]
@@ -199,7 +194,7 @@ def layers(name: str, threads: int, whole: bool = False) -> Iterator[str]:
             shapes = ", ".join(str(desc) for desc in call.descs.values())
             yield f"{case.op} {shapes} to {call.out}: {choice.route}"
             for job in choice.jobs() or ():
-                yield from (f"  {line}" for line in told(job, names, whole))
+                yield from (f"  {line}" for line in told(job, names))
 
 
 def models(name: str, threads: int) -> Iterator[str]:
@@ -213,8 +208,8 @@ def models(name: str, threads: int) -> Iterator[str]:
                     yield f"{model}: {made.threads(steps)} of {threads} threads: {taken}"
 
 
-def lines(name: str, threads: int, whole: bool = False) -> list[str]:
-    return [*layers(name, threads, whole), *models(name, threads)]
+def lines(name: str, threads: int) -> list[str]:
+    return [*layers(name, threads), *models(name, threads)]
 
 
 def path(name: str, threads: int) -> Path:
@@ -222,11 +217,8 @@ def path(name: str, threads: int) -> Path:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        print("\n".join(lines(sys.argv[1], int(sys.argv[2]), whole=True)))
-    elif sys.argv[1:] == ["--write"]:
-        FOLDER.mkdir(exist_ok=True)
-        for machine in MACHINES:
-            path(*machine).write_text("\n".join(lines(*machine)) + "\n")
-    else:
+    if sys.argv[1:] != ["--write"]:
         raise SystemExit(__doc__)
+    FOLDER.mkdir(exist_ok=True)
+    for machine in MACHINES:
+        path(*machine).write_text("\n".join(lines(*machine)) + "\n")
