@@ -63,7 +63,7 @@ BUILT_FOR = (
 DIVIDED = (
     "row_blocks", "column_blocks", "block_h", "block_w", "block_rows", "block_columns", "parts", "parts_per_group",
     "rows_per_task", "words_per_task", "task_groups", "task_pixel4s", "tile_rows", "round_tasks", "pitch", "v_pitch",
-    "k4_pitch", "panels", "chunks", "chunk_bytes", "span", "flat", "gather", "ring",
+    "k4_pitch", "panels", "chunk_bytes", "span", "flat", "gather", "ring",
 )  # fmt: skip
 #: Numbers that stand for kernels: no argument is as large.
 FIRST_KERNEL = 1 << 60
@@ -166,7 +166,7 @@ def processor(name: str) -> Iterator[_Names]:
 
 
 def told(job: Job, names: _Names) -> Iterator[str]:
-    """A line for each part of a job: the kernel, what it is built for, its tasks and scratch, and what divides its work."""
+    """A line for each part of a job: the kernel, its tasks and scratch, what it is built for, what divides its work."""
     if job.parts:
         yield f"{len(job.parts)} parts: {job.tasks} tasks"
         for part in job.parts:
