@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
 from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
@@ -107,7 +107,20 @@ def prepared_plan(
         elif isinstance(instruction, program.JumpFalseCall):
             raise GraphError(place, "control flow is not supported", got="JumpFalseCall")
     outputs = [_array_fetch(model, plan, number, arrays, where) for number in plan.outputs]
-    return PreparedModel(model.path, shapes, plan.inputs, made, outputs)
+    return PreparedModel(model.path, shapes, plan.inputs, made, outputs, _whole(plan, executor, model.graphs))
+
+
+def _whole(
+    plan: program.Plan, executor: Executor, graphs: Mapping[int, Graph]
+) -> Callable[[list[np.ndarray]], list[np.ndarray]] | None:
+    """What runs a plan that is one call of a delegate, with the inputs and outputs in the same order."""
+    (only, *others) = plan.chains[0].instructions or (None,)
+    if others or not isinstance(only, program.DelegateCall):
+        return None
+    if tuple(only.args) != (*plan.inputs, *plan.outputs):
+        return None
+    session, number = session_of(graphs[only.delegate_index], executor), only.delegate_index
+    return lambda arrays: session.run(arrays, number)
 
 
 def _move(fetch: Fetch, to: int, values: Values) -> None:

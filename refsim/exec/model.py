@@ -104,9 +104,14 @@ class Model:
         if self.plan is None:
             ((number, graph),) = self.graphs.items()
             reads = [itemgetter(value) for value in graph.inputs]
-            call = delegate(session_of(graph, runner), number, reads, graph.outputs)
+            session = session_of(graph, runner)
+            call = delegate(session, number, reads, graph.outputs)
             outputs: list[Fetch] = [itemgetter(value) for value in graph.outputs]
-            return PreparedModel(self.path, shapes, graph.inputs, [call], outputs)
+
+            def whole(arrays: list[np.ndarray]) -> list[np.ndarray]:
+                return session.run(arrays, number)
+
+            return PreparedModel(self.path, shapes, graph.inputs, [call], outputs, whole)
         return prepared_plan(self, self.plan, shapes, runner)
 
     def _ready(self, runner: Executor) -> PreparedModel:
