@@ -32,7 +32,8 @@ def concat(parts: list[Value]) -> Value:
     """Vectors one behind the other; their number is a power of two."""
     while len(parts) > 1:
         parts = [a.concat(b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
+    (whole,) = parts
+    return whole
 
 
 def quarters(vector: Value) -> list[Value]:

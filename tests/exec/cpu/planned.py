@@ -105,6 +105,12 @@ def _layers() -> Iterator[Case]:
     yield conv(depth, (1, 20, 33, 250), 20, 3, groups=20, layout="4W4C")
     yield conv("q8ta_conv2d_transposed", (1, 64, 14, 14), 32, 2, 2, padding=(0, 0))
     yield conv(wide, (1, 64, 3, 1413), 32, 3)
+    for kernel in ((7, 3), (3, 7), (1, 5), (5, 1)):  # few channels: windows may be copied, or not
+        padding = (kernel[0] // 2, kernel[1] // 2)
+        for channels, out in ((1, 32), (3, 24), (5, 64), (6, 200)):
+            yield conv(general, (1, channels, 40, 44), out, 3, kernel_size=kernel, padding=padding)
+    yield conv(general, (3, 64, 14, 14), 64, 1)
+    yield conv(general, (1, 64, 14, 14), 64, 1)
     yield conv(point, (1, 256, 1, 5003), 48, 1)
     yield conv(point, (2, 40, 6, 610), 200, 1)
 

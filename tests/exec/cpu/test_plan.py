@@ -15,7 +15,7 @@ from refsim.core.lifetimes import ALIGN
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, schedule
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.plan import COPIED_BYTES, Stretch
+from refsim.exec.cpu.plan import COPIED_BYTES, Plan, Stretch
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model, load
 from refsim.graph.graph import Node, Ref
@@ -267,3 +267,15 @@ def test_rows_tell_routes_and_reasons() -> None:
     assert by_operator[UNARY.name]["rejected"]["linear"] == "emulated is forced"
     assert by_operator["q8ta_conv2d_dw"]["kernel"].startswith("depthwise_")
     assert "winograd4" in by_operator["q8ta_conv2d_pw"]["rejected"]
+
+
+def test_steps_that_are_all_native_are_one_call() -> None:
+    """A run without an observer then copies, calls and copies: nothing is done for each step."""
+    quick = {}
+    for path in MODELS:
+        for graph in load(path).graphs.values():
+            plan = Plan(graph, schedule.Options())
+            single = len(plan._parts) == 1 and all(step.is_native for step in plan.steps)
+            assert (plan._quick is not None) == single, path.stem
+            quick[path.stem] = quick.get(path.stem, False) or single
+    assert quick["linear_head"] and quick["linear_head_gemv"] and quick["refine_seg"], quick

@@ -19,7 +19,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("groups/", ("test_float_groups.py", "test_group_routes.py", "test_bounds.py")),
     ("pool/", ("test_pool.py", "test_plain_mean.py")),
     ("wake.py", ("test_wake.py", "test_imports.py")),
-    ("thread_pool.py", ("test_guards.py", "test_imports.py")),
+    ("thread_pool.py", ("test_native.py helpers", "test_guards.py", "test_imports.py")),
     ("plan.py", ("test_plan.py",)),
     ("schedule.py", ("test_plan.py", "test_tables.py")),
     ("fusion.py", ("test_plan.py", "test_tables.py")),
