@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench import whole
+from bench import stages, whole
 from refsim.core.buffer import PackedBuffer
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -353,12 +353,26 @@ def measure(
 @click.option("--tile-config", default=-1, help="Force this row of TILE_CONFIGS on the matrix-like kernels.")
 @click.option("--coop", default="auto", help="Cooperative matrices: auto, off, all or emulated.")
 @click.option("--check", is_flag=True, help="Compare each output with the emulated kernels, byte for byte.")
+@click.option("--profile", is_flag=True, help="Split the time of whole models instead: host, device, copies.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the results here.")
 def main(
-    device: int, repeats: int, only: str, tile_config: int, coop: str, check: bool, path: Path | None
+    device: int,
+    repeats: int,
+    only: str,
+    tile_config: int,
+    coop: str,
+    check: bool,
+    profile: bool,
+    path: Path | None,
 ) -> None:
     """Time every row on one device."""
     console = Console(width=180)
+    if profile:
+        with KomputeExecutor(device, coop=coop) as executor:
+            found = {name: stages.profile(executor, name, console) for name in whole.names(only)}
+        if path is not None:
+            path.write_text(json.dumps(found, indent=1))
+        return
     if tile_config >= 0:
         gemm.TILE_CONFIGS = (gemm.TILE_CONFIGS[tile_config],)
         console.print(f"tile config {gemm.TILE_CONFIGS[0].name}")
@@ -381,7 +395,7 @@ def main(
             )  # fmt: skip
         if results:
             console.print(table)
-        models = [whole.measure(executor, name) for name in whole.names(only)]
+        models = [whole.measure(executor, name, lambda: wake(executor)) for name in whole.names(only)]
         if models:
             console.print(whole.table(models))
     if path is not None:

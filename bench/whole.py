@@ -20,12 +20,15 @@ from refsim_gpu.executor import KomputeExecutor
 
 #: Seconds that each contender is measured, and runs at most.
 SECONDS, MOST_RUNS = 1.0, 200
+#: First runs after idling.
+ASLEEP = 5
 
 
 @dataclass(frozen=True)
 class WholeResult:
-    """Medians in ms. ``kernels_ms`` is the sum of the dispatches, timed one by one by the device.
+    """Medians in ms, of a device that is awake; ``asleep_ms`` is a run after a second of idling.
 
+    ``kernels_ms`` is the sum of the dispatches, timed one by one by the device.
     ``dispatches`` and ``submissions`` are those of a run; ``host_nodes`` run on the host between submissions, in
     ``host_ms`` of a timed run. ``exact``: the outputs are the CPU's, byte for byte.
     """
@@ -33,6 +36,7 @@ class WholeResult:
     name: str
     gpu_ms: float
     spread: float
+    asleep_ms: float
     kernels_ms: float
     dispatches: int
     submissions: int
@@ -48,14 +52,16 @@ def names(only: str) -> list[str]:
     return [name for name in MODELS if any(word in name for word in only.split(","))]
 
 
-def measure(executor: KomputeExecutor, name: str) -> WholeResult:
+def measure(executor: KomputeExecutor, name: str, wake: Callable[[], None]) -> WholeResult:
+    """``wake`` is work for the device before it is timed: an idle GPU runs at a fraction of its clock."""
     model = MODELS[name]()
     inputs = model.random_inputs(3)
     one, many = NativeExecutor(1), NativeExecutor(os.cpu_count() or 1)
     expected = model.run(inputs, one)
     found = model.run(inputs, executor)
     exact = all(a.tobytes() == b.tobytes() for a, b in zip(found, expected, strict=True))
-    times = medians([lambda e=e: model.run(inputs, e) for e in (executor, one, many)])  # type: ignore[misc]
+    first = asleep(lambda: model.run(inputs, executor))
+    times = medians([lambda e=e: model.run(inputs, e) for e in (executor, one, many)], wake)  # type: ignore[misc]
     sessions = [executor.session(graph) for graph in model.graphs.values()]
     turns = [turn for session in sessions for turn in session.plan.turns]
     hosts = {
@@ -67,16 +73,29 @@ def measure(executor: KomputeExecutor, name: str) -> WholeResult:
     kernels, host = device_ms(model, inputs, executor, set(hosts))
     (gpu, spread), (cpu, _), (threads, _) = times
     return WholeResult(
-        name, gpu, spread, kernels, sum(len(turn.jobs) for turn in turns), sum(bool(turn.jobs) for turn in turns),
+        name, gpu, spread, first, kernels,
+        sum(len(turn.jobs) for turn in turns), sum(bool(turn.jobs) for turn in turns),
         tuple(hosts.values()), host, cpu, threads, exact,
     )  # fmt: skip
 
 
-def medians(contenders: list[Callable[[], Any]]) -> list[tuple[float, float]]:
+def asleep(run: Callable[[], Any]) -> float:
+    """Median of the first runs after idling, in ms."""
+    samples = []
+    for _ in range(ASLEEP):
+        time.sleep(SECONDS)
+        begin = time.perf_counter()
+        run()
+        samples.append(time.perf_counter() - begin)
+    return statistics.median(samples) * 1e3
+
+
+def medians(contenders: list[Callable[[], Any]], wake: Callable[[], None]) -> list[tuple[float, float]]:
     """(median in ms, half the distance of the quartiles over it) of each, one after the other."""
     results = []
     for run in contenders:
         run()
+        wake()
         samples: list[float] = []
         end = time.perf_counter() + SECONDS
         while len(samples) < 3 or (time.perf_counter() < end and len(samples) < MOST_RUNS):
@@ -107,12 +126,14 @@ def device_ms(
 
 def table(results: list[WholeResult]) -> Table:
     shown = Table(
-        "whole model", "gpu ms", "spread", "kernels ms", "dispatches", "submissions", "on the host", "host ms",
+        "whole model", "gpu ms", "spread", "asleep ms", "kernels ms", "dispatches", "submissions", "on the host",
+        "host ms",
         "cpu ms, 1 thread", "cpu ms, all", "exact",
     )  # fmt: skip
     for r in results:
         shown.add_row(
-            r.name, f"{r.gpu_ms:.3f}", f"{r.spread:.0%}", f"{r.kernels_ms:.3f}", str(r.dispatches), str(r.submissions),
+            r.name, f"{r.gpu_ms:.3f}", f"{r.spread:.0%}", f"{r.asleep_ms:.3f}", f"{r.kernels_ms:.3f}",
+            str(r.dispatches), str(r.submissions),
             ", ".join(dict.fromkeys(r.host_nodes)), f"{r.host_ms:.3f}" if r.host_nodes else "", f"{r.cpu_ms:.3f}",
             f"{r.cpu_threads_ms:.3f}", str(r.exact),
         )  # fmt: skip

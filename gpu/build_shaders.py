@@ -197,20 +197,20 @@ def refuse_contractable(binary: Path, where: str) -> None:
         raise FormatError(where, "arithmetic could be fused", got=", ".join(loose[:5]), need="NoContraction")
 
 
-def compact(code: bytes, folder: Path) -> bytes:
+def compact(code: bytes, folder: Path, coop: bool = False) -> bytes:
     """The module with its ids numbered in the order in which they appear."""
     binary = folder / "compact.spv"
     binary.write_bytes(code)
-    run_tool("compact", "spirv-opt", TARGET, "--compact-ids", str(binary), "-o", str(binary))
+    run_tool("compact", "spirv-opt", TARGET, "--compact-ids", str(binary), "-o", str(binary), coop=coop)
     return binary.read_bytes()
 
 
-def same(code: bytes, other: bytes, folder: Path) -> bool:
+def same(code: bytes, other: bytes, folder: Path, coop: bool = False) -> bool:
     """Whether two modules differ in the numbers of ids at most.
 
     A constant that a shader has and does not use leaves no instruction behind, but it takes a number.
     """
-    return code == other or compact(code, folder) == compact(other, folder)
+    return code == other or compact(code, folder, coop) == compact(other, folder, coop)
 
 
 def build(check: bool, rows: Sequence[Row] | None = None) -> list[str]:
@@ -219,14 +219,14 @@ def build(check: bool, rows: Sequence[Row] | None = None) -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         for source, binary, options in variants() + coop_variants() if rows is None else rows:
             code = compile_one(source, options, Path(scratch))
-            if renewed(binary, code, Path(scratch), check):
+            if renewed(binary, code, Path(scratch), check, needs_matrices(source, options)):
                 changed.append(str(binary.relative_to(SHADERS)))
     return changed
 
 
-def renewed(binary: Path, code: bytes, scratch: Path, check: bool) -> bool:
-    """Whether a file lacks this code. It is then written, unless ``check``."""
-    if binary.is_file() and same(binary.read_bytes(), code, scratch):
+def renewed(binary: Path, code: bytes, scratch: Path, check: bool, coop: bool = False) -> bool:
+    """Whether a file lacks this code. It is then written, unless ``check``. ``coop``: the device's own matrices."""
+    if binary.is_file() and same(binary.read_bytes(), code, scratch, coop):
         return False
     if not check:
         binary.parent.mkdir(parents=True, exist_ok=True)

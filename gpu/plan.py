@@ -20,7 +20,7 @@ from refsim.core.errors import RefsimError
 from refsim.core.launch import Launch
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.tensor import TensorDesc
-from refsim.graph.bytewise import BYTES, Table, tables
+from refsim.graph.bytewise import BYTES, Table, quantized, tables
 from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import results
 from refsim.ops.base.spec import Prepared
@@ -78,6 +78,7 @@ class Plan:
                 self._readers[value].append(node)
         self._makers = {value: node for node in graph.nodes for value in node.outputs}
         self._tables = tables(graph, self.constants)
+        self._clamps = dict(self._byte_maps())
         self.descs = {t.id: t.desc for t in graph.tensors.values() if t.desc is not None}
         for value in self._plain():
             self.descs[value] = TensorDesc(self.descs[value].shape, WIDTH_PACKED)
@@ -86,8 +87,8 @@ class Plan:
         self.prepared: dict[int, Prepared] = {}
         self.why_host: dict[int, str] = {}
         self._jobs: dict[int, list[Job]] = {}
-        #: By an operator's number: the quantize whose output it makes with a relu of its own.
-        self._relus: dict[int, Node] = {}
+        #: By an operator's number: the later node whose output it makes with bounds of its own, and these.
+        self.bounded: dict[int, tuple[Node, tuple[int, int]]] = {}
         self.needed = set(graph.outputs) | self.watched
         for node in reversed(graph.nodes):
             if self.needed & set(node.outputs) and node.number not in self._folded_nodes:
@@ -140,8 +141,9 @@ class Plan:
         """The values that a node's outputs are made of; its jobs are noted, or that it has none."""
         read = {*node.inputs.values()} if node.prepared is not None else {*refs(node.args)}
         there = read <= self.watched | self.constants.keys()
-        if not there and (maker := self._with_relu(node)) is not None:
-            self._relus[maker.number] = node
+        if not there and (found := self._with_bounds(node)) is not None:
+            maker, bounds = found
+            self.bounded[maker.number] = node, bounds
             return {*maker.outputs}
         if not there and (jobs := self._looked_up(node)):
             self._jobs[node.number] = jobs
@@ -171,35 +173,41 @@ class Plan:
             self.why_host[node.number] = "shapes that its kernel does not take"
         return read - self.constants.keys()
 
-    def _with_relu(self, node: Node) -> Node | None:
-        """The operator whose own relu does what a quantize and all between them do, if one does.
+    def _with_bounds(self, node: Node) -> tuple[Node, tuple[int, int]] | None:
+        """The operator whose own bounds do what this node and all between them do, and these bounds, if they can.
 
-        An operator with a relu gives max(q, zp) of the bytes q that it gives without. Nobody else may see the values
-        between, and nobody the padding, which would be the operator's.
+        An operator with bounds gives min(max(q, least), most) of the bytes q that it gives without. Nobody else may see
+        the values between, and nobody the padding, which would be the operator's.
         """
         call, (value, *_) = node.call, node.outputs
-        if call is None or call.op.family is not Family.QUANTIZE or value not in self._tables:
-            return None
-        table = self._tables[value]
-        maker = self._makers.get(table.source)
+        table = self._clamps.get(value) or (self._tables.get(value) if _quantizes(node) else None)
+        maker = None if table is None else self._makers.get(table.source)
         made = None if maker is None else maker.call
-        if made is None or made.op.epilogue is None or getattr(made.params, "activation", "") != "none":
+        if call is None or table is None or maker is None or made is None or not made.op.bounded:
             return None
-        if self.descs[value].layout not in made.op.output.layouts or value in {
-            *self.watched,
-            *self.graph.outputs,
-        }:
+        bounds = int(table.values.min()), int(table.values.max())
+        if not np.array_equal(table.values, np.clip(BYTES, *bounds)):
+            return None
+        layout, seen = self.descs[value].layout, {*self.watched, *self.graph.outputs}
+        same_way = not made.op.sync or layout.packed_dim_info == made.out.layout.packed_dim_info
+        if layout not in made.op.output.layouts or not same_way or value in seen:
             return None
         if any(reader.call is None or reader.call.padding.copied for reader in self._readers[value]):
             return None
         between = table.source
         while between != value:
             (reader, *others) = self._readers[between]
-            if others or between in self.watched or between in self.graph.outputs:
+            if others or between in seen:
                 return None
             between = reader.outputs[0]
-        exact = np.array_equal(table.values, np.maximum(BYTES, np.int8(made.params.out_zp)))
-        return maker if exact else None
+        return maker, bounds
+
+    def _byte_maps(self) -> Iterator[tuple[int, Table]]:
+        """What operators make of each byte that work on the bytes of one tensor, one by one: a relu."""
+        for node in self.graph.nodes:
+            if node.call is not None and node.call.op.family is Family.ELEMENTWISE and len(node.inputs) == 1:
+                (x,) = node.inputs.values()
+                yield node.outputs[0], Table(x, quantized(node, BYTES), frozenset([node.number]))
 
     def _looked_up(self, node: Node) -> list[Job]:
         """The job that looks a node's output up, if that follows from single bytes."""
@@ -226,16 +234,15 @@ class Plan:
         assert node.prepared is not None
         prepared, call = node.prepared, node.prepared.call
         descs = {name: self.descs.get(value, call.descs[name]) for name, value in node.inputs.items()}
-        last = self._relus.get(node.number, node)
-        if last is not node:
-            call = replace(call, params=replace(call.params, activation="relu"))
+        last, bounds = self.bounded.get(node.number, (node, None))
         out = self.descs[last.outputs[0]]
         if last is not node or descs != dict(call.descs) or out != call.out:
             shaped = {name: replace(call.descs[name], layout=desc.layout) for name, desc in descs.items()}
-            prepared = Prepared(replace(call, descs=shaped, out=replace(call.out, layout=out.layout)))
+            out = replace(call.out, layout=out.layout)
+            prepared = Prepared(replace(call, descs=shaped, out=out, bounds=bounds))
         prepared = self.prepared[node.number] = self._chosen(prepared)
         names: dict[str, Hashable] = dict(node.inputs)
-        form = ("relu",) if last is not node else ()  # another session may have the operator without
+        form = ("bounded",) if last is not node else ()  # another session may have the operator without
         names |= {name: (node.number, name, *form) for name in prepared.constants}
         for step in prepared.dispatches:
             final = step is prepared.dispatches[-1]
@@ -295,6 +302,10 @@ class Plan:
         for number in sorted(self._jobs):
             walk(self.graph.nodes[number], found.setdefault(number, []))
         return {number: sorted(nodes, key=lambda node: node.number) for number, nodes in found.items()}
+
+
+def _quantizes(node: Node) -> bool:
+    return node.call is not None and node.call.op.family is Family.QUANTIZE
 
 
 __all__ = ["Job", "Plan", "Turn"]

@@ -19,7 +19,7 @@ int word(int word_a, int word_b) {
     vec4 addend = dequant4(lanes_of(word_b), push[B_ZP], push_float(B_SCALE));
     precise vec4 scaled = push_float(ALPHA) * addend;
     vec4 total = mul_add4(vec4(lanes_of(word_a)) - float(push[A_ZP]), vec4(push_float(A_SCALE)), scaled);
-    return requant4(total, push_float(INV), lowest(push[ZP], false), push[ZP]);
+    return requant4(total, push_float(INV), bounds(push[ZP], false, push[FLAGS]), push[ZP]);
 }
 
 void main() {

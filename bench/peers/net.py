@@ -103,9 +103,9 @@ class Builder:
 # --- whole networks ----------------------------------------------------------------------------------------
 
 
-def resnet50() -> Net:
+def resnet50(size: int = 224) -> Net:
     """ResNet-50's layers."""
-    b = Builder((1, 3, 224, 224))
+    b = Builder((1, 3, size, size))
     x = b.conv(0, 64, 7, 2)
     x = b.add(Layer(MAXPOOL, (x,), kernel=3, stride=2, pad=1))
     for stage, blocks in enumerate((3, 4, 6, 3)):

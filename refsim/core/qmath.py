@@ -24,6 +24,8 @@ CONVERT = {"clamp": 0, "int_min": 1, "saturate": 2}
 TRUNCATE, TIE_UP, CLAMP_FIRST = 32, 64, 128
 
 QMIN, QMAX = -128, 127
+#: Bits of the flags from which on a byte says how far a kernel's bounds lie inside of QMIN and QMAX.
+LEAST_SHIFT, MOST_SHIFT = 16, 24
 MAX_K = 131071
 SCALE_RANGE = (2.0**-60, 2.0**60)
 PRODUCT_RANGE = (2.0**-100, 2.0**100)
@@ -205,6 +207,21 @@ def requant(y: Any, inv: Any, zp: Any, flags: Any) -> Any:
 def requant_added(y: Any, inv: Any, zp: Any, flags: Any) -> Any:
     """`requant` by a kernel that adds the zero point before the conversion: see `to_int8_added`."""
     return to_int8_added(y * inv, zp, flags)
+
+
+def bounds_bits(bounds: tuple[int, int] | None) -> int:
+    """The least and the greatest byte that a kernel gives, as bits of its flags (int32)."""
+    least, most = (QMIN, QMAX) if bounds is None else bounds
+    return int(np.int32(np.uint32((least - QMIN) << LEAST_SHIFT | (QMAX - most) << MOST_SHIFT)))
+
+
+@jitable
+def bounded(q: Any, flags: Any) -> Any:
+    """Requantized bytes within the bounds that the flags hold."""
+    if flags >> LEAST_SHIFT == 0:
+        return q
+    least, most = QMIN + ((flags >> LEAST_SHIFT) & 255), QMAX - ((flags >> MOST_SHIFT) & 255)
+    return np.int32(np.minimum(np.maximum(q, least), most))
 
 
 def inv_scale(scale: float) -> np.float32:

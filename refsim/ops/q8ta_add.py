@@ -20,7 +20,16 @@ from refsim.core.lanes import as_f32, insert, lane
 from refsim.core.launch import Launch
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
-from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, mul_add, requant_added
+from refsim.core.qmath import (
+    bounded,
+    bounds_bits,
+    check_scale,
+    check_zero_point,
+    f32,
+    inv_scale,
+    mul_add,
+    requant_added,
+)
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case, ErrorCase
@@ -120,7 +129,7 @@ def launch(call: Call) -> Launch:
         INV=inv_scale(p.out_scale),
         ZP=p.out_zp,
         ALPHA=np.float32(p.alpha),
-        FLAGS=call.target.profile.flags,
+        FLAGS=call.target.profile.flags | bounds_bits(call.bounds),
     )
 
 
@@ -149,7 +158,8 @@ def kernel(reached, spec, push, a, b, out):  # type: ignore[no-untyped-def]
                     alpha,
                     push[FLAGS],
                 )
-                word = insert(word, k, requant_added(total, inv, push[ZP], push[FLAGS]))
+                q = requant_added(total, inv, push[ZP], push[FLAGS])
+                word = insert(word, k, bounded(q, push[FLAGS]))
         out[i] = word
 
 
@@ -261,5 +271,6 @@ OP = OpSpec(
     cases=CASES,
     sync=("a", "b", "out"),
     affine=affine,
+    clamps=True,
     module=MODULE,
 )

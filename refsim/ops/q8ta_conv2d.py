@@ -96,5 +96,6 @@ OP = OpSpec(
     bench=BENCH,
     cases=conv_cases.cases("q8ta_conv2d"),
     min_rank=3,
+    clamps=True,
     picks=True,
 )

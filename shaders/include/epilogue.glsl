@@ -9,8 +9,8 @@
 int full_word(bool integer, ivec4 acc, Channels of) {
     int in_zp = push[IN_ZP], zp = push[ZP];
     vec4 t = integer ? vec4(acc - in_zp * of.sums) : mul_add4(-vec4(of.sums), vec4(float(in_zp)), vec4(acc));
-    bool relu = (push[FLAGS] & RELU) != 0;
-    return requant4(mul_add4(t, of.scales, of.bias), push_float(INV), lowest(zp, relu), zp);
+    vec2 within = bounds(zp, (push[FLAGS] & RELU) != 0, push[FLAGS]);
+    return requant4(mul_add4(t, of.scales, of.bias), push_float(INV), within, zp);
 }
 
 // The output word of four sums; lanes beyond the channels hold the zero point.

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bench.networks import delegate
-from bench.peers.net import mobilenet_v2
+from bench.peers.net import mobilenet_v2, resnet50
 from refsim import load
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GuardError
@@ -98,7 +98,7 @@ def test_the_zoo_with_nodes_of_the_host_between(device: Device, zoo: KomputeExec
 
 
 def test_what_computes_nothing_is_skipped_and_named(zoo: KomputeExecutor) -> None:
-    """A dequantize, a clamp and a quantize are no step where a relu of the operator before does the same, else one."""
+    """A dequantize, a clamp and a quantize are no step where bounds of the operator before do the same, else one."""
     model = load(MODELS / "mobilenet_v2_035_96.pte")
     (graph,) = model.graphs.values()
     plan = zoo.session(graph).plan
@@ -106,10 +106,9 @@ def test_what_computes_nothing_is_skipped_and_named(zoo: KomputeExecutor) -> Non
     jobs = [job for turn in plan.turns for job in turn.jobs]
     assert len(plan.turns) == 1 and plan.why_host == {}
     looked_up = sum(job.launch.shader == "float/bytes" for job in jobs)
-    assert (
-        len(plan._relus) == 27 and looked_up + len(plan._relus) == clamps - 1
-    )  # the last one goes into a mean
-    assert len(jobs) == len(graph.nodes) - 3 * len(plan._relus) - 2 * looked_up - 1
+    bounded = len(plan.bounded)
+    assert bounded == 34 and looked_up + bounded == clamps - 1  # the last one goes into a mean
+    assert len(jobs) == len(graph.nodes) - 3 * bounded - 2 * looked_up - 1
     events: list[Event] = []
     model.run(model.random_inputs(1), zoo, Observer(events.append, lambda *_: False))
     assert [node.number for event in events for node in event.nodes] == list(range(len(graph.nodes)))
@@ -188,20 +187,31 @@ def test_dead_values_leave_their_memory() -> None:
     assert blocks.nbytes < sum(block.nbytes for block in blocks.of.values()) / 4
 
 
-def test_a_clamp_that_cuts_above_is_a_table(zoo: KomputeExecutor) -> None:
-    """Of a network whose clamps' upper bounds count; every step of it is right, watched or not."""
-    model = delegate(mobilenet_v2(32, 0.35), clamp=True)
+@pytest.mark.parametrize("coop", ["auto", "emulated"])
+@pytest.mark.parametrize(
+    "net, bounded, steps", [(mobilenet_v2, 35, 69), (resnet50, 16, 79)], ids=["clamps", "relus"]
+)
+def test_clamps_and_relus_are_bounds_of_the_operator_before(
+    device: Device, net: Any, bounded: int, steps: int, coop: str
+) -> None:
+    """A clamp to [0, 6] behind each convolution, a relu behind each sum: no steps. All is right, watched or not."""
+    model = delegate(net(32, 0.35) if net is mobilenet_v2 else net(32), clamp=net is mobilenet_v2)
     (graph,) = model.graphs.values()
-    plan = zoo.session(graph).plan
-    tables = [job for turn in plan.turns for job in turn.jobs if job.launch.shader == "float/bytes"]
-    assert len(tables) == 35 and not plan._relus
     inputs = model.random_inputs(1)
     every = seen(model, inputs, "cpu:emulated", lambda *_: True)
-    for wants in (lambda *_: True, lambda _, value: value % 3 == 0):
-        found = seen(model, inputs, zoo, wants)
-        assert not [key for key, held in found.items() if not np.array_equal(held, every[key])]
     expected = model.run(inputs, "cpu:emulated")
-    assert all(np.array_equal(a, b) for a, b in zip(model.run(inputs, zoo), expected, strict=True))
+    with KomputeExecutor(INDEX, coop=coop) as executor:
+        plan = executor.session(graph).plan
+        jobs = [job for turn in plan.turns for job in turn.jobs]
+        assert not [job for job in jobs if job.launch.shader in ("float/bytes", "q8ta_relu")]
+        parts = sum(
+            isinstance(job.output, tuple) for job in jobs
+        )  # of K, or copied windows: one step more each
+        assert len(plan.bounded) == bounded and len(jobs) - parts == steps
+        for wants in (lambda *_: True, lambda _, value: value % 3 == 0):
+            found = seen(model, inputs, executor, wants)
+            assert not [key for key, held in found.items() if not np.array_equal(held, every[key])]
+        assert all(np.array_equal(a, b) for a, b in zip(model.run(inputs, executor), expected, strict=True))
 
 
 def test_guard_words_of_what_comes_back_are_checked(

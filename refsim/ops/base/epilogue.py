@@ -17,6 +17,8 @@ from refsim.core.jit import jitable
 from refsim.core.lanes import as_f32, insert
 from refsim.core.push import PushWords, flags, float32, int32
 from refsim.core.qmath import (
+    bounded,
+    bounds_bits,
     check_bias,
     check_k,
     check_scale,
@@ -105,7 +107,7 @@ def requantized(
 def _finish(t, inv, zp, flags):  # type: ignore[no-untyped-def]
     if flags & RELU:
         t = np.maximum(t, np.float32(0.0))
-    return requant_added(t, inv, zp, flags & 255)
+    return bounded(requant_added(t, inv, zp, flags & 255), flags)
 
 
 @jitable
@@ -170,7 +172,7 @@ def quantization(call: Call) -> dict[str, Any]:
         "ZP": p.out_zp,
         "IN_SCALE": np.float32(p.in_scale),
         "INV": inv_scale(p.out_scale),
-        "FLAGS": call_flags(p, call.target, call.consts["bias"] is not None),
+        "FLAGS": call_flags(p, call.target, call.consts["bias"] is not None) | bounds_bits(call.bounds),
     }
 
 

@@ -106,7 +106,11 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator bound to parameters, tensor descriptions and constants. `OpSpec.bind` makes it and checks it."""
+    """An operator bound to parameters, tensor descriptions and constants. `OpSpec.bind` makes it and checks it.
+
+    ``bounds``: the least and the greatest byte that its kernel gives, where an executor lets the kernel do a clamp that
+    follows; the emulated kernels and the shaders know them (`OpSpec.bounded`).
+    """
 
     op: OpSpec
     params: Any
@@ -114,12 +118,14 @@ class Call:
     consts: Mapping[str, np.ndarray | None]
     out: TensorDesc
     target: Target = field(default_factory=Target)
+    bounds: tuple[int, int] | None = None
 
     def define(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """The operator's meaning on logical NCHW arrays."""
         # infinities and NaNs are values like others here: what becomes of them is defined, and no reason to warn
         with np.errstate(all="ignore"):
-            return self.op.define(self.params, self.target, **arrays, **self.consts)
+            found = self.op.define(self.params, self.target, **arrays, **self.consts)
+        return found if self.bounds is None else np.clip(found, *self.bounds)
 
     @property
     def padding(self) -> Padding:
@@ -276,6 +282,7 @@ class OpSpec:
     - ``family``: what the operator does with its elements.
     - ``epilogue``: how the operator ends an integer sum, if it has one.
     - ``affine(params)``: the arithmetic of an operator from int8 to int8; None if the bytes move unchanged.
+    - ``clamps``: it clamps bytes to `Call.bounds` though it has no such end itself.
     - ``picks``: for a composite that stands for one of several other operators, chosen per call.
     - ``exported``: whether ExecuTorch's exporter writes the serialized operator; some are known to the runtime alone.
     - ``transposed``: a convolution that spreads its input.
@@ -326,6 +333,7 @@ class OpSpec:
     work_item: Callable[..., tuple[Any, Any, Any]] | None = None
     epilogue: Epilogue | None = None
     affine: Callable[[Any], Affine | None] | None = None
+    clamps: bool = False
     picks: bool = False
     exported: bool = True
     transposed: bool = False
@@ -349,6 +357,11 @@ class OpSpec:
     @property
     def output(self) -> Arg:
         return self.of_kind(Kind.OUTPUT)[0]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its kernels clamp their bytes to `Call.bounds`."""
+        return self.clamps or self.epilogue is not None
 
     @property
     def takes_floats(self) -> bool:

@@ -1,0 +1,210 @@
+"""Where the time of a whole model on a GPU goes: `python -m bench.gpu --profile NAME`.
+
+The host's part is split as `refsim_gpu.session` works: bring inputs, submit, wait, take outputs. The device's part is
+measured between two timestamps in recordings of their own, before and behind that of the model, while enough work lies
+before them that the device is awake and has all three. What a barrier or a copy costs shows where they are left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.networks import MODELS
+from refsim.exec.model import Model
+from refsim_gpu import spirv
+from refsim_gpu.executor import KomputeExecutor
+from refsim_gpu.lanes import Lane, Operation, recorded
+from refsim_gpu.session import GraphSession
+
+RUNS = 100
+#: Rounds of the loop that keeps the device busy before what is timed: 100 to 300 us.
+AWAKE = {"cpu": 1, "gpu": 60}
+
+
+def profile(executor: KomputeExecutor, name: str, console: Console) -> dict[str, Any]:
+    """Print and give back what a run of a model consists of, in us (medians)."""
+    model = MODELS[name]()
+    inputs = model.random_inputs(3)
+    model.run(inputs, executor)
+    ((_, graph), *more) = model.graphs.items()
+    session = executor.session(graph)
+    if more or len(session.plan.turns) != 1:
+        raise SystemExit(f"{name}: more than one submission; only one can be split")
+    session.release(lane := _lane(session))
+    found: dict[str, Any] = {"host": _host(model, inputs, executor, session)}
+    operations = lane._turns[0][0]
+    found["device"] = _device(executor, operations)
+    found["parts"], each = _parts(executor, session, lane)
+    for title, rows in found.items():
+        table = Table(title, "us", "", title=name)
+        for row, figure in rows.items():
+            values = figure if isinstance(figure, tuple) else (figure, "")
+            table.add_row(row, f"{values[0]:.1f}", str(values[1]))
+        console.print(table)
+    return found | {"each": each}
+
+
+def _lane(session: GraphSession) -> Lane:
+    lane = session._free.pop()
+    assert isinstance(lane, Lane)
+    return lane
+
+
+def median(run: Callable[[], Any], runs: int = RUNS) -> float:
+    samples = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        run()
+        samples.append(time.perf_counter() - begin)
+    return statistics.median(samples) * 1e6
+
+
+# --- the host ---------------------------------------------------------------------------------------------
+
+
+def _host(
+    model: Model, inputs: list[np.ndarray], executor: KomputeExecutor, session: GraphSession
+) -> dict[str, Any]:
+    rows: dict[str, Any] = {"model.run": median(lambda: model.run(inputs, executor))}
+    rows["session.run"] = median(lambda: session.run(inputs))
+    rows |= _split(session, inputs)
+    awake = _awake(executor)
+    samples = []
+    for _ in range(RUNS):
+        executor.device.run(awake)
+        begin = time.perf_counter()
+        model.run(inputs, executor)
+        samples.append(time.perf_counter() - begin)
+    rows["model.run, device awake"] = statistics.median(samples) * 1e6
+    for flight in (1, 2, 4, 8):
+        many = [inputs] * RUNS
+        list(model.run_many(many[:flight], executor, flight))
+        begin = time.perf_counter()
+        for _ in model.run_many(many, executor, flight):
+            pass
+        rows[f"run_many, {flight} in flight, a run"] = (time.perf_counter() - begin) / RUNS * 1e6
+    nothing = recorded(executor.device, [("fill", ((executor.device.memory(256), 0, 256), 0))], False)
+    rows["a submission of nothing"] = median(nothing.eval)
+    return rows
+
+
+def _split(session: GraphSession, inputs: list[np.ndarray]) -> dict[str, float]:
+    """The steps of session.run, timed from outside."""
+    spent: dict[str, list[float]] = defaultdict(list)
+    lane = _lane(session)
+    session.release(lane)
+
+    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            begin = time.perf_counter()
+            result = call(*arguments)
+            spent[name].append(time.perf_counter() - begin)
+            return result
+
+        return run
+
+    start, wait = lane.start, lane.wait
+    lane.start, lane.wait = timed("submit", start), timed("wait", wait)
+    try:
+        for _ in range(RUNS):
+            begin = time.perf_counter()
+            run = session.start(inputs)
+            began = time.perf_counter()
+            run.finish()
+            end = time.perf_counter()
+            spent["before"].append(began - begin)
+            spent["after"].append(end - began)
+    finally:
+        lane.start, lane.wait = start, wait
+    us = {name: statistics.median(samples) * 1e6 for name, samples in spent.items()}
+    return {
+        "  bring inputs": us["before"] - us["submit"],
+        "  submit": us["submit"],
+        "  wait": us["wait"],
+        "  take outputs": us["after"] - us["wait"],
+    }
+
+
+# --- the device -------------------------------------------------------------------------------------------
+
+
+def _awake(executor: KomputeExecutor) -> Any:
+    """A recording of a loop in registers, with a timestamp behind it."""
+    device, kp = executor.device, executor.device.kp
+    tensors = [device.tensor(np.zeros(size, np.uint32)) for size in (1024, 132 * 16 * 256)]
+    device.run(device.recorded(kp.OpTensorSyncDevice(tensors)))
+    rounds = AWAKE["cpu" if device.info.kind == "cpu" else "gpu"]
+    algorithm = device.algorithm(
+        spirv.load("probe/dot_rate"), tensors, (132 * 16, 1, 1), (), (rounds,), local=(256, 1, 1)
+    )
+    return device.recorded(device.dispatch(algorithm), timestamps=True)
+
+
+def _device(executor: KomputeExecutor, operations: list[Operation]) -> dict[str, Any]:
+    """The time on the device of the recording, as it is and without some of it."""
+    copies = [o for o in operations if o[0] == "copy"]
+    barriers = [o for o in operations if o[0] == "record"]
+    dispatches = [o for o in operations if o[0] == "dispatch"]
+    variants = {
+        "all": operations,
+        "without copies": [o for o in operations if o[0] != "copy"],
+        "without barriers": [o for o in operations if o[0] != "record"],
+        "dispatches alone": dispatches,
+        "barriers alone": barriers,
+        "copies alone": copies,
+    }
+    rows: dict[str, Any] = {}
+    for name, some in variants.items():
+        rows[name] = (sequence_us(executor, some), f"{len(some)} operations")
+    return rows
+
+
+def sequence_us(executor: KomputeExecutor, operations: list[Operation], repeats: int = 21) -> float:
+    """From the end of the work before a recording to its own end."""
+    device = executor.device
+    before, between = _awake(executor), recorded(device, operations, False)
+    samples = []
+    for _ in range(repeats):
+        behind = recorded(device, [("record", (device.layer.Barrier(),))], True)
+        for recording in (before, between, behind):
+            recording.submit()
+        for recording in (before, between, behind):
+            recording.wait()
+        samples.append(behind.get_timestamps()[0] - before.get_timestamps()[-1])
+    return statistics.median(samples) * device.info.timestamp_ns / 1000
+
+
+def _parts(
+    executor: KomputeExecutor, session: GraphSession, lane: Lane
+) -> tuple[dict[str, Any], list[tuple[str, float]]]:
+    """us of all operations of a kind, and of each, where a timestamp stands behind each."""
+    device = executor.device
+    operations, places = lane._turns[0]
+    names = {
+        place: f"{job.node.operator}: {job.launch.shader}"
+        for place, job in zip(places, session.plan.turns[0].jobs, strict=True)
+    }
+    timed, awake = recorded(device, operations, True), _awake(executor)
+    ticks = []
+    for _ in range(21):
+        awake.submit()
+        timed.submit()
+        awake.wait()
+        timed.wait()
+        ticks.append(np.diff(np.array(timed.get_timestamps(), np.float64)))
+    took = np.median(ticks, axis=0) * device.info.timestamp_ns / 1000
+    kinds = [names.get(place, "barrier" if o[0] == "record" else o[0]) for place, o in enumerate(operations)]
+    each = [(kind, float(us)) for kind, us in zip(kinds, took, strict=True)]
+    sums: dict[str, list[float]] = defaultdict(list)
+    for kind, us in each:
+        sums[kind].append(us)
+    order = sorted(sums.items(), key=lambda row: -sum(row[1]))
+    return {name: (sum(us), f"{len(us)} of {min(us):.1f} to {max(us):.1f}") for name, us in order}, each
