@@ -100,7 +100,7 @@ def _of_elements(graph: Graph, node: Node, known: dict[int, Table], numbers: dic
         (made,) = operator.run(args, str(node), graph.place(node))
     except (RefsimError, ValueError):  # it is raised when the node runs
         return
-    if not used and made.size == 1:
+    if made.size == 1:  # what is made of a table is as large as that
         numbers[node.outputs[0]] = Number(made.astype(out.dtype).reshape(out.shape), nodes)
     if used and made.shape == BYTES.shape:
         known[node.outputs[0]] = Table(used[0].source, made.astype(out.dtype), nodes)

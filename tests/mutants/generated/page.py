@@ -88,6 +88,8 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
 - A change that does not compile, or that the first call refuses as one that no compiler of a typed language would take,
   is *no program* and does not count. Nor does an *equivalent* one: the compiler makes the same module of it, or
   `tests/mutants/generated/equivalent.json` says why nobody could notice it.
+- Sizes of blocks and tasks and costs of estimates that stand at the level of a module are not drawn. No byte depends on
+  them: `tests/exec/cpu/test_tuning.py` sets each to other values and compares. Nor are calls of `prefetch` drawn.
 - *Noticed* are those that the corpus, a model or a test shows: other bytes, a typed error, a crash, or no end.
 - *Named* is one whose report says what it is. Nobody wrote that down before, so this is the rule
   (`tests/mutants/generated/naming.py`):
