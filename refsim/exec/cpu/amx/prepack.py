@@ -25,9 +25,10 @@ from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 from refsim.exec.cpu.strides import NHWC, PackedStrides
 from refsim.exec.cpu.winograd import prepack as winograd
 
-#: Packed input of a block, in bytes: about this much; and its most pixels.
+#: Packed input of a block, in bytes: about this much; and its most pixels, on one thread and on several: large images
+#: of few channels may be a block for each thread.
 BLOCK_BYTES = 256 * 1024
-BLOCK_PIXELS = 512
+BLOCK_PIXELS, SHARED_PIXELS = 512, 1024
 #: Bytes that may be read behind the input: of the last pixel's last chunk.
 SLACK = 60
 #: Cycles, for the estimates: a product of tiles, for each row, and at least for all products of a step together; to
@@ -207,9 +208,8 @@ def _blocks(layout: Layout, threads: int) -> Iterator[tuple[int, int]]:
     """Sizes that a block may have: columns in whole pixel4s, or all of them."""
     conv = layout.conv
     _, out_h, out_w = layout.size
-    most = max(
-        2 * ROWS, min(BLOCK_PIXELS, BLOCK_BYTES // (layout.words * 4 * conv.stride[0] * conv.stride[1]))
-    )
+    pixels = SHARED_PIXELS if threads > 1 else BLOCK_PIXELS
+    most = max(2 * ROWS, min(pixels, BLOCK_BYTES // (layout.words * 4 * conv.stride[0] * conv.stride[1])))
     least_parts = -(-out_w // most)
     for parts in range(least_parts, min(out_w, max(least_parts, 4 * threads if out_h == 1 else 1)) + 1):
         width = -(-out_w // parts)
