@@ -14,7 +14,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("winograd/", ("test_bounds.py", "test_exact.py winograd")),
     ("dot.py", ("test_bounds.py",)),
     ("conv_problem.py", ("test_bounds.py",)),
-    ("epilogue.py", ("test_bounds.py",)),
+    ("epilogue.py", ("test_bounds.py", "test_joined.py")),
     ("elementwise/", ("test_sums.py",)),
     ("groups/", ("test_float_groups.py", "test_group_routes.py", "test_bounds.py")),
     ("pool/", ("test_pool.py", "test_plain_mean.py")),
