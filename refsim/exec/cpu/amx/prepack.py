@@ -36,8 +36,10 @@ SLACK = 60
 PRODUCT, STEP, LOADS, VECTOR = 1.7, 52.0, (10.0, 20.0, 120.0), 8.0
 #: Overhead of a group of tiles, a pixel, a panel and a task; to pack a channel word of a pixel.
 GROUP, PIXEL, PANEL, TASK, PACK_WORD = 60.0, 3.0, 60.0, 600.0, 0.3
-#: To read a channel word that another thread has written.
-FOREIGN_WORD = 0.5
+#: On several threads: to read a channel word that another thread has written; to load a tile out of a task's weights,
+#: if they are so few bytes that they stay in the thread's second cache from run to run. Of eight choices timed on 16
+#: processors with AMX these were the best, by 3 and 7 % of ResNet-50's medians on 16 and 8 threads.
+FOREIGN_WORD, KEPT_LOAD, KEPT = 1.5, 48.0, 64 * 1024
 #: Bytes that stay in the first cache beside others, and in the second.
 NEAR, NEXT = 24 * 1024, 1024 * 1024
 #: Of the direct product, for comparison: products of a cycle, and cycles for a vector of 16 sums.
@@ -148,7 +150,13 @@ class Layout:
         seen = conv.kernel[0] * conv.kernel[1]
         pixels = shapes.a * (near + (following - near) / seen if h * w * self.words * 4 > NEAR else near)
         panel = self.chunks * shapes.b * self.window.k_bytes * COLUMNS
-        first = shapes.b * (following if alone and conv.weight.nbytes <= NEXT else far)
+        if alone:
+            first = shapes.b * (following if conv.weight.nbytes <= NEXT else far)
+        else:
+            kept = panels * conv.weight.nbytes <= KEPT * conv.groups * -(
+                -conv.weight.shape[1] // (COLUMNS * shapes.b)
+            )
+            first = shapes.b * (KEPT_LOAD if kept else far)
         again = shapes.b * (near if panel <= NEAR else following)
         products = max(step, pixels + first) + (groups - 1) * max(step, pixels + again)
         ends = groups * (GROUP + shapes.a * shapes.b * cut.rows * VECTOR)
