@@ -17,6 +17,7 @@ from mutants.generated import (
     glsl_sites,
     naming,
     own_tests,
+    page,
     python_sites,
     record,
     sample,
@@ -382,6 +383,19 @@ def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
     assert record.read_verdicts(path) == rows
     totals = {total.area: total for total in record.summary(rows)}
     assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (2, 1, 1)
+
+
+def test_what_only_a_choice_shows_is_counted_apart() -> None:
+    """The records of plans and launches notice any other choice, which says less than a wrong byte."""
+    rows = [
+        trial.Verdict("a", "native", "what", trial.TESTS, f"{record.CHOICES[0]}::test_x[avx2-1]"),
+        trial.Verdict("b", "native", "what", trial.TESTS, "tests/exec/cpu/test_wake.py::test_y"),
+        trial.Verdict("c", "graph", "what", trial.CORPUS, "q8ta_add/0001"),
+    ]
+    every = record.summary(rows)[-1]
+    assert (every.noticed, every.by_choice) == (3, 1)
+    assert "1 changed nothing but a choice" in page._choices(every) and "2 of 2" in page._choices(every)
+    assert all((CHECKOUT / file).is_file() for file in record.CHOICES)
 
 
 def test_a_line_that_was_cut_off_is_tried_again(tmp_path: Path) -> None:

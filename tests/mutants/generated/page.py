@@ -33,7 +33,7 @@ def section() -> str:
     left_out = "".join(
         f" Left out on that machine: {part} ({why})." for part, why in about["left_out"].items()
     )
-    first = about["first"]
+    first, totals = about["first"], record.summary(verdicts)
     return _SECTION.format(
         changes=f"{about['count']} changes"
         if first is None
@@ -41,7 +41,8 @@ def section() -> str:
         command=f"--random {about['count']} --seed {about['seed']}" + (f" --first {first}" if first else ""),
         seed=about["seed"],
         left_out=left_out,
-        totals=table(_COLUMNS, [total.cells() for total in record.summary(verdicts)]),
+        totals=table(_COLUMNS, [total.cells() for total in totals]),
+        choices=_choices(totals[-1]),
         kinds=table(("kind", "what changes", "that count", "noticed", "named"), _kinds(verdicts)),
         survivors=_survivors(verdicts),
     )
@@ -54,6 +55,17 @@ def _kinds(verdicts: Sequence[Verdict]) -> list[tuple[object, ...]]:
         shares = record.share(mine.noticed, mine.meant), record.share(mine.named, mine.noticed)
         rows.append((kind, what.replace("|", "\\|"), mine.meant, *shares))
     return rows
+
+
+def _choices(every: record.Total) -> str:
+    """What bytes alone would give: tests of choices notice any other choice, also one that is no worse."""
+    if not every.by_choice:
+        return "None of them was noticed by a choice alone."
+    noticed, meant = every.noticed - every.by_choice, every.meant - every.by_choice
+    return (
+        f"Of those that tests noticed, {every.by_choice} changed nothing but a choice that is written down. "
+        f"Without these, {record.share(noticed, meant)} were noticed."
+    )
 
 
 def _survivors(verdicts: Sequence[Verdict]) -> str:
@@ -118,6 +130,8 @@ This is one run over {changes} with seed {seed}, which was used for nothing befo
 `refsim mutate {command} --record`.{left_out}
 
 {totals}
+{choices}
+
 {kinds}
 {survivors}"""
 )

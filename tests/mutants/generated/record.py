@@ -21,6 +21,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
+#: The tests that compare choices with what is written down: which build is dispatched, how work is divided.
+CHOICES = ("tests/exec/cpu/test_plans.py", "tests/ops/test_launches.py")
+
 #: Where a mutant's copy of the sources lay.
 COPY = re.compile(r"\S*/refsim-mutant-\w*(/copy/)?")
 
@@ -47,6 +50,11 @@ class Total:
     @property
     def noticed(self) -> int:
         return sum(each.noticed for each in self.verdicts)
+
+    @property
+    def by_choice(self) -> int:
+        """Of those noticed: what no byte showed, only a choice that is not the one written down."""
+        return sum(each.verdict == TESTS and each.by.startswith(CHOICES) for each in self.verdicts)
 
     @property
     def named(self) -> int:
