@@ -24,9 +24,11 @@ from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.lanes import Lane, Operation, recorded
 from refsim_gpu.session import GraphSession
 
-RUNS = 100
+#: Runs of each row, by the kind of device: a driver for the CPU takes a hundred times as long.
+RUNS = {"cpu": 8, "gpu": 100}
 #: Rounds of the loop that keeps the device busy before what is timed: 100 to 300 us.
 AWAKE = {"cpu": 1, "gpu": 60}
+REPEATS = {"cpu": 5, "gpu": 21}
 
 
 def profile(executor: KomputeExecutor, name: str, console: Console) -> dict[str, Any]:
@@ -58,7 +60,11 @@ def _lane(session: GraphSession) -> Lane:
     return lane
 
 
-def median(run: Callable[[], Any], runs: int = RUNS) -> float:
+def kind(executor: KomputeExecutor) -> str:
+    return "cpu" if executor.device.info.kind == "cpu" else "gpu"
+
+
+def median(run: Callable[[], Any], runs: int) -> float:
     samples = []
     for _ in range(runs):
         begin = time.perf_counter()
@@ -73,30 +79,31 @@ def median(run: Callable[[], Any], runs: int = RUNS) -> float:
 def _host(
     model: Model, inputs: list[np.ndarray], executor: KomputeExecutor, session: GraphSession
 ) -> dict[str, Any]:
-    rows: dict[str, Any] = {"model.run": median(lambda: model.run(inputs, executor))}
-    rows["session.run"] = median(lambda: session.run(inputs))
-    rows |= _split(session, inputs)
+    runs = RUNS[kind(executor)]
+    rows: dict[str, Any] = {"model.run": median(lambda: model.run(inputs, executor), runs)}
+    rows["session.run"] = median(lambda: session.run(inputs), runs)
+    rows |= _split(session, inputs, runs)
     awake = _awake(executor)
     samples = []
-    for _ in range(RUNS):
+    for _ in range(runs):
         executor.device.run(awake)
         begin = time.perf_counter()
         model.run(inputs, executor)
         samples.append(time.perf_counter() - begin)
     rows["model.run, device awake"] = statistics.median(samples) * 1e6
     for flight in (1, 2, 4, 8):
-        many = [inputs] * RUNS
+        many = [inputs] * runs
         list(model.run_many(many[:flight], executor, flight))
         begin = time.perf_counter()
         for _ in model.run_many(many, executor, flight):
             pass
-        rows[f"run_many, {flight} in flight, a run"] = (time.perf_counter() - begin) / RUNS * 1e6
+        rows[f"run_many, {flight} in flight, a run"] = (time.perf_counter() - begin) / runs * 1e6
     nothing = recorded(executor.device, [("fill", ((executor.device.memory(256), 0, 256), 0))], False)
-    rows["a submission of nothing"] = median(nothing.eval)
+    rows["a submission of nothing"] = median(nothing.eval, runs)
     return rows
 
 
-def _split(session: GraphSession, inputs: list[np.ndarray]) -> dict[str, float]:
+def _split(session: GraphSession, inputs: list[np.ndarray], runs: int) -> dict[str, float]:
     """The steps of session.run, timed from outside."""
     spent: dict[str, list[float]] = defaultdict(list)
     lane = _lane(session)
@@ -114,7 +121,7 @@ def _split(session: GraphSession, inputs: list[np.ndarray]) -> dict[str, float]:
     start, wait = lane.start, lane.wait
     lane.start, lane.wait = timed("submit", start), timed("wait", wait)
     try:
-        for _ in range(RUNS):
+        for _ in range(runs):
             begin = time.perf_counter()
             run = session.start(inputs)
             began = time.perf_counter()
@@ -141,7 +148,7 @@ def _awake(executor: KomputeExecutor) -> Any:
     device, kp = executor.device, executor.device.kp
     tensors = [device.tensor(np.zeros(size, np.uint32)) for size in (1024, 132 * 16 * 256)]
     device.run(device.recorded(kp.OpTensorSyncDevice(tensors)))
-    rounds = AWAKE["cpu" if device.info.kind == "cpu" else "gpu"]
+    rounds = AWAKE[kind(executor)]
     algorithm = device.algorithm(
         spirv.load("probe/dot_rate"), tensors, (132 * 16, 1, 1), (), (rounds,), local=(256, 1, 1)
     )
@@ -167,12 +174,12 @@ def _device(executor: KomputeExecutor, operations: list[Operation]) -> dict[str,
     return rows
 
 
-def sequence_us(executor: KomputeExecutor, operations: list[Operation], repeats: int = 21) -> float:
+def sequence_us(executor: KomputeExecutor, operations: list[Operation]) -> float:
     """From the end of the work before a recording to its own end."""
     device = executor.device
     before, between = _awake(executor), recorded(device, operations, False)
     samples = []
-    for _ in range(repeats):
+    for _ in range(REPEATS[kind(executor)]):
         behind = recorded(device, [("record", (device.layer.Barrier(),))], True)
         for recording in (before, between, behind):
             recording.submit()
@@ -194,17 +201,19 @@ def _parts(
     }
     timed, awake = recorded(device, operations, True), _awake(executor)
     ticks = []
-    for _ in range(21):
+    for _ in range(REPEATS[kind(executor)]):
         awake.submit()
         timed.submit()
         awake.wait()
         timed.wait()
         ticks.append(np.diff(np.array(timed.get_timestamps(), np.float64)))
     took = np.median(ticks, axis=0) * device.info.timestamp_ns / 1000
-    kinds = [names.get(place, "barrier" if o[0] == "record" else o[0]) for place, o in enumerate(operations)]
-    each = [(kind, float(us)) for kind, us in zip(kinds, took, strict=True)]
+    names_of = [
+        names.get(place, "barrier" if o[0] == "record" else o[0]) for place, o in enumerate(operations)
+    ]
+    each = [(what, float(us)) for what, us in zip(names_of, took, strict=True)]
     sums: dict[str, list[float]] = defaultdict(list)
-    for kind, us in each:
-        sums[kind].append(us)
+    for what, us in each:
+        sums[what].append(us)
     order = sorted(sums.items(), key=lambda row: -sum(row[1]))
     return {name: (sum(us), f"{len(us)} of {min(us):.1f} to {max(us):.1f}") for name, us in order}, each

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
+from bench import stages, whole
 from bench.gpu import ROWS, device_times
 from bench.gpu import bound as bound_row
 from bench.tiles import sweep
@@ -41,3 +43,31 @@ def test_every_tile_is_timed_and_compared(device: Device) -> None:
         plans, times, verdicts, _ = zip(*sweep(executor, call, inputs, True, 1, 600.0), strict=True)
     assert plans[0] == "dot" and len(plans) > 2, row.name
     assert not any(verdicts) and {len(steps) for steps in times} == {1, 2}
+
+
+def test_a_whole_model_is_timed_and_right(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "SECONDS", 0.01)
+    woken: list[int] = []
+    with KomputeExecutor(device.info.index) as executor:
+        found = whole.measure(executor, "whole mixed_ops", lambda: woken.append(1))
+    assert found.exact and len(woken) == 3 and found.submissions == 2
+    assert min(found.gpu_ms, found.asleep_ms, found.kernels_ms, found.cpu_ms, found.cpu_threads_ms) > 0
+
+
+def test_a_run_is_split_into_its_parts(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every operation of the recording is among the parts, and what a run consists of is not more than the run."""
+    monkeypatch.setattr(stages, "RUNS", {"cpu": 2, "gpu": 2})
+    with KomputeExecutor(device.info.index) as executor:
+        found = stages.profile(executor, "whole mobilenet_v2_035_96", Console(quiet=True))
+        (session,) = next(iter(executor._graphs.values()))[2].values()
+        jobs = [job for turn in session.plan.turns for job in turn.jobs]
+    each = [name for name, _ in found["each"]]
+    kinds = {"barrier", "copy"}
+    assert [name.split(": ")[1] for name in each if name not in kinds] == [job.launch.shader for job in jobs]
+    assert each[0] == each[-1] == "copy" and each.count("barrier") <= len(each) // 2
+    assert sum(us for us, _ in found["parts"].values()) == pytest.approx(sum(us for _, us in found["each"]))
+    with (
+        pytest.raises(SystemExit, match="more than one submission"),
+        KomputeExecutor(device.info.index) as other,
+    ):
+        stages.profile(other, "whole mixed_ops", Console(quiet=True))
