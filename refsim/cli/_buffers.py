@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +16,8 @@ from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, say, width
 from refsim.core import atomic_write
-from refsim.core.errors import FormatError, RawBufferError
+from refsim.core.buffer import PackedBuffer, naming
+from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.layout import layout as layout_named
 from refsim.exec.executor import Executor
@@ -106,13 +106,12 @@ def raw_file(path: str) -> np.ndarray:
     return np.frombuffer(bytes(read_file(path)), np.uint8)
 
 
-@contextlib.contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Errors about the bytes of a raw buffer name its file."""
-    try:
-        yield
-    except RawBufferError as error:
-        raise RawBufferError(f"{path}: {error.where}", error.what, got=error.got, need=error.need) from error
+def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
+    """The bytes of a file that holds such a tensor, uint8; RawBufferError, which names it, if it is of another size."""
+    raw = raw_file(path)
+    with naming(path):
+        PackedBuffer.from_raw(raw, tuple(shape), layout)
+    return raw
 
 
 def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:

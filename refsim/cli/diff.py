@@ -9,8 +9,7 @@ from refsim.cli._buffers import (
     described,
     html_option,
     limit_option,
-    naming,
-    raw_file,
+    raw_buffer,
     raw_files,
     show,
     write_html,
@@ -18,7 +17,6 @@ from refsim.cli._buffers import (
 from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
 from refsim.cli._output import say
 from refsim.cli._verb import verb
-from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
 from refsim.golden.named import open_case
@@ -64,16 +62,12 @@ def command(
     bound = open_case(case).bound if case is not None else None
     if bound is not None:
         layout, shape = layout or bound.call.out.layout, shape or bound.call.out.shape
-    first, second = raw_file(expected), raw_file(actual)
     kind, dims = described(actual, *described(expected, layout, shape))
     if kind is None or dims is None:
         raise click.UsageError("give --layout and --shape, --case, or a .json beside one of the buffers")
-    for path, raw in ((expected, first), (actual, second)):
-        with naming(path):
-            PackedBuffer.from_raw(raw, tuple(dims), kind)
     report = diff(
-        first,
-        second,
+        raw_buffer(expected, dims, kind),
+        raw_buffer(actual, dims, kind),
         kind,
         tuple(dims),
         call=bound,

@@ -13,7 +13,7 @@ from refsim.cli._buffers import (
     launched,
     limit_option,
     print_with_rivals,
-    raw_file,
+    raw_buffer,
     raw_files,
     rivals_of,
     show,
@@ -72,7 +72,7 @@ def command(
     if actual is not None:
         report = diff(
             stored.expected,
-            raw_file(actual),
+            raw_buffer(actual, stored.expected.desc.shape, stored.expected.desc.layout),
             call=stored.bound,
             others=raw_files(others),
             profile=profile,

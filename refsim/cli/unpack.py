@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from refsim.cli._buffers import described, naming
+from refsim.cli._buffers import described
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
 from refsim.cli._output import print_json, say, shape_text
 from refsim.cli._verb import verb
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
 from refsim.formats import npz

@@ -253,6 +253,15 @@ def guarded(where: str, *buffers: PackedBuffer) -> Iterator[None]:
         buffer.check_guards(where)
 
 
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Errors about the bytes of a raw buffer name its file."""
+    try:
+        yield
+    except RawBufferError as error:
+        raise RawBufferError(f"{file}: {error.where}", error.what, got=error.got, need=error.need) from error
+
+
 def same_shape(where: str, name: str, got: tuple[int, ...], need: tuple[int, ...]) -> None:
     """ShapeError unless two shapes are equal."""
     if tuple(got) != tuple(need):

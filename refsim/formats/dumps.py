@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import folder_write
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, naming
 from refsim.core.errors import FormatError, LayoutError, RawBufferError
 from refsim.core.folder_write import FolderWriter
 from refsim.core.layout import Layout, layout
@@ -186,12 +186,17 @@ class Recorded:
                 need=f"{list(desc.shape)} {desc.layout}",
             )
         data = self._read(entry.file, -(-desc.nbytes // 16) * 16)
-        return PackedBuffer.from_raw(data, desc.shape, desc.layout, desc.dtype).raw
+        with naming(self._file(entry.file)):
+            return PackedBuffer.from_raw(data, desc.shape, desc.layout, desc.dtype).raw
 
     def _names(self) -> list[str]:
         if self._archive is not None:
             return self._archive.namelist()
         return folder_write.names(self.path)
+
+    def _file(self, name: str) -> str:
+        """A file as errors name it: its path, or where it is in the archive."""
+        return os.path.join(self.path, name) if self._archive is None else f"{self.path}: {name}"
 
     def _read(self, name: str, limit: int) -> bytes:
         where = f"{self.path}: {name}"

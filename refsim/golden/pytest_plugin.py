@@ -156,7 +156,7 @@ class PackedGolden:
 
     def _golden(self, path: Path, actual: PackedBuffer) -> PackedBuffer:
         """The stored buffer; the test fails if there is none, or one of another tensor."""
-        from refsim.core.buffer import PackedBuffer
+        from refsim.core.buffer import PackedBuffer, naming
         from refsim.core.folder_write import current
         from refsim.core.tensor import TensorDesc
         from refsim.formats.dumps import read_sidecar
@@ -170,7 +170,8 @@ class PackedGolden:
         stored = None if entry.layout is None else TensorDesc(entry.shape, entry.layout)
         if stored is None or stored != actual.desc:
             pytest.fail(f"{self._shown(path)}: is {stored}, the test has {actual.desc}", pytrace=False)
-        return PackedBuffer.from_raw(path.read_bytes(), entry.shape, stored.layout)
+        with naming(str(self._shown(path))):
+            return PackedBuffer.from_raw(path.read_bytes(), entry.shape, stored.layout)
 
     def _write(self, path: Path, actual: PackedBuffer) -> None:
         """Store the bytes. What changed is printed at the end of the run, and recorded with the reason."""

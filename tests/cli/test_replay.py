@@ -110,6 +110,10 @@ def test_a_captured_buffer_is_judged(tmp_path: Path, refsim) -> None:
     assert done.json["causes"][0]["name"] == "nothing written"
     assert {"workgroup", "invocation"} <= done.json["differences"][0].keys()
     assert "rerun: refsim replay q8ta_conv2d_dw/0011" in done.err
+    path.write_bytes(b"short")
+    refsim("replay", case, "--actual", path).refused(
+        f"refsim: {path}: raw buffer for {stored.expected.desc}: wrong"
+    )
 
 
 def test_a_stored_case_of_the_corpus_replays(refsim) -> None:
@@ -222,6 +226,12 @@ def test_a_dump_of_something_else_is_refused(mixed, dumped: Path, tmp_path: Path
     (other / "a.bin").write_bytes(b"1234")
     (other / "a.json").write_text(json.dumps({"value": "a", "shape": [1, 4], "layout": "PACKED_INT8_4C"}))
     refsim("bisect", *mixed, "--actual", other).refused("holds none of the model's buffers")
+    right = (dumped / f"{RELU}.bin").read_bytes()
+    (dumped / f"{RELU}.bin").write_bytes(right[:100])
+    short = refsim("bisect", *mixed, "--actual", dumped, "--json")
+    short.refused(f"refsim: {dumped / RELU}.bin: raw buffer for 1x32x16x16 4W4C: wrong size; got 100 bytes")
+    assert short.json["error"]["where"].startswith(f"{dumped / RELU}.bin: ")
+    (dumped / f"{RELU}.bin").write_bytes(right)
     info = json.loads((dumped / f"{RELU}.json").read_text())
     (dumped / f"{RELU}.json").write_text(json.dumps(info | {"shape": [1, 1, 1, 1]}))
     lying = refsim("bisect", *mixed, "--actual", dumped)

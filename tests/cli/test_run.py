@@ -149,7 +149,9 @@ def test_a_golden_folder_that_lies_is_refused(tmp_path: Path, refsim) -> None:
         refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused(match)
     sidecar.write_text(good)
     (tmp_path / "delegate0_v66.bin").write_bytes(bytes(8000))
-    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("wrong size; got 8000 bytes")
+    refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused(
+        f"refsim: {tmp_path / 'delegate0_v66.bin'}: raw buffer for 1x32x16x16 4C: wrong size; got 8000 bytes"
+    )
     (tmp_path / "delegate0_v66.bin").write_bytes(bytes(9000))
     refsim("run", MIXED, "-i", MIXED_IO, "--golden", tmp_path).refused("too large; got 9000 bytes")
     (tmp_path / "delegate0_v66.bin").unlink()
