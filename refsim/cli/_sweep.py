@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from refsim.cli._output import print_table, say
-from refsim.sweep.outcome import COMPARED, FAILED, REFUSED, STATUSES, Failure, Outcome
+from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
 from refsim.sweep.plan import Plan
+from refsim.sweep.run import MOST_FOLDERS
 
 MOST_SHOWN = 20
 _ALL = "all"
@@ -28,6 +29,7 @@ def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, s
     why = reasons(found)
     for text, count in why.most_common(MOST_SHOWN):
         say(f"{REFUSED} {count}: {text}")
+    written = Counter((failure.subject, failure.variant) for failure, folder in failed if folder)
     for failure, folder in failed[:MOST_SHOWN]:
         say(
             f"{failure.subject} on {failure.variant}, seed {failure.seed}, {failure.profile}: {failure.status}"
@@ -36,10 +38,14 @@ def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, s
         say(f"  {failure.message}")
         if folder:
             say(f"  refsim replay {folder} -x {failure.variant.executor}", command=True)
+        elif written[failure.subject, failure.variant] >= MOST_FOLDERS:
+            say(f"  its case is not written: {MOST_FOLDERS} of this operator and executor are")
     if len(failed) > MOST_SHOWN:
-        say(f"... {len(failed) - MOST_SHOWN} more")
+        say(f"... {len(failed) - MOST_SHOWN} more (--json lists them)")
     calls = sum(row.statuses[status] for row in found for status in COMPARED)
     wrong = sum(row.failed for row in found)
+    if wrong > len(failed):
+        say(f"{wrong - len(failed)} more are only counted: a chunk tells {MOST_TOLD} of each executor")
     say(f"{plan.total} configurations, {calls} calls compared, {wrong} failed, {seconds:.1f} s")
 
 

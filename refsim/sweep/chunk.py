@@ -25,7 +25,7 @@ from refsim.ops.base.spec import Prepared, Target
 from refsim.sweep.models import ModelRunner
 from refsim.sweep.outcome import REFUSED, Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant
-from refsim.sweep.shrink import shrunk
+from refsim.sweep.shrink import SECONDS, shrunk
 
 AGAIN = "the bytes were different; a second run gave the right ones"
 
@@ -53,7 +53,8 @@ class ChunkRunner:
             self._configuration(chunk, number, runners, found)
         if chunk.shrink:
             for outcome in found.values():
-                outcome.failures[:1] = [self._smallest(chunk, one) for one in outcome.failures[:1]]
+                end = time.monotonic() + SECONDS  # for all of them, so that a broken executor costs no more
+                outcome.failures[:] = [self._smallest(chunk, one, end) for one in outcome.failures]
         return list(found.values())
 
     def _configuration(
@@ -95,8 +96,8 @@ class ChunkRunner:
                 Failure(chunk.subject, seed, profile.name, variant, status, message, str(bound.case))
             )
 
-    def _smallest(self, chunk: Chunk, failure: Failure) -> Failure:
-        """The failure with the smallest case that still fails in the same way, and that case's files."""
+    def _smallest(self, chunk: Chunk, failure: Failure, end: float) -> Failure:
+        """The failure with the smallest case found until ``end`` that still fails in the same way, and its files."""
         executor = self.executor(failure.variant)
         profile = next(row for row in chunk.profiles if row.name == failure.profile)
         own = profile if chunk.strict else None
@@ -106,7 +107,7 @@ class ChunkRunner:
 
         try:
             case = OPS[chunk.subject].sample(Rng(failure.seed))
-            small = shrunk(case, fails)
+            small = shrunk(case, fails, end)
             bound = bind(small, Target(profile))
             message = tried(executor, bound, own)[1]
             files = case_files(bound, f"sweep: seed {failure.seed}, {failure.variant}: {failure.status}")

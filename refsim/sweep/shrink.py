@@ -18,9 +18,12 @@ from refsim.ops.base.registry import OPS
 MOST_TRIED, SECONDS = 600, 10.0
 
 
-def shrunk(case: Case, fails: Callable[[Case], bool], most: int = MOST_TRIED) -> Case:
-    """The smallest case found that ``fails``. One that cannot be bound, or raises RefsimError there, does not count."""
-    end = time.monotonic() + SECONDS
+def shrunk(case: Case, fails: Callable[[Case], bool], end: float | None = None) -> Case:
+    """The smallest case found that ``fails``. One that cannot be bound, or raises RefsimError there, does not count.
+
+    ``end``: the time of `time.monotonic` after which nothing more is tried, SECONDS from now if it is not given.
+    """
+    end = time.monotonic() + SECONDS if end is None else end
     tried, seen = 0, {str(case)}
     smaller = True
     while smaller:
@@ -29,7 +32,7 @@ def shrunk(case: Case, fails: Callable[[Case], bool], most: int = MOST_TRIED) ->
             if str(candidate) in seen:
                 continue
             seen.add(str(candidate))
-            if tried == most or time.monotonic() > end:
+            if tried == MOST_TRIED or time.monotonic() > end:
                 return case
             tried += 1
             if _holds(fails, candidate):

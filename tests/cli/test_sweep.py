@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from examples import BINARY, UNARY
 
+from refsim.cli import _sweep as shown
 from refsim.core.buffer import PackedBuffer
 from refsim.core.rng import Rng
 from refsim.exec.emulated import EmulatedExecutor
@@ -19,7 +21,9 @@ from refsim.ops.base.spec import Prepared
 from refsim.ops.base.traits import Family
 from refsim.sweep import chunk as chunks
 from refsim.sweep import models as whole_models
+from refsim.sweep import outcome as outcomes
 from refsim.sweep import pool, servers
+from refsim.sweep import run as runs
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import SIZE, Chunk, Variant
 
@@ -86,6 +90,24 @@ def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: P
     assert refsim("replay", first["folder"], "-x", "cpu,cpu:emulated").status == 0
     drawn = OPS[first["operator"]].sample(Rng(first["seed"]))
     assert drawn.op == stored.bound.case.op
+
+
+def test_every_failure_that_is_told_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: Path) -> None:
+    broken(monkeypatch)
+    command = ("sweep", CONV.name, "-n", 40, "-x", "cpu", "--workers", 0, "--failures")
+    told = refsim(*command, tmp_path / "all", "--json").json["failures"]
+    assert len({row["folder"] for row in told}) == len(told) == outcomes.MOST_TOLD
+    for row in told:
+        assert read_folder(row["folder"]).expected.desc.shape == (1, 7, 1, 1)
+    for module in (runs, shown):
+        monkeypatch.setattr(module, "MOST_FOLDERS", 2)
+    done = refsim(*command, tmp_path / "two")
+    failed = int(re.search(r"(\d+) failed", done.out)[1])
+    assert done.out.count("refsim replay ") == 2 and failed > outcomes.MOST_TOLD
+    assert done.out.count("its case is not written: 2 of this operator and executor are") == 3
+    assert (
+        f"{failed - outcomes.MOST_TOLD} more are only counted: a chunk tells 5 of each executor" in done.out
+    )
 
 
 def test_models_are_compared_watched_and_not(refsim, models: Path, monkeypatch, tmp_path: Path) -> None:
