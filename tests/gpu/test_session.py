@@ -184,7 +184,7 @@ def test_dead_values_leave_their_memory() -> None:
         first, second = blocks.of[one], blocks.of[other]
         if lives[one][0] <= lives[other][-1] and lives[other][0] <= lives[one][-1]:
             assert first.at + first.nbytes <= second.at or second.at + second.nbytes <= first.at
-    assert blocks.nbytes < sum(block.nbytes for block in blocks.of.values()) / 4
+    assert blocks.nbytes < sum(block.nbytes for block in blocks.of.values()) / 3
 
 
 @pytest.mark.parametrize("coop", ["auto", "emulated"])
