@@ -31,7 +31,7 @@ from refsim.ops.base.registry import OPS
 TUNING: dict[ModuleType, tuple[str, ...]] = {
     amx: (
         "BLOCK_BYTES", "BLOCK_PIXELS", "PRODUCT", "STEP", "VECTOR", "GROUP", "PIXEL", "PANEL", "TASK", "PACK_WORD",
-        "FOREIGN_WORD", "NEAR", "NEXT", "DIRECT", "DIRECT_VECTOR",
+        "FOREIGN_WORD", "KEPT_LOAD", "KEPT", "SHARED_PIXELS", "NEAR", "NEXT", "DIRECT", "DIRECT_VECTOR",
     ),
     depthwise: ("REGION_BYTES", "VECTOR", "K4", "TASK"),
     elementwise: ("WORDS_PER_TASK", "ROW_BYTES"),
