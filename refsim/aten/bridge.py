@@ -15,6 +15,7 @@ from refsim.aten.row import Float, Place
 from refsim.aten.table import TABLE, row_of
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import GraphError, RefsimError, UnknownOperatorError
+from refsim.core.extras import TORCH_FIX
 
 _NAME = re.compile(r"^(?P<space>\w+)(?:\.|::)(?P<base>\w+)(?:\.(?P<overload>\w+))?$")
 
@@ -89,7 +90,7 @@ def find(name: str, where: str) -> Operator:
             where,
             "float operator without an implementation",
             got=name,
-            need=f"one of {len(TABLE)} names (docs/numerics.md), or torch installed (pip install 'refsim[torch]')",
+            need=f"one of {len(TABLE)} names (docs/numerics.md), or torch installed ({TORCH_FIX})",
         )
     return Operator(name, row)
 

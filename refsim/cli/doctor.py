@@ -17,6 +17,7 @@ from refsim.cli._output import print_json, print_table, say
 from refsim.cli._verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
+from refsim.core.extras import INTEROP_FIX, TORCH_FIX
 from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.status import SAME, UNAVAILABLE
 from refsim.exec.executor import ExecutorInfo
@@ -29,9 +30,9 @@ PACKAGES = (
     ("flatbuffers", True, "reading files", "pip install flatbuffers"),
     ("click", True, "command line", "pip install click"),
     ("rich", True, "tables", "pip install rich"),
-    ("torch", False, "other float operators, lowering", "pip install 'refsim[torch]'"),
-    ("executorch", False, "exchange with upstream", "pip install 'refsim[interop]'"),
-    ("torchao", False, "exchange with upstream", "pip install 'refsim[interop]'"),
+    ("torch", False, "other float operators, lowering", TORCH_FIX),
+    ("executorch", False, "exchange with upstream", INTEROP_FIX),
+    ("torchao", False, "exchange with upstream", INTEROP_FIX),
     ("kp", False, "running on a GPU", GPU_FIX),
 )
 

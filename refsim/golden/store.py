@@ -21,6 +21,7 @@ import refsim
 from refsim.core import choices, folder_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, LimitError, MissingDependencyError
+from refsim.core.extras import install
 from refsim.formats.cases import Files, Stored, read, sha256
 from refsim.formats.file import quote, read_file
 from refsim.formats.reading import archive, reading
@@ -188,7 +189,7 @@ def default_root() -> Path:
     root = Path(__file__).parents[2] / "golden"
     if (root / SUMS).is_file():
         return root
-    fix = f"pip install 'refsim[golden]' (or the {MODULE} wheel of the same release), or --root DIR"
+    fix = f"{install('golden')} (or the {MODULE} wheel of the same release), or --root DIR"
     try:
         module = import_module(MODULE)
     except ImportError:

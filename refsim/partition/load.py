@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
+from refsim.core.extras import TORCH_FIX
 from refsim.formats.file import read_file
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -18,7 +19,7 @@ ZIP_MAGIC = b"PK\x03\x04"
 def need_torch(where: str) -> None:
     """MissingDependencyError unless torch is installed."""
     if find_spec("torch") is None:
-        raise MissingDependencyError(where, "torch is not installed", need="pip install 'refsim[torch]'")
+        raise MissingDependencyError(where, "torch is not installed", need=TORCH_FIX)
 
 
 def load(path: str | os.PathLike[str], trust: bool = False) -> Any:

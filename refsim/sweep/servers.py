@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 
 from refsim.core.errors import MissingDependencyError, ParameterError
+from refsim.core.extras import SWEEP_FIX
 from refsim.sweep import pool
 from refsim.sweep.run import Serve
 
@@ -26,9 +27,7 @@ def server(scheduler: str | None, workers: int, note: Callable[[str], None]) -> 
     if scheduler == NONE or (scheduler is None and not installed):
         return partial(pool.processes, workers=workers)
     if not installed:
-        raise MissingDependencyError(
-            "sweep --scheduler", "dask.distributed is not installed", need="pip install 'refsim[sweep]'"
-        )
+        raise MissingDependencyError("sweep --scheduler", "dask.distributed is not installed", need=SWEEP_FIX)
     from refsim.sweep import cluster
 
     if scheduler in (None, LOCAL):

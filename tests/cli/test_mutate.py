@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from examples import UNARY
 from mutants import record, run, verb
+from mutants.generated import sample
 from mutants.mutant import Mutant, edit
 from mutants.seeded import ALL
 
@@ -69,6 +70,20 @@ def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(
     assert done.status == 0 and "left out: mutants of gpu: no device" in done.out
     assert "1 of 1 killed" in done.out
     refsim("mutate", "-x", "gpu").refused("no device", status=3)
+    monkeypatch.delitem(only, "cpu-N7-add")
+    refsim("mutate", "--bug", "N7").refused("mutate: gpu: no device", status=3)
+
+
+def test_what_needs_torch_names_the_command_that_installs_it(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "find_spec", lambda name: None)
+    refsim("mutate", "--bug", "G5").refused("torch is not installed (pip install 'refsim[torch]')", status=3)
+
+
+def test_no_change_that_can_run_here_is_no_success(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    shaders = [row for row in sample.drawn(40, 0) if row[0] == "shaders"]
+    monkeypatch.setattr(sample, "drawn", lambda *given: shaders)
+    monkeypatch.setattr(run, "missing", lambda place: "no device")
+    refsim("mutate", "--random", len(shaders)).refused("mutate: no device", status=3)
 
 
 def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
@@ -86,9 +101,15 @@ def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     ("options", "match"),
     [
         (["--id", "nothing"], "no such mutant"),
+        (["--id", "cpu-P1-dv"], "need one that --list names; did you mean cpu-P1-dw?\n"),
+        (
+            ["--random", "3", "--area", "nativ"],
+            "'nativ' is not one of emulated, native, graph, shaders; did you mean native?\n",
+        ),
         (["--bug", "N7", "-x", "lowering"], "no mutant is all of that"),
         (["--bug", "Z9"], "Invalid value"),
-        (["-x", "lavapipe"], "Invalid value"),
+        (["-x", "lavapipe"], "Invalid value for '--executor': 'lavapipe' is not one of cpu, gpu, lowering\n"),
+        (["-x", "gpux"], "'gpux' is not one of cpu, gpu, lowering; did you mean gpu?\n"),
     ],
 )
 def test_refusals(refsim, options: list[str], match: str) -> None:

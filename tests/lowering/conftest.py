@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from refsim.core.extras import TORCH_FIX
+
 MISSING = [name for name in ("torch",) if find_spec(name) is None]
 
 
@@ -14,7 +16,7 @@ class Unavailable(pytest.Module):
     """A file of tests that cannot be imported here."""
 
     def collect(self) -> list[pytest.Item]:
-        pytest.skip(f"not installed: {', '.join(MISSING)} (the `torch` extra)", allow_module_level=True)
+        pytest.skip(f"not installed: {', '.join(MISSING)} ({TORCH_FIX})", allow_module_level=True)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:

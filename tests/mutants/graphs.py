@@ -18,6 +18,7 @@ from mutants.tree import CHECKOUT, execute
 from refsim.bytediff import diff
 from refsim.core.buffer import PackedBuffer, offsets
 from refsim.core.errors import MissingDependencyError, RefsimError
+from refsim.core.extras import TORCH_FIX
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.exec.trace import Traced, bound_of, trace
@@ -145,7 +146,7 @@ def _lowered_right(network: str) -> Mapping[str, _Fused]:
         message = execute(CHECKOUT, folder, "network", network)
         if not (folder / "lowered.json").exists():
             raise MissingDependencyError(
-                f"network {network}", "cannot be lowered", got=message, need="the `torch` extra"
+                f"network {network}", "cannot be lowered", got=message, need=TORCH_FIX
             )
         return _lowered(folder)
 

@@ -17,6 +17,7 @@ from mutants.mutant import CASES, MODEL, Mutant
 from mutants.outcome import Outcome
 from mutants.tree import copy
 from refsim.core.errors import RefsimError
+from refsim.core.extras import TORCH_FIX
 
 
 def run(mutant: Mutant, count: int = cases.COUNT) -> Outcome:
@@ -43,7 +44,7 @@ def run_all(mutants: Sequence[Mutant], workers: int = 1) -> Iterator[Outcome]:
 def missing(place: str) -> str | None:
     """Why mutants of a place cannot be run here, if so."""
     if place == LOWERING:
-        return None if find_spec("torch") else "torch is not installed (the `torch` extra)"
+        return None if find_spec("torch") else f"torch is not installed ({TORCH_FIX})"
     if place != GPU:
         return None
     if which("glslc") is None or which("spirv-opt") is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -16,6 +15,7 @@ from mutants.seeded import ALL
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
+from refsim.core import choices
 from refsim.core.errors import MissingDependencyError, ParameterError
 
 COLUMNS = ("mutant", "bug", "place", "subject", "outcome", "case", "rank", "cause")
@@ -66,11 +66,12 @@ def mutate(
 
 
 def _chosen(ids: Sequence[str], bugs: Sequence[str], places: Sequence[str]) -> list[Mutant]:
-    _known("--bug", bugs, BUGS)
-    _known("--executor", places, PLACES)
+    known("--bug", bugs, BUGS)
+    known("--executor", places, PLACES)
     for name in ids:
         if name not in ALL:
-            raise ParameterError("mutate", "no such mutant", got=name, need="one that --list names")
+            need = f"one that --list names{choices.meant(name, ALL)}"
+            raise ParameterError("mutate", "no such mutant", got=name, need=need)
     found = [
         mutant
         for mutant in ALL.values()
@@ -83,18 +84,23 @@ def _chosen(ids: Sequence[str], bugs: Sequence[str], places: Sequence[str]) -> l
     return found
 
 
-def _known(option: str, given: Sequence[str], choices: Sequence[str] | dict[str, Any]) -> None:
+def known(option: str, given: Sequence[str], names: Iterable[str]) -> None:
     """click.BadParameter, worded as click words it, for what is not a choice."""
     for value in given:
-        if value not in choices:
-            raise click.BadParameter(f"{value!r} is not one of {', '.join(choices)}.", param_hint=option)
+        if value not in names:
+            raise click.BadParameter(
+                f"{value!r} is not one of {choices.need(value, names)}", param_hint=f"'{option}'"
+            )
 
 
 def _left_out(chosen: Sequence[Mutant], explicit: bool) -> dict[str, str]:
-    """Place -> why its mutants cannot be run here. MissingDependencyError for what was asked for by name."""
+    """Place -> why its mutants cannot be run here.
+
+    MissingDependencyError for what was asked for by name, and where nothing is left.
+    """
     reasons = {place: run.missing(place) for place in {mutant.place for mutant in chosen}}
     found = {place: reason for place, reason in reasons.items() if reason is not None}
-    if explicit and found:
+    if found and (explicit or len(found) == len(reasons)):
         raise MissingDependencyError("mutate", "; ".join(f"{place}: {why}" for place, why in found.items()))
     return found
 

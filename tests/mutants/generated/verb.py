@@ -9,8 +9,6 @@ from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import click
-
 from mutants import objects
 from mutants import run as seeded
 from mutants.bugs import GPU
@@ -19,6 +17,7 @@ from mutants.generated.change import Change
 from mutants.generated.targets import AREAS
 from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
 from mutants.tree import ONE_THREAD
+from mutants.verb import known
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
@@ -44,9 +43,7 @@ def mutate(
     as_json: bool,
 ) -> int:
     """Draw ``count`` changes by ``seed``, or take those of ``ids``; run them; the exit status."""
-    for name in areas:
-        if name not in AREAS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(AREAS)}.", param_hint="--area")
+    known("--area", areas, AREAS)
     rows = [sample.named(id) for id in ids] or sample.drawn(count, seed, tuple(areas))
     rows = _part(rows, part)[:first]
     if listing:
@@ -58,6 +55,8 @@ def mutate(
             raise MissingDependencyError("mutate", missing)
         left_out = {"shaders": missing}
         rows = [row for row in rows if row[0] != "shaders"]
+        if not rows:
+            raise MissingDependencyError("mutate", missing)
     found = list(_verdicts(rows, workers, results, not no_tests))
     summary = record.summary(found)
     if keep:
