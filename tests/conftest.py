@@ -11,3 +11,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Two packed buffers that are not equal: how they differ, and where."""
+    import told  # after NumPy's variables are set
+
+    from refsim.core.buffer import PackedBuffer
+
+    if op == "==" and isinstance(left, PackedBuffer) and isinstance(right, PackedBuffer):
+        return [told.buffers(right, left)]
+    return None

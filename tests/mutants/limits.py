@@ -2,7 +2,7 @@
 
 Limits are of processor time, so that other work on the machine makes no difference, and what compiles does not count.
 A process that waits for something that never comes uses none. So on the clock it may take `WAITING` times as long.
-As a plugin of pytest (``-p mutants.limits``) it watches each test, and all of them.
+As a plugin of pytest (``-p mutants.limits``) it watches each test, and all of them, and says in a line what failed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 import time
+from typing import Any
 
 from mutants import objects
 from refsim.core import doing
@@ -18,6 +20,8 @@ from refsim.core import doing
 #: Variables that tell the plugin the seconds for each test, and for all.
 EACH_VARIABLE, ALL_VARIABLE = "REFSIM_MUTANT_TEST_SECONDS", "REFSIM_MUTANT_ALL_SECONDS"
 WAITING = 4.0
+#: So many characters of what a failed test says are kept.
+SAID = 800
 #: Something is compiled for so long at most.
 COMPILE_SECONDS = 900.0
 #: What ends the process; the traceback on stderr says what it did.
@@ -86,3 +90,11 @@ def pytest_configure() -> None:
 
 def pytest_runtest_logstart() -> None:
     _watches[0].begin(float(os.environ[EACH_VARIABLE]))
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """pytest's own line about a failed test is cut at the width of a terminal."""
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        message = " ".join((crash.message if crash else str(report.longrepr)).split())
+        sys.stderr.write(f"FAILED {report.nodeid} - {message[:SAID]}\n")

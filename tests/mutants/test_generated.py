@@ -385,6 +385,19 @@ def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
     assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (2, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [("refsim/exec/cpu/amx/prepack.py", True), ("refsim/exec/cpu/gemm/prepack.py", False)],
+)
+def test_a_choice_names_a_change_of_the_file_that_makes_it(file: str, names: bool) -> None:
+    change = replace(next(row for _, row in sample.drawn(1, 3, ("native",))), file=file)
+    said = (
+        "AssertionError: 3 of 9 lines differ, first of x: 3 was 4; chosen in refsim/exec/cpu/amx/prepack.py"
+    )
+    assert bool(naming.choice(change, said)) is names
+    assert not naming.choice(change, "exit status 1")
+
+
 def test_what_only_a_choice_shows_is_counted_apart() -> None:
     """The records of plans and launches notice any other choice, which says less than a wrong byte."""
     rows = [

@@ -128,6 +128,12 @@ def lines() -> list[str]:
     return [*dispatched(), *tiles(), *matrices()]
 
 
+def chosen_in(whose: str, line: str) -> str:
+    """The file that chose what a line says: the operator's, or the rules of cooperative matrices."""
+    op = line.partition(" ")[0]
+    return f"refsim/ops/{op}.py" if op in OPS else "refsim/ops/base/coopmat.py"
+
+
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
         raise SystemExit(__doc__)

@@ -28,7 +28,8 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 
-DATA = Path(__file__).parents[2] / "data"
+CHECKOUT = Path(__file__).parents[3]
+DATA = CHECKOUT / "tests" / "data"
 FOLDER = DATA / "plans"
 #: Processors by their row of `refsim.exec.cpu.isa.ISAS`, and threads.
 MACHINES = (
@@ -220,6 +221,18 @@ def lines(name: str, threads: int) -> list[str]:
 
 def path(name: str, threads: int) -> Path:
     return FOLDER / f"{name}_{threads}.txt"
+
+
+def chosen_in(whose: str, line: str) -> str:
+    """The file that chose what a line says: the prepack beside the kernel, the rules of routes, or the schedule."""
+    if not line.startswith(" "):
+        return "refsim/exec/cpu/routes.py" if " to " in whose else "refsim/exec/cpu/schedule.py"
+    kernel = line.strip().partition(":")[0]
+    for path in sorted((CHECKOUT / "refsim" / "exec" / "cpu").rglob("*.py")):
+        if f"\ndef {kernel}(" in path.read_text():
+            beside = path.with_name("prepack.py")
+            return str((beside if beside.exists() else path).relative_to(CHECKOUT))
+    return "refsim/exec/cpu/job.py"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+import told
 
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.qmath import CANONICAL
@@ -133,8 +134,8 @@ def check(case: Case, executor: NativeExecutor, target: Target | None = None, po
     before = {name: buffer.raw.copy() for name, buffer in inputs.items()}
     actual = executor.run_prepared(prepared, inputs)
     expected = EMULATED.run_prepared(prepared, bound.inputs)
-    wrong = np.flatnonzero(actual.raw != expected.raw)
-    assert not wrong.size, f"{route}: {wrong.size} of {expected.raw.size} bytes, first {wrong[0]}: {case}"
+    same = np.array_equal(actual.raw, expected.raw)
+    assert same, f"{route}: {told.buffers(expected, actual, bound)}: {case}"
     for name, raw in before.items():
         inputs[name].check_guards(name)
         assert np.array_equal(inputs[name].raw, raw), f"{route} wrote to its input {name}: {case}"

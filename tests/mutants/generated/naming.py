@@ -16,7 +16,8 @@ Nobody wrote down what a generated change does wrong. A report names it if one o
   places in the sources that it came through is the changed function. Of a crash in native code, and of a write outside
   of a kernel's memory, the kernel is known; it is named if the changed file is the one that writes this kernel, or the
   one beside it that writes its arguments. So is an error that stops a native kernel from being prepared: it says of
-  which operator, tensors and route, and where in the kernel's own sources.
+  which operator, tensors and route, and where in the kernel's own sources. And so is a choice that is not the one
+  written down: the test says of which operator and processor it is, what changed, and which file chooses.
 
 A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
 its signal, nor a region that is most of the tensor.
@@ -27,6 +28,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import told
 
 from mutants import one_by_one
 from mutants.generated.change import Change
@@ -292,6 +295,14 @@ def prepared(change: Change, notes: str, frames: Sequence[tuple[str, str]]) -> s
     inner = next((file for file, _ in reversed(list(frames)) if re.match(f"{NATIVE}\\w+/", file)), "")
     mine = one_by_one.beside(change.file, inner) or one_by_one.beside(inner, change.file)
     return f"preparing {inner}" if inner and mine else ""
+
+
+def choice(change: Change, said: str) -> str:
+    """Where a choice was made that is not the one written down, if that is the changed file; "" if not."""
+    found = told.CHOSEN.search(said)
+    if found is None or not one_by_one.beside(change.file, found[1]):
+        return ""
+    return found[0]
 
 
 def kernel(change: Change, said: str) -> str:

@@ -118,7 +118,8 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
   - or an error says it: its text is of the class, or the changed function is one of the three innermost that the error
     came through. An error that stops a native kernel from being prepared, a crash in native code and a write outside of
     a kernel's memory tell which kernel it was: they name a change of the file that writes this kernel, or of the one
-    beside it that lays out its arguments. A crash that leaves its signal alone is not named.
+    beside it that lays out its arguments. A crash that leaves its signal alone is not named. A choice that is not the
+    one written down names a change of the file that the test says made it.
 """
 
 _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --record`.\n"

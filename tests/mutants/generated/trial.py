@@ -338,8 +338,9 @@ class _Trial:
             failed, said = _noticed_by(self.root, row)
             if failed:
                 return replace(
-                    made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said])
-                )
+                    made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said]),
+                    region=naming.choice(self.change, said),
+                )  # fmt: skip
         return None
 
 
