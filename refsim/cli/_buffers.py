@@ -160,17 +160,21 @@ def print_report(report: Report) -> None:
         say(line, **STYLES[style])
 
 
-def print_with_rivals(report: Report, executor: str | None = None) -> None:
+def print_with_rivals(report: Report, executor: str | None = None, runner: Executor | None = None) -> None:
     """Print a report; where two causes predict the same bytes, also which case of the corpus tells them apart.
 
-    ``executor`` is what wrote the buffer; None if it came from elsewhere.
+    ``executor`` and ``runner`` are the name of what wrote the buffer, and itself; None if it came from elsewhere.
     """
     from refsim.golden.apart import apart
 
     print_report(report)
-    two = apart(report)
+    two = apart(report, runs=_runs(runner))
     if two is not None:
         say(two.text(rerun_of(executor)), command=True)
+
+
+def _runs(runner: Executor | None) -> Callable[[Call], bool] | None:
+    return None if runner is None else runner.runs
 
 
 def launched(runner: Executor | None, call: Call) -> Geometry | None:
@@ -192,11 +196,11 @@ def rerun_of(executor: str | None) -> str:
     return "refsim replay {case} " + ("--actual FILE" if executor is None else f"-x {executor}")
 
 
-def rivals_of(report: Report | None) -> dict[str, Any] | None:
+def rivals_of(report: Report | None, runner: Executor | None = None) -> dict[str, Any] | None:
     """For JSON: two causes that predict the same bytes, and the case that tells them apart; None without two."""
     from refsim.golden.apart import apart
 
-    two = None if report is None else apart(report)
+    two = None if report is None else apart(report, runs=_runs(runner))
     return None if two is None else two.as_json()
 
 

@@ -38,7 +38,7 @@ class Completeness:
     """Which of the buffers that a comparison needs it did compare.
 
     ``where`` is what they were compared with, ``needed`` the names of the run's int8 buffers. ``notes`` are sentences
-    for people.
+    for people, ``fix`` what gives those that are missing.
     """
 
     where: str
@@ -46,6 +46,7 @@ class Completeness:
     compared: frozenset[str]
     partial: bool = False
     notes: list[str] = field(default_factory=list)
+    fix: str = "all"
 
     @property
     def missing(self) -> list[str]:
@@ -78,7 +79,7 @@ class Completeness:
             )
         if not self.enough:
             raise IncompleteError(
-                self.where, "does not hold all int8 buffers of the run", need="all, or --partial",
+                self.where, "does not hold all int8 buffers of the run", need=f"{self.fix}, or --partial",
                 got=f"{len(self.needed) - len(self.missing)} of {len(self.needed)}; {named(self.missing)} not compared",
             )  # fmt: skip
         return SAME

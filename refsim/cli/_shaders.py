@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from refsim.cli._buffers import print_report, written_by
+from refsim.cli._buffers import print_report, rerun_of, written_by
 from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
 from refsim.core.counted import counted
@@ -132,7 +132,9 @@ def remarks(build: Build, found: Explained) -> Iterator[str]:
         yield f"  of {len(found.cases)} wrong cases: {named}"
     two = rivals(found.report, found.causes)
     if two is not None:
-        yield f"  {told(two, most=APART_ELEMENTS).text(f'refsim replay {{case}} -x {build.executor_name}')}"
+        like = found.tried.candidate.bound
+        case = told(two, most=APART_ELEMENTS, runs=build.takes, like=like)
+        yield f"  {case.text(rerun_of(build.executor_name))}"
     module = build.writer(found.tried.candidate.bound.call)
     for line in written_by(module, build.stores(module)):
         yield f"  {line}"

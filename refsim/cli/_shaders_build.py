@@ -187,13 +187,10 @@ class Build:
                 raise self._unknown(name, found)
             if name not in found:
                 rows = [row for row in self.rows if row.operator in modules.kernels(name)]
-                need = " or ".join(row.module + SUFFIX for row in rows if row.variant != modules.PACKS)
-                raise FormatError(
-                    self.path,
-                    f"no module computes {name}",
-                    got="; ".join(self.broken.values()) or None,
-                    need=need,
-                )
+                files = [row.module + SUFFIX for row in rows if row.variant != modules.PACKS]
+                got = "; ".join(self.broken.values()) or f"modules of {choices.listed(found)}"
+                need = " or ".join(files or [f"a table [{name}] in {kernels.NAME}"])
+                raise FormatError(self.path, f"no module computes {name}", got=got, need=need)
         return [name for name in found if not self.wanted or name in self.wanted]
 
     def _unknown(self, name: str, found: Sequence[str]) -> ParameterError:

@@ -32,6 +32,7 @@ from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.device.bisect import Row, allowed, bisect
 from refsim.device.ran import Ran, run_on
+from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.dumps import Recorded
 from refsim.formats.targets import TargetRow
@@ -138,7 +139,9 @@ def command(
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
     legal = (allowed(rows) or []) if profile is not None else []
-    return _show(file, whole, rows, first, guilty, legal, profile, html, executor, made, found, as_json)
+    return _show(
+        file, whole, rows, first, guilty, legal, profile, html, executor, runner, made, found, as_json
+    )
 
 
 def _show(
@@ -151,6 +154,7 @@ def _show(
     profile: Profile | None,
     html: str | None,
     executor: str | None,
+    runner: Executor | None,
     made: Origins,
     aimed: Opened,
     as_json: bool,
@@ -168,8 +172,8 @@ def _show(
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
             "legal": [row.output for row in legal],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
-            "report": None if report is None else report.as_json(), "apart": rivals_of(report), **whole.as_json(),
-            **made.as_json(),
+            "report": None if report is None else report.as_json(), "apart": rivals_of(report, runner),
+            **whole.as_json(), **made.as_json(),
         }  # fmt: skip
         print_json("bisect", content)
         return whole.status(same)
@@ -191,7 +195,7 @@ def _show(
             if row.cause:
                 say(f"cause: {row.cause}")
     if report is not None:
-        print_with_rivals(report, executor)
+        print_with_rivals(report, executor, runner)
     if same:
         say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
     return whole.status(same)

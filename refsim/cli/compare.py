@@ -158,7 +158,7 @@ def command(
             "file": file, "executors": names, **found.as_json(), "buffers": [row.as_json() for row in rows],
             "same": same and whole.enough, "guards": guards,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
-            "apart": rivals_of(report), **made.as_json(),
+            "apart": rivals_of(report, runners[1]), **made.as_json(),
         }  # fmt: skip
         print_json("compare", content)
         return whole.status(same)
@@ -177,7 +177,7 @@ def command(
         say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
         made.say(wrong.delegate, wrong.node)
         if report is not None:
-            print_with_rivals(report, names[1])
+            print_with_rivals(report, names[1], runners[1])
     return whole.status(same)
 
 

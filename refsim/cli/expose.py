@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+
 import click
 
 from refsim.cli._main import SAME
@@ -120,5 +123,14 @@ def command(
         say(f"left out: {name}, {reason}")
     for path in paths:
         say(f"{path}: run it as you run {file}, with the same inputs, and save all outputs in order")
-    say(f"then: refsim triage {paths[0]} -i IN.npz --outputs OUTPUTS", command=True)
+    say(f"then: {_next(paths, files[0].whole)}", command=True)
     return SAME
+
+
+def _next(paths: Sequence[str], whole: bool) -> str:
+    """The command that judges the outputs of one run of all files; only some of the values are a part of a run."""
+    first, *more = paths
+    words = ["refsim", "triage", first, "-i", "IN.npz", "--outputs", "OUTPUTS1" if more else "OUTPUTS"]
+    for number, path in enumerate(more, 2):
+        words += ["--more", path, f"OUTPUTS{number}"]
+    return shlex.join(words if whole else [*words, "--partial"])

@@ -24,11 +24,12 @@ from refsim.cli._progress import progress
 from refsim.cli._verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
-from refsim.core.errors import FormatError, IncompleteError, ParameterError
+from refsim.core.errors import FormatError, IncompleteError, ParameterError, RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa as isas
+from refsim.exec.factory import executor_named
 from refsim.golden import verify as checks
-from refsim.golden.apart import Rivals, told
+from refsim.golden.apart import Apart, Rivals, told
 from refsim.golden.chain import CHAINS
 from refsim.golden.check import BYTES, Result
 from refsim.golden.judge import KNOWN_DEFECT
@@ -213,7 +214,15 @@ def _apart(failed: Sequence[Result]) -> Iterator[str]:
         two = Rivals(result.case.partition("/")[0], one, other)
         if (two.op, one[0], other[0]) not in seen:
             seen.add((two.op, one[0], other[0]))
-            yield f"{result.case}: {told(two).text(rerun_of(result.executor))}"
+            yield f"{result.case}: {_told(two, result.executor).text(rerun_of(result.executor))}"
+
+
+def _told(two: Rivals, executor: str) -> Apart:
+    """The case that tells two causes apart on an executor; none if it cannot be opened here."""
+    try:
+        return told(two, runs=executor_named(executor).runs)
+    except RefsimError:
+        return told(two, ())
 
 
 def _verified(

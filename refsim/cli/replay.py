@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import click
@@ -25,6 +26,7 @@ from refsim.cli._options import device_profile_option, executors_option, json_op
 from refsim.cli._output import print_json, say
 from refsim.cli._verb import verb
 from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
@@ -84,9 +86,10 @@ def command(
         return show("replay", report, as_json, case=case, actual=actual)
     reports: dict[str, Report] = {}
     kernels: dict[str, Foreign] = {}
+    runners: dict[str, Executor] = {}
     guards: dict[str, str] = {}
     for name in executors.split(","):
-        runner = executor_named(name)
+        runner = runners[name] = executor_named(name)
         result, outside = within(runner, stored.bound)
         if outside:
             guards[name] = outside
@@ -97,7 +100,7 @@ def command(
         if runner.foreign:
             kernels[name] = _foreign(runner, stored.bound, result)
     write_html(html, next((r for r in reports.values() if not r.same), next(iter(reports.values()))))
-    return _show_all(case, reports, kernels, guards, as_json)
+    return _show_all(case, reports, kernels, runners, guards, as_json)
 
 
 class Foreign(NamedTuple):
@@ -119,26 +122,34 @@ def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreig
 
 
 def _show_all(
-    case: str, reports: dict[str, Report], kernels: dict[str, Foreign], guards: dict[str, str], as_json: bool
+    case: str,
+    reports: dict[str, Report],
+    kernels: dict[str, Foreign],
+    runners: dict[str, Executor],
+    guards: dict[str, str],
+    as_json: bool,
 ) -> int:
     same = all(r.same or (name in kernels and kernels[name].known) for name, r in reports.items())
     same = same and not guards
+    idle = [name for name, row in kernels.items() if row.source.whose != YOURS]
     if as_json:
         content = {
             "case": case,
-            "executors": {name: {**r.as_json(), "apart": rivals_of(r)} for name, r in reports.items()},
-            "same": same,
+            "executors": {
+                name: {**r.as_json(), "apart": rivals_of(r, runners[name])} for name, r in reports.items()
+            },
+            "same": same and not idle,
             "guards": guards,
         }
         if kernels:
             content["sources"] = {name: vars(row.source) for name, row in kernels.items()}
             content["judged"] = {name: row.judged.as_json() for name, row in kernels.items()}
         print_json("replay", content)
-        return SAME if same else DIFFERENT
+        return _status(same, idle, kernels)
     for name, report in reports.items():
         if name in guards:
             say(guards[name])
-        print_with_rivals(report, name)
+        print_with_rivals(report, name, runners[name])
         if name in kernels:
             row = kernels[name]
             say(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))
@@ -148,4 +159,17 @@ def _show_all(
                     say(f"{name}: {line}")
             if row.known:
                 say(f"{name}: {row.judged}")
+    return _status(same, idle, kernels)
+
+
+def _status(same: bool, idle: Sequence[str], kernels: Mapping[str, Foreign]) -> int:
+    """The exit status. IncompleteError if nothing differs, but an executor's own kernels did not run the case."""
+    if same and idle:
+        why = kernels[idle[0]].source.why
+        raise IncompleteError(
+            f"executor {idle[0]}",
+            "its kernels did not run the case, refsim's own did",
+            got=why,
+            need="a case that it takes",
+        )
     return SAME if same else DIFFERENT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 import click
 
@@ -15,7 +16,8 @@ from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
 from refsim.cli._verb import verb
-from refsim.core import atomic_write, strict_json
+from refsim.core import atomic_write, choices, strict_json
+from refsim.core.counted import form
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
@@ -83,7 +85,8 @@ def command(
     """
     if len(outputs) > 1 and more:
         raise click.UsageError("several runs of several parts: give either --outputs once or no --more")
-    model = source(*manifest.read(file))
+    pte, exposed = manifest.read(file)
+    model = source(pte, exposed)
     made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
@@ -96,6 +99,8 @@ def command(
     notes = [f"not checked: {path} does not say of which inputs it is" for path in outputs]
     notes += [found.other_inputs] if found.other_inputs else []
     whole = Completeness(file, found.needed, held, partial, notes)
+    if whole.missing and exposed.parts > 1:
+        whole.fix = _other_parts(exposed, more) or whole.fix
     content = data(file, found, several, commands) | whole.as_json() | made.as_json()
     content["same"] = content["same"] and whole.enough
     if output is not None:
@@ -114,6 +119,16 @@ def command(
         for line in whole.lines():
             say(line)
     return whole.status(not any(run.wrong for run in runs) and (several is None or len(several.groups) == 1))
+
+
+def _other_parts(exposed: manifest.Manifest, more: Sequence[tuple[str, str]]) -> str:
+    """What would give the values of the parts that were not named; empty if all were."""
+    known = {exposed.part, *(manifest.read(path)[1].part for path, _ in more)}
+    left = [str(number) for number in range(1, exposed.parts + 1) if number not in known]
+    if not left:
+        return ""
+    parts = f"{form(len(left), 'part', 'parts')} {choices.listed(left)} of {exposed.parts}"
+    return f"{parts}, each with --more EXPOSED OUTPUTS"
 
 
 def _worst(runs: list[Triage]) -> Triage:

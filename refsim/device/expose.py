@@ -55,10 +55,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Exposed:
-    """One file to write: its bytes and its manifest."""
+    """One file to write: its bytes and its manifest. ``whole``: all files together have every int8 value there is."""
 
     data: bytes
     manifest: m.Manifest
+    whole: bool = True
 
 
 def expose(
@@ -80,6 +81,8 @@ def expose(
     found = candidates(model)
     chosen, left_out = select(found, patterns)
     wanted = [c for c in chosen if c.given is None]
+    names = {c.name for c in chosen}
+    whole = all(c.name in names for c in found if not c.reason and c.packed is not None)
     if not chosen:
         raise GraphError(
             model.path, "has no value that could be handed out", got=len(found), need="at least 1"
@@ -100,6 +103,7 @@ def expose(
                     len(model.plan.outputs if model.plan else ()), outputs, options.way, options.share,
                     options.fill, number + 1, len(parts), left_out, None if family is None else family.name,
                 ),
+                whole,
             )
         )  # fmt: skip
     return files

@@ -121,6 +121,10 @@ class Executor(ABC):
         """None if this executor can run the call, else the reason why not."""
         return next(filter(None, (self.supports(step.launch) for step in call.dispatches())), None)
 
+    def runs(self, call: Call) -> bool:
+        """Whether it runs the call, and on kernels of its own: where they refuse it, refsim's may run instead."""
+        return self.source(call).whose == YOURS if self.foreign else self.refusal(call) is None
+
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> Session | None:
         """The graph made ready; or None, and then its nodes run one by one.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from refsim.bytediff.report import Report
 from refsim.golden.rules import RULES
 from refsim.golden.telling import Candidate, ordered
 from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.spec import Call
 
-#: How many cases are tried, and how many elements their inputs have.
-MOST_TRIED, MOST_ELEMENTS = 16, 1 << 16
+#: How many cases are tried, how many elements their inputs have, and among how many they are chosen.
+MOST_TRIED, MOST_ELEMENTS, MOST_ASKED = 16, 1 << 16, 96
 
 
 @dataclass(frozen=True)
@@ -67,27 +69,49 @@ def rivals(report: Report, found: Sequence[Agreed] = ()) -> Rivals | None:
     return Rivals(report.evidence.call.op.name, (one.name, one.detail), (other.name, other.detail))
 
 
-def apart(report: Report, candidates: Iterable[Candidate] | None = None) -> Apart | None:
+def apart(
+    report: Report,
+    candidates: Iterable[Candidate] | None = None,
+    runs: Callable[[Call], bool] | None = None,
+) -> Apart | None:
     """The rivals of a report, and a case that tells them apart; None where one cause is enough."""
     two = rivals(report)
-    return None if two is None else told(two, candidates)
+    return None if two is None else told(two, candidates, runs=runs, like=report.evidence.bound)
 
 
-def told(two: Rivals, candidates: Iterable[Candidate] | None = None, most: int = MOST_ELEMENTS) -> Apart:
+def told(
+    two: Rivals,
+    candidates: Iterable[Candidate] | None = None,
+    most: int = MOST_ELEMENTS,
+    runs: Callable[[Call], bool] | None = None,
+    like: BoundCase | None = None,
+) -> Apart:
     """A case that tells rivals apart, among cases whose inputs have so many elements in all.
 
-    ``candidates`` are cases of the same operator, by default those of the corpus that say most.
+    ``candidates`` are cases of the same operator, by default those of the corpus that say most. ``runs`` says whether
+    the kernel in question computes a call: a case that it does not take would tell nothing. Without it all are taken.
+    Those come first whose sizes leave the remainders of ``like``: a kernel that is wrong there is likely wrong in them.
     """
     if candidates is None:
-        candidates = ordered(two.op, MOST_TRIED) if two.op in RULES else ()
+        candidates = ordered(two.op, MOST_ASKED) if two.op in RULES else ()
+    taken: Iterable[Candidate] = (one for one in candidates if runs is None or runs(one.bound.call))
+    if like is not None:
+        sizes = _remainders(like)
+        taken = sorted(taken, key=lambda one: -sum(map(eq, sizes, _remainders(one.bound))))
     elements = 0
-    for number, candidate in enumerate(candidates):
+    for number, candidate in enumerate(taken):
         elements += candidate.elements
         if number == MOST_TRIED or elements > most:
             break
         if _differ(candidate.bound, two):
             return Apart(two, candidate.name)
     return Apart(two, "")
+
+
+def _remainders(bound: BoundCase) -> list[int]:
+    """What the sizes of all tensors leave beyond whole words of four."""
+    descs = (*bound.call.descs.values(), bound.call.out)
+    return [size % 4 for desc in descs for size in desc.sizes_whcn]
 
 
 def _differ(bound: BoundCase, two: Rivals) -> bool:

@@ -99,6 +99,8 @@ def test_shaders(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     report = diff(stored.expected, wrong, call=stored.bound)
     tried = SimpleNamespace(candidate=SimpleNamespace(bound=stored.bound))
     found = Explained(tried, report, (), (CASE,), 1, 1)  # type: ignore[arg-type]
-    build = SimpleNamespace(writer=lambda call: "", stores=lambda module: (), executor_name="spv:out@0")
+    build = SimpleNamespace(
+        writer=lambda call: "", stores=lambda module: (), executor_name="spv:out@0", takes=bool
+    )
     (line,) = _shaders.remarks(build, found)  # type: ignore[arg-type]
     assert said(line, "refsim replay ") and line.endswith(" -x spv:out@0")

@@ -155,7 +155,7 @@ def test_cases_by_pattern(folder: Path, refsim) -> None:
         ([str(ROOT / "tests")], "no module of a kernel that refsim knows"),
         ([str(build.BINARIES), "q8ta_rellu"], "did you mean q8ta_relu?"),
         ([str(build.BINARIES), "linear_q4gsw"], "does not know how ExecuTorch's host calls its module"),
-        ([str(BINARY.parent), "q8ta_relu"], "no module computes q8ta_relu; need q8ta_relu_buffer.spv"),
+        ([str(BINARY.parent), "q8ta_relu"], "q8ta_conv2d, need q8ta_relu_buffer.spv"),
         ([str(build.BINARIES), "--case", "q8ta_none/*"], "no such case"),
         ([str(build.BINARIES), "--profile", "tpu"], "numerics profile: unknown"),
         ([str(build.BINARIES), "--watch", "--html", "x.html"], "--watch prints what it finds"),

@@ -11,9 +11,11 @@ from refsim.bytediff import diff
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.rank import Cause
 from refsim.core.buffer import PackedBuffer
-from refsim.golden.apart import apart, rivals
+from refsim.golden.apart import apart, rivals, told
 from refsim.golden.rules import case
+from refsim.golden.telling import Candidate
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.spec import Call
 
 #: Square windows: the exchange of rows and columns has several readings.
 OP = "q8ta_conv2d_general"
@@ -70,6 +72,48 @@ def test_one_cause_needs_no_other_case(count: int) -> None:
     report = diff(bound.call.expected(bound.inputs), actual, call=bound)
     exact = [cause for cause in report.causes if cause.exact and not cause.where and not cause.fitted]
     assert apart(replace(report, causes=tuple(exact[:count]))) is None
+
+
+def test_only_cases_that_the_kernel_takes_are_named() -> None:
+    bound, actual = first_wrong()
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    other = replace(
+        first, name="zero point folded twice", detail="the input's zero point is added instead of subtracted"
+    )
+    both = replace(report, causes=(first, other))
+    open_to_all = apart(both)
+    assert open_to_all is not None
+    layout = str(bind(case(OP, int(open_to_all.case.rpartition("/")[2]))).call.out.layout)
+    asked: list[str] = []
+
+    def runs(call: Call) -> bool:
+        asked.append(str(call.out.layout))
+        return asked[-1] != layout
+
+    found = apart(both, runs=runs)
+    assert found is not None and found.case and layout in asked
+    assert str(bind(case(OP, int(found.case.rpartition("/")[2]))).call.out.layout) != layout
+    assert apart(both, runs=lambda call: False) == replace(found, case="")
+
+
+def test_a_case_of_like_sizes_is_named_first() -> None:
+    """A kernel that is wrong in its tails is right where there are none, and that tells nothing."""
+    bound, actual = first_wrong()
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    detail = "the input's zero point is added instead of subtracted"
+    two = rivals(
+        replace(report, causes=(first, replace(first, name="zero point folded twice", detail=detail)))
+    )
+    assert two is not None
+    pool = [Candidate(f"{OP}/{number:04d}", OP, case(OP, number)) for number in range(200)]
+    assert told(two, pool).case != told(two, pool, like=bound).case
+
+    def channels(name: str) -> int:
+        return bind(case(OP, int(name.rpartition("/")[2]))).call.out.sizes_whcn[2] % 4
+
+    assert channels(told(two, pool, like=bound).case) == bound.call.out.sizes_whcn[2] % 4
 
 
 def test_where_no_case_is_left_both_are_said() -> None:
