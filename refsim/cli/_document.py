@@ -33,12 +33,13 @@ class Made:
 class Document:
     """What the command has to say; it is printed when its exit status is known.
 
-    ``verb`` is the verb of the command line, with its subverb. ``made``: path -> the option that names it, of paths
-    that the verb makes. ``wanted``: the command line has --json, so that an
-    error is JSON too. ``content`` is what the verb gave; a verb may fail afterwards, when too little was compared.
+    ``verb`` is the verb of the command line, with its subverb; ``given`` are all its words. ``made``: path -> the
+    option that names it, of paths that the verb makes. ``wanted``: the command line has --json, so that an error is
+    JSON too. ``content`` is what the verb gave; a verb may fail afterwards, when too little was compared.
     """
 
     verb: str | None = None
+    given: tuple[str, ...] = ()
     wanted: bool = False
     content: dict[str, Any] | None = None
     error: dict[str, Any] | None = field(default=None)

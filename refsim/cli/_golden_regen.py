@@ -16,6 +16,7 @@ from refsim.cli._verb import verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.golden.chain import CHAINS
+from refsim.ops.base.registry import LISTED
 
 
 @verb("regen", "--dry-run")
@@ -39,7 +40,10 @@ def regen(
     for name in operators:
         if name not in known:
             raise ParameterError(
-                "golden regen", "no rule for that operator", got=name, need=choices.need(name, known)
+                "golden regen",
+                f"no rule for that operator ({LISTED})",
+                got=name,
+                need=choices.need(name, known),
             )
     if not fresh:
         _must_exist("golden regen", target, "a folder with a corpus, or --new")
@@ -54,7 +58,7 @@ def _must_exist(where: str, target: Path, need: str) -> None:
         raise ParameterError(where, "no corpus there", got=str(target), need=need)
 
 
-@verb("new", "OPERATOR")
+@verb("new", "q8ta_leaky_relu")
 @click.argument("operator")
 @root_option
 @json_option
@@ -66,7 +70,7 @@ def new(operator: str, root: str | None, as_json: bool) -> int:
     target = Path(root) if root else Path(__file__).parents[2] / "golden"
     if operator not in RULES:
         need = choices.need(operator, RULES)
-        raise ParameterError("golden new", "no rule for that operator", got=operator, need=need)
+        raise ParameterError("golden new", f"no rule for that operator ({LISTED})", got=operator, need=need)
     _must_exist("golden new", target, "a folder with a corpus (golden regen --new makes one)")
     if (target / "digests" / f"{operator}.jsonl").exists():
         raise ParameterError(

@@ -93,7 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # a crash in native code then says where it was, and at which node
         faulthandler.enable()
         doing.name_frames()
-    document = Document(wanted=OPTION in given[: given.index("--") if "--" in given else None])
+    words = given[: given.index("--")] if "--" in given else given
+    document = Document(given=tuple(given), wanted=OPTION in words)
     try:
         status = _run(given, document)
         document.print(status)

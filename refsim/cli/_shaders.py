@@ -68,7 +68,7 @@ def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
         for tried in outcome.bad[:MOST_BAD]:
             say(f"{tried.verdict}: {tried.candidate.name}")
         if len(outcome.bad) > MOST_BAD:
-            say(f"... {len(outcome.bad) - MOST_BAD} more")
+            say(f"... {len(outcome.bad) - MOST_BAD} more (--json lists all)")
     say(sentence(build, outcome))
 
 

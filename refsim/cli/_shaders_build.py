@@ -31,7 +31,7 @@ from refsim.golden.store import default_root
 from refsim.golden.trial import Trial
 from refsim.golden.verification import CASES, Verification
 from refsim.ops.base.module_call import Features, output_binding, why_not, written
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import LISTED, OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
 from refsim.spirv.module import Module
@@ -197,7 +197,7 @@ class Build:
         """Why an operator cannot be checked here: there is none of the name, or none of its modules can be run."""
         need = choices.listed(found) + choices.meant(name, OPS)
         if name not in OPS:
-            return ParameterError("shaders", "no such operator", got=name, need=need)
+            return ParameterError("shaders", f"no such operator ({LISTED})", got=name, need=need)
         why = "refsim does not know how ExecuTorch's host calls its module"
         return ParameterError(
             f"shaders: {name}", why, need=f"{need}; or {kernels.NAME} with a table [{name}]"

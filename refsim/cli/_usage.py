@@ -63,7 +63,9 @@ def _name(parameter: click.Parameter | None) -> str:
     """``FILE`` or ``--node``."""
     if parameter is None:
         return "something"
-    return parameter.opts[0] if isinstance(parameter, click.Option) else (parameter.name or "").upper()
+    if isinstance(parameter, click.Option):
+        return parameter.opts[0]
+    return parameter.metavar or (parameter.name or "").upper()
 
 
 def _example(ctx: click.Context) -> str:
@@ -75,7 +77,10 @@ def _bad(error: click.BadParameter, parameter: click.Parameter) -> str:
     """A value that its option does not take: which it takes, and the one that was probably meant."""
     kind, text = parameter.type, error.format_message().rstrip(".")
     if isinstance(kind, click.Choice):
-        given = re.match("'(.*?)' is not one of", error.message)
+        given = re.match("'(.*?)' is not ", error.message)
+        if given and len(kind.choices) == 1:
+            only = f"'{given[1]}' is unknown, need {kind.choices[0]}, the only one"
+            text = text.replace(error.message.rstrip("."), only)
         return text + (choices.meant(given[1], kind.choices) if given else "")
     number = _number(kind)
     found = re.match(r"(.*?) is not (a valid|in the range)", error.message)

@@ -30,11 +30,12 @@ COLUMNS = (
 @json_option
 def command(as_json: bool) -> int:
     """List the devices that you can name with `-x gpu:N`. The status is 3 if there is none."""
-    found = devices()
+    found, built = devices(), find_spec("kp") is not None
     if as_json:
-        print_json("devices", {"devices": [{"executor": f"gpu:{d.index}", **asdict(d)} for d in found]})
+        rows = [{"executor": f"gpu:{d.index}", **asdict(d)} for d in found]
+        print_json("devices", {"devices": rows, "kp": built, "fix": None if built else GPU_FIX})
         return SAME
-    rows = [
+    table = [
         (
             f"gpu:{d.index}",
             d.name,
@@ -48,7 +49,7 @@ def command(as_json: bool) -> int:
         )
         for d in found
     ]
-    print_table(COLUMNS, rows, drop=("vulkan", "kind", "vendor", "memory bytes"))
-    if find_spec("kp") is None:
+    print_table(COLUMNS, table, drop=("vulkan", "kind", "vendor", "memory bytes"))
+    if not built:
         say(f"nothing runs on {form(len(found), 'it', 'them')}: {NO_KP}; fix: {GPU_FIX}")
     return SAME

@@ -36,6 +36,7 @@ from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, default_root, full_name
 from refsim.ops.base.case import Case
+from refsim.ops.base.registry import LISTED
 
 MOST_SHOWN = 20
 #: How many pairs of causes that predict the same bytes are told apart; each may take a second.
@@ -163,7 +164,7 @@ def verify(
     for line in _apart(failed):
         say(line)
     if len(failed) > MOST_SHOWN:
-        say(f"... {len(failed) - MOST_SHOWN} more")
+        say(f"... {len(failed) - MOST_SHOWN} more (--json lists all)")
     say(f"{checked(found)}; {counted(len(failed), 'failure')}, {time.monotonic() - begin:.0f} s")
     return SAME if same else DIFFERENT
 
@@ -292,7 +293,7 @@ def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
     if unknown:
         raise ParameterError(
             "golden verify",
-            "no such operator (refsim sweep --help lists all)",
+            f"no such operator ({LISTED})",
             got=unknown[0],
             need=choices.need(unknown[0], known),
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,18 +12,19 @@ from pathlib import Path
 import click
 
 from refsim.cli import _sweep as text
+from refsim.cli._document import Document
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import EXECUTORS, New, json_option, profile_option
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
-from refsim.cli._verb import verb
+from refsim.cli._verb import PROGRAM, verb
 from refsim.core import choices
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.cpu import isa as isas
 from refsim.exec.factory import executor_named
 from refsim.exec.fingerprint import foreign, sources
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import LISTED, OPS
 from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import COMPARED
@@ -144,7 +147,7 @@ def command(
     return SAME if same else DIFFERENT
 
 
-command.help = f"{command.help}\n\nOPERATORS: {', '.join(OPS)}"
+command.help = f"{inspect.cleandoc(command.help or '')}\n\nOPERATORS: {', '.join(OPS)}"
 
 
 def _sweep(plan: Plan, serve: Serve, database: Database, folder: Path, db: str | None) -> None:
@@ -160,9 +163,16 @@ def _sweep(plan: Plan, serve: Serve, database: Database, folder: Path, db: str |
                 failed += sum(outcome.failed for outcome in outcomes)
                 advance(calls, f"{failed} failed" if failed else "")
     except KeyboardInterrupt:
-        kept = f"; --db {db} --resume goes on" if db else "; without --db nothing was kept"
-        say(f"sweep: {done} of {total} calls done{kept}", err=True)
+        kept = "; without --db nothing was kept" if db is None else f"; to go on: {_resumed()}"
+        say(f"sweep: {done} of {total} calls done{kept}", err=True, command=db is not None)
         raise
+
+
+def _resumed() -> str:
+    """The command that goes on with the sweep of this command line."""
+    document = click.get_current_context().find_object(Document)
+    words = [] if document is None else list(document.given)
+    return shlex.join([PROGRAM, *words, *([] if "--resume" in words else ["--resume"])])
 
 
 def _operators(given: Sequence[str]) -> list[str]:
@@ -170,7 +180,7 @@ def _operators(given: Sequence[str]) -> list[str]:
     if unknown:
         raise ParameterError(
             "sweep",
-            "no such operator (refsim sweep --help lists all)",
+            f"no such operator ({LISTED})",
             got=unknown[0],
             need=choices.need(unknown[0], OPS),
         )

@@ -33,7 +33,7 @@ PROFILE = "profile.json"
 
 
 @verb("triage", "exposed.pte -i in.npz --outputs outputs.npz -o found")
-@click.argument("file")
+@click.argument("file", metavar="EXPOSED")
 @inputs_options
 @click.option(
     "--outputs",
@@ -77,7 +77,7 @@ def command(
     origin: str | None,
     as_json: bool,
 ) -> int:
-    """Read the outputs of FILE, a program that refsim expose wrote, and say which operators are wrong.
+    """Read the outputs of EXPOSED, a program that refsim expose wrote, and say which operators are wrong.
 
     Each operator is judged on the inputs that it had on the device.
 

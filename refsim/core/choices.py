@@ -11,6 +11,7 @@ MOST_LISTED = 120
 ALIKE = 0.6
 #: What is left of a part that had to be cut.
 _LEAST = 48
+_DIGITS = "0123456789"
 _MEANT = "; did you mean "
 _HIDDEN = re.compile(r"\.\.\. and (\d+) more")
 
@@ -20,11 +21,26 @@ def nearest(name: str, names: Iterable[str], alike: float = ALIKE) -> str | None
     from difflib import get_close_matches  # only errors need it
 
     folded = {one.casefold(): one for one in reversed(list(names))}
+    if (near := _numbered(name.casefold(), folded)) is not None:
+        return folded[near]
     shared = _shared(name.casefold(), folded)
     rest = {one.removeprefix(shared): one for one in folded if one.startswith(shared)}
     found = get_close_matches(name.casefold().removeprefix(shared), rest, 1, alike)
     near = folded[rest[found[0]]] if found else None
     return near if near != name else None
+
+
+def _numbered(name: str, names: Iterable[str]) -> str | None:
+    """Of names that differ from ``name`` in the number at their end alone, that with the nearest; None without any.
+
+    The numbers are as long: what differs in length too is no slip of a count.
+    """
+    stem = name.rstrip(_DIGITS)
+    if stem == name or not stem or name in names:
+        return None
+    number = int(name[len(stem) :])
+    alike = [one for one in names if one.rstrip(_DIGITS) == stem and len(one) == len(name)]
+    return min(alike, key=lambda one: (abs(int(one[len(stem) :]) - number), one), default=None)
 
 
 def _shared(name: str, names: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from refsim.core.atomic_write import replacing
 from refsim.core.buffer import FILL
-from refsim.core.errors import GraphError, ParameterError
+from refsim.core.errors import GraphError, ParameterError, RefsimError
 from refsim.core.layout import BY_SCHEMA_VALUE, WIDTH_PACKED
 from refsim.device import manifest as m
 from refsim.device.choose import Candidate, candidates, check, select
@@ -76,6 +76,7 @@ def expose(
     GraphError with the reason for a program, or a named value, that no runtime can hand out; FormatError, LimitError
     or GraphError for a file that cannot be read.
     """
+    _not_exposed(path)
     model = load(path, None if family is None else family.target())
     check(model)
     found = candidates(model)
@@ -107,6 +108,17 @@ def expose(
             )
         )  # fmt: skip
     return files
+
+
+def _not_exposed(path: str | os.PathLike[str]) -> None:
+    """GraphError for a file that was exposed already: it would hand out rows that are its helpers'."""
+    try:
+        _, manifest = m.read(path)
+    except RefsimError:  # no manifest beside it, or one of another file
+        return
+    raise GraphError(
+        os.fspath(path), "is exposed already", need=manifest.source or "the program that it is of"
+    )
 
 
 def part_name(name: str, number: int, count: int) -> str:

@@ -44,7 +44,7 @@ def fit(model: Model, recorded: Recorded) -> Fit:
             if entry.fits(desc):
                 fitting += 1
             elif not first:
-                first = f"{name} is {list(entry.shape)} {entry.layout}, need {list(desc.shape)} {desc.layout}"
+                first = f"{name} is {list(entry.shape)} {entry.layout} there and {list(desc.shape)} {desc.layout} here"
     return Fit(fitting, count, first)
 
 

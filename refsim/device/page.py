@@ -64,7 +64,8 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
         yield f"{counted(runs, 'run')}, the same bytes in all of them"
         return
     sizes = ", ".join(str(len(group)) for group in found.groups)
-    yield f"{counted(runs, 'run')}, {len(found.groups)} distinct results ({sizes} runs each)"
+    distinct = f"{len(found.groups)} distinct results ({sizes} runs each)"
+    yield f"{counted(runs, 'run')}, {distinct}; the first --outputs are run 0"
     if found.of:
         share = f"{found.elements} of {counted(found.of, 'element', 'differ')} between them"
         yield f"they part at {found.first}, {found.operator or 'an input of a delegate'}: {share}"
@@ -76,8 +77,8 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
         yield f"  {found.region}"
     yield from (f"  {line}" for line in found.pattern)
     if found.right:
-        numbers = ", ".join(str(run) for group in found.right for run in found.groups[group])
-        yield f"this operator is right in the runs {numbers}"
+        numbers = [str(run) for group in found.right for run in found.groups[group]]
+        yield f"this operator is right in {form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
     elif found.of:
         yield "this operator is right in none of them"
 

@@ -19,7 +19,7 @@ from refsim.core.layout import layout
 from refsim.golden.rules import RULES, case
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import LISTED, OPS
 from refsim.ops.base.spec import Kind, OpSpec
 
 #: How many cases of an operator are taken, and for how many bytes of tensors and constants.
@@ -75,7 +75,7 @@ def choose(
     if unknown := [name for name in operators if name not in known]:
         raise ParameterError(
             "golden export",
-            "not an operator of a graph",
+            f"not an operator of a graph ({LISTED})",
             got=unknown[0],
             need=choices.need(unknown[0], known),
         )

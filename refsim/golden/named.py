@@ -9,6 +9,7 @@ from refsim.core.errors import FormatError
 from refsim.formats.cases import CASE_JSON, Files, Stored, read, read_folder
 from refsim.formats.file import meant
 from refsim.formats.reading import archive
+from refsim.golden.chain import CHAINS
 from refsim.golden.store import Corpus, default_root, digest
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
@@ -28,6 +29,10 @@ def open_case(name: str) -> Stored:
     if bang:
         with archive(path, "a zip file of cases") as opened:
             return read(Files(f"{path}!{entry}", archive=opened), entry)
+    if name.partition("/")[0] == CHAINS:
+        raise FormatError(
+            name, "a chain, and no case", need=f"refsim golden verify {name}, which runs chains"
+        )
     if name.rpartition("/")[2].isdecimal() or name in OPS:
         return _of_corpus(name)
     near = meant(name) or choices.meant(name.partition("/")[0], OPS)

@@ -45,6 +45,17 @@ def test_a_file_is_replaced_but_not_the_program_itself(refsim, models: Path, tmp
     assert program.read_bytes() == (models / "linear_head.pte").read_bytes()
 
 
+def test_an_exposed_file_is_not_exposed_again(refsim, models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.pte"
+    assert refsim("expose", models / "linear_head.pte", "-o", out).status == 0
+    refsim("expose", out, "-o", tmp_path / "again.pte").refused(
+        f"{out}: is exposed already; need linear_head.pte"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.pte", "out.pte.json"]
+    Path(f"{out}.json").write_text("{}")  # another program's file of that name is no hindrance
+    assert refsim("expose", out, "-o", tmp_path / "again.pte").status == 0
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -128,6 +128,7 @@ def test_a_stored_case_of_the_corpus_replays(refsim) -> None:
     [
         (["nonesuch"], "no such case; got None, need"),
         (["q8ta_add/99999"], "no such case; got q8ta_add/99999"),
+        (["chains/16"], "chains/16: a chain, and no case; need refsim golden verify chains/16"),
         (["nonesuch.zip!0001"], "not a zip file of cases"),
         (["q8ta_add/0001", "-x", "tpu"], "executor: unknown"),
         (["q8ta_add/0001", "--actual", "nonesuch.bin"], "nonesuch.bin"),

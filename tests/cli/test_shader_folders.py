@@ -102,7 +102,7 @@ def test_an_operator_without_a_module_is_not_said_to_be_none(folder: Path, refsi
     done = refsim("shaders", folder, "linear_q4gsw")
     done.refused("shaders: linear_q4gsw: refsim does not know how ExecuTorch's host calls its module; need ")
     assert "refsim.toml with a table [linear_q4gsw]" in done.err
-    refsim("shaders", folder, "q8ta_rellu").refused("no such operator; got q8ta_rellu, need ")
+    refsim("shaders", folder, "q8ta_rellu").refused("(refsim sweep --help lists all); got q8ta_rellu, need ")
 
 
 def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -152,6 +153,15 @@ def test_bad_usage(arguments, match: str, refsim) -> None:
     refsim("sweep", *arguments).refused(match)
 
 
+def test_help_has_paragraphs(refsim) -> None:
+    """Lines of the docstring are folded, with what is added to it."""
+    text = refsim("sweep", "--help").out
+    assert (
+        "\n  Each failure is made as small as possible" in text
+        and "may be interrupted; --resume" in " ".join(text.split("\n  "))
+    )
+
+
 def test_nothing_compared_is_no_success(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EmulatedExecutor, "supports", lambda self, launch: "not today")
     done = refsim("sweep", UNARY.name, "-n", 3, "-x", "cpu:emulated", "--workers", 0)
@@ -187,6 +197,9 @@ def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> No
     monkeypatch.setattr(pool, "inside", interrupted)
     done = refsim(*command)
     assert done.status == 130 and f"{2 * SIZE} of {2 * SIZE + 4} calls done" in done.err
+    line = next(line for line in done.err.splitlines() if "; to go on: " in line)
+    words = shlex.split(line.partition("; to go on: ")[2])
+    assert words == ["refsim", *map(str, command), "--resume"]
     refsim(*command).refused("already exists")
     monkeypatch.setattr(pool, "inside", counted)
     done = refsim(*command, "--resume", "--json")

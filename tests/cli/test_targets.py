@@ -132,7 +132,7 @@ def test_dumps_that_fit_no_value_name_the_target_that_they_fit(grouped: Path, tm
     given = ("bisect", grouped, "--random", 1, "--actual", folder, "--partial")
     refsim(*given, "--target", "adreno").refused(
         "no buffer fits target adreno: recorded with another shape or layout; "
-        "got delegate0_v1 is [1, 8, 5, 5] 4C, need [1, 8, 5, 5] 4C1W, "
+        "got delegate0_v1 is [1, 8, 5, 5] 4C there and [1, 8, 5, 5] 4C1W here, "
         "need --target mali, which 1 of 1 buffers fit"
     )
     assert refsim(*given).status == 0

@@ -47,13 +47,16 @@ def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) ->
     assert replayed.status == 1 and "1 byte differs" in replayed.out
     assert refsim("bisect", models / "linear_head.pte", *given[2:4], "--actual", folder / "dump").status == 1
     several = refsim(*given, "--outputs", GIVEN[2])
-    assert several.status == 1 and "2 runs, 2 distinct results" in several.out
+    assert several.status == 1 and "2 runs, 2 distinct results (1, 1 runs each)" in several.out
+    assert "; the first --outputs are run 0\n" in several.out
+    assert "this operator is right in run 1\n" in several.out
     refsim(*given, "-o", folder).refused("already exists")
 
 
 def test_refusals(refsim, models: Path, tmp_path: Path) -> None:
     x = ("-i", models / "linear_head.io.npz")
     refsim("triage", models / "linear_head.pte", *x, *GIVEN[1:]).refused("not an exposed file")
+    refsim("triage").refused("Missing EXPOSED, --outputs; for example: refsim triage exposed.pte")
     refsim("triage", *GIVEN).refused("give the inputs either with -i FILE or with --random SEED")
     refsim("triage", GIVEN[0], "--outputs", tmp_path / "o", *x, "-o", tmp_path / "d").refused(
         "no outputs there"

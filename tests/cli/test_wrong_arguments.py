@@ -53,6 +53,11 @@ def desk(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch, refsim: 
         ("lower README.md", "README.md: not a .pt2 file"),
         ("sweep nonesuch", "no such operator (refsim sweep --help lists all)"),
         ("golden verify nonesuch", "no such operator (refsim sweep --help lists all)"),
+        ("golden export nonesuch --pte new", "not an operator of a graph (refsim sweep --help lists all)"),
+        ("golden new nonesuch", "no rule for that operator (refsim sweep --help lists all)"),
+        ("golden regen nonesuch --dry-run", "no rule for that operator (refsim sweep --help lists all)"),
+        ("golden new", "Missing OPERATOR; for example: refsim golden new q8ta_leaky_relu"),
+        ("etdump", "Missing FILE, ETDUMP; for example: "),
         (
             "sweep q8ta_relu -n 9 --db case --resume",
             "case: no file of results; got a folder, need a file, such as case/results.sqlite",
@@ -113,6 +118,9 @@ def test_a_missing_kp_has_one_wording(
     monkeypatch.setattr(devices, "devices", lambda: [type("Row", (), row)()])
     done = refsim("devices")
     assert done.status == 0 and done.out.endswith(f"nothing runs on it: {NO_KP}; fix: {GPU_FIX}\n")
+    monkeypatch.setattr(devices, "devices", lambda: [])
+    told = refsim("devices", "--json").json
+    assert (told["kp"], told["fix"]) == (False, GPU_FIX)
     (tmp_path / "kp.py").write_text("raise ImportError('not in this test')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "kp", raising=False)

@@ -22,6 +22,13 @@ def test_the_nearest_name_is_meant_in_any_case() -> None:
     )
 
 
+def test_of_numbered_names_the_nearest_number_is_meant() -> None:
+    values = ("delegate0_v74", "delegate0_v76", "delegate0_v87", "delegate1_v75")
+    assert choices.nearest("delegate0_v77", values) == "delegate0_v76"
+    assert choices.nearest("delegate0_v75", values) == "delegate0_v74"
+    assert choices.nearest("avx51", ("avx2", "avx512")) == "avx512"  # a letter is missing, not counted
+
+
 def test_long_lists_are_cut_after_a_name_and_short_ones_are_not() -> None:
     many = [f"name{number}" for number in range(100)]
     text = choices.listed(many)

@@ -117,7 +117,7 @@ def test_runs_that_part(tmp_path: Path) -> None:
         768,
     )
     assert found.right == (0,) and "one element differs" in found.pattern
-    assert "this operator is right in the runs 0, 2" in list(repeats_lines(found))
+    assert "this operator is right in runs 0, 2" in list(repeats_lines(found))
     again = repeats(runs[::2])
     assert list(repeats_lines(again)) == ["2 runs, the same bytes in all of them"]
     assert WRONG in {v.kind for v in runs[1].verdicts}

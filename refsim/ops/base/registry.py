@@ -67,6 +67,8 @@ class _Registry(Mapping[str, OpSpec]):
 
 
 OPS = _Registry()
+#: Where a user finds all names, for errors whose list of them is cut short.
+LISTED = "refsim sweep --help lists all"
 
 
 def op_named(name: str) -> OpSpec:
