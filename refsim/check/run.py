@@ -10,11 +10,10 @@ from refsim.check.finding import Finding, Level
 from refsim.check.rules import rules
 from refsim.check.runtime import LATEST, runtime
 from refsim.check.subject import Method, blob_method, methods
-from refsim.core.errors import FormatError
 from refsim.core.folder_write import current
 from refsim.exec.model import LOWERED
 from refsim.formats.file import read_file
-from refsim.formats.pte.read import VULKAN_ID, kind_of, read_pte
+from refsim.formats.pte.read import VULKAN_ID, kind_of, read_pte, unknown
 from refsim.formats.vkgraph.read import read_blob
 
 _ORDER = {level: place for place, level in enumerate(Level)}
@@ -42,8 +41,7 @@ def check_bytes(
     elif kind == "pte":
         found = methods(read_pte(data, name), VULKAN_ID)
     else:
-        got = bytes(memoryview(data)[:8]).hex(" ") or "no bytes"
-        raise FormatError(name, "neither a .pte file nor a delegate blob", got=got)
+        raise unknown(data, name)
     described = runtime(release)
     findings = [
         finding

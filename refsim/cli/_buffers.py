@@ -94,7 +94,8 @@ def write_html(path: str | None, report: Report | None) -> None:
 def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:
     """The arrays of --input, or arrays drawn from the seed --random."""
     if (path is None) == (seed is None):
-        raise click.UsageError("give the inputs either with -i FILE or with --random SEED")
+        both = ", not both" if path is not None else ""
+        raise click.UsageError(f"give the inputs either with -i FILE or with --random SEED{both}")
     if path is not None:
         return npz.read_arrays(path, ("in",), model.input_shapes())
     assert seed is not None

@@ -19,7 +19,7 @@ from refsim.cli._buffers import (
     rivals_of,
     write_html,
 )
-from refsim.cli._complete import Completeness, check_run, partial_option
+from refsim.cli._complete import Completeness, check_run, named, partial_option
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import EXECUTORS, device_profile_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
@@ -34,7 +34,8 @@ from refsim.device.bisect import Row, allowed, bisect
 from refsim.device.ran import Ran, run_on
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
-from refsim.formats.dumps import Recorded
+from refsim.exec.model import Model
+from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
@@ -65,6 +66,16 @@ def _node(row: Row) -> dict[str, Any]:
             "same": report.same, "differing": report.differing, "illegal": report.illegal,
         }  # fmt: skip
     return found
+
+
+def _strangers(model: Model, dumped: Recorded) -> list[str]:
+    """What people should know about buffers of a dump that no value of the file has."""
+    known = {value_name(number, value) for number, graph in model.graphs.items() for value in graph.tensors}
+    others = sorted(set(dumped.entries) - known)
+    if not others:
+        return []
+    what = form(len(others), "is no value", "are no values")
+    return [f"not compared: {named(others)} in {dumped.path} {what} of {model.path}"]
 
 
 def _text(report: Report) -> str:
@@ -109,7 +120,8 @@ def command(
     wrong from one that got wrong inputs.
     """
     if (actual is None) == (executor is None):
-        raise click.UsageError("give the buffers with --actual DIR, or run the file with -x EXECUTOR")
+        both = ", not both" if actual is not None else ""
+        raise click.UsageError(f"give the buffers with --actual DIR, or run the file with -x EXECUTOR{both}")
     dumped = None if actual is None else Recorded(actual)
     found = opened(file, family, CANONICAL, dumped)
     made = read_origins(found.model, origin)
@@ -122,7 +134,7 @@ def command(
     else:
         assert dumped is not None
         recorded, where = dumped, dumped.path
-        notes = check_run(dumped, model, given, partial) + found.misfits(where)
+        notes = check_run(dumped, model, given, partial) + found.misfits(where) + _strangers(model, dumped)
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
         how = partial_of(launched, runner)
         told = dict(profile=profile, device=not all_bytes, limit=limit)

@@ -59,6 +59,10 @@ def command(
     as_json: bool,
 ) -> int:
     """Compare ACTUAL with EXPECTED, raw buffers of one tensor, byte by byte."""
+    if profile is not None and case is None:
+        raise click.UsageError(
+            "--profile needs --case CASE: what it allows depends on the call that wrote the buffer"
+        )
     bound = open_case(case).bound if case is not None else None
     if bound is not None:
         layout, shape = layout or bound.call.out.layout, shape or bound.call.out.shape

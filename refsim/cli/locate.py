@@ -25,7 +25,8 @@ def command(
     """Print byte, word, lane, block and index of one element of a buffer, or of a byte of its padding."""
     desc = TensorDesc(shape, layout)
     if (byte is None) == (index is None):
-        raise click.UsageError("give either --byte B or --index n,c,h,w")
+        both = ", not both" if byte is not None else ""
+        raise click.UsageError(f"give either --byte B or --index n,c,h,w{both}")
     place = at_byte(desc, byte) if byte is not None else at_index(desc, index or ())
     facts = {
         "layout": layout.name,

@@ -16,10 +16,27 @@ from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import RawBufferError
+from refsim.core.free_name import not_itself
 from refsim.core.layout import Layout
 from refsim.formats import dumps, npz
 
-_BYTE = click.IntRange(-128, 127)
+
+class Byte(click.ParamType):
+    """A byte as a signed or an unsigned number, such as -38, 218 or 0xDA; its signed value."""
+
+    name = "byte"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(str(value), 0)
+        except ValueError:
+            number = 256
+        if not -128 <= number <= 255:
+            self.fail(f"{value!r} is not a byte: -128 to 255, or 0x00 to 0xFF", param, ctx)
+        return number - 256 if number > 127 else number
+
+
+_BYTE = Byte()
 
 
 @verb("pack", "array.npy -l 4W4C -o buffer.bin")
@@ -42,6 +59,7 @@ def command(
     file: str, layout: Layout, output: str, lane: int, word: int, sidecar: bool, as_json: bool
 ) -> int:
     """Write FILE (.npy; int8 for a packed layout, float32 for W, H and C) as a raw buffer."""
+    not_itself(output, file, "array")
     array = npz.read_npy(file)
     need = np.int8 if layout.packed_int8 else np.float32
     if array.dtype != need:

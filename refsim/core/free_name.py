@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, ParameterError
 
 
 def must_be_new(folder: str | os.PathLike[str]) -> None:
@@ -16,6 +16,13 @@ def must_be_new(folder: str | os.PathLike[str]) -> None:
         got = "a folder" if os.path.isdir(folder) else "a file"
         need = f"a new folder, such as {free(folder)}: only files are replaced"
         raise FormatError(os.fspath(folder), "already exists", got=got, need=need)
+
+
+def not_itself(path: str | os.PathLike[str], source: str | os.PathLike[str], what: str) -> None:
+    """ParameterError if what is to be written at ``path`` would replace ``source``, from which it is made."""
+    if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
+        need = "another name for what is written"
+        raise ParameterError(os.fspath(path), f"is the {what} itself", need=need)
 
 
 def free(path: str | os.PathLike[str], folder: bool = True) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from refsim.core.atomic_write import replacing
 from refsim.core.buffer import FILL
 from refsim.core.errors import GraphError, ParameterError, RefsimError
+from refsim.core.free_name import not_itself
 from refsim.core.layout import BY_SCHEMA_VALUE, WIDTH_PACKED
 from refsim.device import manifest as m
 from refsim.device.choose import Candidate, candidates, check, select
@@ -93,8 +94,7 @@ def expose(
     files = []
     for number, part in enumerate(parts):
         file = part_name(name, number + 1, len(parts))
-        if os.path.exists(file) and os.path.samefile(file, model.path):
-            raise ParameterError(file, "is the program itself", need="another name for what is written")
+        not_itself(file, model.path, "program")
         data, outputs = _rewritten(model, part, options, found)
         files.append(
             Exposed(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import size_limit
-from refsim.core.errors import FormatError, GraphError, ParameterError
+from refsim.core.errors import GraphError, ParameterError
 from refsim.core.folder_write import current
 from refsim.core.rng import Rng
 from refsim.exec.executor import Executor, start_graph
@@ -23,7 +23,7 @@ from refsim.exec.instructions import dtype_of, prepared_plan, run_plan, session_
 from refsim.exec.prepared import Fetch, PreparedModel, checked, delegate
 from refsim.formats.file import read_file
 from refsim.formats.pte import schema as program
-from refsim.formats.pte.read import Pte, kind_of, read_pte
+from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
 from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.build import build
 from refsim.graph.graph import Graph, Node
@@ -226,9 +226,7 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
     if kind == "blob":
         return Model(name, {0: build(read_blob(data, name), name, target)})
     if kind != "pte":
-        got = bytes(data[:8]).hex(" ") or "no bytes"
-        need = "a .pte, which refsim lower makes of a .pt2" if name.endswith(".pt2") else None
-        raise FormatError(name, "neither a .pte file nor a delegate blob", got=got, need=need)
+        raise unknown(data, name)
     return built(read_pte(data, name), target)
 
 

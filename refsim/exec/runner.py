@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import os
 import pickle
+import signal
 import struct
 import sys
 import threading
@@ -32,20 +33,36 @@ def serve() -> None:
 
     The first request is (callable, arguments), each other (name of a method, arguments). An answer is (kind, value):
     ``result``, ``error`` (a RefsimError) or ``raised`` (the text of another exception; its traceback goes to stderr).
-    Before it may come news of the work (`refsim.core.doing`), in the same form.
+    Before it may come news of the work (`refsim.core.doing`), in the same form. Ctrl-C ends it without a word.
     What drivers and libraries print to stdout goes to stderr, and so does where Python was when native code crashed.
     """
     answers = _Answers(os.dup(1))
     os.dup2(2, 1)
     faulthandler.enable()
     doing.listen(lambda kind, what: answers.send(pickle.dumps((kind, what))))
-    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        make, arguments = pickle.load(sys.stdin.buffer)
-        made: list[Any] = []
-        _answer(answers, lambda: made.append(make(*arguments)))
-        while made:
-            method, arguments = pickle.load(sys.stdin.buffer)
-            _answer(answers, lambda: getattr(made[0], method)(*arguments))  # noqa: B023  (called at once)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
+    try:  # Ctrl-C may come while the end of the input is taken note of, and whoever sends it closes that
+        with contextlib.suppress(EOFError, BrokenPipeError):
+            _requests(answers)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        pass
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """Ctrl-C once; what comes after it would meet the end of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _requests(answers: _Answers) -> None:
+    make, arguments = pickle.load(sys.stdin.buffer)
+    made: list[Any] = []
+    _answer(answers, lambda: made.append(make(*arguments)))
+    while made:
+        method, arguments = pickle.load(sys.stdin.buffer)
+        _answer(answers, lambda: getattr(made[0], method)(*arguments))  # noqa: B023  (called at once)
 
 
 class _Answers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from refsim.core import choices
@@ -10,6 +11,7 @@ from refsim.formats.cases import CASE_JSON, Files, Stored, read, read_folder
 from refsim.formats.file import meant
 from refsim.formats.reading import archive
 from refsim.golden.chain import CHAINS
+from refsim.golden.rules import RULES
 from refsim.golden.store import Corpus, default_root, digest
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
@@ -28,6 +30,8 @@ def open_case(name: str) -> Stored:
     path, bang, entry = name.partition("!")
     if bang:
         with archive(path, "a zip file of cases") as opened:
+            if f"{entry}/{CASE_JSON}" not in opened.NameToInfo:
+                raise _not_inside(path, entry, opened.NameToInfo)
             return read(Files(f"{path}!{entry}", archive=opened), entry)
     if name.partition("/")[0] == CHAINS:
         raise FormatError(
@@ -37,6 +41,18 @@ def open_case(name: str) -> Stored:
         return _of_corpus(name)
     near = meant(name) or choices.meant(name.partition("/")[0], OPS)
     raise FormatError(name, "no such case", need=f"{_NEED}{near}")
+
+
+def _not_inside(path: str, entry: str, files: Iterable[str]) -> FormatError:
+    """The error for a zip file without the case ``entry``: which it has, and whether the corpus has one so named."""
+    end = f"/{CASE_JSON}"
+    names = sorted(file.removesuffix(end) for file in files if file.endswith(end))
+    op = Path(path).stem
+    if op in RULES and entry.isdecimal() and len(entry) < 8 and int(entry) < RULES[op].count:
+        near = choices.asked(f"{op}/{entry}")  # a few of the corpus are stored in full
+    else:
+        near = choices.meant(entry, names)
+    return FormatError(path, "no such case in it", got=entry, need=choices.listed(names or [_NEED]) + near)
 
 
 def _of_corpus(name: str) -> Stored:

@@ -116,5 +116,5 @@ def test_a_case_lets_each_byte_be_judged_by_the_profiles(tmp_path: Path, refsim)
 
 def test_a_profile_needs_the_case_and_the_case_its_tensor(buffers, refsim) -> None:
     place = ("-l", "4W4C", "-s", "1,6,3,5")
-    refsim("diff", *buffers, *place, "--profile", "nvidia").refused("a profile needs the call")
+    refsim("diff", *buffers, *place, "--profile", "nvidia").refused("--profile needs --case CASE")
     refsim("diff", *buffers, *place, "--case", "q8ta_add/0105").refused("the call writes another tensor")

@@ -102,7 +102,10 @@ def test_bad_input_is_one_line_and_writes_nothing(kind: str, tmp_path: Path, ref
         (["-l", "4Q", "-o", "OUT/o.bin"], "memory layout: unknown; got '4Q'"),
         (["-l", "CONV2D", "-o", "OUT/o.bin"], "no addresses before the layout is resolved"),
         (["-l", "4C"], "Missing --output"),
-        (["-l", "4C", "-o", "OUT/o.bin", "--lane", "128"], "128 is no whole number from -128 to 127"),
+        (
+            ["-l", "4C", "-o", "OUT/o.bin", "--lane", "256"],
+            "'256' is not a byte: -128 to 255, or 0x00 to 0xFF",
+        ),
         (["-l", "4C", "-o", "OUT"], "cannot be written"),
         (["-l", "4C", "-o", "OUT/a.npy/o.bin"], "cannot be written"),
     ],

@@ -69,6 +69,61 @@ def test_the_line_says_what_to_type(given: str, said: str, desk: Path, refsim: C
     refsim(*given.split()).refused(said)
 
 
+def test_a_case_of_a_zip_file_that_is_not_there(refsim: Callable) -> None:
+    path = ROOT / "golden" / "cases" / "q8ta_add.zip"
+    refused = refsim("replay", f"{path}!0017")
+    refused.refused(f"{path}: no such case in it; got 0017, need 0175, 0176, ")
+    assert re.search(r", \.\.\. and \d+ more; did you mean q8ta_add/0017\?\n", refused.err)
+    assert refsim("replay", "q8ta_add/0017").status == 0
+    refsim("replay", f"{path}!0175x").refused("got 0175x, need 0175, ")
+    assert "did you mean 0175?" in refsim("replay", f"{path}!0175x").err
+    assert "did you mean" not in refsim("replay", f"{path}!99999").err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("check other.pt2", "got 77 6f 72 64 73 0a, need a .pte, which refsim lower makes of a .pt2"),
+        ("diff case/out.bin case/out.bin --profile nvidia", "--profile needs --case CASE: "),
+        ("bisect model.pte -x cpu --actual case --random 0", "or run the file with -x EXECUTOR, not both"),
+        ("run model.pte --random 0 -i in.npy", "with -i FILE or with --random SEED, not both"),
+        ("locate -l 4C -s 1,4,2,2 --byte 0 --index 0,0,0,0", "--index n,c,h,w, not both"),
+        ("pack in.npy -l 4C -o out.bin --lane 0x100", "'0x100' is not a byte: -128 to 255, or 0x00 to 0xFF"),
+        ("pack in.npy -l 4C -o out.bin --word five", "'five' is not a byte"),
+        ("pack in.npy -l 4C -o ./in.npy", "./in.npy: is the array itself; need another name"),
+        ("unpack case/out.bin -o case/out.bin", "case/out.bin: is the buffer itself; need another name"),
+    ],
+)  # fmt: skip
+def test_what_was_meant_is_said(given: str, said: str, desk: Path, refsim: Callable) -> None:
+    np.save("in.npy", np.zeros((1, 4, 2, 2), np.int8))
+    Path("other.pt2").write_text("words\n")
+    before = {path: path.read_bytes() for path in desk.rglob("*") if path.is_file()}
+    refsim(*given.split()).refused(said)
+    assert {path: path.read_bytes() for path in desk.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("option", ["--lane", "--word"])
+@pytest.mark.parametrize("text", ["-38", "218", "0xDA"])
+def test_padding_is_a_byte_in_any_form(option: str, text: str, desk: Path, refsim: Callable) -> None:
+    np.save("in.npy", np.ones((1, 3, 2, 5), np.int8))
+    assert refsim("pack", "in.npy", "-l", "4W4C", "-o", "out.bin", option, text).status == 0
+    assert set(np.fromfile("out.bin", np.uint8)) == {0, 1, 0xDA}
+
+
+def test_buffers_that_are_no_value_of_the_file_are_named(desk: Path, refsim: Callable) -> None:
+    assert refsim("run", "model.pte", "--random", "0", "--dump", ".", "dump").status == 0
+    given = ("bisect", "model.pte", "--random", "0", "--actual", "dump")
+    assert "no value" not in refsim(*given).out
+    for suffix in (".bin", ".json"):
+        Path(f"dump/delegate0_v54{suffix}").rename(f"dump/delegate0_v99{suffix}")
+    info = Path("dump/delegate0_v99.json")
+    info.write_text(info.read_text().replace("delegate0_v54", "delegate0_v99"))
+    done = refsim(*given)
+    said = "not compared: delegate0_v99 in dump is no value of model.pte"
+    assert done.status == 2 and said in done.out.splitlines()
+    assert said in refsim(*given, "--json").json["notes"]
+
+
 def test_a_buffer_of_a_case_needs_no_layout(desk: Path, refsim: Callable) -> None:
     """The case.json beside it has layout and shape."""
     done = refsim("unpack", "case/out.bin", "-o", "out.npy")

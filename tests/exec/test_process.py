@@ -155,6 +155,25 @@ def test_ctrl_c_ends_both_without_a_traceback() -> None:
     assert program.communicate(timeout=30)[1] == b"" and program.returncode == 9
 
 
+def test_ctrl_c_while_a_process_ends_says_nothing() -> None:
+    """The signal comes while the end of the input is taken note of, twice."""
+    code = (
+        "import contextlib, os, signal\n"
+        "from refsim.exec import runner\n"
+        "class Late(contextlib.suppress):\n"
+        "    def __exit__(self, *error):\n"
+        "        try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "        finally: os.kill(os.getpid(), signal.SIGINT)\n"
+        "        return super().__exit__(*error)\n"
+        "contextlib.suppress = Late\n"
+        "runner.serve()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=FOLDER.parents[1], stdin=subprocess.DEVNULL, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_script_without_a_main_guard_is_run_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("from refsim.exec import process\nprint(process.call(abs, -3, where='abs'))\n")

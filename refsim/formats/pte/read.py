@@ -94,6 +94,13 @@ def kind_of(data: bytes | bytearray | memoryview) -> str | None:
     return {PROGRAM.identifier: "pte", BLOB_MAGIC: "blob"}.get(magic)
 
 
+def unknown(data: bytes | bytearray | memoryview, name: str) -> FormatError:
+    """The error for a file that is of neither kind."""
+    need = "a .pte, which refsim lower makes of a .pt2" if name.endswith(".pt2") else None
+    got = bytes(view(data)[:8]).hex(" ") or "no bytes"
+    return FormatError(name, "neither a .pte file nor a delegate blob", got=got, need=need)
+
+
 def read_pte(data: bytes | bytearray | memoryview, where: str = "pte", limits: Limits = LIMITS) -> Pte:
     """Read and check a .pte held in memory; blobs of delegates are read when asked for."""
     content = view(data)
