@@ -30,7 +30,10 @@ def _where(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     if smallest is not None and smallest.tight:
         yield str(smallest)
     values = ev.kinds == ByteKind.VALUE
+    said = smallest.name if smallest is not None and smallest.tight else ""
     for region in within.regions(ev)[::-1][:MOST_REGIONS]:
+        if region.name == said:
+            continue
         inside = int(np.count_nonzero(region.mask & values))
         yield f"{region.name}: {len(at)} of the {inside} elements there are wrong"
 

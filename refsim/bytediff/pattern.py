@@ -10,6 +10,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.invocations import coordinates
 from refsim.core.buffer import ByteKind
+from refsim.core.counted import first_or_last
 
 DIMS = "nchw"
 #: Fewer differing elements than this may share a property by chance.
@@ -107,7 +108,7 @@ def _borders(d: Differences) -> Iterator[str]:
     distance = np.minimum(np.minimum(h, height - 1 - h), np.minimum(w, width - 1 - w))
     most = int(distance.max())
     if most < (min(height, width) - 1) // 2:
-        yield f"borders only: at most {most} from the edge of the image"
+        yield f"borders only: {first_or_last(most + 1, 'row', 'column')} of the image"
 
 
 def _offset(d: Differences) -> Iterator[str]:

@@ -15,6 +15,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.invocations import coordinates
 from refsim.core.buffer import ByteKind
+from refsim.core.counted import first_or_last
 
 #: Fewer differing elements than this lie in some region by chance.
 FEW = 4
@@ -176,11 +177,12 @@ def _borders(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
     if min(width, height) < 3:
         return
     rows, columns = np.minimum(h, height - 1 - h), np.minimum(w, width - 1 - w)
-    for name, distance in (("edge", np.minimum(rows, columns)), ("top or bottom", rows), ("sides", columns)):
+    ways = ((("row", "column"), np.minimum(rows, columns)), (("row",), rows), (("column",), columns))
+    for nouns, distance in ways:
         most, least = int(distance[at].max()), int(distance[at].min())
-        yield Within(f"only at most {most} from the {name} of the image", distance <= most)
+        yield Within(f"only in {first_or_last(most + 1, *nouns)} of the image", distance <= most)
         if least > 0:
-            yield Within(f"only at least {least} from the {name} of the image", distance >= least)
+            yield Within(f"only outside {first_or_last(least, *nouns)} of the image", distance >= least)
 
 
 def _residues(ev: Evidence, at: np.ndarray) -> Iterator[Within]:

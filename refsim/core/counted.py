@@ -18,6 +18,11 @@ def form(count: int, one: str, many: str) -> str:
     return one if count == 1 else many
 
 
+def first_or_last(count: int, *nouns: str) -> str:
+    """So many at either end: ``the first or last row or column``, ``the first or last 3 rows``."""
+    return f"the first or last {f'{count} ' if count > 1 else ''}{' or '.join(form(count, n, f'{n}s') for n in nouns)}"
+
+
 def numbered(count: int, noun: str) -> str:
     """The numbers of so many things, counted from 0: ``0 to 3``, ``0, the only device``."""
     return (

@@ -141,3 +141,14 @@ def test_few_differences_have_no_region(count: int) -> None:
     made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
     made.data[np.flatnonzero(EXPECTED.kinds() == ByteKind.VALUE)[:count]] ^= 1
     assert regions(Evidence(EXPECTED, made, np.ones(len(CELLS), bool), BOUND)) == []
+
+
+def test_facts_say_a_region_once_and_in_plain_words() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.integers(-128, 128, (1, 16, 16, 16), np.int8)
+    good = PackedBuffer.pack(values, "4W4C")
+    wrong = values.copy()
+    for place in (np.s_[:, :, 0], np.s_[:, :, -1], np.s_[:, :, :, 0], np.s_[:, :, :, -1]):
+        wrong[place] = rng.integers(-128, 128, wrong[place].shape, np.int8)
+    lines = diff(good, PackedBuffer.pack(wrong, "4W4C")).facts
+    assert sum("only in the first or last row or column of the image" in line for line in lines) == 1
