@@ -80,7 +80,7 @@ def _bad(error: click.BadParameter, parameter: click.Parameter) -> str:
         given = re.match("'(.*?)' is not ", error.message)
         if given and len(kind.choices) == 1:
             only = f"'{given[1]}' is unknown, need {kind.choices[0]}, the only one"
-            text = text.replace(error.message.rstrip("."), only)
+            return text.replace(error.message.rstrip("."), only)
         return text + (choices.meant(given[1], kind.choices) if given else "")
     number = _number(kind)
     found = re.match(r"(.*?) is not (a valid|in the range)", error.message)

@@ -44,8 +44,8 @@ def test_bad_input(tmp_path: Path, models: Path, refsim) -> None:
     refsim("check", tmp_path).refused("got a folder")
     (tmp_path / "x.pte").write_bytes(b"\0" * 64)
     refsim("check", tmp_path / "x.pte").refused("neither a .pte file nor a delegate blob")
-    refsim("check", models / "mixed_ops.pte", "--runtime", "0.1").refused(
-        "'0.1' is unknown, need 1.5.1, the only one\n"
+    refsim("check", models / "mixed_ops.pte", "--runtime", "1.5.0").refused(
+        "'1.5.0' is unknown, need 1.5.1, the only one\n"
     )
     content = (models / "mixed_ops.pte").read_bytes()
     for size in (40, 5000, len(content) - 1):
