@@ -1,9 +1,14 @@
-"""The operator that a test takes as an example where any other of its family would do as well."""
+"""The operator that a test takes as an example where any other of its family would do as well; and a hard call."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.ops.base.binding import bind
+from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, OpSpec
+from refsim.ops.base.spec import Call, Kind, OpSpec
 from refsim.ops.base.traits import Family
 
 
@@ -14,3 +19,13 @@ def elementwise(inputs: int) -> OpSpec:
 
 UNARY, BINARY = elementwise(1), elementwise(2)
 LINEAR = OPS.of_family(Family.LINEAR)[0]
+
+
+def at_the_least_range(op: OpSpec) -> tuple[Call, dict[str, PackedBuffer]]:
+    """A call for ranges of rows whose scales are about 2**-128, the greatest whose inverse is infinite."""
+    (bits,) = np.float32([2.0**-128]).view(np.uint32)
+    scales = np.arange(bits - 3, bits + 4, dtype=np.uint32).view(np.float32)
+    width = np.float32(255) * scales
+    x = np.stack([part for w in width for part in ((0 * w, w), (-w, 0 * w), (-w / 2, w / 2))])
+    bound = bind(Case(op.name, {"block": (1, 2)}, {"x": (x.shape, "W")}, str(op.layouts[0][-1])))
+    return bound.call, {"x": PackedBuffer.pack(x, "W")}

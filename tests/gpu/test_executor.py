@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples import UNARY
+from examples import UNARY, at_the_least_range
 
 from refsim.core.errors import DeviceError, GuardError, ParameterError
 from refsim.core.qmath import NVIDIA
@@ -22,7 +22,8 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.spec import OpSpec, Target
+from refsim.ops.base.traits import Family
 from refsim.ops.q8ta_conv2d_dw import WINDOWS
 from refsim_gpu.conformance import Count, cases, compare_calls, compare_model, compare_recordings
 from refsim_gpu.executor import KomputeExecutor
@@ -94,6 +95,12 @@ def test_every_depthwise_build_writes_the_definitions_bytes(
         assert bound.call.dispatches()[-1].launch.variant == window.name
         compare_calls(executor, [bound], count)
     check(count)
+
+
+@pytest.mark.parametrize("op", OPS.of_family(Family.ROW_RANGE), ids=lambda op: op.name)
+def test_scales_about_the_greatest_whose_inverse_is_infinite(executor: KomputeExecutor, op: OpSpec) -> None:
+    call, inputs = at_the_least_range(op)
+    assert executor.run_call(call, inputs) == call.expected(inputs)
 
 
 def test_recordings(executor: KomputeExecutor) -> None:

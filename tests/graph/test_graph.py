@@ -101,6 +101,17 @@ def test_first_pass_depthwise() -> None:
     assert resolve_layouts(graph, Target())[0] is PACKED_4C1W
 
 
+def test_what_is_no_image_is_left_to_the_operator() -> None:
+    """A convolution of fewer dims has no kernel to choose a layout for; that it is wrong is said where it is bound."""
+    whole = conv_graph(8, 64)
+    for number in (0, 15):
+        for dims in ((8,), (8, 64)):
+            values = list(whole.values)
+            values[number] = VkTensor(INT8, dims, memory_layout=9)
+            layouts = resolve_layouts(replace(whole, values=tuple(values)), Target())
+            assert layouts[0] is layouts[15] is PACKED_4C1W
+
+
 def test_second_pass_takes_the_first_concrete_layout() -> None:
     layouts = resolve_layouts(conv_graph(8, 8, layouts=(3, 9)), Target())
     assert (layouts[0], layouts[15]) == (PACKED_4W4C, PACKED_4W4C)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from refsim.core.layout import WIDTH_PACKED
 from refsim.exec.model import load
 from refsim.formats.exported.files import read_exported
-from refsim.formats.exported.program import ExportedProgram
+from refsim.formats.exported.program import ExportedNode, ExportedProgram
+from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.origins import Origin, origins
+from refsim.ops.base.spec import Target
 
 DATA = Path(__file__).parents[1] / "data"
 NET = DATA / "devtools"
@@ -95,3 +99,14 @@ def test_modules_without_lines() -> None:
         "stem", "res.0.a", "res.0.b", "res.0", "up.0", "out",
     ]  # fmt: skip
     assert found[0, 4].lines() == ["res.0 (Res)"] and str(found[0, 19]) == "aten.add.Tensor"
+
+
+def test_an_operator_of_several_outputs_is_followed_by_the_first() -> None:
+    """One node of a delegate stands for a chain whose first operator also gives what nobody reads."""
+    norm = ExportedNode("aten.native_layer_norm.default", ("x",), ("y", "mean", "rstd"))
+    tanh = ExportedNode("aten.tanh.default", ("y",), ("z",))
+    program = ExportedProgram("program", (norm, tanh), ("x",), dict.fromkeys("xyz", (2, 8)))
+    tensors = {n: Tensor(n, (2, 8), np.dtype(np.float32), WIDTH_PACKED) for n in (0, 1)}
+    node = Node(0, 0, "lib.both.default", (Ref(0),), (1,))
+    graph = Graph("delegate 0", tensors, (node,), (0,), (1,), Target())
+    assert origins({0: graph}, program)[0, 0].nodes == (norm, tanh)

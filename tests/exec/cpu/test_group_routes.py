@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import at_the_least_range
 from wide import check, wide
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import LAVAPIPE
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
+from refsim.exec.cpu.routes import RULES as RULES_OF_ROUTES
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as corpus_case
 from refsim.ops.base.binding import bind
@@ -78,3 +80,21 @@ def test_odd_floats(name: str) -> None:
             prepared, inputs
         )
         assert EmulatedExecutor().run_prepared(prepared, inputs) == bound.call.expected(inputs)
+
+
+@pytest.mark.parametrize(
+    "op", [*OPS.of_family(Family.WEIGHT_ONLY), *OPS.of_family(Family.LOOKUP)], ids=lambda op: op.name
+)
+def test_kernels_for_nibbles_are_for_operators_that_have_some(op) -> None:
+    """An operator of the same family with other weights must not get them: they read what it lacks."""
+    assert any(rule.takes(op) for rule in RULES_OF_ROUTES)
+    assert not any(rule.takes(replace(op, int4=None)) for rule in RULES_OF_ROUTES)
+
+
+@pytest.mark.parametrize("op", OPS.of_family(Family.ROW_RANGE), ids=lambda op: op.name)
+def test_scales_about_the_greatest_whose_inverse_is_infinite(op) -> None:
+    call, inputs = at_the_least_range(op)
+    expected = call.expected(inputs)
+    assert len(set(expected.unpack().reshape(-1).tolist())) > 1
+    assert NativeExecutor().run_call(call, inputs) == expected
+    assert EmulatedExecutor().run_call(call, inputs) == expected

@@ -16,6 +16,8 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("conv_problem.py", ("test_bounds.py",)),
     ("epilogue.py", ("test_bounds.py", "test_joined.py")),
     ("elementwise/", ("test_sums.py",)),
+    ("relayout/", ("test_repack.py",)),
+    ("routes.py", ("test_group_routes.py",)),
     ("groups/", ("test_float_groups.py", "test_group_routes.py", "test_bounds.py")),
     ("pool/", ("test_pool.py", "test_plain_mean.py")),
     ("wake.py", ("test_wake.py", "test_imports.py")),
@@ -30,6 +32,11 @@ _FILES: dict[str, tuple[str, ...]] = {
     "refsim/core/launch.py": ("tests/core/test_launch.py",),
     "refsim/core/push.py": ("tests/core/test_push.py",),
     "refsim/core/qmath.py": ("tests/core/test_qmath.py",),
+    # what these compute for other weights and sums is asked for by defects and by the causes of wrong bytes alone
+    **{
+        f"refsim/ops/base/{name}.py": ("tests/bytediff/test_groups.py",)
+        for name in ("group_linear", "group_weights")
+    },
 }
 #: What is tried first of all: what is chosen, whether every element is written, and each by one task.
 _QUICK = {
