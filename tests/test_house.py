@@ -144,6 +144,17 @@ def test_tests_mirror_the_rooms() -> None:
     assert set(ROOMS) <= {path.name for path in (ROOT / "tests").iterdir()}
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest takes files in folders that are no packages for one module each, and refuses the second of a name."""
+    found: dict[str, Path] = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        packages = [each.name for each in path.parents if (each / "__init__.py").exists()]
+        name = ".".join((*reversed(packages), path.stem))
+        if path.stem not in ("conftest", "__init__", "__main__"):
+            assert name not in found, f"{path} and {found[name]}"
+            found[name] = path
+
+
 def test_no_circle() -> None:
     assert not circles(REFSIM + every_import(ROOT / "gpu", "refsim_gpu"))
 
