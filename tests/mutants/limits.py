@@ -8,13 +8,14 @@ As a plugin of pytest (``-p mutants.limits``) it watches each test, and all of t
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import signal
 import sys
 import time
 from typing import Any
 
-from mutants import objects
+from mutants import frames, objects
 from refsim.core import doing
 
 #: Variables that tell the plugin the seconds for each test, and for all.
@@ -22,6 +23,8 @@ EACH_VARIABLE, ALL_VARIABLE = "REFSIM_MUTANT_TEST_SECONDS", "REFSIM_MUTANT_ALL_S
 WAITING = 4.0
 #: So many characters of what a failed test says are kept.
 SAID = 800
+#: What stands in the line about a failed test before the sources that its error came through.
+THROUGH = " through "
 #: Something is compiled for so long at most.
 COMPILE_SECONDS = 900.0
 #: What ends the process; the traceback on stderr says what it did.
@@ -74,6 +77,8 @@ def ended_by_limit(status: str) -> bool:
 # --- the plugin ------------------------------------------------------------------------------------------
 
 _watches: list[Watch] = []
+#: The sources that the error came through that the last phase of a test ended with, if one did.
+_through: frames.Frames = []
 
 
 def pytest_configure() -> None:
@@ -92,9 +97,14 @@ def pytest_runtest_logstart() -> None:
     _watches[0].begin(float(os.environ[EACH_VARIABLE]))
 
 
+def pytest_runtest_makereport(item: Any, call: Any) -> None:
+    """Before pytest makes its report, which has no frames; None leaves that to it."""
+    _through[:] = frames.of_test(call.excinfo.value) if call.excinfo else []
+
+
 def pytest_runtest_logreport(report: Any) -> None:
-    """pytest's own line about a failed test is cut at the width of a terminal."""
+    """pytest's own line about a failed test is cut at the width of a terminal, and says nothing of sources."""
     if report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
         message = " ".join((crash.message if crash else str(report.longrepr)).split())
-        sys.stderr.write(f"FAILED {report.nodeid} - {message[:SAID]}\n")
+        sys.stderr.write(f"FAILED {report.nodeid} - {message[:SAID]}{THROUGH}{json.dumps(_through)}\n")

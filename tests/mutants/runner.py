@@ -7,7 +7,6 @@ import os
 import struct
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mutants import objects
+from mutants.frames import through
 from mutants.limits import Watch
 from refsim.core import doing
 from refsim.core.errors import GuardError, RefsimError
@@ -146,14 +146,12 @@ def network(watch: Watch, folder: str, name: str) -> None:
 SECONDS, CASE_SECONDS = 600.0, 60.0
 #: A variable that makes native kernels run one at a time, so that a crash tells which it was.
 ONE_BY_ONE = "REFSIM_MUTANT_ONE_BY_ONE"
-#: The file that says which of the sources an error came through, that ended a stage (`_frames`).
+#: The file that says which of the sources an error came through, that ended a stage (`through`).
 FRAMES = "frames.json"
 #: What a compiler would have said: such a program is none.
 _NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError, struct.error)
 
 
-#: Folder of a checkout -> its name in a copy (`mutants.tree.PARTS`, which is not imported here).
-SOURCES = {"refsim": "refsim", "gpu": "refsim_gpu"}
 #: Further wrong cases of a kernel that already gave one, and how many are run to find them, and for how long.
 MORE_WRONG, MORE_TRIED, MORE_SECONDS = 5, 24, 10.0
 
@@ -181,7 +179,7 @@ def corpus(
             how = "invalid" if _is_no_program(error) else "raised"
             found = {
                 "how": how, "said": _told(error)[:2000], "case": _at(root),
-                "frames": _frames(error),
+                "frames": through(error),
             }  # fmt: skip
             (root / "result.json").write_text(json.dumps(found))
 
@@ -237,7 +235,7 @@ def _wrong(
             try:
                 said, frames = doing.during(name, _chain, chains[name], runner, root), list[tuple[str, str]]()
             except RefsimError as error:
-                said, frames = _told(error), _frames(error)
+                said, frames = _told(error), through(error)
             if said:
                 yield {"case": name, "how": "chain", "said": said, "frames": frames}
                 break
@@ -249,11 +247,11 @@ def _wrong(
                 continue
             out = doing.during(name, runner.run_call, bound.call, bound.inputs)
         except GuardError as error:  # what is in the buffer itself is told as well
-            how, said, out, frames = "outside", _told(error), error.buffer, _frames(error)
+            how, said, out, frames = "outside", _told(error), error.buffer, through(error)
             if out is not None and out.desc != bound.call.out:
                 out = None
         except RefsimError as error:
-            how, said, frames = "refused", _told(error), _frames(error)
+            how, said, frames = "refused", _told(error), through(error)
         if out is None:
             if first:
                 continue
@@ -308,18 +306,6 @@ def _at(root: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _frames(error: Exception) -> list[tuple[str, str]]:
-    """(file, function) of the sources that an error came through, the outermost first."""
-    found = []
-    for frame in traceback.extract_tb(error.__traceback__):
-        for part, folder in SOURCES.items():
-            at = frame.filename.rfind(f"/{folder}/")
-            if at >= 0 and "/site-packages/" not in frame.filename:
-                found.append((f"{part}/{frame.filename[at + len(folder) + 2 :]}", frame.name))
-                break
-    return found
-
-
 def _is_no_program(error: Exception) -> bool:
     """Whether a compiler refused the change: Python's, Numba's or LLVM's."""
     if isinstance(error, _NOT_A_PROGRAM) or type(error).__module__.startswith("numba"):
@@ -348,9 +334,9 @@ def main(stage: str, folder: str, *arguments: str) -> None:
         STAGES[stage](watch, folder, *arguments)
     except RefsimError as error:
         (Path(folder) / "error").write_text(_told(error))
-        (Path(folder) / FRAMES).write_text(json.dumps(_frames(error)))
+        (Path(folder) / FRAMES).write_text(json.dumps(through(error)))
     except Exception as error:
-        (Path(folder) / FRAMES).write_text(json.dumps(_frames(error)))
+        (Path(folder) / FRAMES).write_text(json.dumps(through(error)))
         if _is_no_program(error):
             (Path(folder) / "invalid").write_text(f"{type(error).__name__}: {error}"[:2000])
         raise

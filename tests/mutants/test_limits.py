@@ -63,10 +63,10 @@ def test_waiting_counts_less_but_ends() -> None:
 
 def test_a_test_that_hangs_is_ended(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_one(): pass\n\ndef test_two():\n    while True: pass\n")
-    failed, said = tree.pytest(tmp_path, "test_it.py", each=1.0, most=60.0)
+    failed, said, _ = tree.pytest(tmp_path, "test_it.py", each=1.0, most=60.0)
     assert failed == "test_it.py" and said.startswith("no end: ") and "test_two" in said
     (tmp_path / "test_it.py").write_text("def test_one(): assert 1 == 2\n")
-    assert tree.pytest(tmp_path, "test_it.py", 1.0, 60.0) == ("test_it.py::test_one", "assert 1 == 2")
+    assert tree.pytest(tmp_path, "test_it.py", 1.0, 60.0) == ("test_it.py::test_one", "assert 1 == 2", ())
 
 
 def test_a_test_that_fails_anyway_notices_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_a_test_that_fails_anyway_notices_nothing(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(trial, "CHECKOUT", checkout)
     trial._fails_anyway.cache_clear()
     assert trial._noticed_by(copy, "test_it.py")[0] == "test_it.py::test_two"
-    assert trial._noticed_by(checkout, "test_it.py") == ("", "")
+    assert trial._noticed_by(checkout, "test_it.py") == tree.Failed()
 
 
 _SLOW = """
@@ -95,7 +95,7 @@ def test_slow(number):
 def test_a_slow_machine_fails_no_test_of_properties(tmp_path: Path) -> None:
     """Where nobody says otherwise, an example may take 0.2 s, and a machine with many workers is slow."""
     (tmp_path / "test_it.py").write_text(_SLOW)
-    assert tree.pytest(tmp_path, "test_it.py", 60.0, 60.0) == ("", "")
+    assert tree.pytest(tmp_path, "test_it.py", 60.0, 60.0) == tree.Failed()
 
 
 def test_a_copy_keeps_what_it_compiles_in_one_place(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from mutants import limits
 from mutants.mutant import Mutant
@@ -121,8 +123,16 @@ def build(root: Path, shaders: Sequence[str], variants: bool) -> str:
     return ""
 
 
-def pytest(root: Path, tests: str, each: float, most: float, without: Sequence[str] = ()) -> tuple[str, str]:
-    """(the first test that fails on the sources at ``root``, what it says); two empty texts if all pass.
+class Failed(NamedTuple):
+    """A test that failed, what it said, and the (file, function) of the sources that its error came through."""
+
+    test: str = ""
+    said: str = ""
+    frames: tuple[tuple[str, str], ...] = ()
+
+
+def pytest(root: Path, tests: str, each: float, most: float, without: Sequence[str] = ()) -> Failed:
+    """The first test that fails on the sources at ``root``; empty if all pass.
 
     Only the part of the tests that ``tests`` names is run: a path and a filter that may stand behind a blank, or one
     test (PATH::NAME); and of that part not the tests of ``without``. A test that takes more than ``each`` seconds
@@ -138,5 +148,7 @@ def pytest(root: Path, tests: str, each: float, most: float, without: Sequence[s
     except process.Ended as error:
         failed = next((line for line in error.last_lines if line.startswith(("FAILED", "ERROR"))), "")
         name, _, text = failed.partition(" - ")
-        return name.partition(" ")[2] or tests, text or _how(error)
-    return "", ""
+        said, _, through = text.rpartition(limits.THROUGH) if limits.THROUGH in text else (text, "", "[]")
+        frames = tuple((file, function) for file, function in json.loads(through))
+        return Failed(name.partition(" ")[2] or tests, said or _how(error), frames)
+    return Failed()

@@ -18,6 +18,7 @@ Nobody wrote down what a generated change does wrong. A report names it if one o
   one beside it that writes its arguments. So is an error that stops a native kernel from being prepared: it says of
   which operator, tensors and route, and where in the kernel's own sources. And so is a choice that is not the one
   written down: the test says of which operator and processor it is, what changed, and which file chooses.
+  An error that a test fails with counts like one of a case; what the test itself asserts is none (`mutants.frames`).
 
 A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
 its signal, nor a region that is most of the tensor.

@@ -22,7 +22,7 @@ from mutants.generated.targets import AREAS, MODELS, Area, Condition, conditions
 from mutants.mutant import MODEL, Mutant
 from mutants.outcome import SURVIVED, Outcome
 from mutants.run import missing
-from mutants.tree import CHECKOUT, build, copy, execute, pytest
+from mutants.tree import CHECKOUT, Failed, build, copy, execute, pytest
 from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import agreed
 from refsim.core.buffer import PackedBuffer
@@ -335,11 +335,13 @@ class _Trial:
 
     def _tests(self, made: Verdict) -> Verdict | None:
         for row in own_tests.tests(self.area, self.change.file):
-            failed, said = _noticed_by(self.root, row)
+            failed, said, frames = _noticed_by(self.root, row)
             if failed:
                 return replace(
                     made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said]),
-                    region=naming.choice(self.change, said),
+                    region=naming.choice(self.change, said)
+                    or naming.place(self.change, frames)
+                    or naming.prepared(self.change, said, frames),
                 )  # fmt: skip
         return None
 
@@ -353,22 +355,22 @@ def _json(path: Path, otherwise: Any) -> Any:
     return json.loads(path.read_text()) if path.exists() else otherwise
 
 
-def _noticed_by(root: Path, row: str) -> tuple[str, str]:
-    """(a test of a row that fails on the sources at ``root`` and not on those of the checkout, what it says)."""
+def _noticed_by(root: Path, row: str) -> Failed:
+    """A test of a row that fails on the sources at ``root`` and not on those of the checkout."""
     anyway: list[str] = []
     while True:
-        failed, said = pytest(root, row, TEST_SECONDS, TESTS_SECONDS, anyway)
-        if not failed or not _fails_anyway(failed if "::" in failed else row):
-            return failed, said
-        if "::" not in failed:  # it cannot be told which test it was
-            return "", ""
-        anyway.append(failed)
+        found = pytest(root, row, TEST_SECONDS, TESTS_SECONDS, anyway)
+        if not found.test or not _fails_anyway(found.test if "::" in found.test else row):
+            return found
+        if "::" not in found.test:  # it cannot be told which test it was
+            return Failed()
+        anyway.append(found.test)
 
 
 @cache
 def _fails_anyway(tests: str) -> bool:
     """Whether these fail on the checkout too: then they say nothing of a change."""
-    return bool(pytest(CHECKOUT, tests, TEST_SECONDS, TESTS_SECONDS)[0])
+    return bool(pytest(CHECKOUT, tests, TEST_SECONDS, TESTS_SECONDS).test)
 
 
 @cache

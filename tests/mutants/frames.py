@@ -1,0 +1,35 @@
+"""Which of the sources an error came through, as its traceback tells a reader."""
+
+from __future__ import annotations
+
+import traceback
+
+#: Folder of a checkout -> its name in a copy (`mutants.tree.PARTS`, which is not imported here).
+SOURCES = {"refsim": "refsim", "gpu": "refsim_gpu"}
+#: Of the frames of a failed test so many are kept, the innermost.
+KEPT = 32
+
+Frames = list[tuple[str, str]]
+
+
+def through(error: BaseException) -> Frames:
+    """(file, function) of the sources that an error came through, the outermost first."""
+    places = (_place(frame) for frame in traceback.extract_tb(error.__traceback__))
+    return [place for place in places if place is not None]
+
+
+def of_test(error: BaseException) -> Frames:
+    """The same of what a test failed with; none if it only says that the test expected something else."""
+    frames = traceback.extract_tb(error.__traceback__)
+    claimed = isinstance(error, AssertionError) or type(error).__module__ == "_pytest.outcomes"
+    if claimed and (not frames or _place(frames[-1]) is None):
+        return []
+    return through(error)[-KEPT:]
+
+
+def _place(frame: traceback.FrameSummary) -> tuple[str, str] | None:
+    for part, folder in SOURCES.items():
+        at = frame.filename.rfind(f"/{folder}/")
+        if at >= 0 and "/site-packages/" not in frame.filename:
+            return f"{part}/{frame.filename[at + len(folder) + 2 :]}", frame.name
+    return None
