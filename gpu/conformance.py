@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -35,7 +35,7 @@ from refsim.graph.interpreter import Event
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import ErrorCase
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.spec import Call, Target
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.modules import ModuleExecutor, Options
 
@@ -94,14 +94,23 @@ def compare_recordings(executor: Executor, folder: Path, count: Count, every: in
 
     ``every`` n takes every n-th of a file.
     """
+    source = _recorded(folder, every)
+    while some := list(islice(source, executor.batch)):
+        results = executor.run_batch([(call, inputs) for _, call, inputs in some])
+        for (name, call, inputs), result in zip(some, results, strict=True):
+            what = f"{name}: {result}" if isinstance(result, RefsimError) else name
+            count.add(what, not isinstance(result, RefsimError) and result == call.expected(inputs))
+
+
+def _recorded(folder: Path, every: int) -> Iterator[tuple[str, Call, Mapping[str, PackedBuffer]]]:
+    """Name, call and inputs of each recording that refsim takes."""
     for path in sorted(folder.glob("*.zip")):
         for recording in islice(read(path), 0, None, every):
             try:
                 call = recording.call()
             except RefsimError:
                 continue
-            inputs = recording.inputs()
-            count.add(recording.id, executor.run_call(call, inputs) == call.expected(inputs))
+            yield recording.id, call, recording.inputs()
 
 
 def compare_modules(executor: Executor, folder: Path, count: Count, target: Target | None = None) -> None:

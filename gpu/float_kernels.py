@@ -17,14 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from refsim import aten
 from refsim.aten.pool import PoolWindow, each
 from refsim.aten.reduce import dealt_and_whole
-from refsim.aten.row import axis
+from refsim.aten.row import Exact, axis
+from refsim.aten.upsample import given_sizes
 from refsim.core.errors import RefsimError
 from refsim.core.launch import Launch
 from refsim.core.layout import WIDTH_PACKED, C, W
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
+from refsim_gpu import float_products as products
 from refsim_gpu.float_words import HOW, POOL, REDUCE, REDUCE_DIMS
 from refsim_gpu.strided import LOCAL, Operand, Unfit, counted, dims, joined, map_launch, placed, reshaped
 
@@ -97,7 +100,12 @@ def launches(site: Site) -> list[Launched] | str:
     _, base, *overload = site.node.name.split(".")
     row = ROWS.get(".".join((base, *overload)), ROWS.get(base))
     if row is None:
-        return "no kernel of the device's"
+        try:
+            said = aten.find(site.node.name, str(site.node)).row
+        except RefsimError:  # it is raised when the node runs
+            said = None
+        function = said is not None and said.exact is Exact.FUNCTION
+        return "a function that devices do not compute exactly" if function else "no kernel of the device's"
     try:
         return list(row(site))
     except Unfit as reason:
@@ -212,6 +220,20 @@ def _pixel_shuffle(site: Site) -> Iterator[Launched]:
     target = reshaped(out.view, (*lead, c // r**2, h, r, w, r))
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
     yield site.mapped(out.viewed(target), "COPY", x.viewed(source.transpose(order)))
+
+
+def _nearest(site: Site) -> Iterator[Launched]:
+    """By whole factors: every element stands in a block of its own."""
+    x, out = site.x, site.out()
+    *lead, h, w = x.view.shape
+    *others, oh, ow = out.view.shape
+    size, scales, *_ = (*site.args, None)
+    if lead != others or oh % h or ow % w or given_sizes(x.view, size, scales) != (oh, ow):
+        raise Unfit(f"{h} x {w} to {oh} x {ow}")
+    blocks = (*lead, h, oh // h, w, ow // w)
+    target = reshaped(out.view, blocks)
+    source = np.broadcast_to(x.view[..., :, None, :, None], blocks)
+    yield site.mapped(out.viewed(target), "COPY", x.viewed(source))
 
 
 # --- reductions -------------------------------------------------------------------------------------------
@@ -368,5 +390,14 @@ _NAMED: dict[str, Row] = {
     "adaptive_avg_pool2d _adaptive_avg_pool2d": _adaptive,
     "max_pool2d_with_indices max_pool2d": pool(_maximum, average=False),
     "avg_pool2d": pool(_average, average=True),
+    "mm": products.product(2),
+    "bmm": products.product(3),
+    "matmul": products.product(),
+    "linear": products.linear,
+    "addmm baddbmm": products.added_product,
+    "convolution": products.convolution(products.general),
+    "conv_with_clamp": products.convolution(products.clamped),
+    "conv1d conv2d": products.convolution(products.short),
+    "upsample_nearest2d": _nearest,
 }  # fmt: skip
 ROWS: dict[str, Row] = {name: row for names, row in _NAMED.items() for name in names.split()}

@@ -20,7 +20,7 @@ from refsim.core.push import (
 )
 
 #: Dims of a strided kernel that are left after those that lie one behind the other in all tensors were joined.
-MAP_DIMS, REDUCE_DIMS = 6, 5
+MAP_DIMS, REDUCE_DIMS, PRODUCT_DIMS = 6, 5, 4
 FIRST_BINARY = 8
 
 
@@ -61,6 +61,24 @@ POOL = (
     ),
     SpecWords(switch("AVERAGE"), switch("CHANNELS_FIRST")),
 )  # fmt: skip
+PRODUCT = (
+    PushWords(
+        *each(PRODUCT_DIMS, "SIZE", "OUT", "A", "B", "C"),
+        *(int32(f"{name}_AT") for name in ("OUT", "A", "B", "C")),
+        *(int32(name) for name in ("COUNT", "LENGTH", "A_STEP", "B_STEP")),
+    ),
+    SpecWords(switch("BIAS"), uint32("DIMS", 1)),
+)  # fmt: skip
+CONVOLUTION = (
+    PushWords(
+        *(int32(f"OUT_{what}") for what in ("W", "H", "C", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+        *(int32(f"X_{what}") for what in ("W", "H", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+        *(int32(f"WEIGHT_{dim}_STRIDE") for dim in "WHCN"),
+        *(int32(f"{what}_{dim}") for what in ("KERNEL", "STRIDE", "PAD", "DILATION") for dim in "HW"),
+        *(int32(name) for name in ("COUNT", "GROUP_IN", "GROUP_OUT", "BLOCK")), float32("LOW"), float32("HIGH"),
+    ),
+    SpecWords(switch("BIAS"), switch("BIAS_FIRST"), switch("CLAMP"), switch("CHANNELS_FIRST")),
+)  # fmt: skip
 BYTES = (
     PushWords(tensor("OUT"), tensor("X"), int32("PADDING")),
     SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X")),
@@ -75,6 +93,8 @@ ROWS: dict[str, tuple[PushWords, SpecWords]] = {
     "float/map": MAP,
     "float/reduce": REDUCE,
     "float/pool": POOL,
+    "float/product": PRODUCT,
+    "float/convolution": CONVOLUTION,
     "float/bytes": BYTES,
     "float/values": VALUES,
 }

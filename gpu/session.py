@@ -185,7 +185,8 @@ class Run:
             if node.number in self._took or plan.folded.keys() & set(node.outputs):
                 nodes = (*plan.skipped.get(node.number, ()), node)
                 held = {value: self._values[value] for value in node.outputs if value in self._values}
-                observe.report(self.number, graph, nodes, held, self._took.get(node.number, 0.0))
+                took, why = self._took.get(node.number, 0.0), plan.why_host.get(node.number, "")
+                observe.report(self.number, graph, nodes, held, took, why)
 
 
 def _where(turn: Turn) -> str:

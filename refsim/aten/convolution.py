@@ -15,6 +15,8 @@ from refsim.aten.row import Float, Place, sized
 
 #: From so many output channels on, ET-VK multiplies matrices instead of sliding a window.
 IM2COL_CHANNELS = 128
+#: Channels at a time: more than any convolution has.
+ALL = 1 << 30
 #: Kernel sizes of a depthwise convolution that have a shader of their own.
 TILED = ((3, 3), (5, 5))
 
@@ -68,21 +70,11 @@ class Problem:
     def taps(self) -> tuple[range, ...]:
         return tuple(map(range, self.weight.shape[3:]))
 
-    @property
-    def channels(self) -> range:
-        return range(self.weight.shape[2])
-
-    def channels_outside(self) -> Iterator[tuple[int, ...]]:
-        yield from product(self.channels, *self.taps)
-
-    def channels_inside(self) -> Iterator[tuple[int, ...]]:
-        yield from ((c, *tap) for *tap, c in product(*self.taps, self.channels))
-
-    def texels_outside(self) -> Iterator[tuple[int, ...]]:
-        """Four channels at a time: all taps for these, then for the next."""
-        for first in self.channels[::4]:
-            four = self.channels[first : first + 4]
-            yield from ((c, *tap) for *tap, c in product(*self.taps, four))
+    def order(self, block: int) -> Iterator[tuple[int, ...]]:
+        """So many channels at a time: for these all taps, of each tap all these channels."""
+        channels = range(self.weight.shape[2])
+        for first in channels[::block]:
+            yield from ((c, *tap) for *tap, c in product(*self.taps, channels[first : first + block]))
 
 
 def _each(values: Sequence[int] | int | None, dims: int) -> tuple[int, ...]:
@@ -136,26 +128,28 @@ def _convolution(
     problem = _problem(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     if place is None:
         # a transposed kernel adds to what it finds, which is the bias, from one place of the input after another
-        order = problem.channels_inside() if transposed else problem.channels_outside()
-        return problem.run(HOST, order, transposed)
-    if len(problem.out) == 1 and not transposed:
-        return problem.run(place, problem.channels_outside(), False)
-    return _shader(place, problem, weight, transposed, groups)
-
-
-def _shader(place: Place, problem: Problem, weight: np.ndarray, transposed: bool, groups: int) -> np.ndarray:
-    """The shader that ET-VK chooses, each with an order of its own."""
-    oc, ic, *taps = weight.shape
+        return problem.run(HOST, problem.order(ALL if transposed else 1), transposed)
     if transposed:
-        return problem.run(place, problem.channels_inside(), True)
+        return problem.run(place, problem.order(ALL), True)
+    block, bias_first = order_of(place, weight.shape, problem.stride, problem.dilation, groups)
+    return problem.run(place, problem.order(block), bias_first)
+
+
+def order_of(
+    place: Place, weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int], groups: int
+) -> tuple[int, bool]:
+    """How many channels the shader that ET-VK chooses takes at a time, and whether it begins with the bias."""
+    oc, ic, *taps = weight
+    if len(taps) == 1:
+        return 1, False
     if oc == groups and ic == 1:
-        tiled = tuple(taps) in TILED and problem.stride == problem.dilation
-        return problem.run(place, problem.channels_outside(), not tiled)
+        tiled = tuple(taps) in TILED and tuple(stride) == tuple(dilation)
+        return 1, not tiled
     if taps == [1, 1]:
-        return problem.run(place, problem.channels_outside(), False)
-    if groups == 1 and problem.dilation == (1, 1) and (place.mali or oc >= IM2COL_CHANNELS):
-        return problem.run(place, problem.channels_inside(), False)
-    return problem.run(place, problem.texels_outside(), True)
+        return 1, False
+    if groups == 1 and tuple(dilation) == (1, 1) and (place.mali or oc >= IM2COL_CHANNELS):
+        return ALL, False
+    return 4, True
 
 
 def _clamped(place: Place | None, *args: Any) -> np.ndarray:

@@ -80,6 +80,8 @@ class Row:
     checks: dict[str, Check] = field(default_factory=dict)
     #: where the kernels came from, by executor: of those alone that run kernels of another build
     sources: dict[str, Source] = field(default_factory=dict)
+    #: why an executor of a device had the host compute the operator, by executor: of those alone that did
+    on_host: dict[str, str] = field(default_factory=dict)
     #: the defects that upstream's kernel is known to have here
     known: tuple[str, ...] = ()
 
@@ -105,6 +107,8 @@ class Row:
         if self.sources:
             content["sources"] = {name: vars(source) for name, source in self.sources.items()}
             content["known"] = list(self.known)
+        if self.on_host:
+            content["on_host"] = self.on_host
         return content | {"golden": {name: vars(check) for name, check in self.checks.items()}}
 
 
@@ -236,6 +240,8 @@ def _add_times(rows: dict[str, Row], event: Event, executor: str) -> None:
             row = rows.setdefault(name, _row(event, node, value))
             row.ms[executor] = min(seconds * 1e3, row.ms.get(executor, math.inf))
             row.steps[executor] = [member.number for member in event.nodes]
+            if event.on_host and node is event.node:
+                row.on_host[executor] = event.on_host
             seconds = 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,8 @@ def command(
             say(line)
         for name in result.outputs:
             say(steps_text(result, name))
+            for line in host_lines(result, name):
+                say(line)
         for verdict in verdicts:
             say(verdict_text(verdict, expect))
         for number, found in held.items():
@@ -175,6 +178,20 @@ def steps_text(result: Result, executor: str) -> str:
         return text
     kept = form(watched, "was kept, and its operator ran", "were kept, and their operators ran")
     return f"{text}; {counted(watched, 'buffer')} {kept} alone"
+
+
+def host_lines(result: Result, executor: str) -> Iterator[str]:
+    """Which operators the host computed in place of the executor's device, how long that took, and why it did."""
+    rows = [row for row in result.rows if executor in row.on_host]
+    if not rows:
+        return
+    nodes = {(row.delegate, row.node): row for row in reversed(rows)}
+    took = sum(row.ms[executor] for row in rows)
+    ran = form(len(nodes), "operator ran", "operators ran")
+    yield f"{executor}: {len(nodes)} {ran} on the host, {took:.3f} ms, and not on the device:"
+    for why in dict.fromkeys(row.on_host[executor] for row in rows):
+        names = Counter(row.operator for row in reversed(nodes.values()) if row.on_host[executor] == why)
+        yield f"  {', '.join(f'{name} x {n}' if n > 1 else name for name, n in names.items())}: {why}"
 
 
 def sources_lines(result: Result, executor: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, RefsimError
 from refsim.core.launch import Launch
-from refsim.exec.executor import Executor, Source, run_graph
+from refsim.exec.executor import Executor, Finished, Pending, Source, run_graph, start_graph
 from refsim.exec.finding import Finding
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.graph.graph import Graph
@@ -44,6 +45,9 @@ class IsolatedExecutor(Executor):
         self._worker: Worker | None = None
         #: Graphs that the child knows, by id; held so that ids stay theirs.
         self._graphs: dict[int, Graph] = {}
+        self._tickets = count()
+        #: Runs that began and whose outputs nobody wants any more; the child hears of them with the next one.
+        self._dropped: list[int] = []
 
     def open(self) -> None:
         """Start the child and test the device; DeviceError or MissingDependencyError if that fails."""
@@ -58,6 +62,7 @@ class IsolatedExecutor(Executor):
         """End the child."""
         worker, self._worker = self._worker, None
         self._graphs.clear()
+        self._dropped = []
         if worker is not None:
             worker.close()
 
@@ -109,13 +114,33 @@ class IsolatedExecutor(Executor):
     def run_graph(
         self, graph: Graph, inputs: Sequence[np.ndarray], watched: Set[int] | None
     ) -> tuple[list[Any], list[Any]]:
-        """Outputs, and (node numbers, watched outputs, seconds) of each step; None: nobody observes."""
+        """Outputs, and (node numbers, watched outputs, seconds, why the host) of each step; None: nobody observes."""
+        return self._work("run_graph", self._sent(graph), list(inputs), watched)
+
+    def begin(self, graph: Graph, inputs: Sequence[np.ndarray]) -> RemoteRun:
+        """A run that has begun in the child, which may keep several in flight."""
+        key, ticket = self._sent(graph), next(self._tickets)
+        dropped, self._dropped = self._dropped, []
+        self._work("begin", ticket, key, list(inputs), dropped)
+        return RemoteRun(self, ticket, self._worker)
+
+    def end(self, ticket: int, worker: Worker | None) -> list[np.ndarray]:
+        """The outputs of a run. DeviceError if the child that began it is gone."""
+        if worker is None or worker is not self._worker or not worker.alive:
+            raise DeviceError(self.name, "the worker process that began this run has ended")
+        return self._ask("end", ticket)
+
+    def drop(self, ticket: int, worker: Worker | None) -> None:
+        if worker is self._worker:
+            self._dropped.append(ticket)
+
+    def _sent(self, graph: Graph) -> int:
         self.open()
         key = id(graph)
         if key not in self._graphs:
             self._work("graph", key, graph)
             self._graphs[key] = graph
-        return self._work("run_graph", key, list(inputs), watched)
+        return key
 
     def _work(self, verb: str, *arguments: Any) -> Any:
         self.open()
@@ -157,10 +182,34 @@ class IsolatedSession:
     ) -> list[np.ndarray]:
         watched = None if observe is None else observe.watched(number, self.graph)
         outputs, events = self.executor.run_graph(self.graph, inputs, watched)
-        for numbers, results, seconds in events:
+        for numbers, *told in events:
             assert observe is not None
-            observe.report(number, self.graph, tuple(self.graph.nodes[n] for n in numbers), results, seconds)
+            observe.report(number, self.graph, tuple(self.graph.nodes[n] for n in numbers), *told)
         return outputs
+
+    def start(
+        self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
+    ) -> Pending:
+        """A run that has begun; one that is observed has ended, too."""
+        if observe is not None:
+            return Finished(self.run(inputs, number, observe))
+        return self.executor.begin(self.graph, inputs)
+
+
+class RemoteRun:
+    """A run in flight in the child process."""
+
+    def __init__(self, executor: IsolatedExecutor, ticket: int, worker: Worker | None) -> None:
+        self._executor, self._ticket, self._worker = executor, ticket, worker
+        self._ended = False
+
+    def finish(self) -> list[np.ndarray]:
+        self._ended = True
+        return self._executor.end(self._ticket, self._worker)
+
+    def __del__(self) -> None:
+        if not self._ended:
+            self._executor.drop(self._ticket, self._worker)
 
 
 class _Child:
@@ -169,6 +218,7 @@ class _Child:
     def __init__(self, make: Callable[..., Executor], *arguments: object) -> None:
         self.executor = make(*arguments)
         self.graphs: dict[int, Graph] = {}
+        self.begun: dict[int, Pending] = {}
 
     def supports(self, launch: Launch) -> str | None:
         return self.executor.supports(launch)
@@ -202,13 +252,22 @@ class _Child:
     def graph(self, key: int, graph: Graph) -> None:
         self.graphs[key] = graph
 
+    def begin(self, ticket: int, key: int, inputs: Sequence[np.ndarray], dropped: Sequence[int]) -> None:
+        for old in dropped:
+            self.begun.pop(old, None)
+        self.begun[ticket] = start_graph(self.graphs[key], inputs, self.executor)
+
+    def end(self, ticket: int) -> list[np.ndarray]:
+        return self.begun.pop(ticket).finish()
+
     def run_graph(
         self, key: int, inputs: Sequence[np.ndarray], watched: Set[int] | None
     ) -> tuple[list[Any], list[Any]]:
         events: list[Any] = []
 
         def tell(event: Event) -> None:
-            events.append(([node.number for node in event.nodes], dict(event.outputs), event.seconds))
+            numbers = [node.number for node in event.nodes]
+            events.append((numbers, dict(event.outputs), event.seconds, event.on_host))
 
         graph = self.graphs[key]
         if watched is None:

@@ -23,7 +23,8 @@ class Event:
     """One executed step of a delegate: a node, or several that an executor computes as one.
 
     ``outputs`` are the watched values that the step has written, by value id: packed buffers, or arrays of other
-    dtypes. ``seconds`` is the time of the whole step.
+    dtypes. ``seconds`` is the time of the whole step. ``on_host`` says why an executor of a device had the host compute
+    the step; it is empty where the executor itself did.
     """
 
     delegate: int
@@ -31,6 +32,7 @@ class Event:
     nodes: tuple[Node, ...]
     outputs: Mapping[int, PackedBuffer | np.ndarray]
     seconds: float
+    on_host: str = ""
 
     @property
     def node(self) -> Node:
@@ -64,10 +66,11 @@ class Observer:
         nodes: tuple[Node, ...],
         outputs: Mapping[int, PackedBuffer | np.ndarray],
         seconds: float,
+        on_host: str = "",
     ) -> None:
         """Report a step, with those of its outputs that are wanted."""
         wanted = {value: held for value, held in outputs.items() if self.wants(delegate, value)}
-        self.tell(Event(delegate, graph, nodes, wanted, seconds))
+        self.tell(Event(delegate, graph, nodes, wanted, seconds, on_host))
 
 
 class Runner(Protocol):

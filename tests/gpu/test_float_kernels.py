@@ -43,6 +43,16 @@ ODD = (
 IMAGE = (2, 5, 6, 7)
 X, Y, THIRD = Ref(0), Ref(1), Ref(2)
 
+#: Arguments of convolutions.
+CONVOLVED = (X, Y, THIRD, (1, 2), (1, 2), (2, 3), False, (0, 0), 1)
+POINTWISE = (X, Y, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+LINE = (X, Y, THIRD, (2,), (1,), (1,), False, (0,), 1)
+
+
+def square(stride: int, groups: int) -> tuple[Any, ...]:
+    return X, Y, THIRD, (stride, stride), (1, 1), (1, 1), False, (0, 0), groups
+
+
 #: Name, shapes of the inputs, arguments, shapes of the outputs.
 CASES: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], ...] = (
     ("aten.relu.default", (IMAGE,), (X,), (IMAGE,)),
@@ -96,6 +106,24 @@ CASES: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], ...]
     ("aten.avg_pool2d.default", (IMAGE,), (X, (3, 3), (2, 2), (1, 1)), ((2, 5, 3, 4),)),
     ("aten.avg_pool2d.default", (IMAGE,), (X, 3, 2, 1, True, False), ((2, 5, 4, 4),)),
     ("aten.avg_pool2d.default", (IMAGE,), (X, 3, 2, 1, False, True, 7), ((2, 5, 3, 4),)),
+    ("aten.mm.default", ((5, 9), (9, 6)), (X, Y), ((5, 6),)),
+    ("aten.bmm.default", ((3, 5, 9), (3, 9, 6)), (X, Y), ((3, 5, 6),)),
+    ("aten.matmul.default", ((2, 3, 5, 9), (9, 6)), (X, Y), ((2, 3, 5, 6),)),
+    ("aten.linear.default", ((2, 5, 9), (6, 9)), (X, Y), ((2, 5, 6),)),
+    ("aten.linear.default", ((5, 9), (6, 9), (6,)), (X, Y, THIRD), ((5, 6),)),
+    ("aten.addmm.default", ((6,), (5, 9), (9, 6)), (X, Y, THIRD), ((5, 6),)),
+    ("aten.convolution.default", (IMAGE, (8, 5, 3, 2), (8,)), CONVOLVED, ((2, 8, 4, 4),)),
+    ("aten.convolution.default", (IMAGE, (130, 5, 3, 2), (130,)), CONVOLVED, ((2, 130, 4, 4),)),
+    ("aten.convolution.default", (IMAGE, (130, 5, 3, 3), (130,)), square(1, 1), ((2, 130, 6, 7),)),
+    ("aten.convolution.default", (IMAGE, (3, 5, 1, 1)), POINTWISE, ((2, 3, 6, 7),)),
+    ("aten.convolution.default", ((2, 6, 5, 7), (6, 1, 3, 3), (6,)), square(1, 6), ((2, 6, 5, 7),)),
+    ("aten.convolution.default", ((2, 6, 5, 7), (6, 1, 3, 3), (6,)), square(2, 6), ((2, 6, 3, 4),)),
+    ("aten.convolution.default", ((2, 6, 5, 7), (4, 3, 3, 3), (4,)), square(1, 2), ((2, 4, 5, 7),)),
+    ("aten.convolution.default", ((2, 5, 11), (4, 5, 3), (4,)), LINE, ((2, 4, 6),)),
+    ("et_vk.conv_with_clamp.default", (IMAGE, (8, 5, 3, 2), (8,)), (*CONVOLVED, -1.0, 2.0), ((2, 8, 4, 4),)),
+    ("et_vk.conv_with_clamp.default", (IMAGE, (8, 5, 3, 2), (8,)), (*CONVOLVED, None, 0.5), ((2, 8, 4, 4),)),
+    ("aten.conv2d.default", (IMAGE, (4, 5, 2, 2)), (X, Y, None, 2), ((2, 4, 3, 3),)),
+    ("aten.upsample_nearest2d.vec", (IMAGE,), (X, None, (2.0, 3.0)), ((2, 5, 12, 21),)),
 )  # fmt: skip
 
 
@@ -152,7 +180,8 @@ def test_every_row_has_a_case() -> None:
 @pytest.mark.parametrize(
     ("name", "args", "shape", "why"),
     [
-        ("aten.sigmoid.default", (X,), IMAGE, "no kernel of the device's"),
+        ("aten.sigmoid.default", (X,), IMAGE, "a function that devices do not compute exactly"),
+        ("aten.logical_not.default", (X,), IMAGE, "no kernel of the device's"),
         ("aten.mean.dim", (X, (0, 2, 3)), (5,), "a reduction of 3 dims"),
         ("aten.div.Tensor_mode", (X, 2.0, "floor"), IMAGE, "arguments ['floor']"),
     ],

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from examples import UNARY
 
+from refsim.cli._execute import execute
+from refsim.cli.run import host_lines
 from refsim.core.errors import DeviceError, ShapeError
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.isolated import IsolatedExecutor
@@ -65,6 +67,61 @@ def test_a_graph_is_sent_again_to_a_new_child(device: Device) -> None:
         executor._worker.kill()
         (again,) = model.run(inputs, executor)
     assert np.array_equal(first, again)
+
+
+@pytest.mark.parametrize("name", ["models/mixed_ops", "zoo/conformer"])
+def test_several_runs_in_flight_in_the_child(device: Device, name: str) -> None:
+    model = load(MODELS.parent / f"{name}.pte")
+    many = [model.random_inputs(seed) for seed in range(7)]
+    expected = [[a.tobytes() for a in model.run(inputs, "cpu")] for inputs in many]
+    with isolated() as executor:
+        for in_flight in (1, 3):
+            found = list(model.run_many(many, executor, in_flight))
+            assert [[a.tobytes() for a in outputs] for outputs in found] == expected
+        later = [model.submit(inputs, executor) for inputs in many[:3]]
+        assert not any(run.ended for run in later)  # all three are under way at once
+        for number in (2, 0, 1):  # in any order
+            assert [a.tobytes() for a in later[number].finish()] == expected[number]
+
+
+def test_a_run_that_nobody_ends_is_dropped(device: Device) -> None:
+    model = load(MODELS / "linear_head.pte")
+    (graph,) = model.graphs.values()
+    inputs = model.random_inputs(0)
+    with isolated() as executor:
+        begun = executor.begin(graph, inputs)
+        del begun
+        assert len(executor._dropped) == 1
+        executor.begin(graph, inputs).finish()
+        assert executor._dropped == []
+
+
+def test_a_run_in_flight_dies_with_its_child(device: Device) -> None:
+    model = load(MODELS / "linear_head.pte")
+    inputs = model.random_inputs(0)
+    with isolated() as executor:
+        begun = model.submit(inputs, executor)
+        assert executor._worker is not None
+        executor._worker.kill()
+        (again,) = model.run(inputs, executor)
+        with pytest.raises(DeviceError, match="the worker process that began this run has ended"):
+            begun.finish()
+    assert np.array_equal(again, model.run(inputs, "cpu")[0])
+
+
+def test_a_run_says_what_the_host_computed_and_why(device: Device) -> None:
+    model = load(MODELS.parent / "zoo" / "encoder_8da4w.pte")
+    result = execute(model, model.random_inputs(0), [f"gpu:{INDEX}", "cpu"])
+    head, *lines = host_lines(result, f"gpu:{INDEX}")
+    assert head.startswith(f"gpu:{INDEX}: 9 operators ran on the host, ")
+    assert lines == [
+        "  aten.embedding: no kernel of the device's",
+        "  aten.native_layer_norm x 4, aten._softmax x 2, aten.gelu x 2: "
+        "a function that devices do not compute exactly",
+    ]
+    assert list(host_lines(result, "cpu")) == []
+    on_host = [row for row in result.rows if row.on_host]
+    assert all(row.as_json()["on_host"] == row.on_host for row in on_host)
 
 
 def test_a_silent_child_is_given_up(device: Device) -> None:
