@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from refsim.aten.convolution import order_of
 from refsim.core.launch import Launch
 from refsim.core.layout import C
+from refsim_gpu.float_site import Launched, Row, Site
 from refsim_gpu.float_words import CONVOLUTION, PRODUCT, PRODUCT_DIMS
 from refsim_gpu.strided import LOCAL, Operand, Unfit, counted, dims, joined, reshaped
-
-if TYPE_CHECKING:
-    from refsim_gpu.float_kernels import Launched, Row, Site
-
 
 # --- products of matrices ---------------------------------------------------------------------------------
 
@@ -122,7 +119,7 @@ def convolution(parameters: Callable[..., Any]) -> Row:
         words = push.pack(
             {}, OUT_W=ow, OUT_H=oh, OUT_C=oc, X_W=xw, X_H=xh, **strides, **each, COUNT=prod(out.view.shape),
             GROUP_IN=ic, GROUP_OUT=oc // groups, BLOCK=block,
-            LOW=np.float32(-inf if low is None else low), HIGH=np.float32(inf if high is None else high),
+            LOW=_bound(low, -inf), HIGH=_bound(high, inf),
         )  # fmt: skip
         constants = spec.pack(
             {}, BIAS=bias is not None, BIAS_FIRST=bias_first, CLAMP=(low, high) != (None, None),
@@ -151,6 +148,12 @@ def clamped(
 
 def short(stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
     return stride, padding, dilation, False, groups, None, None
+
+
+def _bound(value: float | None, none: float) -> np.float32:
+    """A bound in float32, infinite beyond its numbers."""
+    with np.errstate(over="ignore"):
+        return np.float32(none if value is None else value)
 
 
 def _pair(value: Any, count: int) -> tuple[int, ...]:

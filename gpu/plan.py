@@ -27,7 +27,7 @@ from refsim.ops.base.spec import Prepared
 from refsim.ops.base.traits import QUANTIZERS, Family
 from refsim_gpu import float_kernels
 from refsim_gpu.bytewise import bytes_launch, values_launch
-from refsim_gpu.float_kernels import Number, Site
+from refsim_gpu.float_site import Number, Site
 
 #: Constants larger than this are not computed in advance.
 MOST_FOLDED = 1 << 22

@@ -122,6 +122,7 @@ CASES: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], ...]
     ("aten.convolution.default", ((2, 5, 11), (4, 5, 3), (4,)), LINE, ((2, 4, 6),)),
     ("et_vk.conv_with_clamp.default", (IMAGE, (8, 5, 3, 2), (8,)), (*CONVOLVED, -1.0, 2.0), ((2, 8, 4, 4),)),
     ("et_vk.conv_with_clamp.default", (IMAGE, (8, 5, 3, 2), (8,)), (*CONVOLVED, None, 0.5), ((2, 8, 4, 4),)),
+    ("et_vk.conv_with_clamp.default", (IMAGE, (8, 5, 3, 2), (8,)), (*CONVOLVED, 0.0, 1e39), ((2, 8, 4, 4),)),
     ("aten.conv2d.default", (IMAGE, (4, 5, 2, 2)), (X, Y, None, 2), ((2, 4, 3, 3),)),
     ("aten.upsample_nearest2d.vec", (IMAGE,), (X, None, (2.0, 3.0)), ((2, 5, 12, 21),)),
 )  # fmt: skip

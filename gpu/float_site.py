@@ -1,0 +1,78 @@
+"""A float node as a row of `refsim_gpu.float_kernels` sees it: where its tensors lie on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim.core.launch import Launch
+from refsim.core.layout import WIDTH_PACKED
+from refsim.core.tensor import TensorDesc
+from refsim.graph.graph import Graph, Node, Ref
+from refsim_gpu.strided import Operand, Unfit, map_launch, placed, reshaped
+
+#: A launch, and the tensors and numbers that it reads.
+Launched = tuple[Launch, tuple[Operand, ...], Operand]
+
+
+@dataclass(frozen=True)
+class Number:
+    """The name of a float32 that a kernel reads from memory."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Site:
+    """A float node, and how its tensors lie on the device."""
+
+    graph: Graph
+    node: Node
+    descs: Mapping[int, TensorDesc]
+    constants: Mapping[int, np.ndarray]
+    wanted: frozenset[int]  # the outputs that somebody reads
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        return self.node.args[1:]
+
+    def real(self, arg: Any) -> Operand:
+        """A float32 tensor among the arguments, or a number as one."""
+        if isinstance(arg, Ref):
+            tensor = self.graph.tensors[arg.id]
+            if tensor.dtype != np.float32 or 0 in tensor.shape:
+                raise Unfit(f"{tensor.dtype} {list(tensor.shape)}")
+            return Operand.of(arg.id, placed(self.desc(arg.id), tensor.shape))
+        if isinstance(arg, bool) or not isinstance(arg, int | float):
+            raise Unfit(f"an argument {arg!r}")
+        return Operand.of(Number(float(arg)), reshaped(placed(TensorDesc((1,), WIDTH_PACKED), (1,)), ()))
+
+    def desc(self, value: int) -> TensorDesc:
+        if value in self.constants:
+            return TensorDesc(self.graph.tensors[value].shape or (1,), WIDTH_PACKED)
+        return self.descs[value]
+
+    @property
+    def x(self) -> Operand:
+        return self.real(self.node.args[0])
+
+    def out(self, number: int = 0) -> Operand:
+        return self.real(Ref(self.node.outputs[number]))
+
+    def alone(self) -> Operand:
+        """The first output, if nobody reads another one."""
+        if self.wanted & set(self.node.outputs[1:]):
+            raise Unfit("another output than the first is read")
+        return self.out()
+
+    def mapped(
+        self, out: Operand, op: str, a: Operand, b: Operand | None = None, p: float = 0.0, q: float = 0.0
+    ) -> Launched:
+        launch = map_launch(self.desc(out.key), out, op, a, b, p, q)
+        return launch, (a, b or a), out
+
+
+Row = Callable[[Site], Iterator[Launched]]
