@@ -25,6 +25,7 @@ int x_word(int w, int h, int channel_word, int n) {
 // r == 2: the four values that an input word holds of a channel go to two columns of two rows
 void double_both(int first, int row, int word, int lanes) {
     int rows = push[X + H], h = (row >> 1) % rows, n = (row >> 1) / rows, column = first >> 1;
+    bool whole = column + 1 < push[X + W];  // there is a second input column
     ivec2 source[4];  // [k]: two input columns of output channel k
     [[unroll]] for (int k = 0; k < 4; ++k) {
         if (k >= lanes) {
@@ -33,12 +34,11 @@ void double_both(int first, int row, int word, int lanes) {
             source[k] = x2[x_word(column, h, 4 * word + k, n) >> 1];
         } else {
             source[k].x = x[x_word(column, h, 4 * word + k, n)];
-            source[k].y = column + 1 < push[X + W] ? x[x_word(column + 1, h, 4 * word + k, n)] : 0;
+            source[k].y = whole ? x[x_word(column + 1, h, 4 * word + k, n)] : 0;
         }
     }
     ivec4 left = transposed(ivec4(source[0].x, source[1].x, source[2].x, source[3].x));
     ivec4 right = transposed(ivec4(source[0].y, source[1].y, source[2].y, source[3].y));
-    bool whole = column + 1 < push[X + W];
     [[unroll]] for (int r = 0; r < 2; ++r) {
         ivec4 four = ivec4(left[2 * r], left[2 * r + 1], right[2 * r], right[2 * r + 1]), p = ivec4(first, 2 * h + r, 4 * word, n);
         [[unroll]] for (int t = 0; t < 4; ++t) four[t] = t < 2 || whole ? requantized(four[t], lanes) : 0;
