@@ -35,8 +35,9 @@ _COLUMNS, _TRANS = _S + "q8ta_im2col.comp", _S + "q8ta_conv2d_transposed.comp"
 _LINEAR, _GEMV = _S + "q8ta_linear.comp", _S + "q8ta_linear_gemv.comp"
 _PIPELINES = "gpu/pipelines.py"
 
-_CLAMP = "clamp(y, vec4(low), vec4(float(127 - zp)))"
+_CLAMP = "clamp(y, vec4(low), vec4(high))"
 _ROUND = f"precise vec4 shifted = {_CLAMP}"
+_HIGHEST = "return to_int8x4(y, low, float(127 - zp), zp);"
 _CLAMPED = f"vec4 c = {_CLAMP};\n    precise vec4 shifted ="
 _AWAY = f"{_CLAMPED} (trunc(c) + sign(c) * vec4(greaterThanEqual(abs(c - trunc(c)), vec4(0.5))))"
 _UP = f"{_CLAMPED} (floor(c) + vec4(greaterThanEqual(c - floor(c), vec4(0.5))))"
@@ -45,7 +46,12 @@ _BYTES = "return all - (0x4B400000 - zp - 128) * 0x01010101 ^ int(0x80808080u);"
 _WRAPPED = "ivec4 q = {} & 255; return q.x | q.y << 8 | q.z << 16 | q.w << 24;"
 _CLAMPED_EARLY = (
     (_QMATH, "relu ? 0.0 : float(-128 - zp)", "relu ? 0.0 : -128.0"),
-    (_QMATH, "vec4(float(127 - zp))", "vec4(127.0)"),
+    (_QMATH, "float(127 - zp)", "127.0"),
+    (
+        _QMATH,
+        "(flags >> 16 & 255) - 128 - zp, high = 127 - (flags >> 24 & 255) - zp",
+        "(flags >> 16 & 255) - 128, high = 127 - (flags >> 24 & 255)",
+    ),
 )
 # lavapipe's fma() rounds twice: one rounding is spelled out in binary64, in which the product is exact
 _FUSED = (_QMATH, "precise vec4 total = product + c;", "vec4 total = vec4(dvec4(a) * dvec4(b) + dvec4(c));")
@@ -139,10 +145,10 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N3-float", "N3", DW, "zero point not folded", (_EPILOGUE, "mul_add4(-vec4(of.sums), vec4(float(in_zp)), vec4(acc))", "vec4(acc)")),
     gpu("N3-added", "N3", GENERAL, "zero point folded twice", (_EPILOGUE, "mul_add4(-vec4(of.sums)", "mul_add4(vec4(of.sums)")),
     gpu("N3-operand", "N3", "q8ta_add", "zero point not folded", (_ADD, "push[B_ZP]", "0")),
-    gpu("N3-output", "N3", RELU, "zero point not folded", (_QMATH, _ROUND, f"zp = 0;\n    {_ROUND}")),
+    gpu("N3-output", "N3", RELU, "zero point not folded", (_QMATH, _HIGHEST, f"zp = 0;\n    {_HIGHEST}")),
     gpu("N4-wraps", "N4", "q8ta_linear", "clamp order", *_CLAMPED_EARLY, (_QMATH, _BYTES, _WRAPPED.format("digit - 0x4B400000 + zp"))),
     gpu("N4-again", "N4", "q8ta_add", "clamp order", *_CLAMPED_EARLY, (_QMATH, _BYTES, _WRAPPED.format("clamp(digit - 0x4B400000 + zp, -128, 127)"))),
-    gpu("N5-conv", "N5", GENERAL, "relu bound", (_QMATH, "relu ? 0.0", "relu ? float(-zp)")),
+    gpu("N5-conv", "N5", GENERAL, "relu bound", (_QMATH, "relu ? max(low, 0)", "relu ? max(low, -zp)")),
     gpu("N5-relu", "N5", RELU, "relu bound", (_RELU, "lanes_of(source)", "max(lanes_of(source), 0)"), (_RELU, "lowest(push[ZP], true)", "lowest(push[ZP], false)")),
     gpu("N5-dropped", "N5", "q8ta_linear", "relu dropped or added", (_EPILOGUE, "(push[FLAGS] & RELU) != 0", "false")),
     gpu("N6-instruction", "N6", "q8ta_add", "could be fused", (_QMATH, _FUSED[1], "vec4 total = fma(a, b, c);")),
