@@ -20,13 +20,13 @@ from refsim import aten
 from refsim.aten.pool import PoolWindow, each
 from refsim.aten.reduce import dealt_and_whole
 from refsim.aten.row import Exact, axis
-from refsim.aten.upsample import given_sizes
+from refsim.aten.upsample import given_sizes, steps
 from refsim.core.errors import RefsimError
 from refsim.core.launch import Launch
 from refsim.core.layout import C, W
 from refsim_gpu import float_products as products
 from refsim_gpu.float_site import Launched, Row, Site
-from refsim_gpu.float_words import HOW, POOL, REDUCE, REDUCE_DIMS
+from refsim_gpu.float_words import BILINEAR, HOW, POOL, REDUCE, REDUCE_DIMS
 from refsim_gpu.strided import LOCAL, Unfit, counted, dims, joined, reshaped
 
 
@@ -169,6 +169,29 @@ def _nearest(site: Site) -> Iterator[Launched]:
     target = reshaped(out.view, blocks)
     source = np.broadcast_to(x.view[..., :, None, :, None], blocks)
     yield site.mapped(out.viewed(target), "COPY", x.viewed(source))
+
+
+def _bilinear(site: Site) -> Iterator[Launched]:
+    x, out = site.x, site.out()
+    size, align, scales, *_ = (*site.args, None)
+    if x.view.ndim != 4:
+        raise Unfit(f"{x.view.ndim} dims")
+    (*lead, xh, xw), (*others, oh, ow) = x.view.shape, out.view.shape
+    if lead != others or given_sizes(x.view, size, scales) != (oh, ow):
+        raise Unfit(f"{list(x.view.shape)} to {list(out.view.shape)}")
+    step_h, step_w = steps(x.view, (oh, ow), None, align)
+    strides = {
+        f"{name}_{dim}_STRIDE": step // 4
+        for name, operand in (("OUT", out), ("X", x))
+        for dim, step in zip("NCHW", operand.view.strides, strict=True)
+    }
+    desc, count = site.desc(out.key), prod(out.view.shape)
+    push, spec = BILINEAR
+    words = push.pack(
+        {}, OUT_W=ow, OUT_H=oh, OUT_C=lead[1], X_W=xw, X_H=xh, **strides, COUNT=count, STEP_H=step_h, STEP_W=step_w
+    )  # fmt: skip
+    constants = spec.pack({}, ALIGN=bool(align), CHANNELS_FIRST=desc.layout.inner == C)
+    yield Launch("float/bilinear", desc, constants, words, counted(count), (LOCAL, 1, 1)), (x,), out
 
 
 # --- reductions -------------------------------------------------------------------------------------------
@@ -334,5 +357,6 @@ _NAMED: dict[str, Row] = {
     "conv_with_clamp": products.convolution(products.clamped),
     "conv1d conv2d": products.convolution(products.short),
     "upsample_nearest2d": _nearest,
+    "upsample_bilinear2d": _bilinear,
 }  # fmt: skip
 ROWS: dict[str, Row] = {name: row for names, row in _NAMED.items() for name in names.split()}

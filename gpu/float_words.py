@@ -69,16 +69,24 @@ PRODUCT = (
     ),
     SpecWords(switch("BIAS"), uint32("DIMS", 1)),
 )  # fmt: skip
+#: An output's and an input's sizes and strides, of images.
+IMAGES = (
+    *(int32(f"OUT_{what}") for what in ("W", "H", "C", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+    *(int32(f"X_{what}") for what in ("W", "H", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+)
 CONVOLUTION = (
     PushWords(
-        *(int32(f"OUT_{what}") for what in ("W", "H", "C", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
-        *(int32(f"X_{what}") for what in ("W", "H", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+        *IMAGES,
         *(int32(f"WEIGHT_{dim}_STRIDE") for dim in "WHCN"),
         *(int32(f"{what}_{dim}") for what in ("KERNEL", "STRIDE", "PAD", "DILATION") for dim in "HW"),
         *(int32(name) for name in ("COUNT", "GROUP_IN", "GROUP_OUT", "BLOCK")), float32("LOW"), float32("HIGH"),
     ),
     SpecWords(switch("BIAS"), switch("BIAS_FIRST"), switch("CLAMP"), switch("CHANNELS_FIRST")),
 )  # fmt: skip
+BILINEAR = (
+    PushWords(*IMAGES, int32("COUNT"), float32("STEP_H"), float32("STEP_W")),
+    SpecWords(switch("ALIGN"), switch("CHANNELS_FIRST")),
+)
 BYTES = (
     PushWords(tensor("OUT"), tensor("X"), int32("PADDING")),
     SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X")),
@@ -95,6 +103,7 @@ ROWS: dict[str, tuple[PushWords, SpecWords]] = {
     "float/pool": POOL,
     "float/product": PRODUCT,
     "float/convolution": CONVOLUTION,
+    "float/bilinear": BILINEAR,
     "float/bytes": BYTES,
     "float/values": VALUES,
 }

@@ -27,7 +27,7 @@ def given_sizes(
     return height, width
 
 
-def _steps(
+def steps(
     x: np.ndarray, out: tuple[int, int], scales: Sequence[float | None] | None, align: bool
 ) -> list[np.float32]:  # fmt: skip
     """Input elements per output element, in binary32."""
@@ -46,7 +46,7 @@ def nearest(
     out = given_sizes(x, size, scales)
     places = [
         np.minimum(np.floor(np.arange(m, dtype=F32) * step).astype(np.int64), n - 1)
-        for m, n, step in zip(out, x.shape[-2:], _steps(x, out, scales, False), strict=True)
+        for m, n, step in zip(out, x.shape[-2:], steps(x, out, scales, False), strict=True)
     ]
     return contiguous(x[..., places[0][:, None], places[1]])
 
@@ -65,7 +65,7 @@ def _nearest(
     out = given_sizes(x, size, scales)
     places = [
         np.clip(round_half(_centres(place, m, step), place.profile.flags).astype(np.int64), 0, n - 1)
-        for m, n, step in zip(out, x.shape[-2:], _steps(x, out, None, False), strict=True)
+        for m, n, step in zip(out, x.shape[-2:], steps(x, out, None, False), strict=True)
     ]
     return contiguous(x[..., places[0][:, None], places[1]])
 
@@ -76,7 +76,7 @@ def bilinear(
     out = given_sizes(x, size, scales)
     (top, bottom, fy), (left, right, fx) = (
         _neighbours(m, n, step, align)
-        for m, n, step in zip(out, x.shape[-2:], _steps(x, out, scales, align), strict=True)
+        for m, n, step in zip(out, x.shape[-2:], steps(x, out, scales, align), strict=True)
     )
     fy, one = fy[:, None], F32(1)
     upper = x[..., top[:, None], left] * (one - fx) + x[..., top[:, None], right] * fx
@@ -108,7 +108,7 @@ def _bilinear(
     """The weight is the distance to the clamped neighbour, so that it is negative before the first element."""
     out = given_sizes(x, size, scales)
     corners = []
-    for m, n, step in zip(out, x.shape[-2:], _steps(x, out, None, align), strict=True):
+    for m, n, step in zip(out, x.shape[-2:], steps(x, out, None, align), strict=True):
         where = _centres(place, m, step, align)
         low, high = (np.clip(v(where), 0, n - 1) for v in (np.floor, np.ceil))
         corners.append((low.astype(np.int64), high.astype(np.int64), where - low))

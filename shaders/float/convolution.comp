@@ -4,35 +4,21 @@
 #include "include/launch.glsl"
 #include "include/qmath.glsl"
 #include "include/real.glsl"
+#include "include/image.glsl"
 
 INPUT(0, x);
 INPUT(1, weight);
 INPUT(2, bias);
 OUTPUT(3, result);
 
-int element_number() {
-    return int(gl_GlobalInvocationID.y) * int(gl_NumWorkGroups.x * gl_WorkGroupSize.x) + int(gl_GlobalInvocationID.x);
-}
-
 // One chain of products and sums, BLOCK channels at a time: for these all taps, of each tap all these channels. What
 // lies outside of the image is 0, and is multiplied like the rest.
 void main() {
-    int width = push[OUT_W], height = push[OUT_H], channels = push[OUT_C];
     int number = element_number();
     if (number >= push[COUNT]) return;
-    int w, h, c, n;
-    if (CHANNELS_FIRST) {
-        c = number % channels;
-        w = number / channels % width;
-        h = number / channels / width % height;
-    } else {
-        w = number % width;
-        h = number / width % height;
-        c = number / width / height % channels;
-    }
-    n = number / width / height / channels;
-    int left = w * push[STRIDE_W] - push[PAD_W], top = h * push[STRIDE_H] - push[PAD_H];
-    int image = n * push[X_N_STRIDE] + c / push[GROUP_OUT] * push[GROUP_IN] * push[X_C_STRIDE];
+    Element made = element(number);
+    int c = made.c, left = made.w * push[STRIDE_W] - push[PAD_W], top = made.h * push[STRIDE_H] - push[PAD_H];
+    int image = made.n * push[X_N_STRIDE] + c / push[GROUP_OUT] * push[GROUP_IN] * push[X_C_STRIDE];
     int taps = c * push[WEIGHT_N_STRIDE];
     float added = BIAS ? intBitsToFloat(bias[c]) : 0.0;
     float total = BIAS && BIAS_FIRST ? sum(0.0, added) : 0.0;
@@ -54,6 +40,5 @@ void main() {
     }
     if (BIAS && !BIAS_FIRST) total = sum(total, added);
     if (CLAMP) total = smaller(larger(total, push_float(LOW)), push_float(HIGH));
-    result[w * push[OUT_W_STRIDE] + h * push[OUT_H_STRIDE] + c * push[OUT_C_STRIDE] + n * push[OUT_N_STRIDE]] =
-        floatBitsToInt(total);
+    result[place_of(made)] = floatBitsToInt(total);
 }

@@ -125,6 +125,10 @@ CASES: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], ...]
     ("et_vk.conv_with_clamp.default", (IMAGE, (8, 5, 3, 2), (8,)), (*CONVOLVED, 0.0, 1e39), ((2, 8, 4, 4),)),
     ("aten.conv2d.default", (IMAGE, (4, 5, 2, 2)), (X, Y, None, 2), ((2, 4, 3, 3),)),
     ("aten.upsample_nearest2d.vec", (IMAGE,), (X, None, (2.0, 3.0)), ((2, 5, 12, 21),)),
+    ("aten.upsample_bilinear2d.vec", (IMAGE,), (X, (11, 16), False, None), ((2, 5, 11, 16),)),
+    ("aten.upsample_bilinear2d.vec", (IMAGE,), (X, (11, 16), True, None), ((2, 5, 11, 16),)),
+    ("aten.upsample_bilinear2d.vec", (IMAGE,), (X, (4, 7), False, None), ((2, 5, 4, 7),)),
+    ("aten.upsample_bilinear2d.default", (IMAGE,), (X, (3, 1), True), ((2, 5, 3, 1),)),
 )  # fmt: skip
 
 
