@@ -6,6 +6,7 @@ Kompute each step of a call is one.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, GuardError, ParameterError, RefsimError
+from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
 from refsim.exec.executor import OURS, Executor, Source
@@ -163,8 +165,12 @@ def one(results: Sequence[PackedBuffer | GuardError]) -> PackedBuffer:
 
 
 def open_executor(index: int = 0, coop: str = AUTO) -> KomputeExecutor:
-    """The executor of device ``index``, after the self-test; DeviceError or MissingDependencyError otherwise."""
+    """The executor of device ``index``, after the self-test; DeviceError or MissingDependencyError otherwise.
+
+    Says on stderr if ``kp`` is a plain one, with which everything runs, but slower.
+    """
     from refsim_gpu import selftest
 
-    selftest.run(index)
+    if not selftest.run(index).layered:
+        print(f"gpu:{index}: kp is a plain one, and runs are slower; fix: {GPU_FIX}", file=sys.stderr)
     return KomputeExecutor(index, coop=coop)
