@@ -32,6 +32,10 @@ _FILES: dict[str, tuple[str, ...]] = {
     "refsim/core/launch.py": ("tests/core/test_launch.py",),
     "refsim/core/push.py": ("tests/core/test_push.py",),
     "refsim/core/qmath.py": ("tests/core/test_qmath.py",),
+    **{
+        f"shaders/include/{name}.glsl": ("tests/gpu/test_bounds_of_calls.py",)
+        for name in ("qmath", "epilogue")
+    },
     # what these compute for other weights and sums is asked for by defects and by the causes of wrong bytes alone
     **{
         f"refsim/ops/base/{name}.py": ("tests/bytediff/test_groups.py",)

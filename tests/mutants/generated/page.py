@@ -44,7 +44,7 @@ def section() -> str:
         totals=table(_COLUMNS, [total.cells() for total in totals]),
         choices=_choices(totals[-1]),
         kinds=table(("kind", "what changes", "that count", "noticed", "named"), _kinds(verdicts)),
-        survivors=_survivors(verdicts),
+        survivors=_survivors(verdicts) + _paragraph(about.get("note", "")),
     )
 
 
@@ -73,6 +73,10 @@ def _survivors(verdicts: Sequence[Verdict]) -> str:
     if not rows:
         return "None survived.\n"
     return "These survived:\n\n" + table(("change", "what"), rows)
+
+
+def _paragraph(note: str) -> str:
+    return f"\n{note}\n" if note else ""
 
 
 def _cell(text: str) -> str:

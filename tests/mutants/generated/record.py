@@ -95,10 +95,15 @@ def summary(verdicts: Iterable[Verdict]) -> list[Total]:
 
 
 def write(
-    verdicts: Sequence[Verdict], count: int, seed: int, left_out: dict[str, str], first: int | None = None
+    verdicts: Sequence[Verdict],
+    count: int,
+    seed: int,
+    left_out: dict[str, str],
+    first: int | None = None,
+    note: str = "",
 ) -> None:
-    """Write docs/mutants-random.jsonl: a line about the run, then a line per change."""
-    head = {"count": count, "seed": seed, "left_out": left_out, "first": first}
+    """Write docs/mutants-random.jsonl: a line about the run, then a line per change. ``note``: what became of it."""
+    head = {"count": count, "seed": seed, "left_out": left_out, "first": first, "note": note}
     rows = [json.dumps(head), *(json.dumps(_kept(each)) for each in verdicts)]
     atomic_write.write(record_path(), "".join(row + "\n" for row in rows).encode())
 
