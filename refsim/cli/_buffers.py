@@ -15,6 +15,7 @@ from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.text import styled
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, say, width
+from refsim.cli._verb import Lacking
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.errors import FormatError
@@ -24,7 +25,7 @@ from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats import dumps, npz
 from refsim.formats.case_description import described as case_described
-from refsim.formats.cases import CASE_JSON, MAX_JSON_BYTES
+from refsim.formats.cases import ACTUAL, CASE_JSON, MAX_JSON_BYTES
 from refsim.formats.file import read_file
 from refsim.formats.reading import parsed
 from refsim.golden.folder import SUFFIX
@@ -95,7 +96,7 @@ def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.nd
     """The arrays of --input, or arrays drawn from the seed --random."""
     if (path is None) == (seed is None):
         both = ", not both" if path is not None else ""
-        raise click.UsageError(f"give the inputs either with -i FILE or with --random SEED{both}")
+        raise Lacking(f"give the inputs either with -i FILE or with --random SEED{both}")
     if path is not None:
         return npz.read_arrays(path, ("in",), model.input_shapes())
     assert seed is not None
@@ -144,14 +145,20 @@ def described(
 
 
 def in_case(path: str) -> tuple[Layout, Sequence[int]] | None:
-    """Layout and shape of a buffer of a case, as the case.json beside it says; None if there is none, or not in it."""
+    """Layout and shape of a buffer of a case, as the case.json beside it says; None if there is none, or not in it.
+
+    That of the case's output is also that of what a device made of it, which `refsim triage` puts there.
+    """
     beside = Path(path).with_name(CASE_JSON)
     if not beside.is_file():
         return None
     case = case_described(
         parsed(bytes(read_file(beside, MAX_JSON_BYTES)), str(beside), "a case"), str(beside)
     )
-    found = next((row for row in (*case.inputs, case.output) if row.file == Path(path).name), None)
+    name = Path(path).name
+    found = next((row for row in (*case.inputs, case.output) if name == row.file), None)
+    if found is None and name == ACTUAL:
+        found = case.output
     return None if found is None else (layout_named(found.layout), found.shape)
 
 

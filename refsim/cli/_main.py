@@ -40,7 +40,7 @@ class Named(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name == "help":
-            if not args[1:]:
+            if args[1:] in ([], ["help"]):
                 click.echo(ctx.get_help())
                 ctx.exit()
             args = [*args[1:], "--help"]
@@ -48,7 +48,8 @@ class Named(click.Group):
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
             there = f": {choices.listed(names)}; {ctx.command_path} --help says what each does"
-            ctx.fail(f"No such command {name!r}{choices.meant(name, names) or there}")
+            near = choices.meant(name, [*names, "help"])
+            ctx.fail(f"No such command {name!r}{near or there}")
         if (document := ctx.find_object(Document)) is not None:
             document.verb = f"{ctx.command_path} {name}".partition(" ")[2]
         return super().resolve_command(ctx, args)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from refsim.cli._document import OPTION
-from refsim.cli._verb import PROGRAM, Verb
+from refsim.cli._verb import PROGRAM, Lacking, Verb
 from refsim.core import choices
 
 #: Before a command that can be pasted.
@@ -29,6 +29,8 @@ def usage(error: click.ClickException, given: Sequence[str], root: click.Command
         near = choices.meant(error.option_name, known) or f"; {ctx.command_path} --help lists all"
         return f"No such option {error.option_name}{near}"
     text = error.format_message()
+    if isinstance(error, Lacking):
+        return text + _example(ctx)
     if text.startswith("Got unexpected extra argument"):
         return f"{text}; need {' '.join([ctx.command_path, *ctx.command.collect_usage_pieces(ctx)])}"
     if re.match("Option .* requires ", text):

@@ -1,4 +1,4 @@
-"""What a verb is: a command with an example, which its help ends with and errors about its command line show."""
+"""What a verb is: a command with an example, which its help ends with and errors about what is missing show."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import click
 from refsim.core import table
 
 PROGRAM = "refsim"
+
+
+class Lacking(click.UsageError):
+    """A command line that lacks one of several arguments, or has too many of them: its line shows the example."""
 
 
 class Verb(click.Command):
@@ -24,10 +28,14 @@ class Verb(click.Command):
         return f"{ctx.command_path} {self.example}".rstrip()
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if self.example:
-            formatter.write_paragraph()
-            for line in table.command(f"Example: {self.call(ctx)}", formatter.width, PROGRAM):
-                formatter.write(f"{line}\n")
+        write_example(self.call(ctx), formatter)
+
+
+def write_example(call: str, formatter: click.HelpFormatter) -> None:
+    """The end of a help text: a whole command."""
+    formatter.write_paragraph()
+    for line in table.command(f"Example: {call}", formatter.width, PROGRAM):
+        formatter.write(f"{line}\n")
 
 
 def verb(name: str, example: str = "") -> Callable[[Callable[..., Any]], Verb]:

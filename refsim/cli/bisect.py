@@ -26,7 +26,7 @@ from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import Opened, opened, target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Lacking, verb
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, Profile
@@ -121,7 +121,7 @@ def command(
     """
     if (actual is None) == (executor is None):
         both = ", not both" if actual is not None else ""
-        raise click.UsageError(f"give the buffers with --actual DIR, or run the file with -x EXECUTOR{both}")
+        raise Lacking(f"give the buffers with --actual DIR, or run the file with -x EXECUTOR{both}")
     dumped = None if actual is None else Recorded(actual)
     found = opened(file, family, CANONICAL, dumped)
     made = read_origins(found.model, origin)

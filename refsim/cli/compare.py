@@ -28,7 +28,7 @@ from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted, form
 from refsim.core.qmath import Profile
@@ -119,7 +119,7 @@ def command(
     """Run FILE on two executors, compare all bytes of every buffer, and explain the first buffer that differs."""
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
     if len(names) != 2:
-        raise click.UsageError(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
+        raise Lacking(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
     if names[0] == names[1]:
         raise click.UsageError(
             f"{names[0]} would be compared with itself; need another, such as -x cpu -x cpu:emulated; "

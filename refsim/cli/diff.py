@@ -16,7 +16,7 @@ from refsim.cli._buffers import (
 )
 from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
 from refsim.cli._output import say
-from refsim.cli._verb import verb
+from refsim.cli._verb import Lacking, verb
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
 from refsim.golden.named import open_case
@@ -68,7 +68,7 @@ def command(
         layout, shape = layout or bound.call.out.layout, shape or bound.call.out.shape
     kind, dims = described(actual, *described(expected, layout, shape))
     if kind is None or dims is None:
-        raise click.UsageError("give --layout and --shape, --case, or a .json beside one of the buffers")
+        raise Lacking("give --layout and --shape, --case, or a .json beside one of the buffers")
     report = diff(
         raw_buffer(expected, dims, kind),
         raw_buffer(actual, dims, kind),

@@ -21,7 +21,7 @@ from refsim.cli._main import DIFFERENT, SAME, Named
 from refsim.cli._options import executors_option, json_option, profile_option, root_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
-from refsim.cli._verb import verb
+from refsim.cli._verb import verb, write_example
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError, ParameterError, RefsimError
@@ -53,6 +53,9 @@ class Subverbs(Named):
                 for name in sorted(self.commands)
             ]
             formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_example(f"{ctx.command_path} {verify.name} {verify.example}", formatter)
 
 
 @click.group("golden", cls=Subverbs)

@@ -7,7 +7,7 @@ import click
 from refsim.cli._main import SAME
 from refsim.cli._options import Numbers, json_option, layout_option, shape_option
 from refsim.cli._output import print_json, say
-from refsim.cli._verb import verb
+from refsim.cli._verb import Lacking, verb
 from refsim.core.layout import Layout
 from refsim.core.locate import at_byte, at_index
 from refsim.core.tensor import TensorDesc
@@ -26,7 +26,7 @@ def command(
     desc = TensorDesc(shape, layout)
     if (byte is None) == (index is None):
         both = ", not both" if byte is not None else ""
-        raise click.UsageError(f"give either --byte B or --index n,c,h,w{both}")
+        raise Lacking(f"give either --byte B or --index n,c,h,w{both}")
     place = at_byte(desc, byte) if byte is not None else at_index(desc, index or ())
     facts = {
         "layout": layout.name,

@@ -15,7 +15,7 @@ from refsim.core import choices
 from refsim.core.errors import ParameterError
 
 
-@verb("schema")
+@verb("schema", "run")
 @click.argument("verb", nargs=-1)
 @json_option
 def command(verb: tuple[str, ...], as_json: bool) -> int:

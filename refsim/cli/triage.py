@@ -23,9 +23,9 @@ from refsim.device import manifest
 from refsim.device.collect import Given, files_of
 from refsim.device.page import COLUMNS, PAGE, cells, data, diff_pages, render, repeats_lines, summary
 from refsim.device.strip import source
-from refsim.device.triage import ACTUAL, LEGAL, Repeats, Triage, repeats, triage
+from refsim.device.triage import LEGAL, Repeats, Triage, repeats, triage
 from refsim.formats import profiles
-from refsim.formats.cases import write_folder
+from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
 
 #: In the folder of a triage: the profile that was given.

@@ -10,7 +10,7 @@ from refsim.cli._buffers import described
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
 from refsim.cli._output import print_json, say, shape_text
-from refsim.cli._verb import verb
+from refsim.cli._verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.free_name import not_itself
 from refsim.core.layout import Layout
@@ -34,7 +34,7 @@ def command(
     kind, dims = described(file, layout, shape)
     if kind is None or dims is None:
         beside = Path(file).with_suffix(".json").name
-        raise click.UsageError(f"give --layout and --shape, or put {beside} beside the buffer")
+        raise Lacking(f"give --layout and --shape, or put {beside} beside the buffer")
     desc = TensorDesc(tuple(dims), kind)
     with naming(file):
         buffer = PackedBuffer.from_raw(data, desc.shape, desc.layout)

@@ -15,11 +15,10 @@ from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.bisect import Row, bisect
 from refsim.device.collect import Collected, Given, collect, family_of, read
-from refsim.formats.cases import contents
+from refsim.formats.cases import ACTUAL, contents
 from refsim.formats.targets import TargetRow, distinct
 
 SAME, LEGAL, WRONG, FOLLOWS, UNKNOWN = "same", "legal", "wrong", "unknown inputs", "not exposed"
-ACTUAL = "actual.bin"
 
 
 @dataclass(frozen=True)

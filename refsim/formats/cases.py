@@ -36,6 +36,8 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Kind, Target
 
 CASE_JSON = "case.json"
+#: Beside a case: what a device gave for its output.
+ACTUAL = "actual.bin"
 MAX_JSON_BYTES = 1 << 20
 
 

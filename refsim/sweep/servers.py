@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 
+from refsim.core import choices
 from refsim.core.errors import MissingDependencyError, ParameterError
 from refsim.core.extras import SWEEP_FIX
 from refsim.sweep import pool
@@ -19,6 +20,14 @@ def server(scheduler: str | None, workers: int, note: Callable[[str], None]) -> 
 
     MissingDependencyError if a scheduler is asked for and dask is not installed; ParameterError for no address.
     """
+    near = choices.nearest(scheduler, (LOCAL, NONE)) if scheduler and ":" not in scheduler else None
+    if near not in (None, scheduler):
+        raise ParameterError(
+            "sweep --scheduler",
+            "unknown",
+            got=scheduler,
+            need=f"{LOCAL}, {NONE} or HOST:PORT{choices.asked(near)}",
+        )
     if workers == 0:
         if scheduler not in (None, NONE):
             raise ParameterError("sweep --workers", "a scheduler needs some", got=0, need=">= 1")

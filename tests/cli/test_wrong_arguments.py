@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,6 +70,38 @@ def test_the_line_says_what_to_type(given: str, said: str, desk: Path, refsim: C
     refsim(*given.split()).refused(said)
 
 
+@pytest.mark.parametrize(
+    ("given", "example"),
+    [
+        ("run model.pte", "run model.pte -i in.npz -o out.npz"),
+        ("compare model.pte -x cpu -x cpu:emulated", "compare model.pte --random 0 -x cpu -x gpu"),
+        ("compare model.pte --random 0 -x cpu", "compare model.pte --random 0 -x cpu -x gpu"),
+        ("locate -l 4C -s 1,4,2,2", "locate -l 4W4C -s 1,16,8,8 --byte 5"),
+        ("unpack README.md -o new.npy", "unpack buffer.bin -l 4W4C -s 1,64,56,56 -o array.npy"),
+        ("diff README.md README.md", "diff expected.bin actual.bin -l 4W4C -s 1,64,56,56"),
+        ("bisect model.pte --random 0", "bisect model.pte -i in.npz --actual dumps"),
+        ("bisect model.pte -x cpu", "bisect model.pte -i in.npz --actual dumps"),
+    ],
+)
+def test_one_of_several_arguments_is_missing(given: str, example: str, desk: Path, refsim: Callable) -> None:
+    done = refsim(*given.split())
+    assert done.status == 2 and " ".join(done.err.split()).endswith(f"; for example: refsim {example}")
+
+
+def test_help_of_help(refsim: Callable) -> None:
+    done = refsim("help", "help")
+    assert done.status == 0 and done.out == refsim("help").out
+    refsim("hlep").refused("No such command 'hlep'; did you mean help?")
+    assert refsim("help", "golden").out.endswith("Example: refsim golden verify -x cpu --workers 2\n")
+
+
+@pytest.mark.parametrize(("given", "meant"), [("noen", "none"), ("locl", "local")])
+def test_a_scheduler_that_is_nearly_right(given: str, meant: str, refsim: Callable) -> None:
+    refsim("sweep", "q8ta_relu", "-n", 1, "--scheduler", given).refused(
+        f"sweep --scheduler: unknown; got {given}, need local, none or HOST:PORT; did you mean {meant}?"
+    )
+
+
 def test_a_case_of_a_zip_file_that_is_not_there(refsim: Callable) -> None:
     path = ROOT / "golden" / "cases" / "q8ta_add.zip"
     refused = refsim("replay", f"{path}!0017")
@@ -129,6 +162,9 @@ def test_a_buffer_of_a_case_needs_no_layout(desk: Path, refsim: Callable) -> Non
     done = refsim("unpack", "case/out.bin", "-o", "out.npy")
     assert done.status == 0 and np.load("out.npy").shape == (1, 64, 16, 16)
     assert refsim("diff", "case/out.bin", "case/out.bin").status == 0
+    shutil.copy("case/out.bin", "case/actual.bin")  # where triage puts what a device made of it
+    assert refsim("unpack", "case/actual.bin", "-o", "actual.npy").status == 0
+    assert refsim("diff", "case/actual.bin", "case/out.bin").status == 0
     Path("case/other.bin").write_bytes(bytes(4))
     refsim("unpack", "case/other.bin", "-o", "other.npy").refused("give --layout and --shape")
 
