@@ -74,7 +74,9 @@ def export(
         return SAME
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
     say(f"{folder}: {counted(cases, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}")
-    say("run each file without inputs, and save all outputs in one folder:")
+    say(
+        "run each file with ExecuTorch's runtime on the device, without inputs, and save all outputs in one folder:"
+    )
     say(f"  {IN_FOLDER}")
     say(f"then: refsim golden check --pte {folder} --outputs FOLDER", command=True)
     return SAME

@@ -8,11 +8,14 @@ from typing import Any, TypeVar
 
 import click
 
+from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
 from refsim.device.fitting import Fit, chosen, fit, misfit
+from refsim.device.manifest import source_of
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import Recorded
 from refsim.formats.targets import DEFAULT, TargetRow, distinct, named, targets
+from refsim.graph.aliases import RUNTIME, read_as_another
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,15 +60,24 @@ class Opened:
 
 
 def opened(
-    file: str, family: TargetRow | None, profile: Profile | None = None, recorded: Recorded | None = None
+    file: str,
+    family: TargetRow | None,
+    profile: Profile | None = None,
+    recorded: Recorded | None = None,
+    runs: bool = True,
 ) -> Opened:
     """Load a file for a target: the one that was given, else that of the recorded layouts, else the default.
 
-    ``profile`` stands in for the target's own.
+    ``profile`` stands in for the target's own. ``runs``: the file will be run here; GraphError for one that only
+    ExecuTorch's runtime runs.
     """
     row = family or named(DEFAULT)
     source = "the default" if family is None else "--target"
+    if runs:
+        _not_exposed(file)
     held = {row.name: Opened(load(file, row.target(profile)), row, source)}
+    if runs:
+        _own_memory(held[row.name].model)
     if recorded is None:
         return held[row.name]
     fits = {row.name: fit(held[row.name].model, recorded)}
@@ -78,3 +90,23 @@ def opened(
     if family is None and fits[found.row.name].fitting:
         found.source = f"the layouts of {fits[found.row.name]} buffers in {recorded.path}"
     return found
+
+
+def _not_exposed(file: str) -> None:
+    source = source_of(file)
+    if source is not None:
+        raise GraphError(
+            file, "is exposed: only ExecuTorch's runtime on the device runs it, and refsim triage judges its outputs",
+            need=f"{source}, of which it was made",
+        )  # fmt: skip
+
+
+def _own_memory(model: Model) -> None:
+    """GraphError for a program that reads int8 buffers as words, or the other way round."""
+    for number, graph in model.graphs.items():
+        found = read_as_another(graph)
+        if found is not None:
+            raise GraphError(
+                f"{model.path}: delegate {number}", "reads a value out of the memory of another",
+                got=f"value {found[0]} in the memory of value {found[1]}", need=RUNTIME,
+            )  # fmt: skip

@@ -122,7 +122,10 @@ def command(
     for name, reason in files[0].manifest.left_out.items():
         say(f"left out: {name}, {reason}")
     for path in paths:
-        say(f"{path}: run it as you run {file}, with the same inputs, and save all outputs in order")
+        say(
+            f"{path}: run it with ExecuTorch's runtime on the device (refsim run does not take it), "
+            f"with the inputs of {file}, and save all outputs in order"
+        )
     say(f"then: {_next(paths, files[0].whole)}", command=True)
     return SAME
 

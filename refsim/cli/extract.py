@@ -98,7 +98,8 @@ def command(
         if program is not None:
             given = f", inputs {output}/{INPUTS}" if INPUTS in files else ", no inputs"
             say(
-                f"run {output}/{PROGRAM} on the device{given}; then: refsim replay {output} --actual OUTPUT",
+                f"run {output}/{PROGRAM} with ExecuTorch's runtime on the device{given}; "
+                f"then: refsim replay {output} --actual OUTPUT",
                 command=True,
             )
         else:

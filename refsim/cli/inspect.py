@@ -87,7 +87,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
-    aimed = opened(file, family)
+    aimed = opened(file, family, runs=False)
     model = aimed.model
     if as_json and as_dot:
         raise click.UsageError("--graph and --json exclude each other")

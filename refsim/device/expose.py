@@ -15,7 +15,7 @@ from typing import Any
 
 from refsim.core.atomic_write import replacing
 from refsim.core.buffer import FILL
-from refsim.core.errors import GraphError, ParameterError, RefsimError
+from refsim.core.errors import GraphError, ParameterError
 from refsim.core.free_name import not_itself
 from refsim.core.layout import BY_SCHEMA_VALUE, WIDTH_PACKED
 from refsim.device import manifest as m
@@ -112,13 +112,9 @@ def expose(
 
 def _not_exposed(path: str | os.PathLike[str]) -> None:
     """GraphError for a file that was exposed already: it would hand out rows that are its helpers'."""
-    try:
-        _, manifest = m.read(path)
-    except RefsimError:  # no manifest beside it, or one of another file
-        return
-    raise GraphError(
-        os.fspath(path), "is exposed already", need=manifest.source or "the program that it is of"
-    )
+    source = m.source_of(path)
+    if source is not None:
+        raise GraphError(os.fspath(path), "is exposed already", need=source)
 
 
 def part_name(name: str, number: int, count: int) -> str:

@@ -144,6 +144,16 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
     return pte, manifest
 
 
+def source_of(path: str | os.PathLike[str]) -> str | None:
+    """What an exposed file was made from, in words; None for a file that has no manifest of its own beside it."""
+    if not os.path.exists(path_of(path)):
+        return None
+    try:
+        return read(path)[1].source or "the program that it is of"
+    except RefsimError:  # the manifest of another file
+        return None
+
+
 def parse(content: Any, where: str) -> Manifest:
     """The manifest of a parsed file; FormatError, naming the key, for anything else."""
     if not isinstance(content, dict) or content.get("kind") != KIND or content.get("schema") != SCHEMA:

@@ -35,6 +35,7 @@ from refsim.formats.vkgraph.schema import (
     VkGraph,
     VkTensor,
 )
+from refsim.graph.aliases import RUNTIME, other_view
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
 from refsim.ops.base.meaning import meaning
 from refsim.ops.base.registry import OPS
@@ -398,9 +399,12 @@ def _check_order(graph: Graph) -> None:
     def need(number: int, what: str) -> None:
         tensor = graph.tensors.get(number)
         if tensor is not None and tensor.data is None and number not in written:
-            raise GraphError(
-                f"{graph.where}: {what}", "reads a value that nothing wrote", got=f"value {number}"
+            other = other_view(graph, number)
+            got = f"value {number}" + (
+                "" if other is None else f", which lies in the memory of value {other}"
             )
+            need = None if other is None else RUNTIME
+            raise GraphError(f"{graph.where}: {what}", "reads a value that nothing wrote", got=got, need=need)
 
     for node in graph.nodes:
         for ref in refs(node.args):
