@@ -21,9 +21,19 @@ from refsim.core.counted import form
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
-from refsim.device.page import COLUMNS, PAGE, cells, data, diff_pages, render, repeats_lines, summary
+from refsim.device.page import (
+    COLUMNS,
+    PAGE,
+    cells,
+    data,
+    diff_pages,
+    render,
+    repeats_lines,
+    summary,
+    without_case,
+)
 from refsim.device.strip import source
-from refsim.device.triage import LEGAL, Repeats, Triage, repeats, triage
+from refsim.device.triage import LEGAL, Repeats, Triage, Verdict, repeats, triage
 from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
@@ -183,5 +193,15 @@ def _print(
             say(f"run node {v.row.node} alone: {commands[v.row.output]}", command=True)
     if output is not None:
         say(f"dump, cases and page: {output}")
-    elif found.suspects:
-        say("with -o DIR each of these operators is written as a case that runs alone")
+    elif alone := [v for v in found.suspects if v.row.own is not None]:
+        each = "each of these operators" if len(alone) == len(found.suspects) else _nodes(alone)
+        say(f"with -o DIR {each} is written as a case that runs alone")
+    for line in without_case(found):
+        say(line)
+
+
+def _nodes(verdicts: Sequence[Verdict]) -> str:
+    nodes = [f"{v.row.node} {v.row.operator}" for v in verdicts]
+    return (
+        f"{'' if len(nodes) == 1 else 'each of '}{form(len(nodes), 'node', 'nodes')} {choices.listed(nodes)}"
+    )

@@ -34,16 +34,21 @@ def summary(found: Triage) -> str:
     judged = [v for v in found.verdicts if v.kind not in (UNKNOWN, FOLLOWS)]
     if not judged:
         return "no operator was judged"
-    if not found.suspects:
+    blind = [v for v in judged if found.unknown_inputs(v)]
+    if not found.suspects and not blind:
         return form(
             len(judged),
             "the operator is right, on its own inputs",
             f"all {counted(len(judged), 'operator')} are right, each on its own inputs",
         )
     legal = [v for v in found.suspects if v.kind == LEGAL]
-    right = sum(v.kind == SAME for v in judged)
+    own = len(judged) - len(blind)
+    right = sum(v.kind == SAME for v in judged if v not in blind)
     how = form(right, "is right on its", "are right on their")
-    parts = [f"{right} of {counted(len(judged), 'operator')} {how} own inputs"]
+    parts = [f"{right} of {counted(own, 'operator')} {how} own inputs"] if own else []
+    if blind:
+        what = form(len(blind), "whose inputs are not exposed, was", "whose inputs are not exposed, were")
+        parts.append(f"{counted(len(blind), 'operator')}, {what} compared with the exact run")
     if legal:
         under = f" under {found.profile}" if _all(legal, found.profile) else ""
         parts.append(f"{len(legal)} legal{under}")
@@ -51,6 +56,21 @@ def summary(found: Triage) -> str:
         first = found.wrong[0].row
         parts.append(f"{len(found.wrong)} wrong, the first is node {first.node} {first.operator}")
     return "; ".join(parts)
+
+
+def without_case(found: Triage) -> Iterator[str]:
+    """Of each operator that differs and has no case: why it has none, and what to expose so that it has one."""
+    for v in found.suspects:
+        values = found.unknown_inputs(v)
+        if not values:
+            continue
+        are = form(len(values), "is", "are")
+        why = f"no case of node {v.row.node} {v.row.operator}: {', '.join(values)}, which it reads, {are} not exposed"
+        never = [value for value in values if value in found.refused]
+        fix = " ".join(f"--value {value}" for value in (*values, v.row.output))
+        yield (
+            f"{why}, and no file can hand out {', '.join(never)}" if never else f"{why}; expose it with {fix}"
+        )
 
 
 def _all(legal: list[Verdict], profile: str) -> bool:

@@ -16,6 +16,7 @@ from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.bisect import Row, bisect
 from refsim.device.collect import Collected, Given, collect, family_of, read
 from refsim.formats.cases import ACTUAL, contents
+from refsim.formats.dumps import value_name
 from refsim.formats.targets import TargetRow, distinct
 
 SAME, LEGAL, WRONG, FOLLOWS, UNKNOWN = "same", "legal", "wrong", "unknown inputs", "not exposed"
@@ -93,6 +94,18 @@ class Triage:
     def judged(self) -> frozenset[str]:
         """The buffers whose operators were judged."""
         return frozenset(v.row.output for v in self.verdicts if v.kind not in (UNKNOWN, FOLLOWS))
+
+    def unknown_inputs(self, v: Verdict) -> list[str]:
+        """What an operator reads and no output holds, so that it was compared with the exact run and has no case."""
+        if v.row.alone is not None:
+            return []
+        nodes = self.collected.model.graphs[v.row.delegate].nodes
+        read = next(node for node in nodes if node.number == v.row.node and node.outputs).inputs.values()
+        return [
+            name
+            for name in dict.fromkeys(value_name(v.row.delegate, n) for n in read)
+            if name not in self.collected
+        ]
 
     def cases(self) -> dict[str, dict[str, bytes]]:
         """A case for each suspect whose inputs are known, by the name of its output, with the device's bytes."""

@@ -53,6 +53,37 @@ def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) ->
     refsim(*given, "-o", folder).refused("already exists")
 
 
+def test_an_operator_whose_inputs_are_not_exposed(refsim, models: Path, tmp_path: Path) -> None:
+    """It is said to be compared with the exact run, no case of it is promised, and the fix that is named gives one."""
+    x = ("-i", models / "linear_head.io.npz")
+    right = dict(np.load(DEVICE / "linear_head.raw.npz"))
+    bad = right["out3"].copy()  # of node 2
+    bad.view(np.uint8)[0] ^= 0x7F
+
+    def ran(name: str, *values: str) -> list[object]:
+        exposed, outputs = tmp_path / f"{name}.pte", tmp_path / f"{name}.npz"
+        given = [word for value in values for word in ("--value", value)]
+        told = refsim("expose", models / "linear_head.pte", "-o", exposed, *given, "--json").json
+        arrays = {"delegate0_v20": right["out2"], "delegate0_v24": bad}
+        rows = told["manifests"][0]["outputs"]
+        np.savez(outputs, **{row["output"]: arrays.get(row["value"], right["out0"]) for row in rows})
+        return ["triage", exposed, *x, "--outputs", outputs, "--partial"]
+
+    for more in ((), ("-o", tmp_path / "found")):
+        done = refsim(*ran("few", "delegate0_v24"), *more)
+        assert done.status == 1 and "runs alone" not in done.out and "own inputs" not in done.out
+        assert (
+            "2 operators, whose inputs are not exposed, were compared with the exact run; 1 wrong" in done.out
+        )
+        fix = re.search(
+            r"^no case of node 2 q8ta_linear: delegate0_v20, .*; expose it with (.*)$", done.out, re.M
+        )
+        assert fix is not None
+    assert not (tmp_path / "found" / "cases").exists()
+    done = refsim(*ran("more", *fix[1].replace("--value", "").split()), "-o", tmp_path / "case")
+    assert "no case of" not in done.out and (tmp_path / "case" / "cases" / "delegate0_v24").is_dir()
+
+
 def test_refusals(refsim, models: Path, tmp_path: Path) -> None:
     x = ("-i", models / "linear_head.io.npz")
     refsim("triage", models / "linear_head.pte", *x, *GIVEN[1:]).refused("not an exposed file")
