@@ -11,6 +11,7 @@ import numpy as np
 from refsim.bytediff import Report
 from refsim.bytediff.versions import judge
 from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.bisect import Row, bisect
@@ -81,8 +82,8 @@ class Triage:
         if 2 * wrong < elements:
             return ""
         return (
-            f"node {first.row.node} {first.row.operator} reads the inputs, and {wrong} of its {elements} elements "
-            "differ: the device may have had other inputs than these"
+            f"node {first.row.node} {first.row.operator} reads the inputs, and {counted(wrong, 'element', 'differ')} "
+            f"of its {elements}: the device may have had other inputs than these"
         )
 
     @property

@@ -39,12 +39,16 @@ CHANNELS = (1, 3, 4, 13, 16, 17, 31, 32, 50, 64, 65, 130)
 
 @dataclass(frozen=True)
 class Kind:
-    """``count`` chains. ``joined``: whether the CPU's plan computes operators of them in one step; None: of some."""
+    """``count`` chains. ``joined``: whether the CPU's plan computes operators of them in one step; None: of some.
+
+    ``looks_up``: it does so where the processor looks bytes up in a table, and only there.
+    """
 
     name: str
     count: int
     make: Callable[[Rng, int], Chain]
     joined: bool | None = True
+    looks_up: bool = False
 
 
 def _only(wanted: Callable[[OpSpec], bool]) -> str:
@@ -258,7 +262,7 @@ KINDS = (
     Kind("mean", 12, _mean),
     Kind("clamp", 15, _clamp),
     Kind("read twice", 3, _read_twice, joined=None),
-    Kind("residual", 6, _residual, joined=False),
+    Kind("residual", 6, _residual, joined=False, looks_up=True),
 )
 
 COUNT = sum(kind.count for kind in KINDS)

@@ -19,7 +19,7 @@ VALUE = "delegate0_v50"
 
 
 @pytest.mark.parametrize(
-    "verb", [("inspect",), ("run", "--random", "0"), ("compare", "--random", "0", "-x", "cpu,cpu")]
+    "verb", [("inspect",), ("run", "--random", "0"), ("compare", "--random", "0", "-x", "cpu,cpu:emulated")]
 )
 def test_a_column(refsim, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]) -> None:
     monkeypatch.setenv("COLUMNS", "200")

@@ -11,8 +11,8 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
-import told
 
+from refsim.bytediff import diff
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.qmath import CANONICAL
 from refsim.core.rng import Rng
@@ -134,8 +134,8 @@ def check(case: Case, executor: NativeExecutor, target: Target | None = None, po
     before = {name: buffer.raw.copy() for name, buffer in inputs.items()}
     actual = executor.run_prepared(prepared, inputs)
     expected = EMULATED.run_prepared(prepared, bound.inputs)
-    same = np.array_equal(actual.raw, expected.raw)
-    assert same, f"{route}: {told.buffers(expected, actual, bound)}: {case}"
+    if not np.array_equal(actual.raw, expected.raw):
+        raise AssertionError(f"{route}, {case}: {diff(expected, actual, call=bound, limit=1)}")
     for name, raw in before.items():
         inputs[name].check_guards(name)
         assert np.array_equal(inputs[name].raw, raw), f"{route} wrote to its input {name}: {case}"
