@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
+from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
@@ -38,7 +39,7 @@ class Completeness:
     """Which of the buffers that a comparison needs it did compare.
 
     ``where`` is what they were compared with, ``needed`` the names of the run's int8 buffers. ``notes`` are sentences
-    for people, ``fix`` what gives those that are missing.
+    for people, ``fix`` what gives those that are missing, ``own`` whose kernels ran, of executors that bring some.
     """
 
     where: str
@@ -47,6 +48,7 @@ class Completeness:
     partial: bool = False
     notes: list[str] = field(default_factory=list)
     fix: str = "all"
+    own: Sequence[Share] = ()
 
     @property
     def missing(self) -> list[str]:
@@ -56,15 +58,17 @@ class Completeness:
     @property
     def enough(self) -> bool:
         """Whether equal bytes say that the run is the same."""
-        return bool(self.compared) and (self.partial or not self.missing)
+        idle = any(one.idle for one in self.own)
+        return bool(self.compared) and (self.partial or not self.missing) and not idle
 
     def lines(self) -> list[str]:
         """What people should know beside the result."""
+        notes = [*self.notes, *filter(None, (one.line() for one in self.own))]
         if not self.missing:
-            return self.notes
+            return notes
         left, of = len(self.missing), counted(len(self.needed), "int8 buffer")
         text = f"{left} of {of} {form(left, 'was', 'were')} not compared: {named(self.missing)}"
-        return [*self.notes, text]
+        return [*notes, text]
 
     def as_json(self) -> dict[str, Any]:
         return {"not_compared": self.missing, "partial": self.partial, "notes": self.notes}
@@ -77,6 +81,8 @@ class Completeness:
             raise IncompleteError(
                 self.where, "no buffer was compared", got="none of the run's buffers", need=named(self.needed)
             )
+        for one in self.own:
+            one.check()
         if not self.enough:
             raise IncompleteError(
                 self.where, "does not hold all int8 buffers of the run", need=f"{self.fix}, or --partial",

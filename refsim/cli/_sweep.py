@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from refsim.cli._idle import Share
 from refsim.cli._output import print_table, say
 from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
 from refsim.sweep.plan import Plan
@@ -57,6 +58,15 @@ def totals(found: Sequence[Outcome]) -> list[Outcome]:
         whole.count += one.count
         whole.add(one)
     return list(rows.values())
+
+
+def idle(found: Sequence[Outcome], foreign: Collection[str]) -> list[Share]:
+    """The executors with kernels of their own (``foreign``) of which not one ran."""
+    rows = [row for row in totals(found) if row.variant.executor in foreign]
+    ran = [(row, sum(row.statuses.values()) - row.statuses[REFUSED]) for row in rows]
+    return [
+        Share(row.variant.executor, 0, row.statuses[REFUSED], tuple(row.reasons)) for row, n in ran if not n
+    ]
 
 
 def reasons(found: Sequence[Outcome]) -> Counter[str]:

@@ -20,6 +20,8 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._complete import Completeness, check_run, named, partial_option
+from refsim.cli._idle import as_json as as_json_of
+from refsim.cli._idle import shares
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import EXECUTORS, device_profile_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
@@ -150,6 +152,8 @@ def command(
     held = frozenset(row.output for row in compared)
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
+    if executor is not None and runner is not None:
+        whole.own = shares(model, {executor: runner})
     legal = (allowed(rows) or []) if profile is not None else []
     return _show(
         file, whole, rows, first, guilty, legal, profile, html, executor, runner, made, found, as_json
@@ -185,7 +189,7 @@ def _show(
             "legal": [row.output for row in legal],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
             "report": None if report is None else report.as_json(), "apart": rivals_of(report, runner),
-            **whole.as_json(), **made.as_json(),
+            **whole.as_json(), **as_json_of(whole.own), **made.as_json(),
         }  # fmt: skip
         print_json("bisect", content)
         return whole.status(same)

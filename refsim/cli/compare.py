@@ -23,6 +23,8 @@ from refsim.cli._buffers import (
 )
 from refsim.cli._complete import Completeness
 from refsim.cli._execute import operator_name
+from refsim.cli._idle import as_json as as_json_of
+from refsim.cli._idle import shares
 from refsim.cli._options import EXECUTORS, executor_profile_option, json_option
 from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
@@ -147,7 +149,9 @@ def command(
         _judge(rows, runs, runners)
     wrong = next((row for row in rows if row.different and not row.excused), None)
     held = [row.output for row in rows if row.bytes]
-    whole = Completeness(file, held, frozenset(held))
+    whole = Completeness(
+        file, held, frozenset(held), own=shares(model, dict(zip(names, runners, strict=True)))
+    )
     guards = list(dict.fromkeys(t.outside for run in runs for t, _ in run.values() if t.outside))
     same = wrong is None and not guards
     how = None if wrong is None or wrong.bound is None else launched(runners[1], wrong.bound.call)
@@ -158,7 +162,8 @@ def command(
             "file": file, "executors": names, **found.as_json(), "buffers": [row.as_json() for row in rows],
             "same": same and whole.enough, "guards": guards,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
-            "apart": rivals_of(report, runners[1]), **made.as_json(),
+            "apart": rivals_of(report, runners[1]), **as_json_of(whole.own),
+            **made.as_json(),
         }  # fmt: skip
         print_json("compare", content)
         return whole.status(same)
@@ -171,7 +176,7 @@ def command(
         known = f", {excused} of them by known defects of upstream" if excused else ""
         differ = f"{differing} {form(differing, 'differs', 'differ')}"
         say(f"{counted(len(rows), 'buffer')} on {names[0]} and {names[1]}: {differ}{known}")
-    for text in guards:
+    for text in (*whole.lines(), *guards):
         say(text)
     if wrong is not None:
         say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")

@@ -17,6 +17,7 @@ import click
 from refsim.cli._buffers import rerun_of
 from refsim.cli._golden_device import check, export
 from refsim.cli._golden_regen import new, regen
+from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME, Named
 from refsim.cli._options import executors_option, json_option, profile_option, root_option
 from refsim.cli._output import print_json, print_table, say
@@ -121,9 +122,7 @@ def verify(
         isas.environment(isa)  # what this machine lacks is said before anything starts
     done, found = _verified(corpus, cases, names, workers, seconds, results, resume, conditions)
     for name, reason in checks.idle(found).items():
-        raise IncompleteError(
-            f"executor {name}", "refused every case", got=reason, need="a case that it takes"
-        )
+        Share(name, 0, 1, (reason,)).check()
     failed = checks.failures(found)
     same = not damaged and not failed
     table = checks.tally(found)

@@ -18,6 +18,8 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._complete import Completeness
+from refsim.cli._idle import as_json as as_json_of
+from refsim.cli._idle import shares
 from refsim.cli._options import EXECUTORS, executor_profile_option, json_option, threads_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
@@ -88,7 +90,7 @@ def command(
     report = None if judged is None else judged.report
     write_html(html, report)
     held = [buffer.name for buffer in (*found.buffers, *found.outputs) if buffer.nbytes]
-    whole = Completeness(file, held, frozenset(held))
+    whole = Completeness(file, held, frozenset(held), own=shares(model, {name: executor}))
     if as_json:
         content = {
             "file": file, "executor": name, **aimed.as_json(), "runs": found.runs,
@@ -97,12 +99,12 @@ def command(
             "outputs": [{"output": b.name, "distinct": len(b.results)} for b in found.outputs],
             "buffers": [_facts(b) for b in found.buffers],
             "first": None if found.first is None else _first(found, found.first, judged),
-            "report": None if report is None else report.as_json(),
+            "report": None if report is None else report.as_json(), **as_json_of(whole.own),
         }  # fmt: skip
         print_json("repeat", content)
         return whole.status(found.same)
     print_table(COLUMNS, [_cells(buffer) for buffer in found.buffers], drop=("delegate", "bytes"))
-    for line in _lines(name, found, judged):
+    for line in (*_lines(name, found, judged), *whole.lines()):
         say(line)
     if report is not None:
         print_report(report)

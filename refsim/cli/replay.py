@@ -21,12 +21,12 @@ from refsim.cli._buffers import (
     write_html,
     written_by,
 )
+from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import device_profile_option, executors_option, json_option
 from refsim.cli._output import print_json, say
 from refsim.cli._verb import verb
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
@@ -164,12 +164,6 @@ def _show_all(
 
 def _status(same: bool, idle: Sequence[str], kernels: Mapping[str, Foreign]) -> int:
     """The exit status. IncompleteError if nothing differs, but an executor's own kernels did not run the case."""
-    if same and idle:
-        why = kernels[idle[0]].source.why
-        raise IncompleteError(
-            f"executor {idle[0]}",
-            "its kernels did not run the case, refsim's own did",
-            got=why,
-            need="a case that it takes",
-        )
+    for name in idle if same else ():
+        Share.of(name, [kernels[name].source]).check()
     return SAME if same else DIFFERENT

@@ -139,11 +139,16 @@ def command(
     seconds = time.monotonic() - begin
     same = not any(outcome.failed for outcome in found)
     if not any(outcome.statuses[status] for outcome in found for status in COMPARED):
-        raise IncompleteError("sweep", "nothing was compared", got=text.reasons(found) or "no results")
+        raise IncompleteError(
+            "sweep", "nothing was compared", got="; ".join(text.reasons(found)) or "no results"
+        )
+    idle = text.idle(found, brought) if same else []
     if as_json:
-        print_json("sweep", text.as_json(plan, found, failed, seconds))
-        return SAME if same else DIFFERENT
-    text.show(plan, found, failed, seconds)
+        print_json("sweep", text.as_json(plan, found, failed, seconds) | ({"same": False} if idle else {}))
+    else:
+        text.show(plan, found, failed, seconds)
+    for one in idle:
+        one.check()
     return SAME if same else DIFFERENT
 
 

@@ -273,11 +273,18 @@ def refusals(results: Sequence[Result]) -> dict[str, dict[str, int]]:
 
 
 def idle(results: Sequence[Result]) -> dict[str, str]:
-    """Executor -> one of its reasons, for those that took no case at all."""
-    counts = tally(results)
-    return {
-        name: next(iter(why)) for name, why in refusals(results).items() if set(counts[name]) == {REFUSED}
-    }
+    """Executor -> one of its reasons, for those that took no case at all, and failed none.
+
+    A case that refsim's kernels ran in the place of an executor's own is none that it took.
+    """
+    why: dict[str, str] = {}
+    took: set[str] = set()
+    for result in results:
+        if result.status == REFUSED or (OURS in result.detail and result.status in ACCEPTED):
+            why.setdefault(result.executor, str(result.detail.get(OURS) or result.detail["message"]))
+        else:
+            took.add(result.executor)
+    return {name: text for name, text in why.items() if name not in took}
 
 
 def profiles(results: Sequence[Result]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
 from refsim.core.rng import Rng
-from refsim.exec.executor import Executor
+from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import contents
 from refsim.golden import check
@@ -140,6 +140,9 @@ def tried(executor: Executor, bound: BoundCase, profile: Profile | None) -> tupl
 
 def _refusal(executor: Executor, prepared: Prepared) -> str:
     """Why an executor does not take a call, or nothing. One that takes everything is not asked."""
+    if executor.foreign:  # what refsim's kernels compute in the place of its own says nothing about it
+        source = executor.source(prepared.call)
+        return "" if source.whose == YOURS else source.why or "not its own kernels"
     if type(executor).refusal is not Executor.refusal:
         return executor.refusal(prepared.call) or ""
     if type(executor).supports is Executor.supports:

@@ -1,0 +1,66 @@
+"""Whose kernels ran: an executor with kernels of its own has refsim's run what these refuse. Where none of its own ran,
+equal bytes say nothing about it. All verbs that compare take the rule from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from refsim.core import choices
+from refsim.core.counted import counted
+from refsim.core.errors import IncompleteError
+from refsim.exec.executor import YOURS, Executor, Source
+from refsim.exec.model import Model
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many calls ran on kernels of an executor's own, and how many on refsim's in their place, and why."""
+
+    executor: str
+    yours: int
+    ours: int
+    why: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, executor: str, sources: Iterable[Source]) -> Share:
+        """The share in the calls that have these sources."""
+        found = list(sources)
+        ours = [source for source in found if source.whose != YOURS]
+        why = dict.fromkeys(source.why for source in ours if source.why)
+        return cls(executor, len(found) - len(ours), len(ours), tuple(why))
+
+    @property
+    def idle(self) -> bool:
+        """Whether not one of its kernels ran."""
+        return not self.yours
+
+    def line(self) -> str:
+        """What people should know; nothing if all calls ran on its own."""
+        if not self.ours:
+            return ""
+        of = counted(self.yours + self.ours, "operator")
+        return f"{self.executor}: {self.ours} of {of} ran on refsim's own kernels: {choices.listed(self.why)}"
+
+    def check(self) -> None:
+        """IncompleteError if not one of its kernels ran."""
+        if self.idle:
+            raise IncompleteError(
+                f"executor {self.executor}",
+                "not one of its own kernels ran",
+                got="; ".join(self.why) or "no call",
+                need="a call that it takes",
+            )
+
+
+def shares(model: Model, runners: Mapping[str, Executor]) -> list[Share]:
+    """Those of the executors with kernels of their own, in the operators of a loaded model."""
+    calls = [node.call for _, node in model.nodes() if node.call is not None and node.prepared is not None]
+    return [Share.of(name, map(one.source, calls)) for name, one in runners.items() if one.foreign]
+
+
+def as_json(found: Iterable[Share]) -> dict[str, Any]:
+    """The key ``kernels`` of a document; nothing without such executors."""
+    rows = {one.executor: {"yours": one.yours, "ours": one.ours, "why": list(one.why)} for one in found}
+    return {"kernels": rows} if rows else {}
