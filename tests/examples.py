@@ -23,7 +23,7 @@ LINEAR = OPS.of_family(Family.LINEAR)[0]
 
 def at_the_least_range(op: OpSpec) -> tuple[Call, dict[str, PackedBuffer]]:
     """A call for ranges of rows whose scales are about 2**-128, the greatest whose inverse is infinite."""
-    (bits,) = np.float32([2.0**-128]).view(np.uint32)
+    (bits,) = np.array([2.0**-128], np.float32).view(np.uint32)
     scales = np.arange(bits - 3, bits + 4, dtype=np.uint32).view(np.float32)
     width = np.float32(255) * scales
     x = np.stack([part for w in width for part in ((0 * w, w), (-w, 0 * w), (-w / 2, w / 2))])
