@@ -9,6 +9,7 @@ from typing import Any
 from refsim.cli._buffers import print_report, rerun_of, written_by
 from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
+from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.golden import modules
 from refsim.golden.apart import rivals, told
@@ -62,7 +63,8 @@ def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
     """A row per operator, what is known or legal, what is wrong, and one sentence."""
     shown = [name for name in VERDICTS if any(count[name] for count in outcome.counts.values())]
     rows = [(op, *(count[name] for name in shown)) for op, count in sorted(outcome.counts.items())]
-    print_table(("operator", *(f"{name} count" for name in shown)), rows)
+    if rows:
+        print_table(("operator", *(f"{name} count" for name in shown)), rows)
     print_findings(build, outcome)
     if everything:
         for tried in outcome.bad[:MOST_BAD]:
@@ -128,7 +130,7 @@ def remarks(build: Build, found: Explained) -> Iterator[str]:
         results = counted(found.distinct, "distinct result")
         yield f"  the device does not repeat itself: {results} in {counted(found.runs, 'run')}"
     if len(found.cases) > 1:
-        named = ", ".join(cause.counted for cause in found.causes[:MOST_CAUSES])
+        named = ", ".join(cause.counted for cause in found.causes[:MOST_CAUSES]) or "no known cause fits"
         yield f"  of {len(found.cases)} wrong cases: {named}"
     two = rivals(found.report, found.causes)
     if two is not None:
@@ -153,6 +155,8 @@ def sentence(build: Build, outcome: Outcome) -> str:
     took = f"{counted(outcome.cases, 'case')} of {counted(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
     if outcome.right and build.broken:
         return f"wrong: {', '.join(f'{name}{SUFFIX}' for name in build.broken)} cannot be read; {took}"
+    if not outcome.cases:
+        return f"nothing ran: {nothing(build)}"
     if outcome.right:
         more = [f"{count[name]} {name}" for name in VERDICTS if count[name]]
         more += [f"{outcome.sanitized} sanitized"] if outcome.sanitized else []
@@ -162,6 +166,13 @@ def sentence(build: Build, outcome: Outcome) -> str:
     what = {FAILED: failed, UNSAFE: "is unsafe"}.get(first.verdict, "is wrong")
     rest = f", {len(outcome.bad)} in all" if len(outcome.bad) > 1 else ""
     return f"wrong: {first.candidate.name} {what}{rest}; {took}"
+
+
+def nothing(build: Build) -> str:
+    """Why no case of the operators ran."""
+    pattern = build.verification.pattern
+    fits = f" that {pattern!r} fits" if pattern else ""
+    return f"no case of {choices.listed(build.operators)}{fits} runs on these modules"
 
 
 def verdict(outcome: Outcome, whole: bool) -> str:
@@ -177,6 +188,8 @@ def verdict(outcome: Outcome, whole: bool) -> str:
         return f"{outcome.failed[0].candidate.name} did not run"
     if outcome.unsafe:
         return f"unsafe in {outcome.unsafe[0].candidate.name}: {outcome.unsafe[0].findings[0].kind}"
+    if not outcome.cases:
+        return "no case ran"
     more = [f"{count[name]} {name}" for name in VERDICTS if count[name] and name != SAME]
     return f"right{'' if whole else ' so far'}, {', '.join((counted(outcome.cases, 'case'), *more))}"
 

@@ -17,6 +17,7 @@ from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_watch import watch as watching
 from refsim.cli._verb import verb
+from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
 from refsim.golden.verification import CASES, SANITIZED, Outcome
 
@@ -111,6 +112,8 @@ def command(
                 say("")
                 say(f"the same with {build.executor_name}")
                 text.print_outcome(*found[-1], everything)
+    if not any(outcome.cases for _, outcome in found) and not found[0][0].broken:
+        raise IncompleteError(folder, "no case ran", got=text.nothing(found[0][0]), need="at least one case")
     wrong = [explained for _, outcome in found for explained in outcome.wrong]
     write_html(html, wrong[0].report if wrong else None)
     same = all(outcome.right for _, outcome in found) and not found[0][0].broken

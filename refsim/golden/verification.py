@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, islice
 from pathlib import Path
 
-from refsim.core.errors import ParameterError
-from refsim.golden import telling
+from refsim.golden import patterns, telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
 from refsim.golden.telling import Candidate
 from refsim.golden.trial import OUT_OF_BOUNDS, UNSAFE, Explained, Trial, Tried, in_turn
@@ -113,12 +112,7 @@ class Verification:
     def check_pattern(self, operators: Collection[str]) -> None:
         """ParameterError if the pattern fits no case of these operators."""
         if self.pattern and not any(next(self.cases(op), None) for op in operators):
-            raise ParameterError(
-                "--case",
-                "no such case",
-                got=repr(self.pattern),
-                need="a pattern such as OPERATOR/00* or upstream/*_N2_*",
-            )
+            raise patterns.no_case(self.pattern, operators, self.upstream)
 
     def run(
         self,
