@@ -173,9 +173,11 @@ def print_with_rivals(report: Report, executor: str | None = None, runner: Execu
 
     ``executor`` and ``runner`` are the name of what wrote the buffer, and itself; None if it came from elsewhere.
     """
-    from refsim.golden.apart import apart
+    from refsim.golden.apart import apart, untold
 
     print_report(report)
+    if text := untold(report):
+        say(text)
     two = apart(report, runs=_runs(runner))
     if two is not None:
         say(two.text(rerun_of(executor)), command=True)

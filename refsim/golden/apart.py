@@ -69,6 +69,22 @@ def rivals(report: Report, found: Sequence[Agreed] = ()) -> Rivals | None:
     return Rivals(report.evidence.call.op.name, (one.name, one.detail), (other.name, other.detail))
 
 
+def untold(report: Report) -> str:
+    """A sentence about two first causes that both predict every byte, if no case of the corpus can tell them apart.
+
+    That is so where one has a number or a place that was taken from these very bytes.
+    """
+    exact = [cause for cause in report.causes if cause.exact and not cause.where][:2]
+    if len(exact) < 2 or report.evidence.bound is None or rivals(report) is not None:
+        return ""
+    one, other = exact
+    taken = next((cause for cause in exact if cause.fitted), None)
+    if taken is None:
+        return ""
+    same = f'"{one.name}" and "{other.name}" predict the same bytes here'
+    return f'{same}; no case of the corpus tells them apart, since "{taken.name}" is fitted to these bytes'
+
+
 def apart(
     report: Report,
     candidates: Iterable[Candidate] | None = None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from refsim.bytediff import diff
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.rank import Cause
 from refsim.core.buffer import PackedBuffer
+from refsim.golden import apart as apart_module
 from refsim.golden.apart import apart, rivals, told
 from refsim.golden.rules import case
 from refsim.golden.telling import Candidate
@@ -126,3 +129,22 @@ def test_where_no_case_is_left_both_are_said() -> None:
         and found.case == ""
         and found.text("x {case}").endswith("predict the same bytes here")
     )
+
+
+def test_two_exact_causes_of_which_one_is_fitted_are_said_not_to_be_told_apart() -> None:
+    def report(*fitted: bool, bound: object = "a call") -> Any:
+        causes = [
+            SimpleNamespace(name=n, exact=True, fitted=f, where="")
+            for n, f in zip("ab", fitted, strict=False)
+        ]
+        call = SimpleNamespace(op=SimpleNamespace(name="q8ta_add"))
+        rows = [SimpleNamespace(detail="", **vars(cause)) for cause in causes]
+        return SimpleNamespace(causes=rows, evidence=SimpleNamespace(bound=bound, call=call))
+
+    same = (
+        '"a" and "b" predict the same bytes here; no case of the corpus tells them apart, since "b" is fitted'
+    )
+    assert apart_module.untold(report(False, True)).startswith(same)
+    assert apart_module.untold(report(False, False)) == "", "a case tells these apart"
+    assert apart_module.untold(report(True)) == ""
+    assert apart_module.untold(report(False, True, bound=None)) == ""
