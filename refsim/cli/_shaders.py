@@ -172,7 +172,7 @@ def nothing(build: Build) -> str:
     """Why no case of the operators ran."""
     pattern = build.verification.pattern
     fits = f" that {pattern!r} fits" if pattern else ""
-    return f"no case of {choices.listed(build.operators)}{fits} runs on these modules"
+    return f"no case of {choices.listed(build.operators)}{fits} can run on these modules"
 
 
 def verdict(outcome: Outcome, whole: bool) -> str:
