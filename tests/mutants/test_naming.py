@@ -1,0 +1,107 @@
+"""When a diagnosis names the part of a source that was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mutants.generated import naming, sample
+from mutants.generated.change import Change
+from refsim.bytediff import Cause, Report, diff
+from refsim.bytediff.consensus import Agreed
+from refsim.core.buffer import PackedBuffer
+
+
+def test_names_tell_what_code_is_about() -> None:
+    def named(original: str, statement: str = "", scope: str = "f") -> set[str]:
+        source = f"{original}\n"
+        change = Change("f.py", source, 0, len(original), "0", "constant", scope, statement)
+        return {role.name for role in naming.roles(change)}
+
+    assert "zero point" in named("push[IN_ZP]")
+    assert "window" in named("push[STRIDE_H]") and "window" in named("pad_w")
+    assert "bias" in named("3", "t = t + bias[n]")
+    assert "lanes" in named("3", "17", "insert_lane") and named("3", "17", "f") == set()
+    assert "transform" in named("b", "return c + (a + b)", "_inputs4")  # single letters say little
+    assert "transform" not in named("stride_h", "return stride_h", "_inputs4")
+
+
+def test_a_cause_counts_only_if_it_is_of_the_code_that_was_changed() -> None:
+    change = Change("f.py", "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
+    assert naming.cause(change, ["byte order", "zero point not folded"]) == "zero point not folded"
+    assert naming.cause(change, ["byte order"]) == ""
+    one = agreed_cause("zero point not folded")
+    assert naming.named(change, [one]) == "zero point not folded"
+    assert naming.named(change, [replace(one, cause=replace(one.cause, contradicted=9))]) == ""
+    assert naming.named(change, [agreed_cause("byte order")]) == ""
+
+
+def agreed_cause(name: str) -> Agreed:
+    """A cause that explains 20 of 30 wrong elements of one case, and none of another."""
+    return Agreed(Cause(name, "so", 20, 30, 0, values=9), 0, 1, 2, 0.6)
+
+
+def test_a_cause_that_predicts_everything_counts_whatever_its_class() -> None:
+    change = Change("f.py", "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
+    row = agreed_cause("byte order")
+    whole = replace(row.cause, explained=30)
+    assert naming.named(change, [replace(row, cause=whole, exact=2)]) == "byte order"
+    assert naming.named(change, [replace(row, cause=whole, exact=1, of=1)]) == "byte order"
+    few = replace(whole, explained=3, differing=3)
+    assert naming.named(change, [replace(row, cause=few, exact=1, of=1)]) == ""
+
+
+def test_a_region_counts_if_it_says_where_the_error_is() -> None:
+    change = Change("f.py", "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
+    expected = PackedBuffer.pack(np.arange(2 * 8 * 4 * 6).reshape(2, 8, 4, 6).astype(np.int8), "4W4C")
+
+    def report(wrong: Callable[[np.ndarray], Any]) -> Report:
+        actual = PackedBuffer.from_raw(expected.raw.copy(), expected.desc.shape, expected.desc.layout)
+        wrong(actual.raw)
+        return diff(expected, actual)
+
+    def lane(raw: np.ndarray) -> None:
+        raw[3::4] ^= np.arange(len(raw) // 4, dtype=np.uint8) | 1
+
+    def scattered(raw: np.ndarray) -> None:
+        raw[::7] ^= 1
+
+    told = naming.region(change, [report(lane)])
+    assert told.startswith("only in lane 3: ") and told in report(lane).facts
+    assert naming.region(change, [report(lane), report(scattered)]) == ""
+    assert naming.region(change, [report(lambda raw: raw.__setitem__(slice(0, 4), 9))]) == ""
+
+
+def test_an_error_names_the_function_that_it_came_from() -> None:
+    change = Change("refsim/ops/x.py", "in_zp", 0, 5, "out_zp", "index", "kernel", "acc - in_zp")
+    outer = [("refsim/exec/emulated.py", "run"), ("refsim/ops/x.py", "kernel")]
+    assert naming.place(change, outer) == "refsim/ops/x.py: kernel"
+    assert naming.place(change, [*outer, *[("refsim/core/index.py", "buf_idx")] * 3]) == ""
+
+
+def test_an_error_in_preparing_a_kernel_names_its_sources() -> None:
+    def prepared(file: str, notes: str = "while x was prepared for the native route gemm") -> str:
+        change = Change(file, "in_zp", 0, 5, "out_zp", "index", "tiles", "acc - in_zp")
+        return naming.prepared(change, notes, [*outer, ("refsim/exec/cpu/ir.py", "loop")])
+
+    outer = [("refsim/exec/cpu/routes.py", "jobs"), ("refsim/exec/cpu/gemm/prepack.py", "lower")]
+    assert prepared("refsim/exec/cpu/gemm/kernel.py") == "preparing refsim/exec/cpu/gemm/prepack.py"
+    assert prepared("refsim/exec/cpu/gemm/kernel.py", "ValueError") == ""
+    assert prepared("refsim/exec/cpu/winograd/kernel.py") == prepared("refsim/exec/cpu/ir.py") == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [("refsim/exec/cpu/amx/prepack.py", True), ("refsim/exec/cpu/gemm/prepack.py", False)],
+)
+def test_a_choice_names_a_change_of_the_file_that_makes_it(file: str, names: bool) -> None:
+    change = replace(next(row for _, row in sample.drawn(1, 3, ("native",))), file=file)
+    said = (
+        "AssertionError: 3 of 9 lines differ, first of x: 3 was 4; chosen in refsim/exec/cpu/amx/prepack.py"
+    )
+    assert bool(naming.choice(change, said)) is names
+    assert not naming.choice(change, "exit status 1")

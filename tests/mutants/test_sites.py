@@ -1,0 +1,126 @@
+"""What is changed in a source, and what is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from mutants.generated import glsl_sites, python_sites
+from mutants.generated.change import KINDS, Change
+
+KERNEL = """
+STRIDE_H, STRIDE_W = 0, 1
+
+def kernel(push, x, out):
+    zp = push[0]
+    for h in range(3):
+        w = h + 1
+        if h < 2 and w > 0:
+            out[h] = x[w * STRIDE_H + h // 4] - zp
+        out[w] += min(h, 127)
+    if zp > 8:
+        raise ValueError(zp + 1)
+
+def define(x):
+    return x + 1
+"""
+
+
+SHADER = """#version 450
+// w + h is not code
+int lane(int w, int h) { return w >> 8 * h; }
+void main() {
+    int acc = 0;
+    if (acc < 4 && acc != 7) acc = lane(acc, 2);
+    barrier();
+    acc -= 1;
+}
+"""
+
+
+def in_python() -> list[Change]:
+    return list(python_sites.changes("kernel.py", KERNEL, lambda name: name == "kernel"))
+
+
+def in_shader() -> list[Change]:
+    return list(glsl_sites.changes("shader.comp", SHADER))
+
+
+def said(changes: list[Change]) -> set[tuple[str, str, str]]:
+    return {(change.kind, change.original.strip(), change.replacement.strip()) for change in changes}
+
+
+def test_python_is_changed_by_its_syntax() -> None:
+    found = said(in_python())
+    for row in (
+        ("operator", "-", "+"), ("operator", "//", "%"), ("operator", "+=", "-="), ("compare", "<", "<="),
+        ("constant", "127", "128"), ("constant", "127", "(-127)"), ("constant", "4", "0"), ("index", "w", "h"),
+        ("index", "STRIDE_H", "STRIDE_W"), ("arguments", "h, 127", "127, h"), ("type", "min", "max"),
+        ("condition", "h < 2 and w > 0", "(h < 2)"), ("removed", "out[w] += min(h, 127)", "pass"),
+    ):  # fmt: skip
+        assert row in found, row
+
+
+def test_meanings_and_refusals_are_left_alone() -> None:
+    lines = {change.line for change in in_python()}
+    assert lines and max(lines) < KERNEL.splitlines().index("    if zp > 8:") + 1
+
+
+def test_shaders_are_changed_by_their_tokens() -> None:
+    found = said(in_shader())
+    for row in (
+        ("operator", ">>", "<<"), ("operator", "-=", "+="), ("compare", "<", "<="), ("condition", "&&", "||"),
+        ("constant", "8", "16"), ("index", "w", "h"), ("arguments", "acc, 2", "2, acc"), ("barrier", "barrier();", ";"),
+        ("condition", "(acc < 4 && acc != 7)", "(false)"), ("removed", "acc -= 1;", ";"), ("type", "int", "uint"),
+    ):  # fmt: skip
+        assert row in found, row
+    assert all(change.line > 2 for change in in_shader())
+
+
+def test_what_computes_nothing_is_not_changed() -> None:
+    source = """
+def kernel(flags, rows):
+    if flags & CLAMP_FIRST:
+        rows = rows + 1
+    def cycles(n):
+        return n * 7
+    def ahead(i):
+        return i + 9
+    rows.prefetch(rows + 2)
+    rows = (flags | 1 << 4) + ahead(rows + 3)
+    return rows
+"""
+    found = said(list(python_sites.changes("kernel.py", source, lambda name: True)))
+    told = {row[1] for row in found}
+    assert not {"7", "9", "2", "3"} & told, found
+    assert ("operator", "|", "&") in found and ("operator", "|", "^") not in found, found
+
+
+def test_statements_are_exchanged_only_if_one_uses_what_the_other_sets() -> None:
+    """Two attributes of one object are as good as two names."""
+    source = """
+def kernel(self, a, b):
+    self.rows = a
+    self.columns = b
+    self.size = self.rows * self.columns
+    self.words[0] = a
+    self.words[1] = self.words[0]
+"""
+    changes = python_sites.changes("kernel.py", source, lambda name: True)
+    lines = {change.line for change in changes if change.kind == "order"}
+    assert lines == {4, 6}, lines
+
+
+@pytest.mark.parametrize("change", [*in_python(), *in_shader()], ids=str)
+def test_a_change_is_its_edit(change: Change) -> None:
+    assert change.kind in KINDS
+    assert change.source.count(change.edit.anchor) == 1
+    assert change.source.replace(change.edit.anchor, change.edit.replacement) == change.changed
+
+
+def test_ids_are_unique_and_hold_while_the_lines_do() -> None:
+    changes = in_python()
+    assert len({change.id for change in changes}) == len(changes)
+    moved = python_sites.changes("kernel.py", "# a line more\n" + KERNEL, lambda name: name == "kernel")
+    assert {change.id for change in moved} >= {
+        change.id for change in changes if change.edit.anchor.count("\n") == 1
+    }

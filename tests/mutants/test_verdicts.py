@@ -1,0 +1,168 @@
+"""What becomes of a changed source: how it is judged, and how the verdicts are kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mutants import limits, objects
+from mutants.generated import own_tests, page, record, sample, trial, verb
+from mutants.generated.change import Change
+from mutants.generated.targets import AREAS
+from mutants.tree import CHECKOUT
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.job import parts
+from refsim.exec.process import ProcessError
+from refsim.golden.chain import defined
+from refsim.golden.store import Corpus
+from refsim.graph.interpreter import logical
+
+
+def test_machine_code_is_shared_where_the_text_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, made = compiled._object, list[str]()
+
+    def counted(name: str, *rest: Any) -> bytes:
+        made.append(name)
+        return plain(name, *rest)
+
+    monkeypatch.setenv(objects.FOLDER, str(tmp_path))
+    monkeypatch.setattr(compiled, "_object", counted)
+    objects.install()
+    first = compiled._object("parts", parts, {})
+    assert compiled._object("parts", parts, {}) == first and made == ["parts"]
+    compiled._object("others", parts, {})
+    assert made == ["parts", "others"] and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_wrong_lane_is_noticed_and_its_region_named() -> None:
+    area, change = next(
+        (area, change)
+        for area, change in [("emulated", each) for each in sample.every("emulated").values()]
+        if change.file == "refsim/core/lanes.py" and change.scope == "lane" and change.kind == "operator"
+    )
+    found = trial.run(area, change)
+    assert found.verdict == trial.CORPUS and found.by and found.noticed, found
+
+
+def test_a_program_that_cannot_run_does_not_count() -> None:
+    source = Path(__file__).parents[2] / "refsim/ops/q8ta_relu.py"
+    text = source.read_text()
+    at = text.index("push[", text.index("def kernel("))
+    change = Change("refsim/ops/q8ta_relu.py", text, at, at + 4, "pusch", "index", "kernel", "push")
+    found = trial.run("emulated", change)
+    assert found.verdict == trial.INVALID and not found.noticed, found
+
+
+_FAILING = """
+import pytest
+from refsim.core.layout import layout
+from refsim.core.errors import LayoutError
+
+def test_error(): layout("none")
+def test_claim(): assert 1 == 2
+def test_expected():
+    with pytest.raises(LayoutError, match="something else"): layout("none")
+@pytest.fixture
+def prepared(): layout("none")
+def test_setup(prepared): pass
+"""
+
+
+@pytest.mark.parametrize("name", ["error", "setup", "claim", "expected"])
+def test_an_error_of_a_test_names_the_function_that_it_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What a test only claims is no error of the sources, though they may have been asked before."""
+    (tmp_path / "refsim").symlink_to(CHECKOUT / "refsim")
+    (tmp_path / "test_it.py").write_text(_FAILING)
+    monkeypatch.setattr(own_tests, "tests", lambda *_: (f"test_it.py {name}",))
+    monkeypatch.setattr(trial, "_fails_anyway", lambda _: False)
+    file = "refsim/core/layout.py"
+    for scope, named in (("layout", name in ("error", "setup")), ("Layout.numel", False)):
+        change = Change(file, "!=", 0, 2, "==", "compare", scope, "a != b")
+        tried = trial._Trial(AREAS["native"], change, tmp_path)
+        found = tried._tests(trial.Verdict(change.id, "native", "", trial.LIVES))
+        assert found is not None and found.by == f"test_it.py::test_{name}"
+        assert found.region == (f"{file}: layout" if named else "") and limits.THROUGH not in found.said
+
+
+def test_the_first_wrong_value_of_a_chain_is_explained(tmp_path: Path) -> None:
+    """A chain's digest says that its outputs are wrong; the report says which operator's bytes are, and how."""
+    (area, change), *_ = sample.drawn(1, 1, ("native",))
+    entry = next(entry for entry in Corpus(CHECKOUT / "golden").chains() if len(entry.chain.links) > 3)
+    graph, data = entry.chain.graph(entry.name), entry.chain.data()
+    values = {0: data, **defined(graph, data)[1]}
+    made = trial._Trial(AREAS[area], change, tmp_path)
+    node = next(node for node in graph.nodes if node.call is not None and node.call.out.is_int8)
+    for value in values:
+        array = logical(graph, values, value)
+        if value >= node.outputs[0]:  # what reads it is wrong as well
+            array = np.where(array < 64, array + 1, array).astype(array.dtype)
+        np.save(tmp_path / f"value-{value}.npy", array)
+    report = made._chain_report(tmp_path, entry.name)
+    assert (
+        report is not None and report.title == f"value {node.outputs[0]} of node {node.number}, {node.name}"
+    )
+    assert report.evidence.bound is not None and report.causes and report.causes[0].exact
+    np.save(tmp_path / f"value-{node.outputs[0]}.npy", logical(graph, values, node.outputs[0]))
+    later = made._chain_report(tmp_path, entry.name)
+    assert later is not None and later.title != report.title
+
+
+def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
+    rows = [
+        trial.Verdict("a", "native", "what", trial.CORPUS, causes=("x",)),
+        trial.Verdict("b", "graph", "w", "survived"),
+    ]
+    path = tmp_path / "verdicts"
+    path.write_text("".join(json.dumps(each.as_json()) + "\n" for each in rows))
+    assert record.read_verdicts(path) == rows
+    totals = {total.area: total for total in record.summary(rows)}
+    assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (2, 1, 1)
+
+
+def test_what_only_a_choice_shows_is_counted_apart() -> None:
+    """The records of plans and launches notice any other choice, which says less than a wrong byte."""
+    rows = [
+        trial.Verdict("a", "native", "what", trial.TESTS, f"{record.CHOICES[0]}::test_x[avx2-1]"),
+        trial.Verdict("b", "native", "what", trial.TESTS, "tests/exec/cpu/test_wake.py::test_y"),
+        trial.Verdict("c", "graph", "what", trial.CORPUS, "q8ta_add/0001"),
+    ]
+    every = record.summary(rows)[-1]
+    assert (every.noticed, every.by_choice) == (3, 1)
+    assert "1 changed nothing but a choice" in page._choices(every) and "2 of 2" in page._choices(every)
+    assert all((CHECKOUT / file).is_file() for file in record.CHOICES)
+
+
+def test_a_line_that_was_cut_off_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts"
+    first, second = (trial.Verdict(id, "native", "what", trial.CORPUS) for id in "ab")
+    record.append(path, first)
+    path.write_text(path.read_text() + '{"id": "b", "ar')
+    assert record.read_verdicts(path) == [first]
+    record.append(path, second)
+    assert record.read_verdicts(path) == [first, second]
+
+
+def test_what_fails_here_stops_no_other_change(tmp_path: Path) -> None:
+    """Verdicts are kept as they are found, and a second run tries only the others."""
+    path = tmp_path / "verdicts"
+    good = [row for row in sample.drawn(12, 3, ("emulated",)) if row[1].file.startswith("refsim/ops/q8ta_")][
+        :2
+    ]
+    stale = replace(good[0][1], source=good[0][1].source + "# not what the file holds\n", kind="removed")
+    stale = replace(stale, begin=len(stale.source) - 4, end=len(stale.source) - 1)
+    rows = [("emulated", stale), *good]
+    with pytest.raises(ProcessError, match=f"1 changes could not be tried.*{stale.id}"):
+        list(verb._verdicts(rows, 2, str(path), tests=False))
+    kept = {each.id for each in record.read_verdicts(path)}
+    assert kept == {change.id for _, change in good}
+    assert [each.id for each in verb._verdicts(good, 2, str(path), tests=False)] == [c.id for _, c in good]
+    assert len(record.read_verdicts(path)) == len(good)
