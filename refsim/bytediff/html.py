@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,14 +37,18 @@ class Map:
     caption: str
 
 
-def render(findings: Findings, back: tuple[str, str] | None = None) -> str:
-    """The page. ``back``: where a link at its head leads, and its text. MissingDependencyError without jinja2."""
+def render(findings: Findings, back: tuple[str, str] | None = None, remarks: Sequence[str] = ()) -> str:
+    """The page. ``back``: where a link at its head leads, and its text; ``remarks`` stand below the causes.
+
+    MissingDependencyError without jinja2.
+    """
     drawn = _drawn(findings)
     return rendered(
         "html report",
         "refsim.bytediff",
         "report.html",
         back=back,
+        remarks=remarks,
         report=findings,
         verdict=verdict(findings),
         columns=COLUMNS,

@@ -13,6 +13,7 @@ from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.text import styled
+from refsim.cli._apart import Telling
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json, say, width
 from refsim.cli._verb import Lacking
@@ -86,10 +87,10 @@ def html_option(function: F) -> F:
     )(function)
 
 
-def write_html(path: str | None, report: Report | None) -> None:
-    """Write the page, if it was asked for and there is something to show."""
+def write_html(path: str | None, report: Report | None, remarks: Sequence[str] = ()) -> None:
+    """Write the page, if it was asked for and there is something to show; ``remarks`` stand below its causes."""
     if path is not None and report is not None:
-        atomic_write.write(path, render(report).encode())
+        atomic_write.write(path, render(report, remarks=remarks).encode())
 
 
 def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:
@@ -162,29 +163,15 @@ def in_case(path: str) -> tuple[Layout, Sequence[int]] | None:
     return None if found is None else (layout_named(found.layout), found.shape)
 
 
-def print_report(report: Report) -> None:
-    """Print a report in its styles; a pipe gets plain text."""
+def print_report(report: Report, telling: Telling | None = None) -> None:
+    """Print a report in its styles; a pipe gets plain text.
+
+    With ``telling``, also which causes predict the same bytes, and what tells them apart.
+    """
     for line, style in styled(report, width()):
         say(line, **STYLES[style])
-
-
-def print_with_rivals(report: Report, executor: str | None = None, runner: Executor | None = None) -> None:
-    """Print a report; where two causes predict the same bytes, also which case of the corpus tells them apart.
-
-    ``executor`` and ``runner`` are the name of what wrote the buffer, and itself; None if it came from elsewhere.
-    """
-    from refsim.golden.apart import apart, untold
-
-    print_report(report)
-    if text := untold(report):
-        say(text)
-    two = apart(report, runs=_runs(runner))
-    if two is not None:
-        say(two.text(rerun_of(executor)), command=True)
-
-
-def _runs(runner: Executor | None) -> Callable[[Call], bool] | None:
-    return None if runner is None else runner.runs
+    if telling is not None:
+        telling.say(report)
 
 
 def launched(runner: Executor | None, call: Call) -> Geometry | None:
@@ -201,23 +188,12 @@ def written_by(module: str, stores: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"stored at {place}" + (f": {source}" if source else "")
 
 
-def rerun_of(executor: str | None) -> str:
-    """The command that tries a case of the corpus where a buffer came from; ``{case}`` stands for its name."""
-    return "refsim replay {case} " + ("--actual FILE" if executor is None else f"-x {executor}")
-
-
-def rivals_of(report: Report | None, runner: Executor | None = None) -> dict[str, Any] | None:
-    """For JSON: two causes that predict the same bytes, and the case that tells them apart; None without two."""
-    from refsim.golden.apart import apart
-
-    two = None if report is None else apart(report, runs=_runs(runner))
-    return None if two is None else two.as_json()
-
-
-def show(verb: str, report: Report, as_json: bool, **facts: object) -> int:
-    """Print a report of a buffer that came from elsewhere, and return the exit status."""
+def show(verb: str, report: Report, as_json: bool, html: str | None, **facts: object) -> int:
+    """Print a report of a buffer that came from elsewhere, write its page, and return the exit status."""
+    telling = Telling()
+    write_html(html, report, telling.texts(report))
     if as_json:
-        print_json(verb, {**facts, **report.as_json(), "apart": rivals_of(report)})
+        print_json(verb, {**facts, **report.as_json(), "apart": telling.as_json(report)})
     else:
-        print_with_rivals(report)
+        print_report(report, telling)
     return SAME if report.same else DIFFERENT

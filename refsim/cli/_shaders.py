@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from refsim.cli._buffers import print_report, rerun_of, written_by
+from refsim.cli._apart import lines_of, say_lines
+from refsim.cli._buffers import print_report, written_by
 from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
 from refsim.core import choices
@@ -112,7 +113,10 @@ def print_explained(build: Build, found: Explained, faults: bool = True) -> None
     """The diff of a wrong case, and what more is known of its kernel; without ``faults`` they have been said."""
     print_report(found.report)
     for line in remarks(build, found):
-        say(line, command="; to tell them apart: " in line)
+        say(line)
+    say_lines(telling(build, found), "  ")
+    for line in written(build, found):
+        say(line)
     if faults:
         print_faults(found.tried)
     say(f"  again: {again(build, found.tried)}", command=True)
@@ -125,18 +129,26 @@ def print_faults(tried: Tried) -> None:
 
 
 def remarks(build: Build, found: Explained) -> Iterator[str]:
-    """What the diff of one case does not say: other wrong cases, other runs, the module and its source."""
+    """What the diff of one case does not say: other wrong cases, other runs."""
     if found.distinct > 1:
         results = counted(found.distinct, "distinct result")
         yield f"  the device does not repeat itself: {results} in {counted(found.runs, 'run')}"
     if len(found.cases) > 1:
         named = ", ".join(cause.counted for cause in found.causes[:MOST_CAUSES]) or "no known cause fits"
         yield f"  of {len(found.cases)} wrong cases: {named}"
+
+
+def telling(build: Build, found: Explained) -> list[tuple[str, bool]]:
+    """What tells causes apart that predict the same bytes of the case, and of all others: (line, whether a command)."""
     two = rivals(found.report, found.causes)
-    if two is not None:
-        like = found.tried.candidate.bound
-        case = told(two, most=APART_ELEMENTS, runs=build.takes, like=like)
-        yield f"  {case.text(rerun_of(build.executor_name))}"
+    if two is None:
+        return []
+    like = found.tried.candidate.bound
+    return lines_of(told(two, most=APART_ELEMENTS, runs=build.takes, like=like), build.executor_name)
+
+
+def written(build: Build, found: Explained) -> Iterator[str]:
+    """The module that wrote the output, and the lines of its source that did."""
     module = build.writer(found.tried.candidate.bound.call)
     for line in written_by(module, build.stores(module)):
         yield f"  {line}"

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from refsim.bytediff import Report
+from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
@@ -15,8 +16,7 @@ from refsim.cli._buffers import (
     launched,
     limit_option,
     model_inputs,
-    print_with_rivals,
-    rivals_of,
+    print_report,
     write_html,
 )
 from refsim.cli._complete import Completeness, check_run, named, partial_option
@@ -180,7 +180,8 @@ def _show(
         None if chosen is None else chosen.alone if chosen.wrong and chosen.alone is not None else chosen.run
     )
     same = (first is None or bool(legal)) and guilty is None
-    write_html(html, report)
+    telling = Telling(executor, runner)
+    write_html(html, report, telling.texts(report))
     if as_json:
         content = {
             "file": file, "actual": whole.where, **aimed.as_json(), "same": same and whole.enough,
@@ -188,7 +189,7 @@ def _show(
             "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
             "legal": [row.output for row in legal],
             "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
-            "report": None if report is None else report.as_json(), "apart": rivals_of(report, runner),
+            "report": None if report is None else report.as_json(), "apart": telling.as_json(report),
             **whole.as_json(), **as_json_of(whole.own), **made.as_json(),
         }  # fmt: skip
         print_json("bisect", content)
@@ -211,7 +212,7 @@ def _show(
             if row.cause:
                 say(f"cause: {row.cause}")
     if report is not None:
-        print_with_rivals(report, executor, runner)
+        print_report(report, telling)
     if same:
         say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
     return whole.status(same)

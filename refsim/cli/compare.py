@@ -11,14 +11,14 @@ import numpy as np
 
 from refsim.bytediff import Report, diff
 from refsim.bytediff.invocations import Geometry
+from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
     html_option,
     inputs_options,
     launched,
     limit_option,
     model_inputs,
-    print_with_rivals,
-    rivals_of,
+    print_report,
     write_html,
 )
 from refsim.cli._complete import Completeness
@@ -156,13 +156,14 @@ def command(
     same = wrong is None and not guards
     how = None if wrong is None or wrong.bound is None else launched(runners[1], wrong.bound.call)
     report = None if wrong is None else explain(wrong, names, limit, how)
-    write_html(html, report)
+    telling = Telling(names[1], runners[1])
+    write_html(html, report, telling.texts(report))
     if as_json:
         content = {
             "file": file, "executors": names, **found.as_json(), "buffers": [row.as_json() for row in rows],
             "same": same and whole.enough, "guards": guards,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
-            "apart": rivals_of(report, runners[1]), **as_json_of(whole.own),
+            "apart": telling.as_json(report), **as_json_of(whole.own),
             **made.as_json(),
         }  # fmt: skip
         print_json("compare", content)
@@ -182,7 +183,7 @@ def command(
         say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
         made.say(wrong.delegate, wrong.node)
         if report is not None:
-            print_with_rivals(report, names[1], runners[1])
+            print_report(report, telling)
     return whole.status(same)
 
 

@@ -12,7 +12,6 @@ from refsim.cli._buffers import (
     raw_buffer,
     raw_files,
     show,
-    write_html,
 )
 from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
 from refsim.cli._output import say
@@ -79,8 +78,7 @@ def command(
         others=raw_files(others),
         limit=limit,
     )
-    write_html(html, report)
-    status = show("diff", report, as_json, expected=expected, actual=actual)
+    status = show("diff", report, as_json, html, expected=expected, actual=actual)
     if bound is None and not report.same and not as_json:
         say(HINT)
     return status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -14,12 +15,14 @@ from refsim.cli._main import SAME
 from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, say
 from refsim.cli._target import opened, target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Lacking, verb
+from refsim.core import choices
 from refsim.core.errors import GraphError
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, find_node, trace
 from refsim.formats.cases import contents, write_folder
 from refsim.formats.targets import TargetRow
+from refsim.golden.named import is_name, open_case
 from refsim.golden.programs import single
 from refsim.ops.base.binding import BoundCase
 
@@ -36,7 +39,6 @@ class _Found(Exception):
 @click.option(
     "--node",
     "-n",
-    required=True,
     help="NUMBER or DELEGATE:NUMBER, as inspect lists the node, or the name of its output.",
 )
 @inputs_options
@@ -52,7 +54,7 @@ class _Found(Exception):
 @json_option
 def command(
     file: str,
-    node: str,
+    node: str | None,
     inputs: str | None,
     seed: int | None,
     family: TargetRow | None,
@@ -60,7 +62,16 @@ def command(
     program: str | None,
     as_json: bool,
 ) -> int:
-    """Run FILE up to a node, and write that node's call, inputs, constants and output as a case."""
+    """Run FILE up to a node, and write that node's call, inputs, constants and output as a case.
+
+    FILE may also be a case itself, as replay names it: OPERATOR/NUMBER writes one of the golden corpus.
+    """
+    if is_name(file):
+        _only_a_case(file, {"--node": node, "--input": inputs, "--random": seed, "--target": family})
+        stored = open_case(file)
+        return _write(stored.bound, stored.name, output, program, file, {}, as_json)
+    if node is None:
+        raise Lacking("give the node with --node NUMBER")
     aimed = opened(file, family)
     model = aimed.model
     delegate, wanted = find_node(model, node)
@@ -82,14 +93,34 @@ def command(
     bound = seen[0].bound
     assert bound is not None
     note = f"{wanted} of {model.path}, delegate {delegate}, writing {seen[0].output}"
+    facts = {"node": wanted.number, "delegate": delegate, **aimed.as_json()}
+    return _write(bound, note, output, program, f"{file}: {wanted}", {"file": file, **facts}, as_json)
+
+
+def _only_a_case(file: str, given: Mapping[str, object]) -> None:
+    """UsageError for options that choose something in a model."""
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise click.UsageError(f"{file} is a case, which takes no {choices.listed(wrong)}")
+
+
+def _write(
+    bound: BoundCase,
+    note: str,
+    output: str,
+    program: str | None,
+    where: str,
+    more: Mapping[str, object],
+    as_json: bool,
+) -> int:
+    """The folder of a case, and what was written."""
     files = contents(bound, bound.call.expected(bound.inputs), note)
     if program is not None:
-        files |= _program(bound, program, f"{file}: {wanted}")
+        files |= _program(bound, program, where)
     write_folder(output, files)
     facts = {
-        "file": file, "node": wanted.number, "delegate": delegate, "operator": bound.call.op.name, "case": output,
-        "files": [{"file": name, "bytes": len(data)} for name, data in files.items()],
-        **aimed.as_json(),
+        "file": where, "operator": bound.call.op.name, "case": output,
+        "files": [{"file": name, "bytes": len(data)} for name, data in files.items()], **more,
     }  # fmt: skip
     if as_json:
         print_json("extract", facts)

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from refsim.cli._buffers import rerun_of
+from refsim.cli._apart import lines_of, say_lines
 from refsim.cli._golden_device import check, export
 from refsim.cli._golden_regen import new, regen
 from refsim.cli._idle import Share
@@ -163,8 +163,10 @@ def verify(
             say(f"{name} refused {counted(count, 'case')}: {text}")
     for result in failed[:MOST_SHOWN]:
         _print_failure(result, names)
-    for line in _apart(failed):
-        say(line)
+    for case, lines in _apart(failed):
+        say_lines(
+            [(f"{case}: {line}" if line is lines[0][0] else f"  {line}", command) for line, command in lines]
+        )
     if len(failed) > MOST_SHOWN:
         say(f"... {len(failed) - MOST_SHOWN} more (--json lists all)")
     say(f"{checked(found)}; {counted(len(failed), 'failure')}, {time.monotonic() - begin:.0f} s")
@@ -206,18 +208,17 @@ def _print_failure(result: Result, executors: Sequence[str]) -> None:
     say(f"  refsim golden verify {case} -x {','.join(executors)}", command=True)
 
 
-def _apart(failed: Sequence[Result]) -> Iterator[str]:
-    """Causes that predict the same bytes of some case, each two once, with a case that tells them apart."""
-    seen: set[tuple[str, str, str]] = set()
+def _apart(failed: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
+    """(case, lines) about causes that predict the same bytes of it, those of one name once: what tells them apart."""
+    seen: set[tuple[str, ...]] = set()
     for result in failed:
         alike = result.detail.get("alike")
         if alike is None or len(seen) == MOST_APART:
             continue
-        one, other = ((row["name"], row["detail"]) for row in alike)
-        two = Rivals(result.case.partition("/")[0], one, other)
-        if (two.op, one[0], other[0]) not in seen:
-            seen.add((two.op, one[0], other[0]))
-            yield f"{result.case}: {_told(two, result.executor).text(rerun_of(result.executor))}"
+        two = Rivals.of(result.case.partition("/")[0], alike)
+        if (key := (two.op, *(cause.name for cause in two.causes))) not in seen:
+            seen.add(key)
+            yield result.case, lines_of(_told(two, result.executor), result.executor)
 
 
 def _told(two: Rivals, executor: str) -> Apart:

@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from refsim.bytediff.versions import Judgement, judge
+from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
     html_option,
     inputs_options,
@@ -88,7 +89,8 @@ def command(
         found = repeat(model, given, executor, runs, tell)
     judged = _judged(found, limit)
     report = None if judged is None else judged.report
-    write_html(html, report)
+    telling = Telling(name, executor)
+    write_html(html, report, telling.texts(report))
     held = [buffer.name for buffer in (*found.buffers, *found.outputs) if buffer.nbytes]
     whole = Completeness(file, held, frozenset(held), own=shares(model, {name: executor}))
     if as_json:
@@ -99,7 +101,8 @@ def command(
             "outputs": [{"output": b.name, "distinct": len(b.results)} for b in found.outputs],
             "buffers": [_facts(b) for b in found.buffers],
             "first": None if found.first is None else _first(found, found.first, judged),
-            "report": None if report is None else report.as_json(), **as_json_of(whole.own),
+            "report": None if report is None else report.as_json(), "apart": telling.as_json(report),
+            **as_json_of(whole.own),
         }  # fmt: skip
         print_json("repeat", content)
         return whole.status(found.same)
@@ -107,7 +110,7 @@ def command(
     for line in (*_lines(name, found, judged), *whole.lines()):
         say(line)
     if report is not None:
-        print_report(report)
+        print_report(report, telling)
     return whole.status(found.same)
 
 

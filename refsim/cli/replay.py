@@ -8,15 +8,15 @@ from typing import NamedTuple
 import click
 
 from refsim.bytediff import Report, diff
+from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
     all_bytes_option,
     html_option,
     launched,
     limit_option,
-    print_with_rivals,
+    print_report,
     raw_buffer,
     raw_files,
-    rivals_of,
     show,
     write_html,
     written_by,
@@ -82,8 +82,7 @@ def command(
             limit=limit,
             title=f"{stored.name} {stored.expected.desc}",
         )
-        write_html(html, report)
-        return show("replay", report, as_json, case=case, actual=actual)
+        return show("replay", report, as_json, html, case=case, actual=actual)
     reports: dict[str, Report] = {}
     kernels: dict[str, Foreign] = {}
     runners: dict[str, Executor] = {}
@@ -99,8 +98,10 @@ def command(
         )  # fmt: skip
         if runner.foreign:
             kernels[name] = _foreign(runner, stored.bound, result)
-    write_html(html, next((r for r in reports.values() if not r.same), next(iter(reports.values()))))
-    return _show_all(case, reports, kernels, runners, guards, as_json)
+    telling = {name: Telling(name, runner) for name, runner in runners.items()}
+    shown = next((name for name, r in reports.items() if not r.same), next(iter(reports)))
+    write_html(html, reports[shown], telling[shown].texts(reports[shown]))
+    return _show_all(case, reports, kernels, telling, guards, as_json)
 
 
 class Foreign(NamedTuple):
@@ -125,7 +126,7 @@ def _show_all(
     case: str,
     reports: dict[str, Report],
     kernels: dict[str, Foreign],
-    runners: dict[str, Executor],
+    telling: dict[str, Telling],
     guards: dict[str, str],
     as_json: bool,
 ) -> int:
@@ -136,7 +137,7 @@ def _show_all(
         content = {
             "case": case,
             "executors": {
-                name: {**r.as_json(), "apart": rivals_of(r, runners[name])} for name, r in reports.items()
+                name: {**r.as_json(), "apart": telling[name].as_json(r)} for name, r in reports.items()
             },
             "same": same and not idle,
             "guards": guards,
@@ -149,7 +150,7 @@ def _show_all(
     for name, report in reports.items():
         if name in guards:
             say(guards[name])
-        print_with_rivals(report, name, runners[name])
+        print_report(report, telling[name])
         if name in kernels:
             row = kernels[name]
             say(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))

@@ -114,8 +114,9 @@ def command(
                 text.print_outcome(*found[-1], everything)
     if not any(outcome.cases for _, outcome in found) and not found[0][0].broken:
         raise IncompleteError(folder, "no case ran", got=text.nothing(found[0][0]), need="at least one case")
-    wrong = [explained for _, outcome in found for explained in outcome.wrong]
-    write_html(html, wrong[0].report if wrong else None)
+    wrong = next(((build, one) for build, outcome in found for one in outcome.wrong), None)
+    if html is not None and wrong is not None:
+        write_html(html, wrong[1].report, [line for line, _ in text.telling(*wrong)])
     same = all(outcome.right for _, outcome in found) and not found[0][0].broken
     if as_json:
         first, *rest = [text.content(build, outcome) for build, outcome in found]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from refsim.cli._apart import Telling
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
 from refsim.cli._complete import Completeness, partial_option
 from refsim.cli._model_explorer import node_data_option, write_node_data
@@ -111,21 +112,24 @@ def command(
     whole = Completeness(file, found.needed, held, partial, notes)
     if whole.missing and exposed.parts > 1:
         whole.fix = _other_parts(exposed, more) or whole.fix
-    content = data(file, found, several, commands) | whole.as_json() | made.as_json()
+    telling = Telling()
+    content = data(file, found, several, commands, telling.as_json) | whole.as_json() | made.as_json()
     content["same"] = content["same"] and whole.enough
     if output is not None:
-        diffs = diff_pages(found)
+        diffs = diff_pages(found, telling.texts)
         links = {value: f"pages/{value}.html" for value in diffs}
         pages = {links[value]: text for value, text in diffs.items()}
-        pages[PAGE] = render(file, found, several, commands, links, made.lines())
+        pages[PAGE] = render(file, found, several, commands, links, made.lines(), telling.texts)
         write_folder(output, _files(found, pages, content, profile))
     if html is not None:
-        atomic_write.write(html, render(file, found, several, commands, None, made.lines()).encode())
+        atomic_write.write(
+            html, render(file, found, several, commands, None, made.lines(), telling.texts).encode()
+        )
     write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
     if as_json:
         print_json("triage", {**content, "folder": output})
     else:
-        _print(found, several, commands, made, output)
+        _print(found, several, commands, made, output, telling)
         for line in whole.lines():
             say(line)
     return whole.status(not any(run.wrong for run in runs) and (several is None or len(several.groups) == 1))
@@ -173,7 +177,12 @@ def _files(
 
 
 def _print(
-    found: Triage, several: object, commands: dict[str, str], made: Origins, output: str | None
+    found: Triage,
+    several: object,
+    commands: dict[str, str],
+    made: Origins,
+    output: str | None,
+    telling: Telling,
 ) -> None:
     rows = [[*cells(v), *made.cell(v.row.delegate, v.row.node)] for v in found.verdicts]
     print_table((*COLUMNS, *([COLUMN] if made else [])), rows, drop=("delegate",))
@@ -186,7 +195,7 @@ def _print(
             say(line)
     for v in found.suspects[:3]:
         assert v.report is not None
-        print_report(v.report)
+        print_report(v.report, telling)
         made.say(v.row.delegate, v.row.node)
     for v in found.suspects:
         if v.row.output in commands:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from refsim.bytediff import html
+from refsim.bytediff import Report, html
 from refsim.core.counted import counted, form
 from refsim.core.html import rendered
 from refsim.device.triage import FOLLOWS, LEGAL, SAME, UNKNOWN, Repeats, Triage, Verdict
@@ -15,6 +15,15 @@ COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
 ORIGIN, PAGE = "origin", "triage.html"
 #: How many operators get a page of their own at most: each may have some megabytes.
 MOST_PAGES = 20
+
+
+#: What else there is to say about a report, as lines.
+Remarks = Callable[[Report | None], Sequence[str]]
+
+
+def nothing(report: Report | None) -> Sequence[str]:
+    """No remarks."""
+    return ()
 
 
 def verdict_text(v: Verdict) -> str:
@@ -103,14 +112,21 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
         yield "this operator is right in none of them"
 
 
-def data(file: str, found: Triage, several: Repeats | None, commands: dict[str, str]) -> dict[str, Any]:
-    """Dicts, lists, numbers and strings; docs/json.md lists the keys."""
+def data(
+    file: str,
+    found: Triage,
+    several: Repeats | None,
+    commands: dict[str, str],
+    apart: Callable[[Report | None], dict[str, Any] | None] = lambda report: None,
+) -> dict[str, Any]:
+    """Dicts, lists, numbers and strings; docs/json.md lists the keys. ``apart`` says what tells its causes apart."""
     nodes = []
     for v in found.verdicts:
         node: dict[str, Any] = {
             "delegate": v.row.delegate, "node": v.row.node, "operator": v.row.operator, "value": v.row.output,
             "verdict": v.kind, "profiles": list(v.profiles), "own_inputs": v.row.alone is not None, "cause": v.cause,
             "reproduce": commands.get(v.row.output), "report": None if v.report is None else v.report.as_json(),
+            "apart": apart(v.report),
         }  # fmt: skip
         nodes.append(node)
     content: dict[str, Any] = {
@@ -129,11 +145,13 @@ def render(
     commands: Mapping[str, str],
     pages: Mapping[str, str] | None = None,
     made: Mapping[tuple[int, int], Sequence[str]] | None = None,
+    remarks: Remarks = nothing,
 ) -> str:
     """The page: a line per operator, and a part for each that differs.
 
     ``pages``: output of an operator -> where the page of its diff lies, as seen from this one. ``made``: numbers of
     delegate and node -> what made it: words for the table, then its module and lines of code; None if nobody asked.
+    ``remarks``: what to say below a report.
     MissingDependencyError without jinja2.
     """
     links, columns = pages or {}, COLUMNS if made is None else (*COLUMNS, ORIGIN)
@@ -156,19 +174,24 @@ def render(
         verdict_text=verdict_text,
         runs=[] if several is None else list(repeats_lines(several)),
         details=[
-            (v, str(v.report), commands.get(v.row.output, ""), links.get(v.row.output, ""))
+            (
+                v,
+                "\n".join((str(v.report), *remarks(v.report))),
+                commands.get(v.row.output, ""),
+                links.get(v.row.output, ""),
+            )
             for v in found.suspects
         ],
     )
 
 
-def diff_pages(found: Triage) -> dict[str, str]:
+def diff_pages(found: Triage, remarks: Remarks = nothing) -> dict[str, str]:
     """The page of a diff for each operator that differs, of the first MOST_PAGES, by the name of its output.
 
     Each leads back to `PAGE`, which lies in the folder above.
     """
     return {
-        v.row.output: html.render(v.report, (f"../{PAGE}#{v.row.output}", "all operators"))
+        v.row.output: html.render(v.report, (f"../{PAGE}#{v.row.output}", "all operators"), remarks(v.report))
         for v in found.suspects[:MOST_PAGES]
         if v.report is not None
     }

@@ -1,9 +1,10 @@
-"""Two causes that predict the same bytes of a case: which case of the corpus would tell them apart."""
+"""Causes that predict the same bytes of a case: which case of the corpus would tell them apart, and how."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from operator import eq
 from typing import Any
 
@@ -13,76 +14,149 @@ from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.hypotheses import ALL
 from refsim.bytediff.report import Report
+from refsim.bytediff.text import MOST_CAUSES
+from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import counted, form
 from refsim.golden.rules import RULES
 from refsim.golden.telling import Candidate, ordered
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.spec import Call
 
 #: How many cases are tried, how many elements their inputs have, and among how many they are chosen.
-MOST_TRIED, MOST_ELEMENTS, MOST_ASKED = 16, 1 << 16, 96
+MOST_TRIED, MOST_ELEMENTS, MOST_ASKED = 96, 1 << 16, 96
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A cause that predicts every byte. ``fitted``: a part of it was taken from these very bytes."""
+
+    name: str
+    detail: str
+    fitted: bool = False
 
 
 @dataclass(frozen=True)
 class Rivals:
-    """Two causes of one operator, each as (name, detail), that predict the same bytes."""
+    """Several causes of one operator that predict the same bytes."""
 
     op: str
-    one: tuple[str, str]
-    other: tuple[str, str]
+    causes: tuple[Rival, ...]
 
-    def as_json(self) -> list[dict[str, str]]:
-        """The two as plain data."""
-        return [{"name": name, "detail": detail} for name, detail in (self.one, self.other)]
+    @staticmethod
+    def of(op: str, rows: Sequence[Mapping[str, Any]]) -> Rivals:
+        """Those that `as_json` wrote."""
+        return Rivals(op, tuple(Rival(**row) for row in rows))
+
+    @property
+    def free(self) -> list[Rival]:
+        """The causes that a case of the corpus may tell apart: they say what they predict of any."""
+        return [cause for cause in self.causes if not cause.fitted]
+
+    @property
+    def names(self) -> dict[Rival, str]:
+        """The causes as texts name them: by details, where several have one name."""
+        names = [cause.name for cause in self.causes]
+        plain = len({*names}) == len(names)
+        return {cause: f'"{cause.name if plain else cause.detail}"' for cause in self.causes}
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """The causes as plain data."""
+        return [vars(cause) for cause in self.causes]
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What some of the causes predict in a case: the same bytes, of which so many cells are ``wrong``."""
+
+    causes: tuple[Rival, ...]
+    wrong: int
 
 
 @dataclass(frozen=True)
 class Apart:
-    """Rivals, and a ``case`` that gives other bytes by the one than by the other; "" if none was found."""
+    """Rivals, and a ``case`` that tells them apart; "" if none was found among the ``tried`` ones.
+
+    ``outcomes``: what each cause predicts there, those together that predict the same. ``unit``: what is counted.
+    """
 
     rivals: Rivals
-    case: str
+    case: str = ""
+    outcomes: tuple[Outcome, ...] = ()
+    tried: int = 0
+    unit: str = "byte"
 
-    def text(self, command: str) -> str:
-        """One sentence, with the command that runs the case: ``{case}`` in it stands for the name."""
-        one, other = self.rivals.one[0], self.rivals.other[0]
-        if one == other:
-            one, other = self.rivals.one[1], self.rivals.other[1]
-        same = f'"{one}" and "{other}" predict the same bytes here'
-        return f"{same}; to tell them apart: {command.format(case=self.case)}" if self.case else same
+    def lines(self, command: str) -> Iterator[tuple[str, bool]]:
+        """(line, whether it ends in a command): the causes, the case that tells, and what each of its outcomes means.
+
+        ``command`` runs the case: ``{case}`` in it stands for the name.
+        """
+        same = f"{self._named(self.rivals.causes)} predict the same bytes here"
+        if not self.case:
+            yield f"{same}; {self.why}", False
+            return
+        yield f"{same}; to tell them apart: {command.format(case=self.case)}", True
+        yield self.meaning, False
+
+    @property
+    def why(self) -> str:
+        """Why there is no case; empty if there is one."""
+        fitted = [cause for cause in self.rivals.causes if cause.fitted]
+        if self.case:
+            return ""
+        if len(self.rivals.free) < 2:
+            are = form(len(fitted), "is", "are")
+            return f"no case of the corpus tells them apart, since {self._named(fitted)} {are} fitted to these bytes"
+        return f"no case of the corpus tells them apart, of {self.tried} tried"
+
+    @property
+    def meaning(self) -> str:
+        """What the report of the case says by each cause, and which of them it excludes if nothing differs there."""
+        parts: list[str] = []
+        counts = [one.wrong for one in self.outcomes]
+        for place, one in enumerate(self.outcomes):
+            what = f"{one.wrong} others" if one.wrong in counts[:place] else str(one.wrong or "none")
+            if not place:
+                what = f"{counted(one.wrong, self.unit, 'differ')} there"
+            parts.append(f"{what} by {self._named(one.causes)}")
+        out = self._named([cause for one in self.outcomes if one.wrong for cause in one.causes])
+        left = [cause for cause in self.rivals.free if not any(cause in one.causes for one in self.outcomes)]
+        rest = f"; {self._named(left)} says nothing of that case" if left else ""
+        return f'{", ".join(parts)}; "the same" excludes {out}{rest}'
+
+    def _named(self, causes: Sequence[Rival]) -> str:
+        return _and([self.rivals.names[cause] for cause in causes])
 
     def as_json(self) -> dict[str, Any]:
-        """Both causes and the case (null if none was found) as plain data."""
-        return {"causes": self.rivals.as_json(), "case": self.case or None}
+        """The causes, the case (null if none was found) and what it tells, as plain data."""
+        outcomes = [
+            {"causes": [cause.name for cause in one.causes], "wrong": one.wrong} for one in self.outcomes
+        ]
+        return {
+            "causes": self.rivals.as_json(), "case": self.case or None, "outcomes": outcomes, "why": self.why or None,
+        }  # fmt: skip
 
 
 def rivals(report: Report, found: Sequence[Agreed] = ()) -> Rivals | None:
-    """The two first causes of a report, if both predict every byte of the whole buffer; None where one is enough.
+    """The causes of a report that predict every byte of the whole buffer; None where there are no two of them.
 
     ``found`` is what other cases of the kernel say: a cause that predicts fewer of them than another is no rival.
+    Of those that are fitted to these bytes the first is enough, and none is needed beside two that are not.
     """
-    exact = [cause for cause in report.causes if cause.exact and not cause.fitted and not cause.where]
+    exact = [cause for cause in report.causes if cause.exact and not cause.where]
     counts = {row.name: row.exact for row in found}
     exact = [cause for cause in exact if counts.get(cause.name, 0) == max(counts.values(), default=0)]
-    if len(exact) < 2 or report.evidence.bound is None:
+    free = [cause for cause in exact if not cause.fitted]
+    named = free if len(free) > 1 else exact[:2]
+    if len(named) < 2 or report.evidence.bound is None:
         return None
-    one, other = exact[:2]
-    return Rivals(report.evidence.call.op.name, (one.name, one.detail), (other.name, other.detail))
-
-
-def untold(report: Report) -> str:
-    """A sentence about two first causes that both predict every byte, if no case of the corpus can tell them apart.
-
-    That is so where one has a number or a place that was taken from these very bytes.
-    """
-    exact = [cause for cause in report.causes if cause.exact and not cause.where][:2]
-    if len(exact) < 2 or report.evidence.bound is None or rivals(report) is not None:
-        return ""
-    one, other = exact
-    taken = next((cause for cause in exact if cause.fitted), None)
-    if taken is None:
-        return ""
-    same = f'"{one.name}" and "{other.name}" predict the same bytes here'
-    return f'{same}; no case of the corpus tells them apart, since "{taken.name}" is fitted to these bytes'
+    return Rivals(
+        report.evidence.call.op.name,
+        tuple(Rival(cause.name, cause.detail, cause.fitted) for cause in named[:MOST_CAUSES]),
+    )
 
 
 def apart(
@@ -108,20 +182,27 @@ def told(
     the kernel in question computes a call: a case that it does not take would tell nothing. Without it all are taken.
     Those come first whose sizes leave the remainders of ``like``: a kernel that is wrong there is likely wrong in them.
     """
+    if len(two.free) < 2:
+        return Apart(two)
     if candidates is None:
         candidates = ordered(two.op, MOST_ASKED) if two.op in RULES else ()
     taken: Iterable[Candidate] = (one for one in candidates if runs is None or runs(one.bound.call))
     if like is not None:
         sizes = _remainders(like)
         taken = sorted(taken, key=lambda one: -sum(map(eq, sizes, _remainders(one.bound))))
-    elements = 0
-    for number, candidate in enumerate(taken):
-        elements += candidate.elements
-        if number == MOST_TRIED or elements > most:
+    elements = tried = 0
+    best = Apart(two)
+    for candidate in islice(taken, MOST_TRIED):
+        if elements + candidate.elements > most:
+            continue
+        elements, tried = elements + candidate.elements, tried + 1
+        found = _outcomes(candidate.bound, two.free)
+        if len(found) > max(1, len(best.outcomes)):
+            unit = "byte" if candidate.bound.call.out.is_int8 else "element"
+            best = Apart(two, candidate.name, found, unit=unit)
+        if len(found) == len(two.free):
             break
-        if _differ(candidate.bound, two):
-            return Apart(two, candidate.name)
-    return Apart(two, "")
+    return replace(best, tried=tried)
 
 
 def _remainders(bound: BoundCase) -> list[int]:
@@ -130,20 +211,33 @@ def _remainders(bound: BoundCase) -> list[int]:
     return [size % 4 for desc in descs for size in desc.sizes_whcn]
 
 
-def _differ(bound: BoundCase, two: Rivals) -> bool:
-    first, second = (_predicted(bound, *cause) for cause in (two.one, two.other))
-    return first is not None and second is not None and not np.array_equal(first, second)
-
-
-def _predicted(bound: BoundCase, name: str, detail: str) -> np.ndarray | None:
-    """The compared cells by a cause, if it predicts the case without its differences."""
+def _outcomes(bound: BoundCase, causes: Sequence[Rival]) -> tuple[Outcome, ...]:
+    """What the causes predict of a case, in their order; those that predict nothing of it are left out."""
     expected = bound.call.expected(bound.inputs)
     defined = bound.call.device_defined() if bound.call.out.is_int8 else np.ones(len(cells(expected)), bool)
+    right = np.where(defined, cells(expected), 0)
+    groups: list[tuple[np.ndarray, list[Rival]]] = []
+    for cause in causes:
+        found = _predicted(bound, cause, expected, defined)
+        same = next(
+            (members for one, members in groups if found is not None and np.array_equal(one, found)), None
+        )
+        if same is not None:
+            same.append(cause)
+        elif found is not None:
+            groups.append((found, [cause]))
+    return tuple(Outcome(tuple(members), int(np.count_nonzero(one != right))) for one, members in groups)
+
+
+def _predicted(
+    bound: BoundCase, cause: Rival, expected: PackedBuffer, defined: np.ndarray
+) -> np.ndarray | None:
+    """The compared cells by a cause, if it predicts the case without its differences."""
     ev = Evidence(expected, expected, defined, bound)
     for hypothesis in ALL:
-        if hypothesis.name == name:
+        if hypothesis.name == cause.name:
             for view in ev.views:
                 for prediction in hypothesis.find(view):
-                    if prediction.detail == detail and not (prediction.fitted or prediction.inferred):
+                    if prediction.detail == cause.detail and not (prediction.fitted or prediction.inferred):
                         return np.where(defined, prediction.cells, 0)
     return None

@@ -19,6 +19,13 @@ from refsim.ops.base.registry import OPS
 _NEED = "a case directory, ZIPFILE!NAME or OPERATOR/NUMBER"
 
 
+def is_name(text: str) -> bool:
+    """Whether a text names a case, and no other file: `open_case` takes it, or says what is wrong with it."""
+    if Path(text).exists():
+        return (Path(text) / CASE_JSON).is_file()
+    return "!" in text or text.partition("/")[0] in OPS
+
+
 def open_case(name: str) -> Stored:
     """The case in a folder, in an entry of a zip file, or in the corpus."""
     if Path(name).is_file() and Path(name).name != CASE_JSON:

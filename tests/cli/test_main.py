@@ -188,7 +188,7 @@ def test_a_closed_pipe_is_no_error(models: Path) -> None:
         ("locate", "Missing --layout, --shape; for example: refsim locate -l 4W4C -s 1,16,8,8 --byte 5"),
         (
             "extract --random 0",
-            "Missing FILE, --node, --output; for example: refsim extract model.pte -n 0:7",
+            "Missing FILE, --output; for example: refsim extract model.pte -n 0:7",
         ),
         ("extract -n 0:7 model.pte", "Missing --output; for example: refsim extract "),
         ("collect exposed.pte", "Missing OUTPUTS, --output; for example: "),

@@ -13,6 +13,7 @@ from examples import UNARY
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.cpu import EmulatedExecutor
 from refsim.formats.cases import read_folder
+from refsim.golden.named import open_case
 
 RELU, ADD = "delegate0_v55", "delegate0_v66"
 
@@ -85,6 +86,23 @@ def test_every_int8_node_can_be_extracted_and_agrees_with_the_recording(
         raw = recorded.raw(name, stored.expected.desc)
         (tmp_path / f"{name}.bin").write_bytes(raw.tobytes())
         assert refsim("replay", tmp_path / name, "--actual", tmp_path / f"{name}.bin").status == 0
+
+
+def test_extract_writes_a_case_of_the_corpus_for_a_device(tmp_path: Path, refsim) -> None:
+    name, folder = "q8ta_conv2d_pw/1045", tmp_path / "case"
+    done = refsim("extract", name, "-o", folder, "--pte", "words")
+    assert done.status == 0 and done.out.startswith(f"{folder}: {name}\n")
+    assert {"program.pte", "inputs.npz", "in_x.bin", "case.json"} <= {file.name for file in folder.iterdir()}
+    assert read_folder(folder).expected.raw.tobytes() == open_case(name).expected.raw.tobytes()
+    assert refsim("replay", folder, "--actual", folder / "out.bin").status == 0
+    content = refsim("extract", name, "-o", tmp_path / "again", "--json").json
+    assert content["file"] == name and "node" not in content
+    refsim("extract", name, "-n", 3, "-o", tmp_path / "x").refused("is a case, which takes no --node")
+    refsim("extract", "q8ta_conv2d_pw/99999", "-o", tmp_path / "x").refused("q8ta_conv2d_pw/99999")
+
+
+def test_extract_of_a_file_needs_a_node(mixed, tmp_path: Path, refsim) -> None:
+    refsim("extract", *mixed, "-o", tmp_path / "x").refused("give the node with --node NUMBER")
 
 
 def test_node_names(mixed, tmp_path: Path, refsim) -> None:

@@ -19,7 +19,11 @@ from refsim.golden.trial import Explained
 
 CASE = f"{UNARY.name}/0003"
 TWO = apart.Rivals(
-    UNARY.name, ("zero point not folded", "in_zp taken as 0"), ("zero point one off", "in_zp one too small")
+    UNARY.name,
+    (
+        apart.Rival("zero point not folded", "in_zp taken as 0"),
+        apart.Rival("zero point one off", "in_zp one too small"),
+    ),
 )
 
 
@@ -42,7 +46,7 @@ def said(out: str, command: str) -> bool:
     start = (
         '"zero point not folded" and "zero point one off" predict the same bytes here; to tell them apart: '
     )
-    return start + command in out
+    return start + command in out and '; "the same" excludes "' in out
 
 
 def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
@@ -60,20 +64,60 @@ def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("verb", [("compare", "-x", "cpu,cpu:emulated"), ("bisect", "-x", "cpu:emulated")])
-def test_compare_and_bisect(verb: tuple[str, ...], two: None, refsim, models) -> None:
+def test_compare_and_bisect(verb: tuple[str, ...], two: None, refsim, models, tmp_path) -> None:
     name, *executors = verb
     given = (name, models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", *executors)
     done = refsim(*given)
     assert done.status == 1 and said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
     assert refsim(*given, "--json").json["apart"]["causes"] == TWO.as_json()
+    page = tmp_path / "page.html"
+    refsim(*given, "--html", page)
+    assert "to tell them apart: refsim replay " in page.read_text() and "excludes" in page.read_text()
+
+
+def test_repeat(two: None, refsim, models, monkeypatch) -> None:
+    wrong, runs = EmulatedExecutor.run, iter(range(1000))
+
+    def run(self, launch, inputs):
+        out = wrong(self, launch, inputs)
+        if launch.shader == UNARY.name and next(runs) % 2:
+            out.words[0] ^= 3
+        return out
+
+    monkeypatch.setattr(EmulatedExecutor, "run", run)
+    given = (
+        "repeat",
+        models / "mixed_ops.pte",
+        "-i",
+        models / "mixed_ops.io.npz",
+        "-x",
+        "cpu:emulated",
+        "-n",
+        "4",
+    )
+    done = refsim(*given)
+    assert done.status == 1 and said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
+    assert refsim(*given, "--json").json["apart"]["causes"] == TWO.as_json()
+
+
+def test_triage_and_its_pages(two: None, refsim, models, tmp_path) -> None:
+    device_data = models.parent / "device"
+    given = ("triage", device_data / "refine_seg.raw.pte", "-i", models / "refine_seg.io.npz",
+             "--outputs", device_data / "refine_seg.raw.npz")  # fmt: skip
+    done = refsim(*given, "-o", tmp_path / "found")
+    assert done.status == 0 and "predict the same bytes here; " in done.out
+    (node,) = (n for n in refsim(*given, "--json").json["nodes"] if n["apart"] is not None)
+    assert node["value"] == "delegate0_v97" and node["apart"]["causes"] == TWO.as_json()
+    for page in ("triage.html", "pages/delegate0_v97.html"):
+        assert "predict the same bytes here; " in (tmp_path / "found" / page).read_text()
 
 
 def test_verify_says_each_two_once() -> None:
     failed = [Result(f"{UNARY.name}/{n:04d}", "cpu", "different", {"alike": TWO.as_json()}) for n in range(3)]
-    (line,) = golden._apart([Result(CASE, "cpu", "different", {}), *failed])
-    assert (
-        line.startswith(f"{UNARY.name}/0000: ") and said(line, "refsim replay ") and line.endswith(" -x cpu")
-    )
+    ((name, lines),) = golden._apart([Result(CASE, "cpu", "different", {}), *failed])
+    (line, command), (meaning, _) = lines
+    assert name == f"{UNARY.name}/0000" and said(line + meaning, "refsim replay ")
+    assert line.endswith(" -x cpu") and command
 
 
 def test_verify_notes_them() -> None:
@@ -87,7 +131,9 @@ def test_verify_notes_them() -> None:
     bound = bind(case("q8ta_relu", 141))
     call = replace(bound.call, params=replace(bound.call.params, in_zp=0))
     detail = compared(bound, bound.call.expected(bound.inputs), call.expected(bound.inputs))
-    assert [row["name"] for row in detail["alike"]] == ["zero point not folded", "zero point one off"]
+    assert [row["name"] for row in detail["alike"]] == [
+        "zero point not folded", "zero point one off", "another operation",
+    ]  # fmt: skip
 
 
 def test_shaders(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,5 +148,5 @@ def test_shaders(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     build = SimpleNamespace(
         writer=lambda call: "", stores=lambda module: (), executor_name="spv:out@0", takes=bool
     )
-    (line,) = _shaders.remarks(build, found)  # type: ignore[arg-type]
-    assert said(line, "refsim replay ") and line.endswith(" -x spv:out@0")
+    (line, command), (meaning, _) = _shaders.telling(build, found)  # type: ignore[arg-type]
+    assert said(line + meaning, "refsim replay ") and line.endswith(" -x spv:out@0") and command

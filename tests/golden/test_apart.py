@@ -13,8 +13,7 @@ from refsim.bytediff import diff
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.rank import Cause
 from refsim.core.buffer import PackedBuffer
-from refsim.golden import apart as apart_module
-from refsim.golden.apart import apart, rivals, told
+from refsim.golden.apart import Apart, Outcome, Rival, Rivals, apart, rivals, told
 from refsim.golden.rules import case
 from refsim.golden.telling import Candidate
 from refsim.ops.base.binding import BoundCase, bind
@@ -52,9 +51,58 @@ def test_two_exact_causes_are_told_apart_by_another_case() -> None:
     both = replace(report, causes=(first, other))
     found = apart(both)
     assert found is not None and found.case.startswith(f"{OP}/")
-    text = found.text("refsim replay {case} -x cpu")
-    assert "predict the same bytes here" in text and f"refsim replay {found.case} -x cpu" in text
+    (text, command), (meaning, _) = found.lines("refsim replay {case} -x cpu")
+    assert (
+        "predict the same bytes here" in text
+        and command
+        and text.endswith(f"refsim replay {found.case} -x cpu")
+    )
     assert found.as_json()["causes"][1]["name"] == "zero point folded twice"
+    assert meaning == found.meaning and found.as_json()["why"] is None
+
+
+def test_what_each_outcome_of_the_telling_case_means_is_what_the_causes_predict_there() -> None:
+    bound, actual = first_wrong()
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    detail = "the input's zero point is added instead of subtracted"
+    both = replace(report, causes=(first, replace(first, name="zero point folded twice", detail=detail)))
+    found = apart(both)
+    assert found is not None
+    there = bind(case(OP, int(found.case.rpartition("/")[2])))
+    one, other = found.outcomes
+    wrong = np.count_nonzero(there.call.expected(there.inputs).raw != doubled(there).raw)
+    assert one.wrong == wrong and one.causes == (Rival(first.name, first.detail),)
+    text = f'{wrong} bytes differ there by "{first.name}", {other.wrong} by "zero point folded twice"; "the same" '
+    assert found.meaning.startswith(text) and other.wrong not in (0, wrong)
+    assert found.meaning.endswith(f'excludes "{first.name}" and "zero point folded twice"')
+
+
+def test_an_outcome_of_no_difference_excludes_only_those_that_predict_some() -> None:
+    a, b, c, d = (Rival(name, "") for name in "abcd")
+    two = Rivals(OP, (a, b, c, d))
+    found = Apart(two, "x/1", (Outcome((a, c), 3), Outcome((b,), 0)))
+    assert found.meaning == (
+        '3 bytes differ there by "a" and "c", none by "b"; "the same" excludes "a" and "c"; '
+        '"d" says nothing of that case'
+    )
+    found = Apart(Rivals(OP, (a, b)), "x/1", (Outcome((a,), 1), Outcome((b,), 1)), unit="element")
+    assert found.meaning == '1 element differs there by "a", 1 others by "b"; "the same" excludes "a" and "b"'
+
+
+def test_all_causes_that_predict_every_byte_are_named_and_told_apart() -> None:
+    """One element of a model's run on a GPU fits three readings of the epilogue; the corpus has a case for each."""
+    names = ("fused multiply-add", "order of the epilogue", "another precision")
+    details = (
+        "a*b+c rounded once", "the sum times the input scale, then times the weight scale", "computed in binary64"
+    )  # fmt: skip
+    three = Rivals("q8ta_conv2d_pw", tuple(map(Rival, names, details)))
+    found = told(three)
+    assert [one.causes[0].name for one in found.outcomes] == list(names)
+    (line, _), _ = found.lines("{case}")
+    assert line.startswith(
+        '"fused multiply-add", "order of the epilogue" and "another precision" predict the same'
+    )
 
 
 def test_a_cause_that_fewer_cases_bear_out_is_no_rival() -> None:
@@ -97,7 +145,8 @@ def test_only_cases_that_the_kernel_takes_are_named() -> None:
     found = apart(both, runs=runs)
     assert found is not None and found.case and layout in asked
     assert str(bind(case(OP, int(found.case.rpartition("/")[2]))).call.out.layout) != layout
-    assert apart(both, runs=lambda call: False) == replace(found, case="")
+    nothing = apart(both, runs=lambda call: False)
+    assert nothing is not None and nothing.case == "" and nothing.outcomes == () and nothing.tried == 0
 
 
 def test_a_case_of_like_sizes_is_named_first() -> None:
@@ -124,27 +173,27 @@ def test_where_no_case_is_left_both_are_said() -> None:
     report = diff(bound.call.expected(bound.inputs), actual, call=bound)
     causes = (report.causes[0], replace(report.causes[0], name="luck"))
     found = apart(replace(report, causes=causes), candidates=())
-    assert (
-        found is not None
-        and found.case == ""
-        and found.text("x {case}").endswith("predict the same bytes here")
-    )
+    assert found is not None and found.case == ""
+    ((text, command),) = found.lines("x {case}")
+    assert text.endswith("; no case of the corpus tells them apart, of 0 tried") and not command
 
 
 def test_two_exact_causes_of_which_one_is_fitted_are_said_not_to_be_told_apart() -> None:
     def report(*fitted: bool, bound: object = "a call") -> Any:
         causes = [
-            SimpleNamespace(name=n, exact=True, fitted=f, where="")
-            for n, f in zip("ab", fitted, strict=False)
+            SimpleNamespace(name=n, detail="", exact=True, fitted=f, where="")
+            for n, f in zip("abc", fitted, strict=False)
         ]
         call = SimpleNamespace(op=SimpleNamespace(name="q8ta_add"))
-        rows = [SimpleNamespace(detail="", **vars(cause)) for cause in causes]
-        return SimpleNamespace(causes=rows, evidence=SimpleNamespace(bound=bound, call=call))
+        return SimpleNamespace(causes=causes, evidence=SimpleNamespace(bound=bound, call=call))
 
-    same = (
-        '"a" and "b" predict the same bytes here; no case of the corpus tells them apart, since "b" is fitted'
-    )
-    assert apart_module.untold(report(False, True)).startswith(same)
-    assert apart_module.untold(report(False, False)) == "", "a case tells these apart"
-    assert apart_module.untold(report(True)) == ""
-    assert apart_module.untold(report(False, True, bound=None)) == ""
+    def said(*fitted: bool) -> list[str]:
+        two = rivals(report(*fitted))
+        assert two is not None
+        return [line for line, _ in told(two, ()).lines("x {case}")]
+
+    none = '"a" and "b" predict the same bytes here; no case of the corpus tells them apart, '
+    assert said(False, True) == [f'{none}since "b" is fitted to these bytes']
+    assert said(True, True, True) == [f'{none}since "a" and "b" are fitted to these bytes']
+    assert said(False, False, True) == [f"{none}of 0 tried"], "the fitted one is not needed"
+    assert rivals(report(True)) is None and rivals(report(False, True, bound=None)) is None
