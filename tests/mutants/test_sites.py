@@ -65,6 +65,24 @@ def test_meanings_and_refusals_are_left_alone() -> None:
     assert lines and max(lines) < KERNEL.splitlines().index("    if zp > 8:") + 1
 
 
+def test_the_sign_of_a_divisor_stays_where_only_a_rest_of_nothing_counts() -> None:
+    source = "def kernel(x, n):\n    return x % 4 == 0, n % 6, x // 8, 9 % 5 == 1\n"
+    found = said(list(python_sites.changes("kernel.py", source, lambda name: True)))
+    negated = {original for kind, original, replacement in found if replacement == f"(-{original})"}
+    assert negated == {"6", "8", "9", "5"}
+    assert ("constant", "4", "8") in found
+
+
+def test_an_open_length_stays_open() -> None:
+    """numpy takes any negative length of `reshape` for the one that is left open."""
+    source = "def kernel(x):\n    return x.reshape(-1, 4), x.reshape(-1) - x[-1]\n"
+    changes = list(python_sites.changes("kernel.py", source, lambda name: True))
+    assert [change.begin for change in changes if change.replacement == "2" and change.original == "1"] == [
+        source.index("[-1]") + 2
+    ]
+    assert ("constant", "1", "0") in said(changes)
+
+
 def test_shaders_are_changed_by_their_tokens() -> None:
     found = said(in_shader())
     for row in (

@@ -1,8 +1,12 @@
 """What native kernels are asked to do, as text: which kernel, how its work is divided, and what numbers it is given.
 
 A choice of a route, a tile, a block or a share of the work changes no byte, only how fast it is: no comparison of
-bytes shows that such a choice went wrong. So what is chosen is written down for `LAYERS` on several processors, and a
-test compares. Nothing is compiled or run; so plans of processors that this machine is not can be written as well.
+bytes shows that such a choice went wrong. So what is chosen is written down for `cases` and for the joined steps of
+`MODELS` on several processors, and a test compares. Nothing is compiled or run; so plans of processors that this
+machine is not can be written as well.
+
+Choices are written in words. Of everything else that a kernel is given there are two digests: of its numbers, and of
+the constants that it reads, which another processor may have laid out as no kernel of this one reads them.
 
 python tests/exec/cpu/planned.py --write   writes tests/data/plans/ anew, after a choice was changed on purpose.
 """
@@ -12,6 +16,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,6 +33,7 @@ from refsim.golden import rules
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.traits import Family
 
 CHECKOUT = Path(__file__).parents[3]
 DATA = CHECKOUT / "tests" / "data"
@@ -47,7 +54,7 @@ FORCED = {"amx": ("amx",), "avx512vbmi": ("winograd4",), "avx2": ("winograd2", "
 MODELS = ("mobilenet_v2_035_96", "mixed_ops", "refine_seg", "linear_head", "linear_head_gemv")
 #: What threads cost to wake as a rule: other tests take 0.
 WAKING = schedule.WAKING
-#: What a kernel is built for, and which of its arguments divide the work: other arguments follow from the call.
+#: What a kernel is built for, and which of its arguments divide the work: of the others there is a digest.
 BUILT_FOR = (
     "dot",
     "lanes",
@@ -117,10 +124,30 @@ def _layers() -> Iterator[Case]:
 
 
 LAYERS = tuple(_layers())
+#: Families whose kernels go by the layouts, and tensors whose rows and channels end within a block: one that is wide,
+#: one of many channels.
+BY_LAYOUT = (
+    Family.RELAYOUT, Family.STAGE_IN, Family.STAGE_OUT, Family.ELEMENTWISE, Family.QUANTIZE, Family.DEQUANTIZE,
+)  # fmt: skip
+WIDE, DEEP = (2, 22, 6, 150), (1, 102, 5, 38)
+
+
+def _of_layouts() -> Iterator[Case]:
+    """Every combination of layouts of these families, with wide rows; of few inputs also with many channels."""
+    for name, op in OPS.items():
+        for number in range(len(op.layouts)) if op.family in BY_LAYOUT else ():
+            case = rules.case(name, number)
+            for shape in (WIDE, DEEP) if len(case.inputs) == 1 else (WIDE,):
+                params, given = dict(case.params), shape
+                if op.family is Family.STAGE_IN:
+                    params["shape"], given = shape, (int(np.prod(shape)),)
+                inputs = {key: (given, layout) for key, (_, layout) in case.inputs.items()}
+                yield replace(case, params=params, inputs=inputs)
 
 
 def cases() -> Iterator[Case]:
     yield from LAYERS
+    yield from _of_layouts()
     for name in OPS:
         for number in range(EACH):
             yield rules.case(name, number * 5 + 1)
@@ -181,13 +208,39 @@ def told(job: Job, names: _Names) -> Iterator[str]:
         return
     name, built = names.kernels[job.kernel - FIRST_KERNEL]
     said = {key: value for key, value in built.items() if key in BUILT_FOR}
+    numbers = [f"{key} {value}" for key, value in built.items() if key not in BUILT_FOR]
+    numbers += [f"{r.buffer} in {r.word}" for r in job.relocations]
+    numbers += [f"{temp} of {nbytes}" for temp, nbytes in job.temps]
     for block in job.owned:
         layout = names.layouts.get(block.ctypes.data, ())
-        numbers = zip(layout, block.tolist(), strict=False)
-        said |= {key: min(word, FIRST_KERNEL) for key, word in numbers if key in DIVIDED}
+        for key, word in zip(layout, block.tolist(), strict=False):
+            if key in DIVIDED:
+                said[key] = min(word, FIRST_KERNEL)
+            else:
+                numbers.append(f"{key} {_number(word, job, names)}")
+    constants = [each.tobytes() for each in job.owned if each.ctypes.data not in names.layouts]
     yield f"{name}: {job.tasks} tasks, scratch {job.scratch}; " + " ".join(
-        f"{k}={'a kernel' if v == FIRST_KERNEL else v}" for k, v in said.items()
+        [f"{k}={'a kernel' if v == FIRST_KERNEL else v}" for k, v in said.items()]
+        + [f"numbers={_digest(*(each.encode() for each in numbers))}", f"constants={_digest(*constants)}"]
     )
+
+
+def _number(word: int, job: Job, names: _Names) -> str:
+    """A word of an argument block; in place of an address, which constant it is of, or which kernel."""
+    if FIRST_KERNEL <= word < FIRST_KERNEL + len(names.kernels):
+        name, built = names.kernels[word - FIRST_KERNEL]
+        return " ".join((name, *(f"{key} {value}" for key, value in built.items())))
+    for number, array in enumerate(job.owned):
+        if 0 <= word - array.ctypes.data < max(1, array.nbytes):
+            return f"byte {word - array.ctypes.data} of constant {number}"
+    return str(word)
+
+
+def _digest(*parts: bytes) -> str:
+    made = sha256()
+    for part in parts:
+        made.update(sha256(part).digest())
+    return made.hexdigest()[:8]
 
 
 def layers(name: str, threads: int) -> Iterator[str]:
@@ -206,13 +259,16 @@ def layers(name: str, threads: int) -> Iterator[str]:
 
 def models(name: str, threads: int) -> Iterator[str]:
     """The steps of bundled models and their threads."""
-    with processor(name), mock.patch.object(schedule, "WAKING", WAKING):
+    with processor(name) as names, mock.patch.object(schedule, "WAKING", WAKING):
         for model in MODELS:
             for graph in load(DATA / "models" / f"{model}.pte").graphs.values():
                 made = schedule.Schedule(graph, schedule.Options(threads))
                 for steps in made.stretches():
                     taken = " ".join(step.route for step in steps)
                     yield f"{model}: {made.threads(steps)} of {threads} threads: {taken}"
+                    for step in steps:
+                        for job in step.jobs if len(step.nodes) > 1 else ():  # others are among the cases
+                            yield from (f"  {line}" for line in told(job, names))
 
 
 def lines(name: str, threads: int) -> list[str]:

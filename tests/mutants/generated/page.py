@@ -95,8 +95,8 @@ condition or barrier less. It runs in a copy of the sources, and these are tried
 - the bundled models, where the CPU's plan may be concerned;
 - the tests of that part; one that fails on the unchanged sources too says nothing. Among them are two that compare
   choices: which build of a shader is dispatched in what workgroups (`tests/data/launches.txt`), and how native kernels
-  divide their work on several processors (`tests/data/plans`). No byte shows that such a choice went wrong, only the
-  clock.
+  divide their work on several processors, with digests of the numbers and constants that they are given
+  (`tests/data/plans`). No byte shows that such a choice went wrong, only the clock, or a processor that is not here.
 
 A case may take {runner.CASE_SECONDS:g} s of processor time and a stage {runner.SECONDS:g} s;
 a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What is compiled meanwhile does not count.
@@ -105,7 +105,8 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
   is *no program* and does not count. Nor does an *equivalent* one: the compiler makes the same module of it, or
   `tests/mutants/generated/equivalent.json` says why nobody could notice it.
 - Sizes of blocks and tasks and costs of estimates that stand at the level of a module are not drawn. No byte depends on
-  them: `tests/exec/cpu/test_tuning.py` sets each to other values and compares. Nor are calls of `prefetch` drawn.
+  them: `tests/exec/cpu/test_tuning.py` sets each to other values and compares. Nor are calls of `prefetch` drawn, nor
+  the sign of a divisor where it only counts whether nothing is left, nor another negative number for an open length.
 - *Noticed* are those that the corpus, a model or a test shows: other bytes, a typed error, a crash, or no end.
 - *Named* is one whose report says what it is. Nobody wrote that down before, so this is the rule
   (`tests/mutants/generated/naming.py`):

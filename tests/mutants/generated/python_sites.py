@@ -71,6 +71,20 @@ class _Source:
         for statement in self.tree.body:
             for target in getattr(statement, "targets", ()):
                 self._names[""] |= _names(target)
+        #: The 1 of lengths that are left open: any negative number says that.
+        self.open = {
+            id(length.operand)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "reshape"
+            for length in node.args
+            if isinstance(length, ast.UnaryOp) and isinstance(length.op, ast.USub)
+        }
+        #: Divisors of which only counts whether nothing is left: the sign makes no difference.
+        self.whole = {
+            id(node.left.right)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Compare) and _leaves_nothing(node) and isinstance(node.left, ast.BinOp)
+        }
         self.following: dict[int, ast.stmt] = {}
         for node in ast.walk(self.tree):
             for name in ("body", "orelse", "finalbody"):
@@ -345,12 +359,22 @@ def _compared(node: ast.Compare, s: _Source) -> Iterator[_Found]:
             yield between, s.text[slice(*between)].replace(sign, other, 1), "compare"
 
 
+def _leaves_nothing(node: ast.Compare) -> bool:
+    """Whether it asks if something is a multiple: ``x % n == 0`` or ``!=``."""
+    left, (operator, *more), right = node.left, node.ops, node.comparators[0]
+    divides = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod)
+    none = isinstance(right, ast.Constant) and right.value == 0
+    return divides and none and not more and isinstance(operator, ast.Eq | ast.NotEq)
+
+
 def _constant(node: ast.Constant, s: _Source) -> Iterator[_Found]:
     value = node.value
     if isinstance(value, bool):
         yield node, str(not value), "constant"
     elif isinstance(value, int):
         for other in other_numbers(value):
+            if (other == -value and id(node) in s.whole) or (other > 0 and id(node) in s.open):
+                continue
             yield node, f"({other})" if other < 0 else str(other), "constant"
     elif isinstance(value, float):
         for real in {0.0, -value, 2 * value, value + 1} - {value}:

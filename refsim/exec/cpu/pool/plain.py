@@ -64,8 +64,8 @@ class PlainMean:
         kept = x.ndim - len(dim or range(x.ndim))
         if not x.flags.c_contiguous or not x.ndim or _places(dim, x.ndim) != list(range(kept, x.ndim)):
             return None
-        axes = range(kept, x.ndim)
-        out = np.empty(x.shape[:kept] + (1,) * (len(axes) if keepdim else 0), np.float32)
+        ends = (1,) * (x.ndim - kept) if keepdim else ()
+        out = np.empty(x.shape[:kept] + ends, np.float32)
         elements = prod(x.shape[kept:])
         with self._lock:
             jobs = self._jobs.get((out.size, elements)) or self._prepared(out.size, elements)

@@ -29,7 +29,7 @@ TASK_PIXEL16S = 64
 
 @dataclass(frozen=True)
 class ColumnStrides:
-    """A side that packs columns: strides in bytes of an image, a channel, a row, four columns; bytes of a row.
+    """A side that packs columns: strides in bytes of an image, a channel, a row; bytes of a row.
 
     ``blocked``: its blocks hold four rows, and ``row`` is the stride of four.
     """
@@ -37,7 +37,6 @@ class ColumnStrides:
     image: int
     channel: int
     row: int
-    pixel4: int
     row_bytes: int
     blocked: bool
 
@@ -45,15 +44,15 @@ class ColumnStrides:
 def column_strides(desc: TensorDesc) -> ColumnStrides:
     """The strides of a tensor whose layout packs columns."""
     block = desc.layout.block_numel
-    w, h, c, n = (stride * block for stride in desc.strides_whcn)
+    _, h, c, n = (stride * block for stride in desc.strides_whcn)
     blocked = desc.layout.outer_block > 1
-    return ColumnStrides(n, c, h, w, -(-desc.sizes_whcn[W] // 4) * 4, blocked)
+    return ColumnStrides(n, c, h, -(-desc.sizes_whcn[W] // 4) * 4, blocked)
 
 
 def nchw_strides(sizes_whcn: tuple[int, int, int, int]) -> ColumnStrides:
     """Plain NCHW bytes."""
     w, h, c, _ = sizes_whcn
-    return ColumnStrides(c * h * w, h * w, w, 4, w, False)
+    return ColumnStrides(c * h * w, h * w, w, w, False)
 
 
 def transpose_job(
