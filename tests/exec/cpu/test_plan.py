@@ -214,6 +214,21 @@ def test_inputs_that_all_threads_copy(monkeypatch: pytest.MonkeyPatch) -> None:
             plan.run([x.astype(complex)])
 
 
+@pytest.mark.parametrize("by_all", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_all_threads_copy_inputs_from_a_size_on(
+    monkeypatch: pytest.MonkeyPatch, threads: int, by_all: bool
+) -> None:
+    """No byte shows who copies: one thread copies what is smaller, and if there is no other."""
+    monkeypatch.setattr(schedule, "WAKING", 0)
+    (graph,) = load(next(p for p in MODELS if p.stem.startswith("mobilenet"))).graphs.values()
+    (nbytes,) = (4 * np.prod(graph.tensors[value].shape) for value in graph.inputs)
+    monkeypatch.setattr("refsim.exec.cpu.plan.COPIED_BYTES", nbytes if by_all else nbytes + 1)
+    quick = NativeExecutor(threads).session(graph)._quick
+    assert quick is not None
+    assert [given._job is not None for given in quick[0]] == [threads > 1 and by_all]
+
+
 def test_wrong_inputs_are_refused() -> None:
     graph = load(MODELS[0]).graphs[0]
     plan = NativeExecutor().session(graph)
