@@ -13,10 +13,13 @@ before they are rounded (`FULL`), which gives the same: the bounds are integers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from refsim.exec.cpu.args import LoadedArgs
-from refsim.exec.cpu.ir import F32, I8, I32, Function, Value, vec
+from refsim.exec.cpu.ir import F32, I8, I16, I32, Function, Value, vec
+from refsim.exec.cpu.narrow import VECTORS, in_order, narrow, nearest
 from refsim.exec.cpu.table import look_up
 
 #: Rows of per-channel constants of a panel, each a word per channel: first sum, scale, bias, zp_term.
@@ -72,23 +75,61 @@ class Requant:
     ) -> None:
         self.fn, self.lanes, self.clamp, self.float_zp = fn, lanes, clamp, float_zp
         self.inv, self.low, self.high = (a.f32(name).splat(lanes) for name in ("inv", "low", "high"))
-        self.zp = (a.i32("zp") - _MAGIC_BITS).splat(lanes)
+        self.zp, self.zp_step = (a.i32("zp") - _MAGIC_BITS).splat(lanes), a.i32("zp")
+        # either the zero point is the lowest byte, or the bound is -128, or there is a relu
+        self.low_byte = a.f32("low").eq(0.0).select(self.zp_step, -128).trunc(I8)
         self._look = look_up(fn, a.pointer("then")) if then == LOOKED_UP else None
         self._bounds = (a.then.trunc(I8), a.then.shr(8).trunc(I8)) if then == CLAMPED else None
 
-    def finished(self, made: Value) -> Value:
+    def narrowed(self, reals: Sequence[Value], packs: bool, ordered: bool) -> Value:
+        """The bytes of `VECTORS` vectors of real values; ``ordered``: one vector's behind the other's.
+
+        By instructions of x86 (``packs``) values are rounded as they become integers, and what is the same for all of
+        them, the zero point and the lower bound, is left until four vectors are one or two. What is no number, and what
+        is too low for an integer, becomes the least integer there, and so the lower bound.
+        """
+        fn = self.fn
+        if packs:
+            steps = [t * self.inv for t in reals]
+            steps = [self.high.min(y) for y in steps] if self.clamp == FULL else steps
+            made = narrow(fn, [nearest(fn, y) for y in steps], packs, self.zp_step.trunc(I16))
+            if self.clamp != RANGE:
+                made = made.max(self.low_byte.splat(made.type.lanes))
+        else:
+            made = narrow(fn, [self.wide(t) for t in reals], packs)
+        return self._finished(in_order(made) if ordered else made)
+
+    def in_rows(self, reals: Sequence[Sequence[Value]], packs: bool) -> list[Value]:
+        """The bytes of each row of vectors of real values; all rows have as many, at most `VECTORS`.
+
+        With ``packs`` as by `narrowed`, but for single vectors, where taking the bytes apart again costs what it saves.
+        """
+        width = len(reals[0])
+        if not packs or width == 1:
+            return [self._joined([self.bytes(t) for t in row]) for row in reals]
+        made, at_once = [], VECTORS // width
+        for first in range(0, len(reals), at_once):
+            rows = reals[first : first + at_once]
+            flat = [t for row in rows for t in row]
+            whole = self.narrowed([*flat, *flat[-1:] * (VECTORS - len(flat))], packs, True)
+            size = width * self.lanes
+            made += [whole.shuffle(range(m * size, (m + 1) * size)) for m in range(len(rows))]
+        return made
+
+    def _joined(self, made: list[Value]) -> Value:
+        """Vectors that `bytes` made, one behind the other, and what becomes of them."""
+        lanes = sum(one.type.lanes for one in made)
+        whole = _together(made)
+        if self._look is not None:
+            whole = self._look(whole)
+        return whole if whole.type.lanes == lanes else whole.shuffle(range(lanes))
+
+    def _finished(self, made: Value) -> Value:
         """What becomes of bytes that were narrowed by saturation: best 64 at a time."""
         if self._bounds is not None:
             least, most = (bound.splat(made.type.lanes) for bound in self._bounds)
             return made.max(least).min(most)
         return made if self._look is None else self._look(made)
-
-    def in_row(self, made: list[Value]) -> list[Value]:
-        """What becomes of vectors that `apply` made, all at once."""
-        if self._look is None:
-            return made
-        whole, lanes = self._look(_together(made)), made[0].type.lanes
-        return [whole.shuffle(range(k * lanes, (k + 1) * lanes)) for k in range(len(made))]
 
     def wide(self, t: Value) -> Value:
         """Real values to 32-bit integers, of which saturation to int8 makes the result."""
@@ -132,10 +173,6 @@ class Requant:
         if self.float_zp:
             t = t + zp_term
         return t * scale + bias
-
-    def apply(self, total: Value, terms: tuple[Value, ...]) -> Value:
-        """The bytes of one vector of channels."""
-        return self.bytes(self.real(total, terms))
 
 
 def _together(vectors: list[Value]) -> Value:

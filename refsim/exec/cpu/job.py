@@ -33,7 +33,8 @@ class Job:
     Tasks 0 to ``tasks`` - 1 may run in any order and at the same time; each writes bytes of its own. ``scratch``: bytes
     of working memory that one thread needs. ``relocations``: where addresses of buffers go; ``owned``: arrays that
     argument blocks point into, which live as long as the job; ``temps``: buffers between the jobs of a call, bytes by
-    name. ``parts``: the jobs that this one combines, see `combine`.
+    name. ``parts``: the jobs that this one combines, see `combine`. ``exact``: buffers of which nothing but their own
+    bytes is read, so that they may be anyone's memory; others are read a little beyond their end.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Job:
     owned: tuple[np.ndarray, ...] = ()
     temps: tuple[tuple[str, int], ...] = ()
     parts: tuple[Job, ...] = ()
+    exact: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """ParameterError if a number cannot be one: told here, where it was made, and not where it is used."""
@@ -70,7 +72,8 @@ class Job:
         """The job with some of its buffers under other names."""
         relocations = tuple(replace(r, buffer=names.get(r.buffer, r.buffer)) for r in self.relocations)
         temps = tuple((names.get(name, name), nbytes) for name, nbytes in self.temps)
-        return replace(self, relocations=relocations, temps=temps)
+        exact = tuple(names.get(name, name) for name in self.exact)
+        return replace(self, relocations=relocations, temps=temps, exact=exact)
 
 
 @dataclass

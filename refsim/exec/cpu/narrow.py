@@ -30,20 +30,45 @@ def order(lanes: int) -> np.ndarray:
     return 16 * (lane // 4) + 4 * vector + lane % 4
 
 
-def narrow(fn: Function, vectors: list[Value], packs: bool) -> Value:
-    """Four vectors of 32-bit integers as one of bytes, saturated; ``packs``: by instructions of x86."""
-    low, high = (_halved(fn, "packssdw", I16, pair, packs) for pair in (vectors[:2], vectors[2:]))
-    return _halved(fn, "packsswb", I8, [low, high], packs)
+def narrow(fn: Function, vectors: list[Value], packs: bool, offset: Value | None = None) -> Value:
+    """Four vectors of 32-bit integers as one of bytes, saturated; ``packs``: by instructions of x86.
+
+    ``offset``: a 16-bit integer of at most 255 in magnitude, added to each before it becomes a byte.
+    """
+    halves = [_halved(fn, "packssdw", I16, pair, packs) for pair in (vectors[:2], vectors[2:])]
+    if offset is not None:
+        kind = halves[0].type
+        name, added = f"llvm.sadd.sat.v{kind.lanes}i16", offset.splat(kind.lanes)
+        halves = [fn.call(name, kind, half, added) for half in halves]
+    return _halved(fn, "packsswb", I8, halves, packs)
+
+
+def in_order(made: Value) -> Value:
+    """Bytes that `narrow` made, in the order of the vectors and of their lanes."""
+    words = made.bits(vec(I32, made.type.lanes // 4))
+    pieces = words.type.lanes // VECTORS
+    return words.shuffle([4 * n + v for v in range(VECTORS) for n in range(pieces)]).bits(made.type)
 
 
 def narrow_in_order(fn: Function, vectors: list[Value], packs: bool = True) -> Value:
-    """The same for vectors whose lanes follow each other: the bytes are put in order."""
-    pieces = vectors[0].type.lanes // 4
-    done = narrow(fn, vectors, packs)
-    words = done.bits(vec(I32, 4 * pieces)).shuffle(
-        [4 * n + v for v in range(VECTORS) for n in range(pieces)]
-    )
-    return words.bits(done.type)
+    """`narrow` for vectors whose lanes follow each other: the bytes are put in order."""
+    return in_order(narrow(fn, vectors, packs))
+
+
+_TO_I32 = {
+    4: "llvm.x86.sse2.cvtps2dq",
+    8: "llvm.x86.avx.cvt.ps2dq.256",
+    16: "llvm.x86.avx512.mask.cvtps2dq.512",
+}
+
+
+def nearest(fn: Function, x: Value) -> Value:
+    """Floats as 32-bit integers, rounded to nearest even, by instructions of x86; too large ones become -2**31."""
+    lanes, kind = x.type.lanes, vec(I32, x.type.lanes)
+    if lanes < 16:
+        return fn.call(_TO_I32[lanes], kind, x)
+    as_set = fn.const(4, I32)  # the processor's rounding mode
+    return fn.call(_TO_I32[lanes], kind, x, fn.const(0, kind), fn.const(-1, I16), as_set)
 
 
 def _halved(fn: Function, name: str, element: Type, pair: list[Value], packs: bool) -> Value:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from builder import F32, Builder
 from examples import UNARY
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
+from refsim.core.layout import PACKED_4C, WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, schedule
+from refsim.exec.cpu import plan as plans_of
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.plan import COPIED_BYTES, Plan, Stretch
+from refsim.exec.cpu.plan import READ_THERE_BYTES, Plan, Stretch
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model, load
-from refsim.graph.graph import Node, Ref
+from refsim.graph.graph import Graph, Node, Ref
 from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Prepared
@@ -195,13 +200,16 @@ def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch
     assert threads("linear_head") == {2}
 
 
-def test_inputs_that_all_threads_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("there", [True, False])
+def test_inputs_that_are_read_where_they_lie_or_copied(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
     """Whatever their strides and order; other dtypes are converted or refused as NumPy does it."""
     monkeypatch.setattr(schedule, "WAKING", 0)
+    if not there:
+        monkeypatch.setattr(Stretch, "readers", lambda *_: [])
     (graph,) = load(next(p for p in MODELS if p.stem.startswith("mobilenet"))).graphs.values()
     (shape,) = (graph.tensors[value].shape for value in graph.inputs)
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
-    assert x.nbytes >= COPIED_BYTES
+    assert x.nbytes >= READ_THERE_BYTES
     plans = [NativeExecutor(threads).session(graph) for threads in (1, 2, 3)]
     expected = plans[0].run([x])[0].tobytes()
     columns = np.asfortranarray(x)
@@ -212,6 +220,41 @@ def test_inputs_that_all_threads_copy(monkeypatch: pytest.MonkeyPatch) -> None:
             assert plan.run([np.zeros_like(x)])[0].tobytes() != expected
         with pytest.raises(TypeError, match="same_kind"):
             plan.run([x.astype(complex)])
+        # who observes has the same jobs read from the plan's own memory
+        for other in (np.zeros_like(x), np.ones_like(x)):
+            plan.run([other])
+            assert plan.run([x], observe=Observer(lambda _: None, lambda *_: False))[0].tobytes() == expected
+
+
+def conversions(columns: int) -> Graph:
+    """An image of 31 channels and one row to bytes and back."""
+    b = Builder()
+    x = b.tensor((1, 31, 1, columns), F32, WIDTH_PACKED)
+    q = b.convert("q8ta_quantize", x, (0.02, 3), PACKED_4C)
+    return b.graph((b.convert("q8ta_dequantize", q, (0.02, 3), WIDTH_PACKED),))
+
+
+@pytest.mark.skipif(not hasattr(mmap, "PROT_READ"), reason="pages cannot be closed here")
+def test_nothing_is_read_behind_an_input_that_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans_of, "READ_THERE_BYTES", 0)
+    whole, page = cpu().isa.lanes, mmap.PAGESIZE
+    x = Rng(1).uniform(-3.0, 3.0, (1, 31, 1, whole)).astype(np.float32)
+    made = NativeExecutor().session(conversions(whole))
+    assert len(made._parts[0].readers(0)) == 1  # type: ignore[union-attr]
+    expected = made.run([x])[0].tobytes()
+    memory = np.frombuffer(mmap.mmap(-1, 2 * page), np.uint8)
+    last = memory[:page][-x.nbytes :].view(np.float32).reshape(x.shape)
+    last[...] = x
+    protect, behind = ctypes.CDLL(None).mprotect, ctypes.c_void_p(memory.ctypes.data + page)
+    assert protect(behind, ctypes.c_size_t(page), 0) == 0
+    try:
+        found = made.run([last])[0].tobytes()
+    finally:
+        protect(behind, ctypes.c_size_t(page), mmap.PROT_READ | mmap.PROT_WRITE)
+    assert found == expected
+    # here a vector of the last row ends behind it
+    made = NativeExecutor().session(conversions(whole + 1))
+    assert not made._parts[0].readers(0)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("by_all", [True, False])

@@ -22,7 +22,7 @@ from refsim.exec.cpu.amx.tiles import (
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.ir import I32, I64, PTR, VOID, Function, Module, Value, vec
-from refsim.exec.cpu.narrow import VECTORS, narrow_in_order
+from refsim.exec.cpu.narrow import VECTORS
 
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
 #: `x`: the input where it is read as it lies, `in_place` tells. `chunks`: where each chunk of a window lies.
@@ -302,9 +302,8 @@ class _Finish:
             for v, real in enumerate(reals):
                 self._put(real.bits(vec(I32, COLUMNS)), at[0], v * COLUMNS)
             return
-        wide = [self.requant.wide(real) for real in reals]
-        wide += [wide[-1]] * (VECTORS - len(wide))
-        narrow = self.requant.finished(narrow_in_order(fn, wide, self.packs))
+        reals += reals[-1:] * (VECTORS - len(reals))
+        narrow = self.requant.narrowed(reals, self.packs, True)
         made, words = narrow.bits(vec(I32, COLUMNS)), COLUMNS * b // 4
         for m in range(self.at_once):
             self._put(made.shuffle(range(m * words, (m + 1) * words)), at[m], 0)

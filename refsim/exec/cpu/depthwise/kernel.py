@@ -19,7 +19,7 @@ from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
-from refsim.exec.cpu.narrow import VECTORS, narrow
+from refsim.exec.cpu.narrow import VECTORS
 
 #: Tasks: images x row blocks x groups of channels, groups fastest. The last group ends at the last channel and may
 #: overlap the one before, with the same bytes. Where a tensor is not in an NHWC layout (`direct_in`, `direct_out`
@@ -151,18 +151,18 @@ def depthwise(
                     k4 = j * stride_w // 2 * (VECTORS * size)
                     base = [line + k4 for line in lines]
                     sums = looped(begins, k4) if long else [unrolled(v, base) for v in range(VECTORS)]
-                    found = [integers(v, totals) for v, totals in enumerate(sums)]
+                    found = [reals(v, totals) for v, totals in enumerate(sums)]
                     for p in range(pixels):
-                        done = requant.finished(narrow(fn, [part[p] for part in found], packs))
+                        done = requant.narrowed([part[p] for part in found], packs, False)
                         kept = done if words == lanes else done.shuffle(range(4 * words))
                         at = place + (j + p) * pixel_step
                         # no branch: or this pixel would be computed on its own behind it
                         fn.store(kept, (j + p < a.out_w).select(at, scratch + a.at_none) if p else at)
 
-                def integers(v: int, totals: Sequence[Value]) -> list[Value]:
-                    """Of the channels in vector v: the integers of all pixels."""
+                def reals(v: int, totals: Sequence[Value]) -> list[Value]:
+                    """Of the channels in vector v: the real values of all pixels."""
                     terms = requant.terms(consts, VECTORS * size, v)
-                    return [requant.wide(requant.real(total, terms)) for total in totals]
+                    return [requant.real(total, terms) for total in totals]
 
                 def unrolled(v: int, base: Sequence[Value]) -> list[Value]:
                     """Of the channels in vector v: the sums of all pixels."""

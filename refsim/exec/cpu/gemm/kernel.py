@@ -48,12 +48,15 @@ def gemm(
     clamp: str,
     float_zp: bool,
     float_out: bool,
+    packs: bool,
     then: str = NOTHING,
 ) -> None:
-    """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels."""
+    """Write the kernel for register tiles of `rows` pixels by `vectors` vectors of output channels.
+
+    ``packs``: bytes are narrowed by instructions of x86.
+    """
     panel = lanes * vectors
     words = panel if float_out else panel // 4
-    vector_bytes = 4 * words // vectors
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = GEMM.read(fn, block)
@@ -134,12 +137,12 @@ def gemm(
                         number,
                         ahead(i),
                     )
-                    for m in range(rows):
+                    reals = [[requant.real(total, terms[v]) for v, total in enumerate(row)] for row in totals]
+                    made = reals if float_out else [[row] for row in requant.in_rows(reals, packs)]
+                    for m, row in enumerate(made):
                         at = to + fn.load(places + (p + m) * 8, I64)
-                        apply = requant.real if float_out else requant.apply
-                        made = [apply(total, terms[v]) for v, total in enumerate(totals[m])]
-                        for v, one in enumerate(requant.in_row(made)):
-                            fn.store(one, at + v * vector_bytes)
+                        for v, one in enumerate(row):
+                            fn.store(one, at + v * (4 * lanes))
 
                 fn.loop(tiles, tile)
 

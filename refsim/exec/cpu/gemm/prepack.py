@@ -262,6 +262,7 @@ def lower(
             clamp=conv.clamp,
             float_zp=float_zp,
             float_out=conv.float_out,
+            packs=isa.packs,
             then=then_for(conv.table),
         ),
         block=block,

@@ -7,6 +7,8 @@ takes its four bytes from four rows of floats.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import FULL, Requant
@@ -26,9 +28,9 @@ STRIDED = ArgLayout(
 )  # fmt: skip
 
 
-def _quantized(requant: Requant, x: Value) -> Value:
-    """Floats to int8, one a lane of 32 bits; NaN counts as 0."""
-    return requant.integers(x.compare("ord", x).select(x, 0.0))
+def _number(x: Value) -> Value:
+    """Floats; NaN counts as 0."""
+    return x.compare("ord", x).select(x, 0.0)
 
 
 def _lanes_below(fn: Function, lanes: int, count: Value) -> Value:
@@ -57,7 +59,7 @@ def quantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
 
                 # a vector may reach into the next pixel's place, which is written after it
                 def some(k: Value) -> None:
-                    q = _quantized(requant, fn.load(at + k * 4, vec(F32, lanes)))
+                    q = requant.integers(_number(fn.load(at + k * 4, vec(F32, lanes))))
                     fn.store(_lanes_below(fn, lanes, count - k).select(q, zp).trunc(I8), to + k)
 
                 fn.loop(a.words * 4, some, step=lanes)
@@ -111,13 +113,13 @@ def dequantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
         fn.loop(end, task, start=begin)
 
 
-def quantize_strided(module: Module, name: str, *, lanes: int, kind: str) -> None:
-    """Write the kernel; tasks are rows."""
+def quantize_strided(module: Module, name: str, *, lanes: int, kind: str, packs: bool) -> None:
+    """Write the kernel; tasks are rows. ``packs``: bytes are narrowed by instructions of x86."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = STRIDED.read(fn, block)
         requant = Requant(fn, a, lanes, FULL)
-        zp = a.i32("zp").splat(lanes)
+        zps = (a.i32("zp") & 255) * 0x01010101
 
         def task(t: Value) -> None:
             image, row = t // a.height, t % a.height
@@ -125,21 +127,35 @@ def quantize_strided(module: Module, name: str, *, lanes: int, kind: str) -> Non
             out = a.pointer("int8") + (image * a.image_stride + row * a.row_stride)
 
             def piece(c: Value, w: Value) -> None:
-                made = None
+                reals = []
                 for k in range(4):
                     channel = c * 4 + k
                     known = channel < a.channels
                     at = known.select(floats + (channel * a.real_channel + w * 4), a.pointer("zeros"))
-                    q = _quantized(requant, fn.load(at, vec(F32, lanes)))
-                    q = _lanes_below(fn, lanes, known.select(a.width - w, 0)).select(q, zp)
-                    part = (q & 255) << (8 * k)
-                    made = part if made is None else made | part
-                assert made is not None
+                    reals.append(_number(fn.load(at, vec(F32, lanes))))
+                made = _words(requant, reals, packs)
+                # channels and pixels that there are not
+                missing = (c * 4 + 4 - a.channels).max(0).trunc(I32) << 3
+                there = missing.eq(0).select(-1, fn.const(0x00FF_FFFF, I32).shr(missing - 8))
+                made = (made & there.splat(lanes)) | (zps & (there ^ -1)).splat(lanes)
+                made = _lanes_below(fn, lanes, a.width - w).select(made, zps.splat(lanes))
                 _store_words(fn, a, kind, lanes, made, out + c * a.word_stride, w, scratch)
 
             fn.loop(a.words, lambda c: fn.loop(a.columns, lambda w: piece(c, w), step=lanes))
 
         fn.loop(end, task, start=begin)
+
+
+def _words(requant: Requant, reals: list[Value], packs: bool) -> Value:
+    """Four vectors of real values as bytes, those of a lane side by side in a word."""
+    lanes = requant.lanes
+    if not packs:
+        parts = [(requant.integers(t) & 255) << (8 * k) for k, t in enumerate(reals)]
+        return reduce(Value.__or__, parts)
+    made = requant.narrowed(reals, packs, False)
+    return made.shuffle(
+        [16 * n + 4 * k + i for n in range(lanes // 4) for i in range(4) for k in range(4)]
+    ).bits(vec(I32, lanes))
 
 
 def _place(fn: Function, a: LoadedArgs, kind: str, w: Value) -> Value:

@@ -126,14 +126,20 @@ def strided(call: Call, isa: Isa) -> Job:
         words=side.words,
         **_values(call),
     )
-    build = kernel.quantize_strided if quantizes else kernel.dequantize_strided
-    return args.job(
+    entry = (
+        compiled.address(kernel.quantize_strided, lanes=isa.lanes, kind=side.kind, packs=isa.packs)
+        if quantizes
+        else compiled.address(kernel.dequantize_strided, lanes=isa.lanes, kind=side.kind)
+    )
+    job = args.job(
         name=call.op.name,
-        kernel=compiled.address(build, lanes=isa.lanes, kind=side.kind),
+        kernel=entry,
         block=block,
         tasks=side.images * side.rows,
         scratch=4 * isa.lanes,
     )
+    whole = quantizes and side.pixels % isa.lanes == 0  # the last vector of a row ends with it
+    return replace(job, exact=("x",)) if whole else job
 
 
 def via_4c_why_not(call: Call) -> str | None:

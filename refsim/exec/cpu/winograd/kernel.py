@@ -259,5 +259,7 @@ def _transform_out(
         totals = transform.outputs([columns[k][i] for k in range(size)])
         if transform.inverse != 1:
             totals = [total * transform.inverse for total in totals]
-        for j, made in enumerate(requant.in_row([requant.apply(total, terms) for total in totals])):
-            fn.store(made, to + line * i + pixel * j)
+        (made,) = requant.in_rows([[requant.real(total, terms) for total in totals]], False)
+        for j in range(m):
+            part = range(j * requant.lanes, (j + 1) * requant.lanes)
+            fn.store(made.shuffle(part), to + line * i + pixel * j)
