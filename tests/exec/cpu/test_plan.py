@@ -257,19 +257,25 @@ def test_nothing_is_read_behind_an_input_that_is_read_where_it_lies(monkeypatch:
     assert not made._parts[0].readers(0)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("by_all", [True, False])
+@pytest.mark.parametrize("large", [True, False])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_all_threads_copy_inputs_from_a_size_on(
-    monkeypatch: pytest.MonkeyPatch, threads: int, by_all: bool
+@pytest.mark.parametrize("there", [True, False])
+def test_large_inputs_are_read_where_they_lie_or_copied_by_all(
+    monkeypatch: pytest.MonkeyPatch, threads: int, large: bool, there: bool
 ) -> None:
-    """No byte shows who copies: one thread copies what is smaller, and if there is no other."""
+    """No byte shows who copies: the caller copies what is smaller, and if there is no other thread."""
     monkeypatch.setattr(schedule, "WAKING", 0)
+    if not there:
+        monkeypatch.setattr(Stretch, "readers", lambda *_: [])
     (graph,) = load(next(p for p in MODELS if p.stem.startswith("mobilenet"))).graphs.values()
     (nbytes,) = (4 * np.prod(graph.tensors[value].shape) for value in graph.inputs)
-    monkeypatch.setattr("refsim.exec.cpu.plan.COPIED_BYTES", nbytes if by_all else nbytes + 1)
-    quick = NativeExecutor(threads).session(graph)._quick
-    assert quick is not None
-    assert [given._job is not None for given in quick[0]] == [threads > 1 and by_all]
+    monkeypatch.setattr(plans_of, "READ_THERE_BYTES", nbytes if large else nbytes + 1)
+    made = NativeExecutor(threads).session(graph)
+    assert made._quick is not None
+    (given,) = made._quick[0]
+    own = {id(r.block) for step in made.steps for job in step.jobs for r in job.relocations}
+    by_step = {id(r.block) in own for r in given._readers}
+    assert by_step == ({there} if large and (there or threads > 1) else set())
 
 
 def test_wrong_inputs_are_refused() -> None:
