@@ -25,7 +25,7 @@ const uint COLUMNS = (BN * STAGE + THREADS - 1) / THREADS;
 const uint QUADS = TILE_X / 4;
 
 shared ivec4 tile_a[STAGE * ROW];
-shared ivec4 tile_b[STAGE * BN];
+shared ivec4 tile_b[COLUMNS * THREADS];  // STAGE * BN of them are read
 
 // A few positions further; cheaper than to divide again. (No loop in here: the loops around it would not unroll.)
 ivec3 further(ivec3 at, int by) {
@@ -105,8 +105,7 @@ void main() {
             tile_a[k_of * ROW + to][m % 4] = next_a[s];
         }
         [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-            uint cell = thread + c * THREADS;
-            if (BN * STAGE % THREADS == 0 || cell < BN * STAGE) tile_b[cell] = next_b[c];
+            tile_b[thread + c * THREADS] = next_b[c];
         }
         barrier();
         if (k0 + int(STAGE) < all_k) FETCH(k0 + int(STAGE))
