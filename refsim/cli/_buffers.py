@@ -22,6 +22,7 @@ from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.layout import layout as layout_named
+from refsim.core.tensor import TensorDesc
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats import dumps, npz
@@ -110,7 +111,14 @@ def raw_file(path: str) -> np.ndarray:
 
 
 def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
-    """The bytes of a file that holds such a tensor, uint8; RawBufferError, which names it, if it is of another size."""
+    """The bytes of a file that holds such a tensor, uint8; RawBufferError, which names it, if it is of another size.
+
+    FormatError for a folder, which names a buffer in it.
+    """
+    if Path(path).is_dir():
+        size = TensorDesc(tuple(shape), layout).nbytes
+        held = sorted(file for file in Path(path).glob("*.bin") if file.stat().st_size == size)
+        raise FormatError(path, "a folder", need=f"one raw buffer{f', such as {held[0]}' if held else ''}")
     raw = raw_file(path)
     with naming(path):
         PackedBuffer.from_raw(raw, tuple(shape), layout)

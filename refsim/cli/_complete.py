@@ -11,9 +11,9 @@ import numpy as np
 
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._target import Opened
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
-from refsim.exec.model import Model
 from refsim.formats.dumps import Recorded
 from refsim.formats.run_identity import identity
 
@@ -91,17 +91,22 @@ class Completeness:
         return SAME
 
 
-def check_run(recorded: Recorded, model: Model, inputs: Sequence[np.ndarray], partial: bool) -> list[str]:
+def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], partial: bool) -> list[str]:
     """What people should know about the run that buffers are of.
 
-    IncompleteError if they say that they are of another file or other inputs, unless ``partial``.
+    IncompleteError if they say that they are of another file or other inputs, unless ``partial``; also with it, if none
+    of them is a value of the file.
     """
+    model, fits = aimed.model, aimed.fits[aimed.row.name]
     other = recorded.other_run(identity(model.path, inputs))
-    if other is not None and not partial:
-        raise IncompleteError(
-            recorded.path, "holds buffers of another run", got=other,
-            need=f"buffers of {model.path} and these inputs, or --partial",
-        )  # fmt: skip
+    if other is not None and (not partial or not fits.fitting):
+        what, need = "holds buffers of another run", f"buffers of {model.path} and these inputs, or --partial"
+        if not fits.fitting:
+            need = f"buffers of {model.path}; none of these has the name, shape and layout of a value of it"
+        elif fits.fitting < len(recorded.entries):
+            only = f"{fits.fitting} of {counted(len(recorded.entries), 'buffer')} there"
+            need = f"{need}; {only} {form(fits.fitting, 'has', 'have')} the name, shape and layout of a value of it"
+        raise IncompleteError(recorded.path, what, got=other, need=need)
     notes = [] if other is None else [f"{recorded.path} holds buffers of another run: {other}"]
     unsaid = recorded.unsaid()
     if unsaid:

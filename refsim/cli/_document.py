@@ -54,9 +54,10 @@ class Document:
             "what": None,
             "got": None,
             "need": None,
+            "hints": [],
         }
         if isinstance(error, RefsimError):
-            self.error |= {"where": error.where, "what": error.what}
+            self.error |= {"where": error.where, "what": error.what, "hints": list(error.hints)}
             self.error |= {
                 name: None if part is None else str(part)
                 for name, part in (("got", error.got), ("need", error.need))

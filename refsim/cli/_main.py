@@ -131,6 +131,8 @@ def _run(given: Sequence[str], document: Document) -> int:
     except RefsimError as error:
         line = error.line(MOST_IN_LINE - len(PREFIX))
         status = complain(type(error).__name__, line, error.exit_status, error)
+        for hint in error.hints:
+            say(f"try: {hint}", err=True, command=True)
         if hasattr(error.__cause__, "last_lines"):  # another process died or was silent
             say(rerun(given, document.made), err=True, command=True)
         return status

@@ -239,7 +239,7 @@ def content(build: Build, outcome: Outcome) -> dict[str, Any]:
         ],
         "sanitized": outcome.sanitized,
         "bad": [row.candidate.name for row in outcome.bad],
-        "same": outcome.right and not build.broken,
+        "same": outcome.right and outcome.cases > 0 and not build.broken,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -95,9 +96,10 @@ def opened(
 def _not_exposed(file: str) -> None:
     source = source_of(file)
     if source is not None:
+        triage = f"refsim triage {shlex.quote(file)} -i IN.npz --outputs OUTPUTS"
         raise GraphError(
             file, "is exposed: only ExecuTorch's runtime on the device runs it, and refsim triage judges its outputs",
-            need=f"{source}, of which it was made",
+            need=f"{source}, of which it was made", hints=[triage],
         )  # fmt: skip
 
 

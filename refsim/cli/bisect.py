@@ -20,6 +20,7 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._complete import Completeness, check_run, named, partial_option
+from refsim.cli._given import recorded as dump_at
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
 from refsim.cli._model_explorer import node_data_option, write_node_data
@@ -124,7 +125,7 @@ def command(
     if (actual is None) == (executor is None):
         both = ", not both" if actual is not None else ""
         raise Lacking(f"give the buffers with --actual DIR, or run the file with -x EXECUTOR{both}")
-    dumped = None if actual is None else Recorded(actual)
+    dumped = None if actual is None else dump_at(actual)
     found = opened(file, family, CANONICAL, dumped)
     made = read_origins(found.model, origin)
     model, profile = found.model, profile or (None if family is None else family.profile)
@@ -136,7 +137,7 @@ def command(
     else:
         assert dumped is not None
         recorded, where = dumped, dumped.path
-        notes = check_run(dumped, model, given, partial) + found.misfits(where) + _strangers(model, dumped)
+        notes = check_run(dumped, found, given, partial) + found.misfits(where) + _strangers(model, dumped)
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
         how = partial_of(launched, runner)
         told = dict(profile=profile, device=not all_bytes, limit=limit)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+
 import click
 
 from refsim.bytediff import diff
@@ -13,15 +16,28 @@ from refsim.cli._buffers import (
     raw_files,
     show,
 )
+from refsim.cli._given import is_dump, pair_of
 from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
 from refsim.cli._output import say
 from refsim.cli._verb import Lacking, verb
+from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
 from refsim.golden.named import open_case
 
 #: What the bytes alone do not tell.
 HINT = "more causes, and who wrote each word: --case CASE, the call that wrote the buffer (refsim extract makes one)"
+
+
+def _whole(expected: str, actual: str, dump: str) -> FormatError:
+    """The error for a folder or zip file: how to compare one buffer, and which verbs compare all."""
+    pair, where = pair_of(expected, actual), shlex.quote(dump)
+    hints = [shlex.join(["refsim", "diff", *pair])] if pair is not None else []
+    for verb_and_option in ("bisect MODEL -i IN.npz --actual", "run MODEL -i IN.npz --golden"):
+        hints.append(f"refsim {verb_and_option} {where}")
+    what = "a folder" if os.path.isdir(dump) else "a zip file"
+    need = "one raw buffer; bisect and run compare all buffers of a dump with the right ones"
+    return FormatError(dump, what, need=need, hints=hints)
 
 
 @verb("diff", "expected.bin actual.bin -l 4W4C -s 1,64,56,56")
@@ -58,6 +74,8 @@ def command(
     as_json: bool,
 ) -> int:
     """Compare ACTUAL with EXPECTED, raw buffers of one tensor, byte by byte."""
+    if dump := next((path for path in (actual, expected) if is_dump(path)), None):
+        raise _whole(expected, actual, dump)
     if profile is not None and case is None:
         raise click.UsageError(
             "--profile needs --case CASE: what it allows depends on the call that wrote the buffer"

@@ -12,6 +12,7 @@ import numpy as np
 from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._complete import Completeness, check_run, named, partial_option
 from refsim.cli._execute import COLUMNS, DROP, Result, execute
+from refsim.cli._given import recorded as dump_at
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import (
     executor_profile_option,
@@ -30,7 +31,6 @@ from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS
 from refsim.exec.model import Model
 from refsim.formats import npz
-from refsim.formats.dumps import Recorded
 from refsim.formats.targets import TargetRow
 
 if TYPE_CHECKING:
@@ -92,14 +92,14 @@ def command(
     as_json: bool,
 ) -> int:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
-    recorded = Recorded(golden) if golden else None
+    recorded = dump_at(golden) if golden else None
     aimed = opened(file, family, profile, recorded)
     model = aimed.model
     made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
     notes: list[str] = []
     if recorded is not None:
-        notes = check_run(recorded, model, given, partial) + aimed.misfits(recorded.path)
+        notes = check_run(recorded, aimed, given, partial) + aimed.misfits(recorded.path)
 
     result = execute(
         model,

@@ -10,6 +10,7 @@ import click
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
 from refsim.cli._complete import Completeness, partial_option
+from refsim.cli._given import DUMP
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import device_profile_option, folder_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
@@ -34,10 +35,11 @@ from refsim.device.page import (
     without_case,
 )
 from refsim.device.strip import source
-from refsim.device.triage import LEGAL, Repeats, Triage, Verdict, repeats, triage
+from refsim.device.triage import LEGAL, Repeats, Triage, Verdict, repeats, taken_for, triage
 from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
+from refsim.golden.named import CASES
 
 #: In the folder of a triage: the profile that was given.
 PROFILE = "profile.json"
@@ -107,8 +109,12 @@ def command(
     found = _worst(runs)
     commands = _commands(found, output, profile)
     held = frozenset.intersection(*(run.judged for run in runs))
-    notes = [f"not checked: {path} does not say of which inputs it is" for path in outputs]
+    notes = [
+        f"not checked: {path} does not say of which file and of which inputs it is; taken as outputs of {file}"
+        for path in outputs
+    ]
     notes += [found.other_inputs] if found.other_inputs else []
+    notes += taken_for(found, given)
     whole = Completeness(file, found.needed, held, partial, notes)
     if whole.missing and exposed.parts > 1:
         whole.fix = _other_parts(exposed, more) or whole.fix
@@ -156,7 +162,7 @@ def _commands(found: Triage, output: str | None, profile: Profile | None) -> dic
     given = f"{output}/{PROFILE}" if profile is not None and profile.name not in PROFILES else None
     for v in found.suspects if output is not None else []:
         if v.row.own is not None:
-            case = f"{output}/cases/{v.row.output}"
+            case = f"{output}/{CASES}/{v.row.output}"
             words = ["refsim", "replay", case, "--actual", f"{case}/{ACTUAL}"]
             words += ["--profile", given or v.profiles[0]] if v.kind == LEGAL else []
             commands[v.row.output] = shlex.join(words)
@@ -166,9 +172,9 @@ def _commands(found: Triage, output: str | None, profile: Profile | None) -> dic
 def _files(
     found: Triage, pages: dict[str, str], content: dict[str, object], profile: Profile | None
 ) -> dict[str, bytes]:
-    files = {f"dump/{name}": raw for name, raw in files_of(found.collected).items()}
+    files = {f"{DUMP}/{name}": raw for name, raw in files_of(found.collected).items()}
     for value, case in found.cases().items():
-        files |= {f"cases/{value}/{name}": raw for name, raw in case.items()}
+        files |= {f"{CASES}/{value}/{name}": raw for name, raw in case.items()}
     if profile is not None:
         files[PROFILE] = (strict_json.dumps(profiles.as_json(profile), indent=1) + "\n").encode()
     text = strict_json.dumps(content, indent=1) + "\n"

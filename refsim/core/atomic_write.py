@@ -53,6 +53,10 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
     """The folder, created with its parents if it does not exist; FormatError if that is not possible."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise FormatError(
+            str(path), "cannot be written", got="a file", need="a folder, or a new name"
+        ) from error
     except OSError as error:
         raise _unwritable(Path(path), error) from error
     return Path(path)

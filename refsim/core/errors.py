@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from refsim.core import choices, status
@@ -19,16 +20,20 @@ class RefsimError(Exception):
     The message always reads ``<where>: <what>; got <got>, need <need>``; the parts stay available as
     attributes, so that a caller never has to parse the text. In the message they are escaped, so that no
     name out of a file can command a terminal, and cut where they are very long. ``exit_status`` is what the
-    command line returns for it (`refsim.core.status`).
+    command line returns for it (`refsim.core.status`). ``hints`` are whole commands that may be meant; they are no
+    part of the message, and the command line prints each on a line of its own, whole.
     """
 
     exit_status: ClassVar[int] = status.BAD_INPUT
 
-    def __init__(self, where: str, what: str, *, got: object = None, need: object = None) -> None:
+    def __init__(
+        self, where: str, what: str, *, got: object = None, need: object = None, hints: Sequence[str] = ()
+    ) -> None:
         self.where = where
         self.what = what
         self.got = got
         self.need = need
+        self.hints = tuple(hints)
         super().__init__(_joined(self._parts()))
 
     def line(self, most: int = MOST_IN_LINE) -> str:
@@ -43,7 +48,7 @@ class RefsimError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # keyword-only arguments do not survive the default pickling; workers send errors home
-        return (_rebuild, (type(self), self.where, self.what, self.got, self.need))
+        return (_rebuild, (type(self), self.where, self.what, self.got, self.need, self.hints))
 
 
 def _joined(parts: dict[str, str]) -> str:
@@ -55,8 +60,10 @@ def _shown(part: object) -> str:
     return escaped(choices.cut(str(part), MOST_SHOWN))
 
 
-def _rebuild(kind: type[RefsimError], where: str, what: str, got: object, need: object) -> RefsimError:
-    return kind(where, what, got=got, need=need)
+def _rebuild(
+    kind: type[RefsimError], where: str, what: str, got: object, need: object, hints: Sequence[str] = ()
+) -> RefsimError:
+    return kind(where, what, got=got, need=need, hints=hints)
 
 
 class ParameterError(RefsimError):

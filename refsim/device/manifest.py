@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import prod
@@ -133,7 +134,11 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
     where = path_of(exposed)
     if not os.path.exists(where):
         raise FormatError(
-            name, "not an exposed file", got=f"no {where}", need="a file that refsim expose wrote"
+            name,
+            "not an exposed file",
+            got=f"no {where}",
+            need="a file that refsim expose wrote",
+            hints=[f"refsim expose {shlex.quote(name)} -o exposed.pte"],
         )
     content = json_file(where, "a manifest that refsim expose wrote")
     outputs = described(pte)
@@ -149,7 +154,7 @@ def source_of(path: str | os.PathLike[str]) -> str | None:
     if not os.path.exists(path_of(path)):
         return None
     try:
-        return read(path)[1].source or "the program that it is of"
+        return read(path)[1].source or "the program"
     except RefsimError:  # the manifest of another file
         return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ PREFIXES = ("out", "output", "upstream_out")
 RAW = (".bin", ".raw")
 FORMS = "an .npz, a folder of .npy or raw files, BASE of executor_runner's BASE-0.bin, or the files in order"
 
+#: The sidecar of a dumped buffer.
+_IS_DUMPED = re.compile(r"delegate\d+(_v\d+)?\.json")
 #: The outputs of several programs in one folder (`beside`), for help texts and errors.
 IN_FOLDER = "those of NAME.pte as NAME.npz, in a folder NAME, or as NAME-0.bin, NAME-1.bin and so on"
 
@@ -70,6 +73,9 @@ def _files(names: list[str]) -> list[str]:
     if os.path.isdir(name):
         return _in_folder(name)
     if os.path.isfile(name):
+        if zipfile.is_zipfile(name):
+            with archive(name, "a readable file of outputs") as opened:
+                _check_no_dump(name, opened.namelist())
         return names
     numbered = _numbered(Path(name).parent, re.escape(Path(name).name) + "-")
     if not numbered:
@@ -77,9 +83,18 @@ def _files(names: list[str]) -> list[str]:
     return numbered
 
 
+def _check_no_dump(name: str, entries: Sequence[str]) -> None:
+    """FormatError if these are the files of a dump."""
+    dumped = next((entry for entry in entries if _IS_DUMPED.fullmatch(entry)), None)
+    if dumped is not None:
+        bisect = f"refsim bisect MODEL -i IN.npz --actual {shlex.quote(name)}"
+        raise FormatError(name, "a dump, and no outputs", got=dumped, need=FORMS, hints=[bisect])
+
+
 def _in_folder(name: str) -> list[str]:
     """All .npy files of a folder, or else all raw ones, by the number in their names."""
     entries = sorted(entry.name for entry in os.scandir(name) if entry.is_file())
+    _check_no_dump(name, entries)
     for suffixes in ((".npy",), RAW):
         chosen = [entry for entry in entries if entry.endswith(suffixes)]
         if chosen:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from refsim.bytediff import Report
+from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.versions import judge
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.counted import counted
@@ -16,6 +17,8 @@ from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.bisect import Row, bisect
 from refsim.device.collect import Collected, Given, collect, family_of, read
+from refsim.exec.factory import executor_named
+from refsim.exec.trace import Traced, trace
 from refsim.formats.cases import ACTUAL, contents
 from refsim.formats.dumps import value_name
 from refsim.formats.targets import TargetRow, distinct
@@ -244,6 +247,36 @@ def _check_exchanged(rows: Sequence[Row], where: str) -> None:
                     where, "two outputs are exchanged", need="all outputs in order",
                     got=f"{name} where {other.output} should be, and the other way round",
                 )  # fmt: skip
+
+
+#: Why an output may hold what another value should.
+OTHER_FILE = "the outputs may be those of a file that exposes other values"
+
+
+def taken_for(found: Triage, inputs: Sequence[np.ndarray]) -> list[str]:
+    """Of each wrong operator whose output holds exactly what another value should: that it does, as a sentence.
+
+    The outputs of a file that exposes other values look so, if these have the same shapes. Nothing in them says of
+    which file they are.
+    """
+    held: dict[tuple[object, bytes], str] = {}
+    for v in found.wrong:
+        ev = None if v.report is None else v.report.evidence
+        if ev is not None and len(np.unique(ev.got[ev.kinds == ByteKind.VALUE])) > 1:
+            held[ev.desc, _elements(ev.got, ev.kinds)] = v.row.output
+    notes = []
+
+    def visit(traced: Traced) -> None:
+        for name, buffer in traced.outputs.items():
+            if isinstance(buffer, PackedBuffer):
+                ev = Evidence(buffer, buffer, np.ones(0, bool))
+                value = held.get((ev.desc, _elements(ev.got, ev.kinds)))
+                if value is not None and value != name:
+                    notes.append(f"{value} holds exactly the right bytes of {name}: {OTHER_FILE}")
+
+    if held:
+        trace(found.collected.model, inputs, executor_named("cpu"), visit)
+    return notes
 
 
 # --- several runs ----------------------------------------------------------------------------------------

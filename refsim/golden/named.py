@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
 from refsim.core import choices
 from refsim.core.errors import FormatError
-from refsim.formats.cases import CASE_JSON, Files, Stored, read, read_folder
+from refsim.formats.cases import ACTUAL, CASE_JSON, Files, Stored, read, read_folder
 from refsim.formats.file import meant
 from refsim.formats.reading import archive
 from refsim.golden.chain import CHAINS
@@ -16,6 +18,10 @@ from refsim.golden.store import Corpus, default_root, digest
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 
+#: The folder of the cases in that of a triage.
+CASES = "cases"
+#: How many cases of a folder are named.
+MOST_HINTS = 3
 _NEED = "a case directory, ZIPFILE!NAME or OPERATOR/NUMBER"
 
 
@@ -31,7 +37,10 @@ def open_case(name: str) -> Stored:
     if Path(name).is_file() and Path(name).name != CASE_JSON:
         beside = Path(name).with_name(CASE_JSON)
         meant_folder = choices.asked(str(beside.parent)) if beside.is_file() else ""
-        raise FormatError(name, "not a case", got="a file", need=f"{_NEED}{meant_folder}")
+        hints = [] if meant_folder else _whole_dump(os.path.dirname(name), Path(name).with_suffix(".json"))
+        raise FormatError(name, "not a case", got="a file", need=f"{_NEED}{meant_folder}", hints=hints)
+    if Path(name).is_dir() and not (Path(name) / CASE_JSON).exists():
+        raise _no_case_in(name)
     if Path(name).exists():
         return read_folder(name)
     path, bang, entry = name.partition("!")
@@ -50,16 +59,54 @@ def open_case(name: str) -> Stored:
     raise FormatError(name, "no such case", need=f"{_NEED}{near}")
 
 
+def cases_in(folder: str | os.PathLike[str]) -> list[str]:
+    """The cases in the folders of a folder, or of its folder ``cases``, where `refsim triage` puts them."""
+    for parent in (Path(folder), Path(folder) / CASES):
+        found = sorted(str(beside.parent) for beside in parent.glob(f"*/{CASE_JSON}"))
+        if found:
+            return found
+    return []
+
+
+def replayed(case: str) -> str:
+    """The command that runs a case alone, or judges what a device made of it, if that lies beside it."""
+    actual = os.path.join(case, ACTUAL)
+    return shlex.join(["refsim", "replay", case, *(["--actual", actual] if os.path.isfile(actual) else [])])
+
+
+def _whole_dump(folder: str, *sidecars: Path) -> list[str]:
+    """The command that judges all buffers of a folder, if one of these sidecars is there."""
+    held = any(path.is_file() for path in sidecars)
+    return [f"refsim bisect MODEL -i IN.npz --actual {shlex.quote(folder or '.')}"] if held else []
+
+
+def _no_case_in(folder: str) -> FormatError:
+    """The error for a folder that is no case: the cases in it, or what reads it."""
+    held = cases_in(folder)
+    if held:
+        hints = [replayed(case) for case in held[:MOST_HINTS]]
+        return FormatError(folder, "a folder of cases", need="one of the cases in it", hints=hints)
+    dump = _whole_dump(folder, *Path(folder).glob("delegate*.json"))
+    if dump:
+        return FormatError(folder, "a dump, and no case", need=_NEED, hints=dump)
+    return FormatError(folder, "not a case", got=f"a folder without {CASE_JSON}", need=_NEED)
+
+
 def _not_inside(path: str, entry: str, files: Iterable[str]) -> FormatError:
     """The error for a zip file without the case ``entry``: which it has, and whether the corpus has one so named."""
     end = f"/{CASE_JSON}"
     names = sorted(file.removesuffix(end) for file in files if file.endswith(end))
     op = Path(path).stem
     if op in RULES and entry.isdecimal() and len(entry) < 8 and int(entry) < RULES[op].count:
-        near = choices.asked(f"{op}/{entry}")  # a few of the corpus are stored in full
+        near, hint = "; it is in the corpus", f"{op}/{entry}"  # a few are stored in full
     else:
-        near = choices.meant(entry, names)
-    return FormatError(path, "no such case in it", got=entry, need=choices.listed(names or [_NEED]) + near)
+        near, hint = (
+            choices.meant(entry, names),
+            f"{path}!{choices.nearest(entry, names) or names[0]}" if names else "",
+        )
+    need = choices.listed(names or [_NEED]) + near
+    hints = [shlex.join(["refsim", "replay", hint])] if hint else []
+    return FormatError(path, "no such case in it", got=entry, need=need, hints=hints)
 
 
 def _of_corpus(name: str) -> Stored:

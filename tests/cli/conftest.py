@@ -35,11 +35,12 @@ class Done:
         return json_schema.read(self.out)
 
     def refused(self, match: str, status: int = 2) -> None:
-        """One line on stderr that holds ``match``, nothing on stdout but the error as JSON if that was asked for."""
+        """One line on stderr that holds ``match``, then hints; nothing on stdout but the error, with --json."""
         assert self.status == status
         assert self.out == "" or set(self.json) == {"verb", "schema", "status", "error"}
-        assert self.err.count("\n") == 1 and "Traceback" not in self.err
-        assert match in self.err
+        first, *hints = self.err.splitlines()
+        assert all(line.startswith("try: refsim ") for line in hints) and "Traceback" not in self.err
+        assert match in f"{first}\n"
 
 
 Run = Callable[..., Done]

@@ -62,6 +62,9 @@ def test_a_variant_without_a_case_is_not_right(refsim) -> None:
         done.status == 0 and "right: 1 same; 1 case of 1 operator" in done.out and "right: ;" not in done.out
     )
     assert done.out.count("nothing ran: no case of q8ta_conv2d_pw that 'upstream/*_N2_*' fits") == 2
+    content = refsim("shaders", build.BINARIES, "q8ta_conv2d_pw", "--case", "upstream/*_N2_*", "--json").json
+    assert [(row["cases"], row["same"]) for row in content["variants"]] == [(0, False)] * 2
+    assert content["same"] is True and content["cases"] == 1
 
 
 @pytest.mark.usefixtures("device")

@@ -211,8 +211,8 @@ class _Evaluation:
             "unknown word", got=f"{of}.{attribute}", need=choices.need(f"{of}.{attribute}", names(self.site))
         )
 
-    def _error(self, what: str, **details: object) -> ParameterError:
-        return ParameterError(repr(self.text), what, **details)
+    def _error(self, what: str, *, got: object = None, need: object = None) -> ParameterError:
+        return ParameterError(repr(self.text), what, got=got, need=need)
 
 
 def names(site: Site) -> list[str]:

@@ -1,0 +1,99 @@
+"""A path that holds something else than a verb takes: what it is, and what to type instead."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from refsim.core.errors import FormatError, RefsimError
+from refsim.formats.cases import CASE_JSON
+from refsim.formats.dumps import Recorded
+from refsim.golden.named import cases_in, replayed
+
+#: The folders that `refsim triage -o` makes.
+DUMP = "dump"
+
+
+class Kind(NamedTuple):
+    """What a path may be: whether it is, what that is called, and what to give or to type where a dump is wanted."""
+
+    fits: Callable[[Path], bool]
+    what: str
+    need: Callable[[str], str]
+    hints: Callable[[str], Sequence[str]] = lambda path: ()
+
+
+def _outputs(path: Path) -> bool:
+    return path.suffix == ".npz" or (path.is_dir() and any(path.glob("*.npy")))
+
+
+def _beside(path: str) -> str:
+    beside = Path(path).parent / DUMP
+    return f"{beside}, the dump beside them" if beside.is_dir() else "a dump"
+
+
+KINDS = (
+    Kind(
+        lambda path: (path / DUMP).is_dir(),
+        "a folder of refsim triage, and no dump",
+        lambda path: f"{Path(path) / DUMP}, the dump in it",
+    ),
+    Kind(
+        lambda path: (path / CASE_JSON).is_file(),
+        "a case, and no dump",
+        lambda path: "a dump of a whole run",
+        lambda path: [replayed(path)],
+    ),
+    Kind(
+        lambda path: bool(cases_in(path)),
+        "a folder of cases, and no dump",
+        _beside,
+        lambda path: [replayed(cases_in(path)[0])],
+    ),
+    Kind(
+        _outputs,
+        "outputs of a run, and no dump",
+        lambda path: (
+            "a dump, which refsim collect makes of the outputs of an exposed file, if triage is not enough"
+        ),
+        lambda path: [
+            f"refsim triage EXPOSED -i IN.npz --outputs {shlex.quote(path)}",
+            f"refsim collect EXPOSED {shlex.quote(path)} -o DIR",
+        ],
+    ),
+)
+
+
+def recorded(path: str) -> Recorded:
+    """The buffers of a run. FormatError as `Recorded` raises it, or one that says what the path holds instead."""
+    for kind in KINDS:
+        if kind.fits(Path(path)):
+            raise FormatError(path, kind.what, need=kind.need(path), hints=kind.hints(path))
+    return Recorded(path)
+
+
+def is_dump(path: str) -> bool:
+    """Whether a path is a folder, or a zip file: never one raw buffer."""
+    return os.path.isdir(path) or (os.path.isfile(path) and zipfile.is_zipfile(path))
+
+
+def pair_of(expected: str, actual: str) -> tuple[str, str] | None:
+    """The first buffer of two dump folders whose bytes differ, else the first that both have; None without any."""
+    if not (os.path.isdir(expected) and os.path.isdir(actual)):
+        return None
+    try:
+        one, other = (Recorded(path).entries for path in (expected, actual))
+    except RefsimError:
+        return None
+    pairs = [
+        (os.path.join(expected, one[name].file), os.path.join(actual, other[name].file))
+        for name in one
+        if name in other
+    ]
+    pairs = [pair for pair in pairs if all(map(os.path.isfile, pair))]
+    differing = (pair for pair in pairs if Path(pair[0]).read_bytes() != Path(pair[1]).read_bytes())
+    return next(differing, next(iter(pairs), None))
