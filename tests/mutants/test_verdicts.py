@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mutants import limits, objects
+from mutants import limits, objects, tree
 from mutants.generated import own_tests, page, record, sample, trial, verb
 from mutants.generated.change import Change
 from mutants.generated.targets import AREAS
@@ -58,6 +58,48 @@ def test_a_program_that_cannot_run_does_not_count() -> None:
     change = Change("refsim/ops/q8ta_relu.py", text, at, at + 4, "pusch", "index", "kernel", "push")
     found = trial.run("emulated", change)
     assert found.verdict == trial.INVALID and not found.noticed, found
+
+
+#: What was said in a run whose checkout others worked in, and of what it says nothing.
+_LACKING = {
+    "exit status 1: /opt/python3: No module named mutants.runner": "mutants.runner",
+    f"exit status 1: line 17 | ImportError: cannot import name 'objects' from 'mutants' ({CHECKOUT}/tests)": "mutants",
+    f"FormatError: {CHECKOUT}/golden/digests/q8ta_add.jsonl: cannot be read; got no such file": (
+        "golden/digests/q8ta_add.jsonl"
+    ),
+    "exit status 4: ERROR: file or directory not found: tests/ops/test_launches.py": "tests/ops/test_launches.py",
+    "ModuleNotFoundError: No module named 'refsim.graph.aliases'": "refsim.graph.aliases",
+    # of the change itself, or of the machine
+    "ImportError: cannot import name 'ALIGN' from 'refsim.core.lifetimes'": "",
+    "ModuleNotFoundError: No module named 'torch'": "",
+    "FormatError: /tmp/dump/5.bin: cannot be read; got no such file": "",
+    "AssertionError: assert 'no such file' in 'tests/data/net.pte: too short'": "",
+    "12 differ": "",
+}
+
+
+@pytest.mark.parametrize("said, lacks", _LACKING.items())
+def test_what_the_checkout_lacks_is_told_from_what_a_change_does(said: str, lacks: str) -> None:
+    assert tree.lacking(said) == lacks
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_without_the_files_of_the_checkout_nothing_is_said_of_a_change(
+    monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """It is tried once more, and then it is an error of the run."""
+    area, change = sample.drawn(1, 1, ("graph",))[0]
+    said = ["exit status 1: /opt/python3: No module named mutants.runner"] * times
+    failed = [trial.Verdict(change.id, area, "", trial.CORPUS, said=each) for each in said]
+    right = trial.Verdict(change.id, area, "", trial.LIVES)
+    rest = iter([*failed, right])
+    monkeypatch.setattr(trial._Trial, "verdict", lambda *_: next(rest))
+    if times == 1:
+        assert trial.run(area, change).verdict == trial.LIVES
+    else:
+        with pytest.raises(ProcessError, match="for want of a file of the checkout"):
+            trial.run(area, change)
+    assert len(list(rest)) == (0 if times == 1 else 1)
 
 
 _FAILING = """

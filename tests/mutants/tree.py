@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -111,6 +112,31 @@ def _how(error: process.ProcessError) -> str:
     """How a process ended, and what it said last."""
     how = "no end" if limits.ended_by_limit(str(error.got)) else str(error.got)
     return f"{how}: {' | '.join(error.last_lines)}"
+
+
+#: What names a module of the tests, or of the sources, that there is not: no change takes away a file.
+_NO_MODULE = re.compile(r"No module named '?(?P<name>[\w.]+)|cannot import name .+ from '(?P<holder>[\w.]+)'")
+#: What is said of a file that there is not, and the files that a change is tried with.
+_NO_FILE = re.compile(r"no such file|file or directory not found", re.IGNORECASE)
+_TRIED_WITH = re.compile(rf"\b(?:{'|'.join(map(re.escape, BESIDE[:4]))})/[\w./-]+")
+
+
+def lacking(said: str) -> str:
+    """The file or module of this checkout that something failed without; "" if it failed for another reason.
+
+    Such a failure says nothing of a change: somebody replaced files of the checkout meanwhile.
+    """
+    if said.lower().startswith(("assert", "failed")):  # what a test claims may mention anything
+        return ""
+    for found in _NO_MODULE.finditer(said):
+        name = found["name"] or found["holder"]
+        first = name.partition(".")[0]
+        of_tests = first == __package__ or any((CHECKOUT / "tests").glob(f"{first}.py"))
+        if of_tests or (found["name"] and first in PARTS.values()):
+            return name
+    if _NO_FILE.search(said) and (path := _TRIED_WITH.search(said)) is not None:
+        return path[0]
+    return ""
 
 
 def build(root: Path, shaders: Sequence[str], variants: bool) -> str:

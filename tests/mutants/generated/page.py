@@ -104,6 +104,8 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
 - A change that does not compile, or that the first call refuses as one that no compiler of a typed language would take,
   is *no program* and does not count. Nor does an *equivalent* one: the compiler makes the same module of it, or
   `tests/mutants/generated/equivalent.json` says why nobody could notice it.
+- A change that failed because the checkout lacks a file or module, as somebody works in it, is tried once more. If that
+  fails as well, it is an error of the run.
 - Sizes of blocks and tasks and costs of estimates that stand at the level of a module are not drawn. No byte depends on
   them: `tests/exec/cpu/test_tuning.py` sets each to other values and compares. Nor are calls of `prefetch` drawn, nor
   the sign of a divisor where it only counts whether nothing is left, nor another negative number for an open length.

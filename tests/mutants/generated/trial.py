@@ -22,7 +22,7 @@ from mutants.generated.targets import AREAS, MODELS, Area, Condition, conditions
 from mutants.mutant import MODEL, Mutant
 from mutants.outcome import SURVIVED, Outcome
 from mutants.run import missing
-from mutants.tree import CHECKOUT, Failed, build, copy, execute, pytest
+from mutants.tree import CHECKOUT, Failed, build, copy, execute, lacking, pytest
 from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import agreed
 from refsim.core.buffer import PackedBuffer
@@ -30,6 +30,7 @@ from refsim.core.errors import DeviceError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.qmath import PROFILES
 from refsim.exec.cpu import isa
+from refsim.exec.process import ProcessError
 from refsim.exec.trace import bound_of
 from refsim.golden import chain_rules
 from refsim.golden.chain import CHAINS, defined
@@ -100,17 +101,25 @@ class Verdict:
 
 
 def run(area: str, change: Change, tests: bool = True) -> Verdict:
-    """Put the change into a copy of the sources and run what may notice it; the tests only if they are asked for."""
+    """Put the change into a copy of the sources and run what may notice it; the tests only if they are asked for.
+
+    ProcessError if that fails twice because the checkout lacks a file: this says nothing of the change.
+    """
     begin = time.monotonic()
     made = Verdict(change.id, area, str(change), LIVES)
     known = equivalent.reason(change.id)
     if known:
         return replace(made, verdict=EQUIVALENT, said=known)
-    with tempfile.TemporaryDirectory(prefix="refsim-mutant-") as scratch:
-        root = Path(scratch) / "copy"
-        root.mkdir()
-        found = _Trial(AREAS[area], change, root).verdict(made, tests)
-    return replace(found, seconds=round(time.monotonic() - begin, 1))
+    lacked = ""
+    for _ in range(2):  # somebody may have replaced files of the checkout meanwhile
+        with tempfile.TemporaryDirectory(prefix="refsim-mutant-") as scratch:
+            root = Path(scratch) / "copy"
+            root.mkdir()
+            found = _Trial(AREAS[area], change, root).verdict(made, tests)
+        lacked = lacking(found.said)
+        if not lacked:
+            return replace(found, seconds=round(time.monotonic() - begin, 1))
+    raise ProcessError("mutate", "failed twice for want of a file of the checkout", got=lacked, need="it")
 
 
 class _Trial:
