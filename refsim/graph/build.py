@@ -326,10 +326,10 @@ def _node(
 
 
 def _activation(op: OpSpec, tensor: Tensor | None) -> TensorDesc | None:
-    """What describes an input, None if it is not one. Of int8 values in a plain layout only the shape counts."""
+    """What describes an input, None if it is not one. Of int8 values that no kernel takes only the shape counts."""
     if tensor is None or tensor.data is not None:
         return None
-    if tensor.desc is None and op.if_quantized is not None and tensor.dtype == np.int8:
+    if op.if_quantized is not None and tensor.dtype == np.int8:
         return TensorDesc(tensor.shape, PACKED_4W)
     return tensor.desc
 
@@ -338,7 +338,7 @@ def _oddities(op: OpSpec, consts: Mapping[str, np.ndarray | None], out: tuple[in
     """What a file has that no exporter should write, and that runs."""
     for arg in op.of_kind(Kind.CONST):
         value = consts[arg.name]
-        if value is None or arg.channels is None or len(out) < -op.channel_dim:
+        if value is None or len(out) < -op.channel_dim:
             continue
         channels = out[op.channel_dim]
         if op.longer(arg, value, channels):
@@ -397,8 +397,7 @@ def _check_order(graph: Graph) -> None:
     written = set(graph.inputs)
 
     def need(number: int, what: str) -> None:
-        tensor = graph.tensors.get(number)
-        if tensor is not None and tensor.data is None and number not in written:
+        if graph.tensors[number].data is None and number not in written:
             other = other_view(graph, number)
             got = f"value {number}" + (
                 "" if other is None else f", which lies in the memory of value {other}"

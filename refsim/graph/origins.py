@@ -8,6 +8,7 @@ it is computed from must be what the delegate's operator reads. An operator that
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isclose
@@ -111,8 +112,6 @@ class _Aliases:
                 key = (node.target, tuple(map(self.name, node.inputs)), tuple(sorted(node.numbers.items())))
                 first = seen.setdefault(key, node.outputs)
                 self.alias.update(zip(node.outputs, first, strict=False))
-                if first is not node.outputs:
-                    own.pop()
         self.quantizers = _by_zero_point(program, converters["quantize"])
         self.dequantizers = _by_zero_point(program, converters["dequantize"])
         self.users: dict[str, list[int]] = {}
@@ -204,6 +203,7 @@ class _Matcher:
     handles: frozenset[int] | None
     #: what was recognized: id of the delegate's value -> name in the program
     known: dict[int, str] = field(default_factory=dict)
+    #: the number of the operator that was recognized last
     last: int = -1
     #: what is computed from constants alone, such as weights that are prepacked
     constants: set[int] = field(default_factory=set)
@@ -222,28 +222,26 @@ class _Matcher:
             return None
         spec = node.call.op if node.call is not None else None if node.meaning is None else node.meaning.op
         family = None if spec is None else spec.family
-        if family is Family.RELAYOUT or (spec is None and self._moves(node, inputs)):
+        if family is Family.RELAYOUT or ".clone." in node.name:
+            # a clone is the value in another layout: no program of a user needs one of its own
             return self._passed_on(node, inputs)
         if family is Family.QUANTIZE:
             return self._converted(node, inputs, self.program.quantizers)
         if family is Family.DEQUANTIZE:
             return self._converted(node, inputs, self.program.dequantizers)
-        if self.graph.tensors[node.outputs[0]].dtype == "int8" and spec is not None:
+        if spec is not None and all(self.graph.tensors[value].dtype == "int8" for value in node.outputs):
             return self._quantized(node, inputs)
         return self._computed(node, inputs)
 
     def _is_constant(self, value: int) -> bool:
         return self.graph.tensors[value].data is not None or value in self.constants
 
-    def _moves(self, node: Node, inputs: list[int]) -> bool:
-        """A clone: the value in another layout. No program of a user needs one of its own."""
-        return len(inputs) == 1 and ".clone." in node.name
-
     def _passed_on(self, node: Node, inputs: list[int]) -> Origin | None:
-        name = self.known.get(inputs[0])
+        source, *_ = inputs
+        name = self.known.get(source)
         if name is None:
             return None
-        self.known[node.outputs[0]] = name
+        self.known.update(dict.fromkeys(node.outputs, name))
         return self.program.origin((), name)
 
     def _fits(self, number: int, node: Node) -> bool:
@@ -251,9 +249,10 @@ class _Matcher:
         made = self.program.nodes[number]
         if self.handles is not None and made.handle is not None and made.handle not in self.handles:
             return False
-        shape = self.program.program.shapes.get(made.outputs[0]) if made.outputs else None
-        own = self.graph.tensors[node.outputs[0]].shape
-        return self.program.name(made.outputs[0]) not in self.used and (shape is None or shape == own)
+        (name, *_), (value, *_) = made.outputs, node.outputs
+        shape = self.program.program.shapes.get(name)
+        own = self.graph.tensors[value].shape
+        return self.program.name(name) not in self.used and (shape is None or shape == own)
 
     def _candidates(self, node: Node, converters: Mapping[float | None, list[int]]) -> list[int]:
         """The nodes of the program whose scale, zero point and shape are those of a node's output, in order."""
@@ -271,21 +270,22 @@ class _Matcher:
         self.last = number
 
     def _next(self, candidates: list[int]) -> int | None:
-        """The candidate that comes next, where nothing is known of what it reads."""
-        return next((number for number in candidates if number > self.last), None)
+        """The candidate that comes next, where nothing is known of what it reads; they are in order."""
+        return next(iter(candidates[bisect(candidates, self.last) :]), None)
 
     def _converted(
         self, node: Node, inputs: list[int], converters: Mapping[float | None, list[int]]
     ) -> Origin | None:
         """A node that only quantizes or dequantizes."""
         found = self._candidates(node, converters)
-        source = self.known.get(inputs[0])
+        value, *_ = inputs
+        source = self.known.get(value)
         read = {number: self.program.name(self.program.nodes[number].inputs[0]) for number in found}
         exact = [number for number in found if read[number] == source]
         chosen = exact[0] if exact else self._next(found) if source is None else None
         if chosen is None:
             return None
-        self.known.setdefault(inputs[0], read[chosen])
+        self.known.setdefault(value, read[chosen])
         self._take(node, chosen)
         return self.program.origin((), read[chosen])
 
@@ -348,14 +348,17 @@ class _Matcher:
         return self.program.origin([chosen], self.program.nodes[chosen].outputs[0])
 
     def _reached(self, wanted: set[str | None]) -> Iterator[int]:
-        """The float operators that are computed from values, the nearest first."""
+        """The float operators that are computed from values, the nearest first; int8 values are dequantized first."""
         left = [name for name in wanted if name is not None]
         seen: set[int] = set()
         while left and len(seen) <= _MOST_FUSED:
             for number in self.program.users.get(left.pop(0), ()):
-                if number not in seen and not _operation(self.program.nodes[number]):
-                    seen.add(number)
-                    left += self.program.nodes[number].outputs
+                kind = _operation(self.program.nodes[number])
+                if number in seen or kind == "quantize":
+                    continue
+                seen.add(number)
+                left += self.program.nodes[number].outputs
+                if not kind:
                     yield number
 
     def _last_of(self, numbers: list[int]) -> int | None:

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from refsim.formats.literals import Double, Int, Null
+from refsim.formats.literals import Double, Int, IntList, Null, String
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import pack_constants, write_blob
 
 UINT8, INT8, INT32, FLOAT32 = 1, 2, 3, 5
 BUFFER = 0
+#: Layouts as files number them: open, three of int8, the plain one, and none at all.
+OPEN, TILES, ROWS, CHANNELS, WIDTH, DEFAULT = 9, 3, 4, 6, 0, 255
 PACKED = {"4W": 5, "4C": 6, "4W4C": 3}
 QUANTIZE, DEQUANTIZE = (
     f"quantized_decomposed.{name}_per_tensor.default" for name in ("quantize", "dequantize")
 )
+
+
+def convolution(
+    x: tuple[int, ...] = (1, 8, 128, 64),
+    out: tuple[int, ...] = (1, 8, 64, 32),
+    stride: int = 2,
+    dw: bool = False,
+) -> VkGraph:
+    """A 1x1 convolution, as far as what chooses its layouts looks at it."""
+    values = (
+        VkTensor(INT8, x, memory_layout=OPEN),
+        Double(0.1), Int(0), Null(), Null(), Null(), Double(0.1), Int(0), Null(),
+        IntList((1, 1)), IntList((stride, stride)), IntList((0, 0)), IntList((1, 1)), Int(x[1] if dw else 1),
+        String("none"), VkTensor(INT8, out, memory_layout=OPEN),
+    )  # fmt: skip
+    name = f"et_vk.q8ta_conv2d{'_dw' * dw}.default"
+    return VkGraph("", (OperatorCall(0, name, tuple(range(16))),), values, (0,), (15,))
 
 
 class Builder:

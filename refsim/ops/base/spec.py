@@ -490,10 +490,10 @@ class OpSpec:
         return value.take(range(channels), arg.channels) if value.shape[arg.channels] != channels else value
 
     @staticmethod
-    def longer(arg: Arg, value: np.ndarray | None, channels: int) -> bool:
+    def longer(arg: Arg, value: np.ndarray, channels: int) -> bool:
         """Whether an optional vector has more values than the output has channels, padding aside."""
-        vector = value is not None and value.ndim == 1 and arg.optional
-        return value is not None and vector and len(value) > -(-channels // 4) * 4
+        vector = value.ndim == 1 and arg.optional and arg.channels is not None
+        return vector and len(value) > -(-channels // 4) * 4
 
     def _check_sync(self, call: Call) -> None:
         descs = {**call.descs, "out": call.out}
