@@ -92,7 +92,7 @@ def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]
             nodes = _nodes(source, tensors, count, operator, target)
         except RefsimError:
             nodes = []
-        count += max(len(nodes), 1)
+        count += len(nodes) or 1
         found.append(nodes)
     return found
 

@@ -166,6 +166,11 @@ class _Aliases:
                 left += more
         return ends, region
 
+    def source(self, number: int) -> str:
+        """What a node quantizes or dequantizes; its further inputs are scales and zero points."""
+        first, *_ = self.nodes[number].inputs
+        return self.name(first)
+
     def origin(self, region: Sequence[int], name: str) -> Origin:
         """The origin of nodes; if they only quantize, or are none, that of the code that computed the value."""
         code = [number for number in region if not _operation(self.nodes[number])]
@@ -176,7 +181,7 @@ class _Aliases:
             if not _operation(self.nodes[number]):
                 code = [number]
             else:
-                name = self.name(self.nodes[number].inputs[0])
+                name = self.source(number)
         return Origin(tuple(self.nodes[number] for number in code))
 
 
@@ -280,7 +285,7 @@ class _Matcher:
         found = self._candidates(node, converters)
         value, *_ = inputs
         source = self.known.get(value)
-        read = {number: self.program.name(self.program.nodes[number].inputs[0]) for number in found}
+        read = {number: self.program.source(number) for number in found}
         exact = [number for number in found if read[number] == source]
         chosen = exact[0] if exact else self._next(found) if source is None else None
         if chosen is None:
@@ -292,27 +297,25 @@ class _Matcher:
     def _quantized(self, node: Node, inputs: list[int]) -> Origin | None:
         """A node that computes with int8 values: it stands for what lies between two quantize operators."""
         found = self._candidates(node, self.program.quantizers)
-        return self._best(
-            node, inputs, found, lambda number: [self.program.name(self.program.nodes[number].inputs[0])]
-        )
+        return self._best(node, inputs, found)
 
-    def _best(self, node: Node, inputs: list[int], found: list[int], ends: Any) -> Origin | None:
+    def _best(self, node: Node, inputs: list[int], found: list[int]) -> Origin | None:
         wanted = {self.known[value] for value in inputs if value in self.known}
         whole = all(value in self.known for value in inputs)
         known = set(self.known.values())
         self.program.charge(len(known))
         regions: dict[int, set[int]] = {}
         for number in found:
-            behind = self.program.behind(ends(number), known)
+            behind = self.program.behind([self.program.source(number)], known)
             if behind is None:
                 continue
-            if (whole and behind[0] == wanted) or (not whole and wanted <= behind[0]):
+            if behind[0] == wanted if whole else behind[0] >= wanted:
                 regions[number] = behind[1]
         chosen = min(regions, default=None) if whole else self._next(sorted(regions))
         if chosen is None:
             return None
         self._take(node, chosen)
-        return self.program.origin(sorted(regions[chosen]), self.program.nodes[chosen].inputs[0])
+        return self.program.origin(sorted(regions[chosen]), self.program.source(chosen))
 
     def _computed(self, node: Node, inputs: list[int]) -> Origin | None:
         """A node with a float output: the operator of its name, else the last of those that it can stand for."""
@@ -327,7 +330,7 @@ class _Matcher:
                 behind = self.program.behind(self.program.activations(self.program.nodes[number]), known)
                 if behind is not None and behind[0] == wanted:
                     regions[number] = behind[1] | {number}
-        named = [number for number in regions if _alike(self.program.nodes[number].target, node.name)]
+        named = [number for number in regions if self._is_named(number, node)]
         own = {_plain(other.name) for other in self.graph.nodes}
         fused = [number for number in regions if _plain(self.program.nodes[number].target) not in own]
         chosen = min(named, default=None)
@@ -338,9 +341,12 @@ class _Matcher:
         self._take(node, chosen)
         return self.program.origin(sorted(regions[chosen]), self.program.nodes[chosen].outputs[0])
 
+    def _is_named(self, number: int, node: Node) -> bool:
+        return _plain(self.program.nodes[number].target) == _plain(node.name)
+
     def _by_name(self, node: Node) -> Origin | None:
         """The next operator of a node's name and shape, where nothing is known of what it reads."""
-        named = [n for n in self.program.others if _alike(self.program.nodes[n].target, node.name)]
+        named = [number for number in self.program.others if self._is_named(number, node)]
         chosen = self._next([number for number in named if self._fits(number, node)])
         if chosen is None:
             return None
@@ -393,10 +399,6 @@ def _same_scale(node: ExportedNode, scale: float | None) -> bool:
     """What is not a plain number on both sides fits."""
     given = node.numbers.get("scale")
     return given is None or scale is None or isclose(given, scale, rel_tol=1e-6)
-
-
-def _alike(target: str, name: str) -> bool:
-    return _plain(target) == _plain(name)
 
 
 def _plain(target: str) -> str:

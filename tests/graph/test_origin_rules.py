@@ -269,6 +269,26 @@ RULES: dict[str, tuple[ExportedProgram, Graph, dict[int, str]]] = {
         delegate("1 = strange 0", "2 = tanh 0", f"3 = both 2 1 {D}", f"4 = both 2 1 {D}", "5 = add 1 1"),
         {1: "a", 2: "s", 3: "t"},
     ),
+    "partly known, but not of another value": (
+        program("a = tanh x", "u = cos x", f"p = quantize u {Q} most=1", "s = add a a", f"q = quantize s {Q}"),
+        delegate("1 = strange 0", "2 = tanh 0", f"3 = both 2 1 {D}", "4 = add 1 1", "5 = cos 1"), {1: "a", 2: "s"},
+    ),
+    "partly known, and not what came before": (
+        program("a = tanh x", "s = add a a", f"p = quantize s {Q}", "t = add a a", "q = quantize t scale=8"),
+        delegate("1 = strange 0", "2 = tanh 0", "3 = both 2 1 scale=8 zp=?", f"4 = both 2 1 {D}", "5 = add 1 1"),
+        {1: "a", 2: "t"},
+    ),
+    "known, in another order": (
+        program("s = sin x", f"p = quantize s {Q}", "t = sin x", "q = quantize t scale=8"),
+        delegate("1 = both 0 scale=8 zp=?", f"2 = both 0 {D}"), {0: "t", 1: "s"},
+    ),
+    "what is quantized again is told by what computed it": (
+        program("a = tanh x", f"p = quantize a {Q}", f"d = dequantize p {Q}", "q = quantize d scale=8"),
+        delegate("1 = tanh 0", f"2 = quantize 1 {D}", "3 = both 2 scale=8 zp=?"), {0: "a", 1: "a", 2: "a"},
+    ),
+    "of one name, what reads the same": (
+        program("a = add x y", "b = add x x", inputs="x y"), delegate("2 = add 0 0", inputs="0 1"), {0: "b"},
+    ),
     "what is stored counts for nothing": (
         program("m = mul x w", "a = mul y w", inputs="x y"), delegate("3 = mul 1 2", inputs="0 1", stored=(2,)),
         {0: "a"},
@@ -319,6 +339,12 @@ def test_an_operator_stands_for_so_many_and_no_more(count: int, wanted: set[tupl
     chain = [f"v{n} = sin {f'v{n - 1}' if n else 'd'}" for n in range(count - 1)]
     exported = program(f"d = dequantize x {Q}", *chain, f"q = quantize v{count - 2} {Q}")
     assert set(of(exported, delegate(f"1 = both 0 {D}"))) == wanted
+
+
+def test_what_reads_more_than_that_is_not_found() -> None:
+    chain = [f"v{n} = sin {f'v{n - 1}' if n else 'y'}" for n in range(70)]
+    exported = program(*chain, "c = add x v69", inputs="x y")
+    assert of(exported, delegate("2 = add 0 0", inputs="0 1")) == {}
 
 
 def test_the_nearest_operators_are_looked_at_first() -> None:
