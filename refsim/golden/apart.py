@@ -118,11 +118,18 @@ class Apart:
         parts: list[str] = []
         counts = [one.wrong for one in self.outcomes]
         for place, one in enumerate(self.outcomes):
-            what = f"{one.wrong} others" if one.wrong in counts[:place] else str(one.wrong or "none")
+            what = str(one.wrong or "none")
+            if one.wrong in counts[:place]:
+                what += f" {form(one.wrong, 'other', 'others')}"
             if not place:
                 what = f"{counted(one.wrong, self.unit, 'differ')} there"
             parts.append(f"{what} by {self._named(one.causes)}")
-        out = self._named([cause for one in self.outcomes if one.wrong for cause in one.causes])
+        wrong = [cause for one in self.outcomes if one.wrong for cause in one.causes]
+        out = (
+            self._named(wrong)
+            if len(wrong) < len(self.rivals.free)
+            else form(len(wrong) - 1, "both", "all of them")
+        )
         left = [cause for cause in self.rivals.free if not any(cause in one.causes for one in self.outcomes)]
         rest = f"; {self._named(left)} says nothing of that case" if left else ""
         return f'{", ".join(parts)}; "the same" excludes {out}{rest}'

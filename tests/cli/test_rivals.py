@@ -46,7 +46,7 @@ def said(out: str, command: str) -> bool:
     start = (
         '"zero point not folded" and "zero point one off" predict the same bytes here; to tell them apart: '
     )
-    return start + command in out and '; "the same" excludes "' in out
+    return start + command in out and '; "the same" excludes ' in out
 
 
 def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
