@@ -38,7 +38,7 @@ test: $(VENV)/.installed gpu-if-possible  ## run all tests, those on a Vulkan de
 gpu-if-possible: $(VENV)/.installed
 	@echo "== looking for a Vulkan device (lavapipe will do)"
 	@$(RUN) refsim_gpu.build_kp --install || if test "$$REFSIM_GPU" = require; then exit 3; else \
-	  echo "gpu: no Vulkan device can be used here (see above), so tests that need one will be skipped; fix: make gpu"; fi
+	  echo "tests that need a Vulkan device will be skipped, for the reason above; fix: make gpu"; fi
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	@echo "== checking style and types"

@@ -25,6 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
+from refsim.core.gpu_fix import NO_KP
 from refsim.exec import process
 from refsim_gpu import system, vulkan
 
@@ -104,12 +105,14 @@ def provide(install: bool) -> None:
     if packages and not (install and installed(packages)):
         names = ", ".join(f"{package.name} ({package.purpose})" for package in packages)
         fix = system.install_command(packages)
-        raise MissingDependencyError("kp", "its build lacks Debian packages", got=f"no {names}", need=fix)
+        raise MissingDependencyError(
+            "kp", f"{NO_KP}: Debian packages are missing", got=f"no {names}", need=fix
+        )
     lacking = missing_python()
     if lacking and not (install and pip("--requirement", str(BUILD_NEEDS))):
         fix = f"{sys.executable} -m pip install -r {BUILD_NEEDS}"
         raise MissingDependencyError(
-            "kp", "its build lacks Python packages", got=f"no {', '.join(lacking)}", need=fix
+            "kp", f"{NO_KP}: Python packages are missing", got=f"no {', '.join(lacking)}", need=fix
         )
 
 
@@ -130,7 +133,9 @@ def with_layer(folder: Path) -> Path:
     """The pinned archive, unpacked below ``folder``, with refsim's layer; pip checks the archive's hash."""
     archives = folder / "archive"
     if not pip(*PINNED, "--dest", str(archives), verb="download"):
-        raise MissingDependencyError("kp", "no source archive, see the output above", need=f"kp {VERSION}")
+        raise MissingDependencyError(
+            "kp", f"{NO_KP}: no source archive, see the output above", need=f"kp {VERSION}"
+        )
     (archive,) = archives.iterdir()
     with tarfile.open(archive) as opened:
         # Python before 3.10.12 has no filters; the archive's hash is known
@@ -142,7 +147,7 @@ def with_layer(folder: Path) -> Path:
     for anchor, added in INSERTED.items():
         if text.count(anchor) != 1:
             raise MissingDependencyError(
-                "kp", "its source has changed", got=f"no line {anchor!r}", need=VERSION
+                "kp", f"{NO_KP}: its source has changed", got=f"no line {anchor!r}", need=VERSION
             )
         text = text.replace(anchor, f"{added}\n{anchor}")
     main.write_text(text)
@@ -171,7 +176,7 @@ def build() -> None:
         )
     if not done:
         raise MissingDependencyError(
-            "kp", "building failed, see the output above", got="no module", need=f"kp {VERSION}"
+            "kp", f"{NO_KP}: building failed, see the output above", got="no module", need=f"kp {VERSION}"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from refsim.bytediff.findings import Findings
 from refsim.bytediff.invocations import coordinates
-from refsim.bytediff.text import COLUMNS, verdict
+from refsim.bytediff.text import COLUMNS, unlisted, verdict
 from refsim.bytediff.text import cells as table_cells
 from refsim.core.buffer import ByteKind
 from refsim.core.counted import counted
@@ -53,6 +53,7 @@ def render(findings: Findings, back: tuple[str, str] | None = None, remarks: Seq
         verdict=verdict(findings),
         columns=COLUMNS,
         rows=list(_rows(findings, drawn)),
+        unlisted=unlisted(findings),
         shown=ROWS_SHOWN,
         physical=_physical(findings, drawn),
         logical=_logical(findings, drawn),

@@ -39,10 +39,18 @@ def styled(findings: Findings, width: int | None = None) -> Iterator[tuple[str, 
         yield "what fits in part:", "head"
     for number, cause in enumerate(findings.causes[:MOST_CAUSES], 1):
         yield f"  {number}. {cause}", "cause" if number == 1 else ""
+    if not findings.differences:
+        yield unlisted(findings), "head"
+        return
     yield f"first {len(findings.differences)} of {counted(findings.differing, 'difference')}:", "head"
     columns, rows = filled([cells(d) for d in findings.differences])
     for line in table.lines(columns, rows, width=width and width - 2, drop=DROP):
         yield f"  {line}".rstrip(), ""
+
+
+def unlisted(findings: Findings) -> str:
+    """What stands in place of a table of no rows."""
+    return f"{counted(findings.differing, 'difference')}, none listed: the limit is 0"
 
 
 def heading(findings: Findings) -> str:

@@ -15,7 +15,7 @@ from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.text import styled
 from refsim.cli._apart import Telling
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json, say, width
+from refsim.cli._output import not_written, print_json, say, width, wrote
 from refsim.cli._verb import Lacking
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer, naming
@@ -89,9 +89,13 @@ def html_option(function: F) -> F:
 
 
 def write_html(path: str | None, report: Report | None, remarks: Sequence[str] = ()) -> None:
-    """Write the page, if it was asked for and there is something to show; ``remarks`` stand below its causes."""
+    """Write the page, if it was asked for and there is something to show, and say which; ``remarks`` stand below its
+    causes."""
     if path is not None and report is not None:
         atomic_write.write(path, render(report, remarks=remarks).encode())
+        wrote(path)
+    elif path is not None:
+        not_written(path, "there is no difference to show")
 
 
 def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:

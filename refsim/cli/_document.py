@@ -34,8 +34,9 @@ class Document:
     """What the command has to say; it is printed when its exit status is known.
 
     ``verb`` is the verb of the command line, with its subverb; ``given`` are all its words. ``made``: path -> the
-    option that names it, of paths that the verb makes. ``wanted``: the command line has --json, so that an error is
-    JSON too. ``content`` is what the verb gave; a verb may fail afterwards, when too little was compared.
+    option that names it, of paths that the verb makes. ``wrote``: the files and folders that the verb wrote.
+    ``closing``: the lines about them at the end of its text. ``wanted``: the command line has --json, so that an error
+    is JSON too. ``content`` is what the verb gave; a verb may fail afterwards, when too little was compared.
     """
 
     verb: str | None = None
@@ -44,6 +45,8 @@ class Document:
     content: dict[str, Any] | None = None
     error: dict[str, Any] | None = field(default=None)
     made: dict[str, Made] = field(default_factory=dict)
+    wrote: list[str] = field(default_factory=list)
+    closing: list[str] = field(default_factory=list)
 
     def fail(self, kind: str, message: str, error: BaseException | None = None) -> None:
         """Keep an error: its kind, and its parts if it is one of refsim's."""
@@ -69,7 +72,8 @@ class Document:
         if self.content is None and failed is None:
             return
         head = {"verb": self.verb, "schema": SCHEMA, "status": status}
-        content = head | (self.content or {}) | ({} if failed is None else {"error": failed})
+        wrote = {"wrote": self.wrote} if self.wrote else {}
+        content = head | (self.content or {}) | wrote | ({} if failed is None else {"error": failed})
         click.echo(strict_json.dumps(content, indent=1))
 
 

@@ -10,7 +10,7 @@ import click
 import refsim
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import folder_option, json_option
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import verb
 from refsim.core import atomic_write, strict_json
@@ -67,6 +67,7 @@ def export(
     content = {file.file: file.data for file in files}
     content[programs.MANIFEST] = programs.manifest(files, refsim.__version__)
     write_folder(folder, content)
+    wrote(folder, said=True)
     cases, nbytes = sum(len(file.cases) for file in files), sum(len(file.data) for file in files)
     if as_json:
         rows = [{"file": f.file, "bytes": len(f.data), "cases": len(f.cases)} for f in files]
@@ -131,6 +132,7 @@ def check(
         facts = {"refsim": refsim.__version__, **found.as_json()}
         text = strict_json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else page(found)
         atomic_write.write(name, text.encode())
+        wrote(name)
     if as_json:
         print_json("golden check", {"folder": folder, "outputs": outputs, **found.as_json()})
         return SAME if found.right else DIFFERENT

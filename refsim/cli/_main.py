@@ -98,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document = Document(given=tuple(given), wanted=OPTION in words)
     try:
         status = _run(given, document)
+        for line in [] if document.wanted else document.closing:
+            say(line)
         document.print(status)
         sys.stdout.flush()
     except BrokenPipeError:

@@ -17,7 +17,7 @@ import click
 
 from refsim.cli._execute import kernels, operator_name
 from refsim.cli._origins import Origins
-from refsim.cli._output import shape_text
+from refsim.cli._output import shape_text, wrote
 from refsim.core import atomic_write
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
@@ -61,6 +61,7 @@ def _result(verdict: str) -> dict[str, str]:
 
 def _write(path: str, content: Any) -> None:
     atomic_write.write(path, (json.dumps(content, indent=1) + "\n").encode())
+    wrote(path)
 
 
 def graph_of(model: Model, made: Origins) -> dict[str, Any]:

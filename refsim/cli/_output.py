@@ -38,6 +38,27 @@ def print_json_line(verb: str, status: int, content: dict[str, Any]) -> None:
     _echo(as_line(verb, status, content))
 
 
+def wrote(path: str, said: bool = False) -> None:
+    """Name a file or folder that the verb wrote: in a line at its end, with --json in the document.
+
+    ``said``: a line of the verb's own names it already.
+    """
+    if (held := _document()) is not None:
+        held.wrote.append(path)
+        held.closing += [] if said else [f"wrote {path}"]
+
+
+def not_written(path: str, why: str) -> None:
+    """Say at the end of the verb why there is nothing at ``path``, though it was asked for."""
+    if (held := _document()) is not None:
+        held.closing.append(f"did not write {path}: {why}")
+
+
+def _document() -> Document | None:
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_object(Document)
+
+
 def width(err: bool = False) -> int | None:
     """How many columns a line of stdout (or stderr) may have: COLUMNS, or those of the terminal; None in a pipe."""
     given = os.environ.get("COLUMNS", "")

@@ -76,7 +76,7 @@ def opened(
     source = "the default" if family is None else "--target"
     if runs:
         _not_exposed(file)
-    held = {row.name: Opened(load(file, row.target(profile)), row, source)}
+    held = {row.name: Opened(load(file, row.target(profile), runs), row, source)}
     if runs:
         _own_memory(held[row.name].model)
     if recorded is None:
@@ -84,7 +84,7 @@ def opened(
     fits = {row.name: fit(held[row.name].model, recorded)}
     for other in distinct() if not fits[row.name].whole else ():
         if other.mali != row.mali:
-            held[other.name] = Opened(load(file, other.target(profile)), other, source)
+            held[other.name] = Opened(load(file, other.target(profile), runs), other, source)
             fits[other.name] = fit(held[other.name].model, recorded)
     found = held[row.name if family is not None else chosen(fits)]
     found.fits = fits

@@ -13,6 +13,11 @@ from refsim.core import choices
 
 #: Before a command that can be pasted.
 EXAMPLE = "; for example: "
+#: Options that people try in place of an argument, by its name.
+_TRIED = {
+    "operators": ("--op", "--ops", "--operator", "--operators"),
+    "cases": ("--op", "--ops", "--operator", "--operators", "--case", "--cases"),
+}
 
 
 def usage(error: click.ClickException, given: Sequence[str], root: click.Command) -> str:
@@ -26,7 +31,11 @@ def usage(error: click.ClickException, given: Sequence[str], root: click.Command
         if error.option_name == OPTION and isinstance(ctx.command, click.Group):
             return _behind(ctx)
         known = [name for one in ctx.command.get_params(ctx) for name in one.opts if name.startswith("-")]
-        near = choices.meant(error.option_name, known) or f"; {ctx.command_path} --help lists all"
+        near = (
+            _tried(ctx, error.option_name)
+            or choices.meant(error.option_name, known)
+            or f"; {ctx.command_path} --help lists all"
+        )
         return f"No such option {error.option_name}{near}"
     text = error.format_message()
     if isinstance(error, Lacking):
@@ -87,6 +96,14 @@ def _bad(error: click.BadParameter, parameter: click.Parameter) -> str:
     number = _number(kind)
     found = re.match(r"(.*?) is not (a valid|in the range)", error.message)
     return text.replace(error.message.rstrip("."), f"{found[1]} is no {number}") if number and found else text
+
+
+def _tried(ctx: click.Context, option: str) -> str:
+    """What an option that does not exist is: the name of an argument, which stands without one; empty if it is none."""
+    for one in ctx.command.get_params(ctx):
+        if isinstance(one, click.Argument) and option in _TRIED.get(one.name or "", ()):
+            return f": {_name(one)} stand without an option{_example(ctx)} q8ta_add"
+    return ""
 
 
 def _number(kind: click.ParamType) -> str:

@@ -6,7 +6,7 @@ import click
 
 from refsim.cli._main import SAME
 from refsim.cli._options import folder_option, json_option
-from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import target_option
 from refsim.cli._verb import verb
 from refsim.core.counted import counted
@@ -52,6 +52,7 @@ def command(
     row = known or named(DEFAULT)
     collected = collect(parts, row.target())
     write(output, collected)
+    wrote(output, said=True)
     infos = list(collected.infos.values())
     if as_json:
         print_json("collect", {"file": exposed, "target": row.name, "dump": output, "values": infos})

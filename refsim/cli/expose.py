@@ -9,7 +9,7 @@ import click
 
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
-from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import target_option
 from refsim.cli._verb import verb
 from refsim.device.expose import FILL, Options, expose, write
@@ -92,6 +92,9 @@ def command(
     chosen = fill if not isinstance(fill, str) else None if share or way == VALUES else FILL
     files = expose(file, Options(way, share, chosen), patterns, chunk, output, family)
     paths = write(output, files)
+    for path in paths:
+        wrote(path, said=True)
+        wrote(path_of(path))
     if as_json:
         content = {
             "file": file,

@@ -13,7 +13,7 @@ import numpy as np
 from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._main import SAME
 from refsim.cli._options import folder_option, json_option
-from refsim.cli._output import print_json, say
+from refsim.cli._output import print_json, say, wrote
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import Lacking, verb
 from refsim.core import choices
@@ -118,6 +118,7 @@ def _write(
     if program is not None:
         files |= _program(bound, program, where)
     write_folder(output, files)
+    wrote(output, said=True)
     facts = {
         "file": where, "operator": bound.call.op.name, "case": output,
         "files": [{"file": name, "bytes": len(data)} for name, data in files.items()], **more,

@@ -20,7 +20,7 @@ from refsim.cli._golden_regen import new, regen
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME, Named
 from refsim.cli._options import executors_option, json_option, profile_option, root_option
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import verb, write_example
 from refsim.core import choices
@@ -121,6 +121,8 @@ def verify(
     if isa is not None:
         isas.environment(isa)  # what this machine lacks is said before anything starts
     done, found = _verified(corpus, cases, names, workers, seconds, results, resume, conditions)
+    if results is not None:
+        wrote(results)
     for name, reason in checks.idle(found).items():
         Share(name, 0, 1, (reason,)).check()
     failed = checks.failures(found)

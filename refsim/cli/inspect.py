@@ -12,7 +12,7 @@ from refsim.cli._execute import kernels, note, operator_name
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import verb
 from refsim.cli.check import pointer
@@ -87,7 +87,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
-    aimed = opened(file, family, runs=False)
+    aimed = opened(file, family, runs=as_plan)
     model = aimed.model
     if as_json and as_dot:
         raise click.UsageError("--graph and --json exclude each other")
@@ -111,6 +111,7 @@ def command(
         from refsim.cli._graph_page import page
 
         atomic_write.write(html, page(model, made, changes(model), verdicts).encode())
+        wrote(html)
     if as_plan:
         from refsim.cli._plan import show_plan  # imports the native executor and a compiler
 
@@ -148,7 +149,8 @@ def print_text(file: str, model: Model, made: Origins, taken: Mapping[tuple[int,
     for number, graph in model.graphs.items():
         facts = describe(number, graph, taken)
         say()
-        say(f"delegate {number}: inputs {_values(facts['inputs'])}; outputs {_values(facts['outputs'])}")
+        given = f"inputs {_values(facts['inputs'])}" if facts["inputs"] else "no inputs"
+        say(f"delegate {number}: {given}; outputs {_values(facts['outputs'])}")
         rows = [[*_cells(operator), *made.cell(number, operator["node"])] for operator in facts["operators"]]
         print_table((*COLUMNS, *([COLUMN] if made else [])), rows, DROP)
         memory, constants = facts["memory"], facts["constants"]

@@ -8,7 +8,7 @@ import click
 
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
 from refsim.cli._verb import verb
@@ -99,6 +99,7 @@ def command(
         with writing(output) as writer:
             for name, data in files.items():
                 writer.write(name, data)
+        wrote(output, said=True)
     content["files"] = [{"file": name, "bytes": len(data)} for name, data in files.items()]
     if as_json:
         print_json("lower", content)

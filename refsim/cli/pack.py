@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option
-from refsim.cli._output import print_json, say, shape_text
+from refsim.cli._output import print_json, say, shape_text, wrote
 from refsim.cli._verb import verb
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
@@ -69,9 +69,11 @@ def command(
     if sidecar and beside.is_file():
         beside.unlink()  # killed on the way, no sidecar is better than one of other bytes
     atomic_write.write(output, buffer.raw.tobytes())
+    wrote(output, said=True)
     if sidecar:
         info = dumps.sidecar(Path(output).stem, buffer)
         atomic_write.write(beside, (json.dumps(info, indent=2) + "\n").encode())
+        wrote(str(beside))
     facts = {
         "file": output,
         "layout": layout.name,

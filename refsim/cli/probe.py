@@ -7,7 +7,7 @@ import click
 from refsim.cli._device import probe
 from refsim.cli._main import SAME
 from refsim.cli._options import folder_option, json_option, output_option
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._verb import verb
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import Profile
@@ -56,6 +56,7 @@ def command(
     profile = findings.to_profile()
     if output:
         profiles.write(output, profile, measured=findings.as_json())
+        wrote(output)
     if as_json:
         return _json(profile, findings.as_json())
     say(f"{findings.device} ({findings.driver})")
@@ -79,6 +80,7 @@ def _write(folder: str, as_json: bool) -> int:
 
     written = files()
     write_folder(folder, written)
+    wrote(folder)
     rows = [{"file": file, "bytes": len(data)} for file, data in written.items()]
     if as_json:
         print_json("probe", {"folder": folder, "files": rows})
@@ -101,6 +103,7 @@ def _read(outputs: str, name: str, output: str | None, as_json: bool) -> int:
     profile, measured = found.profile(name), found.as_json()
     if output is not None:
         profiles.write(output, profile, measured=measured)
+        wrote(output)
     if as_json:
         return _json(profile, measured)
     print_table(("question", "answer", "decides"), found.rows())

@@ -22,7 +22,7 @@ from refsim.cli._options import (
     threads_option,
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import verb
 from refsim.core.counted import counted, form
@@ -116,6 +116,9 @@ def command(
     verdicts = output_verdicts(result, wanted)
     if output:
         npz.write_npz(output, {f"out{i}": array for i, array in enumerate(outputs)})
+        wrote(output)
+    if dump:
+        wrote(dump[1], said=True)
     held = memory_of(model, result, threads) if memory else {}
     same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
     whole = Completeness(golden, result.needed, result.compared, partial, notes) if golden else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,9 +18,11 @@ from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_watch import watch as watching
-from refsim.cli._verb import verb
+from refsim.cli._usage import EXAMPLE
+from refsim.cli._verb import PROGRAM, verb
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
+from refsim.golden.folder import SUFFIX
 from refsim.golden.verification import CASES, SANITIZED, Outcome
 
 
@@ -87,6 +91,9 @@ def command(
 
     FOLDER holds .spv files named as ExecuTorch's build names them. Only OPERATORS are checked if any are named.
     """
+    if folder.endswith(SUFFIX) and os.path.isfile(folder):
+        command = shlex.join([PROGRAM, "shaders", os.path.dirname(folder) or os.curdir, *operators])
+        raise click.UsageError(f"{folder}: is one module, need the folder that it lies in{EXAMPLE}{command}")
     if watch and html:
         raise click.UsageError("--watch prints what it finds; --html is for a single run")
     if repeats and not sanitize:

@@ -15,7 +15,7 @@ from refsim.cli import _sweep as text
 from refsim.cli._document import Document
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import EXECUTORS, New, json_option, profile_option
-from refsim.cli._output import print_json, say
+from refsim.cli._output import print_json, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import PROGRAM, verb
 from refsim.core import choices
@@ -137,6 +137,10 @@ def command(
     finally:
         database.close()
     seconds = time.monotonic() - begin
+    if db is not None:
+        wrote(db)
+    if any(written for _, written in failed):
+        wrote(failures)
     same = not any(outcome.failed for outcome in found)
     if not any(outcome.statuses[status] for outcome in found for status in COMPARED):
         raise IncompleteError(

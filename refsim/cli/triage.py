@@ -14,7 +14,7 @@ from refsim.cli._given import DUMP
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import device_profile_option, folder_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
 from refsim.cli._verb import verb
@@ -127,10 +127,12 @@ def command(
         pages = {links[value]: text for value, text in diffs.items()}
         pages[PAGE] = render(file, found, several, commands, links, made.lines(), telling.texts)
         write_folder(output, _files(found, pages, content, profile))
+        wrote(output, said=True)
     if html is not None:
         atomic_write.write(
             html, render(file, found, several, commands, None, made.lines(), telling.texts).encode()
         )
+        wrote(html)
     write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
     if as_json:
         print_json("triage", {**content, "folder": output})

@@ -9,7 +9,7 @@ import click
 from refsim.cli._buffers import described
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
-from refsim.cli._output import print_json, say, shape_text
+from refsim.cli._output import print_json, say, shape_text, wrote
 from refsim.cli._verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.free_name import not_itself
@@ -40,6 +40,7 @@ def command(
         buffer = PackedBuffer.from_raw(data, desc.shape, desc.layout)
     array = buffer.unpack()
     npz.write_npy(output, array)
+    wrote(output, said=True)
     facts = {
         "file": output,
         "layout": desc.layout.name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError
 from refsim.exec.model import Model
-from refsim.formats.dumps import Recorded, value_name
+from refsim.formats.dumps import Recorded, tensor_text, value_name
 from refsim.formats.targets import TargetRow
 
 
@@ -44,7 +44,8 @@ def fit(model: Model, recorded: Recorded) -> Fit:
             if entry.fits(desc):
                 fitting += 1
             elif not first:
-                first = f"{name} is {list(entry.shape)} {entry.layout} there and {list(desc.shape)} {desc.layout} here"
+                there = tensor_text(entry.shape, entry.layout)
+                first = f"{name} is {there} there and {tensor_text(desc.shape, desc.layout)} here"
     return Fit(fitting, count, first)
 
 

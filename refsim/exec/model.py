@@ -213,10 +213,11 @@ def _first(waiting: deque[Submitted]) -> list[np.ndarray]:
     return waiting.popleft().finish()
 
 
-def load(path: str | PathLike[str], target: Target | None = None) -> Model:
+def load(path: str | PathLike[str], target: Target | None = None, runs: bool = True) -> Model:
     """Read a .pte file, a delegate blob, or a folder that `refsim lower` wrote.
 
-    Raises FormatError, LimitError or GraphError; never anything else.
+    ``runs``: it will be run; without it, also a file that only ExecuTorch's runtime runs is read. Raises FormatError,
+    LimitError or GraphError; never anything else.
     """
     if os.path.isdir(path) and (lowered := current(path, LOWERED)).is_file():
         path = lowered
@@ -224,16 +225,17 @@ def load(path: str | PathLike[str], target: Target | None = None) -> Model:
     data = read_file(path, suffix=".pte")
     kind = kind_of(data)
     if kind == "blob":
-        return Model(name, {0: build(read_blob(data, name), name, target)})
+        return Model(name, {0: build(read_blob(data, name), name, target, runs)})
     if kind != "pte":
         raise unknown(data, name)
-    return built(read_pte(data, name), target)
+    return built(read_pte(data, name), target, runs)
 
 
-def built(container: Pte, target: Target | None = None) -> Model:
+def built(container: Pte, target: Target | None = None, runs: bool = True) -> Model:
     """The model of a program that has been read; raises as `load` does."""
     name, plan = container.where, container.plan()
     graphs = {
-        number: build(blob, f"{name}: delegate {number}", target) for number, blob in container.blobs(plan)
+        number: build(blob, f"{name}: delegate {number}", target, runs)
+        for number, blob in container.blobs(plan)
     }
     return Model(name, graphs, plan, container)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,12 @@ def write(writer: FolderWriter, info: dict[str, Any], held: PackedBuffer | np.nd
     raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
     writer.write(f"{info['value']}.bin", raw.tobytes())
     writer.write(f"{info['value']}.json", (json.dumps(info, indent=2) + "\n").encode())
+
+
+def tensor_text(shape: Sequence[int], layout: Layout) -> str:
+    """A tensor in an error about its buffer: ``1x8x5x5 in 4C``, ``16 floats in WIDTH_PACKED``."""
+    sizes = "x".join(map(str, shape))
+    return f"{sizes} in {layout}" if layout.packed_int8 else f"{sizes} floats in {layout}"
 
 
 @dataclass(frozen=True)
@@ -162,7 +169,7 @@ class Recorded:
         entry = self.entries.get(name)
         if entry is None or entry.fits(desc):
             return ""
-        return f"recorded as {list(entry.shape)} {entry.layout}, not {list(desc.shape)} {desc.layout}"
+        return f"recorded as {tensor_text(entry.shape, entry.layout)}, not {tensor_text(desc.shape, desc.layout)}"
 
     def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
         """The recorded bytes, to compare with a buffer: padding that is unknown is taken from there."""

@@ -74,18 +74,13 @@ def read(path: str | os.PathLike[str]) -> dict[str, ModuleCall]:
     for name, table in content.items():
         place = _Place(where, text, name)
         if name not in OPS:
-            raise place.error("no such operator", got=quote(name), need=_near(name, OPS))
+            raise place.error("no such operator", got=quote(name), need=choices.need(name, OPS))
         if not isinstance(table, dict):
             raise place.error("not a table", got=quote(table), need=f"[{name}]")
         rows[name] = _Table(place, OPS[name], table).row()
     if not rows:
         raise FormatError(where, "no kernel", got="no table", need="a table named as an operator")
     return rows
-
-
-def _near(got: str, allowed: Sequence[str] | Mapping[str, Any]) -> str:
-    found = choices.nearest(got, allowed)
-    return f"{found}?" if found else choices.listed(allowed)
 
 
 @dataclass(frozen=True)
@@ -290,7 +285,7 @@ class _Table:
     def _check_keys(self) -> None:
         for name, value in self.table.items():
             if name not in KEYS:
-                raise self.place.at(name).error("unknown key", got=quote(name), need=_near(name, KEYS))
+                raise self.place.at(name).error("unknown key", got=quote(name), need=choices.need(name, KEYS))
             if not KEYS[name].takes(value):
                 raise self.place.at(name).error("wrong value", got=quote(value), need=KEYS[name].kind)
         missing = [name for name, key in KEYS.items() if key.required and name not in self.table]
@@ -336,7 +331,7 @@ class _Table:
         place = self.place.at("weights")
         if name not in bases:
             raise place.error(
-                "nothing that is packed", got=quote(name), need=_near(name, bases) or "no weights"
+                "nothing that is packed", got=quote(name), need=choices.need(name, bases) or "no weights"
             )
         if order in PACKINGS:
             if PACKINGS[order] != bases[name]:
@@ -375,7 +370,7 @@ class _Table:
         for name in self.table.get("images", ()):
             if name not in known:
                 raise self.place.at("images").error(
-                    "no such binding", got=quote(name), need=_near(name, known)
+                    "no such binding", got=quote(name), need=choices.need(name, known)
                 )
         outputs = [one for one in row.bindings if one == "out"]
         if len(outputs) != 1:
@@ -390,7 +385,7 @@ class _Table:
         for name, given in self.table.get("layouts", {}).items():
             place = self.place.at("layouts")
             if name not in legal:
-                raise place.error("no such tensor", got=quote(name), need=_near(name, list(legal)))
+                raise place.error("no such tensor", got=quote(name), need=choices.need(name, list(legal)))
             layouts[name] = tuple(str(self._asked("layouts", layout, one)) for one in given)
             for one, spelled in zip(layouts[name], given, strict=True):
                 if one not in legal[name]:

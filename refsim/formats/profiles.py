@@ -51,7 +51,7 @@ def families() -> dict[str, Family]:
 
 
 def profile(name_or_path: str | os.PathLike[str]) -> Profile:
-    """A known profile by its name, or else the profile in the file of that name.
+    """A known profile by its name, or else the profile in the file of that name; a name has no folder and no suffix.
 
     Raises ParameterError if there is neither, and for a family that nobody measured; FormatError for a file that holds
     no profile.
@@ -59,7 +59,7 @@ def profile(name_or_path: str | os.PathLike[str]) -> Profile:
     text = os.fspath(name_or_path)
     if text in PROFILES:
         return PROFILES[text]
-    if not os.path.exists(text):
+    if not os.path.exists(text) and not os.path.dirname(text) and not os.path.splitext(text)[1]:
         family = families().get(text)
         what = "unknown" if family is None else f"not measured: {family.missing}"
         need = choices.need(text, PROFILES, "or a file that refsim probe saved")

@@ -43,14 +43,15 @@ from refsim.ops.base.spec import Kind, OpSpec, Prepared, Target
 from refsim.ops.base.traits import Family
 
 
-def build(blob: Blob, where: str, target: Target | None = None) -> Graph:
+def build(blob: Blob, where: str, target: Target | None = None, runs: bool = True) -> Graph:
     """Turn a decoded delegate into a graph: resolve layouts, bind operators, check everything.
 
-    Errors name the delegate, the node and the argument.
+    ``runs``: it will be run here, where every value has bytes of its own; without it a value may also be read that was
+    written under another name of its memory. Errors name the delegate, the node and the argument.
     """
     graph = bound(blob, where, target)
     _check_interface(graph)
-    _check_order(graph)
+    _check_order(graph, runs)
     return graph
 
 
@@ -392,13 +393,15 @@ def _check_interface(graph: Graph) -> None:
         )
 
 
-def _check_order(graph: Graph) -> None:
-    """Every activation is written before it is read, and written once."""
+def _check_order(graph: Graph, runs: bool) -> None:
+    """Every activation is written before it is read, and written once; ``runs`` as for `build`."""
     written = set(graph.inputs)
 
     def need(number: int, what: str) -> None:
         if graph.tensors[number].data is None and number not in written:
             other = other_view(graph, number)
+            if other in written and not runs:
+                return
             got = f"value {number}" + (
                 "" if other is None else f", which lies in the memory of value {other}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,3 +119,13 @@ def test_a_profile_needs_the_case_and_the_case_its_tensor(buffers, refsim) -> No
     place = ("-l", "4W4C", "-s", "1,6,3,5")
     refsim("diff", *buffers, *place, "--profile", "nvidia").refused("--profile needs --case CASE")
     refsim("diff", *buffers, *place, "--case", "q8ta_add/0105").refused("the call writes another tensor")
+
+
+def test_a_limit_of_0_says_that_nothing_is_listed(buffers, tmp_path: Path, refsim) -> None:
+    pair = ("diff", *buffers, "-l", "4W4C", "-s", "1,6,3,5")
+    done = refsim(*pair, "--limit", 0)
+    assert re.search(r"^\d+ differences, none listed: the limit is 0$", done.out, re.M)
+    assert "expected  actual" not in done.out and "expected  actual" in refsim(*pair, "--limit", 1).out
+    assert refsim(*pair, "--limit", 0, "--html", tmp_path / "page.html").status == 1
+    page = (tmp_path / "page.html").read_text()
+    assert "First 0 of" not in page and "none listed: the limit is 0" in page

@@ -107,7 +107,7 @@ def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
             "'nativ' is not one of emulated, native, graph, shaders; did you mean native?\n",
         ),
         (["--bug", "N7", "-x", "lowering"], "no mutant is all of that"),
-        (["--bug", "Z9"], "Invalid value"),
+        (["--bug", "Z9"], " more; refsim mutate --list shows all"),
         (["-x", "lavapipe"], "Invalid value for '--executor': 'lavapipe' is not one of cpu, gpu, lowering\n"),
         (["-x", "gpux"], "'gpux' is not one of cpu, gpu, lowering; did you mean gpu?\n"),
     ],

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from refsim.core.errors import GraphError
+from refsim.exec.model import load
+
 ON = {
     "run": (), "repeat": ("-n", "2", "-x", "cpu"), "compare": ("-x", "cpu", "-x", "numpy"), "bisect": ("-x", "numpy"),
     "extract": ("-n", "0:1", "-o", "CASE"),
@@ -25,7 +28,7 @@ def test_an_exposed_file(refsim, models: Path, tmp_path: Path, verb: str, way: t
         "need linear_head.pte"
     )
     assert not (tmp_path / "case").exists()
-    assert way == ("--share",) or refsim("inspect", out).status == 0  # which runs nothing
+    _is_shown(refsim, out)
     Path(f"{out}.json").unlink()  # the file itself says it too, where words of a buffer are read
     done = refsim("run", out, "--random", 0)
     if way == ("--as", "values"):
@@ -42,8 +45,22 @@ def test_an_extracted_call(refsim, models: Path, tmp_path: Path, node: str, way:
     )
     assert told.status == 0 and "with ExecuTorch's runtime on the device" in told.out
     refsim("run", tmp_path / "c" / "program.pte", "--random", 0).refused(ELSEWHERE)
+    assert ("no inputs" in _is_shown(refsim, tmp_path / "c" / "program.pte")) is (way == "constants")
 
 
 def test_exported_cases(refsim, tmp_path: Path) -> None:
     assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", tmp_path / "c").status == 0
     refsim("run", tmp_path / "c" / "q8ta_relu.pte", "--random", 0).refused(ELSEWHERE)
+    with pytest.raises(GraphError, match="only it runs"):
+        load(tmp_path / "c" / "q8ta_relu.pte")
+    _is_shown(refsim, tmp_path / "c" / "q8ta_relu.pte")
+
+
+def _is_shown(refsim, file: Path) -> str:
+    """`inspect` runs nothing, so it shows such a file, in every form but the plan of a run; the text that it prints."""
+    plain = refsim("inspect", file)
+    assert plain.status == 0 and "outputs" in plain.out and not plain.err
+    for way in (["--json"], ["--graph"], ["--html", file.with_suffix(".html")]):
+        assert refsim("inspect", file, *way).status == 0, way
+    refsim("inspect", file, "--plan").refused("only")
+    return plain.out

@@ -254,7 +254,7 @@ def test_a_dump_of_something_else_is_refused(mixed, dumped: Path, tmp_path: Path
     info = json.loads((dumped / f"{RELU}.json").read_text())
     (dumped / f"{RELU}.json").write_text(json.dumps(info | {"shape": [1, 1, 1, 1]}))
     lying = refsim("bisect", *mixed, "--actual", dumped)
-    assert lying.status == 2 and "recorded as [1, 1, 1, 1] 4W4C, not [1, 32, 16, 16] 4W4C" in lying.out
+    assert lying.status == 2 and "recorded as 1x1x1x1 in 4W4C, not 1x32x16x16 in 4W4C" in lying.out
     assert "buffers does not fit target desktop" in lying.out
 
 

@@ -111,7 +111,7 @@ def test_a_buffer_of_another_target_does_not_stop_the_others(grouped: Path, tmp_
         given = (verb, grouped, "--random", 1, option, folder, "--target", "desktop")
         done = refsim(*given, "--partial")
         assert done.status == 0, done.err
-        assert "recorded as [1, 8, 5, 5] 4C, not [1, 8, 5, 5] 4C1W" in done.out
+        assert "recorded as 1x8x5x5 in 4C, not 1x8x5x5 in 4C1W" in done.out
         assert "2 of 3 buffers do not fit target desktop; 3 of 3 fit --target mali" in done.out
         rows = refsim(*given, "--partial", "--json").json["nodes"]
         assert len(rows) == 3 and (verb == "run" or [row["verdict"] for row in rows] == [
@@ -132,7 +132,7 @@ def test_dumps_that_fit_no_value_name_the_target_that_they_fit(grouped: Path, tm
     given = ("bisect", grouped, "--random", 1, "--actual", folder, "--partial")
     refsim(*given, "--target", "adreno").refused(
         "no buffer fits target adreno: recorded with another shape or layout; "
-        "got delegate0_v1 is [1, 8, 5, 5] 4C there and [1, 8, 5, 5] 4C1W here, "
+        "got delegate0_v1 is 1x8x5x5 in 4C there and 1x8x5x5 in 4C1W here, "
         "need --target mali, which 1 of 1 buffers fit"
     )
     assert refsim(*given).status == 0

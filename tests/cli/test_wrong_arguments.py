@@ -88,6 +88,32 @@ def test_one_of_several_arguments_is_missing(given: str, example: str, desk: Pat
     assert done.status == 2 and " ".join(done.err.split()).endswith(f"; for example: refsim {example}")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "golden verify --op q8ta_add",
+            "--op: CASES stand without an option; for example: refsim golden verify ",
+        ),
+        (
+            "sweep --operator=q8ta_add",
+            "OPERATORS stand without an option; for example: refsim sweep -n 1000 q8ta_add",
+        ),
+        ("golden verify --rot x", "No such option --rot; did you mean --root?"),
+    ],
+)
+def test_an_argument_that_was_taken_for_an_option(given: str, said: str, refsim: Callable) -> None:
+    refsim(*given.split()).refused(said)
+
+
+def test_one_module_is_no_folder_of_modules(desk: Path, refsim: Callable) -> None:
+    (desk / "q8ta_relu_buffer.spv").write_bytes(b"")
+    said = "is one module, need the folder that it lies in; for example: refsim shaders "
+    refsim("shaders", "q8ta_relu_buffer.spv", "q8ta_relu").refused(f"q8ta_relu_buffer.spv: {said}. q8ta_relu")
+    refsim("shaders", desk / "q8ta_relu_buffer.spv").refused(f"{said}{desk}")
+    refsim("shaders", "absent.spv").refused("got no such file")
+
+
 def test_help_of_help(refsim: Callable) -> None:
     done = refsim("help", "help")
     assert done.status == 0 and done.out == refsim("help").out

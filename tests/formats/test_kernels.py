@@ -104,11 +104,15 @@ def test_a_folder_without_the_file_has_no_rows(tmp_path: Path, folder: Path) -> 
 # --- what is wrong with a file -----------------------------------------------------------------------------
 
 MISTAKES = {
-    "operator": ("[q8ta_add]", "[q8ta_ad]", r"refsim.toml:17: q8ta_ad: no such operator; .*need q8ta_add\?"),
+    "operator": (
+        "[q8ta_add]",
+        "[q8ta_ad]",
+        r"refsim.toml:17: q8ta_ad: no such operator; .*need .*; did you mean q8ta_add\?",
+    ),
     "key": (
         "takes =",
         "take =",
-        r"refsim.toml:6: q8ta_conv2d_pw.take: unknown key; got 'take', need takes\?",
+        r"refsim.toml:6: q8ta_conv2d_pw.take: unknown key; got 'take', need .*; did you mean takes\?",
     ),
     "missing key": ('module = "sum.spv"', "", "q8ta_add: a key is missing; .*need module"),
     "file": ("sum.spv", "sums.spv", "q8ta_add.module: no such file; got 'sums.spv'"),
@@ -128,7 +132,11 @@ MISTAKES = {
     "output": ('"bias", "out"]', '"bias"]', "the output; got bound 0 times, need out once"),
     "packing": ("o i/4 i%4", "o i/4 i%8", r"axis i; got i%8 i/4, need i, or i/4 and i%4"),
     "axis": ("o i/4 i%4", "o k", "unknown axis; got k"),
-    "constant": ("{ weight = ", "{ wight = ", r"nothing that is packed; got 'wight', need weight\?"),
+    "constant": (
+        "{ weight = ",
+        "{ wight = ",
+        r"nothing that is packed; got 'wight', need weight.*; did you mean weight\?",
+    ),
     "layout": ('x = ["4W4C"]', 'x = ["4W5C"]', "memory layout: unknown; got '4W5C'"),
     "other layout": ('x = ["4W4C"]', 'x = ["4C"]', "the operator never has it for x; got '4C', need 4W4C"),
     "comparison": ("groups == 1", "groups", "no comparison; need one such as n == 1"),

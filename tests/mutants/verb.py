@@ -88,8 +88,11 @@ def known(option: str, given: Sequence[str], names: Iterable[str]) -> None:
     """click.BadParameter, worded as click words it, for what is not a choice."""
     for value in given:
         if value not in names:
+            held = list(names)
+            cut = choices.listed(held) != ", ".join(held) and not choices.meant(value, held)
+            more = "; refsim mutate --list shows all" if cut else ""
             raise click.BadParameter(
-                f"{value!r} is not one of {choices.need(value, names)}", param_hint=f"'{option}'"
+                f"{value!r} is not one of {choices.need(value, held)}{more}", param_hint=f"'{option}'"
             )
 
 

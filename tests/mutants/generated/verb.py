@@ -19,7 +19,7 @@ from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
 from mutants.tree import ONE_THREAD
 from mutants.verb import known
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
 from refsim.exec.process import ProcessError, Worker
@@ -58,6 +58,8 @@ def mutate(
         if not rows:
             raise MissingDependencyError("mutate", missing)
     found = list(_verdicts(rows, workers, results, not no_tests))
+    if results is not None:
+        wrote(results)
     summary = record.summary(found)
     if keep:
         record.write(found, count, seed, left_out, first)
