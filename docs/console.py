@@ -89,12 +89,13 @@ def _here() -> Iterator[None]:
 
     There a time may be so long that a table would leave out one column more.
     """
-    from refsim.cli import _output
+    from refsim.cli import _output, _progress
 
     text = _output._text
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         patch.setenv("COLUMNS", str(WIDTH))
+        patch.setattr(_progress, "FIRST_LINE", 1e6)
         patch.setattr(
             _output, "_text", lambda value: text(min(value, MOST_TIME) if isinstance(value, float) else value)
         )

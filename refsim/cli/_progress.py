@@ -1,4 +1,5 @@
-"""One bar for everything that takes long: on stderr, only on a terminal, never with --json, gone at the end.
+"""One bar for everything that takes long: on stderr, never with --json, gone at the end. In a pipe it is a line now
+and then.
 
 Every verb has a bar that says only that it is at work, and since when. Where a verb knows how much there is to do, it
 says so with `progress`, and the same bar shows that.
@@ -7,6 +8,7 @@ says so with `progress`, and the same bar shows that.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds until the bar appears: what is done by then shows none, and does not import rich.
 DELAY = 0.8
+#: Seconds until the first line in a pipe, and from one to the next.
+FIRST_LINE, NEXT_LINE = 4.0, 10.0
 _PER_SECOND = 5
 
 #: Advances a bar by one or by the number that it is given; ``note`` is shown after the bar.
@@ -30,13 +34,13 @@ Tell = Callable[..., None]
 def verb(arguments: Sequence[str], quiet: bool = False) -> Iterator[None]:
     """While this lasts there is a bar if it takes long: that of the verb, or of the `progress` inside of it.
 
-    ``quiet``: there is none, since somebody asked for JSON.
+    Where stderr is no terminal there are lines instead. ``quiet``: nothing, since somebody asked for JSON.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield
         return
     global _bar
-    _bar = bar = _Bar(_Work(" ".join(arguments[:1]), None))
+    _bar = bar = (_Bar if sys.stderr.isatty() else _Lines)(_Work(" ".join(arguments[:1]), None))
     doing.listen(bar.news)
     try:
         yield
@@ -75,6 +79,55 @@ class _Work:
     @property
     def count(self) -> str:
         return f"{self.done}/{self.total}" if self.total is not None else str(self.done or "")
+
+
+class _Lines:
+    """A line now and then, from a thread of its own: what is being done, how much of it, and for how long."""
+
+    def __init__(self, work: _Work) -> None:
+        self._works: list[_Work] = []
+        self._lock, self._began = RLock(), time.monotonic()
+        self._timer: Timer | None = None
+        self.begin(work)
+
+    def begin(self, work: _Work) -> None:
+        with self._lock:
+            self._works.append(work)
+            if self._timer is None:
+                self._wait(FIRST_LINE)
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        with self._lock:
+            self._works[-1].done += count
+            self._works[-1].note = note
+
+    def news(self, kind: str, what: str) -> None:
+        if kind in (doing.COMPILING, doing.COMPILED):
+            self.advance(0, f"compiling {what}" if kind == doing.COMPILING else "")
+
+    def end(self) -> None:
+        with self._lock:
+            self._works.pop()
+
+    def hide(self) -> None:
+        """No more lines until the next `begin`."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = Timer(seconds, self._print)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _print(self) -> None:
+        with self._lock:
+            if self._timer is not None:  # else it has ended meanwhile
+                work, seconds = self._works[-1], time.monotonic() - self._began
+                parts = [" ".join(filter(None, (work.what, work.count))), f"{seconds:.0f} s", work.note]
+                print(f"refsim: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)
+                self._wait(NEXT_LINE)
 
 
 class _Bar:
@@ -145,7 +198,7 @@ class _Bar:
             )
 
 
-_bar: _Bar | None = None
+_bar: _Bar | _Lines | None = None
 
 
 def _rich() -> Progress:

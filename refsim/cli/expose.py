@@ -94,7 +94,7 @@ def command(
     paths = write(output, files)
     for path in paths:
         wrote(path, said=True)
-        wrote(path_of(path))
+        wrote(path_of(path), said=True)
     if as_json:
         content = {
             "file": file,
@@ -127,7 +127,7 @@ def command(
     for path in paths:
         say(
             f"{path}: run it with ExecuTorch's runtime on the device (refsim run does not take it), "
-            f"with the inputs of {file}, and save all outputs in order"
+            f"with the inputs of {file}, and save all outputs in order; keep {path_of(path)} beside it"
         )
     say(f"then: {_next(paths, files[0].whole)}", command=True)
     return SAME

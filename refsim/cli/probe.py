@@ -80,13 +80,13 @@ def _write(folder: str, as_json: bool) -> int:
 
     written = files()
     write_folder(folder, written)
-    wrote(folder)
+    wrote(folder, said=True)
     rows = [{"file": file, "bytes": len(data)} for file, data in written.items()]
     if as_json:
         print_json("probe", {"folder": folder, "files": rows})
         return SAME
     print_table(("file", "bytes"), [tuple(row.values()) for row in rows])
-    say("run each file without inputs, and save all outputs in one folder:")
+    say(f"run each file in {folder} without inputs, and save all outputs in one folder:")
     say(f"  {IN_FOLDER}")
     say("then: refsim probe --outputs FOLDER -o profile.json", command=True)
     return SAME

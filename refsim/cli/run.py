@@ -227,7 +227,8 @@ def print_result(result: Result, golden: str | None, made: Origins | None = None
         if golden:
             cells += [row.checks.get(name, "-") for name in executors]
         rows.append([*cells, *made.cell(row.delegate, row.node)] if made else cells)
-    print_table((*COLUMNS, *heads, *([COLUMN] if made else [])), rows, DROP)
+    more = (f"{name} kernels" for name in foreign)  # the lines below the table sum them up
+    print_table((*COLUMNS, *heads, *([COLUMN] if made else [])), rows, (*DROP, *more))
     if made:
         made.say_summary()
     for name in foreign:

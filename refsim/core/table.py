@@ -6,13 +6,15 @@ The rule for a table, from the widest form to the narrowest:
 2. Text and headings fold at spaces, down to ``LEAST`` characters or their longest word. The widest column gives first.
 3. Columns are left out, in the order that the table gives with ``drop``. A last line names them, and the width that
    shows all.
-4. If the columns that must stay do not fit either, their text folds further, down to ``TIGHT`` characters.
+4. If the columns that must stay do not fit either, their text folds further, down to ``TIGHT`` characters, and their
+   headings down to their longest word.
 5. If that does not fit either, each row becomes one line per column that has content. A last line names the width of a
    table.
 
 Nothing is cut off: a word that is wider than the width stays whole. Only words of more than ``LONG`` characters, such
 as paths, fold inside: after ``/`` that does not begin the path, after ``,`` or ``;``, or after the dots of a name.
-Columns of figures never fold.
+Words of headings fold there, and after ``:``, from more than ``TIGHT`` characters on: figures below the name of an
+executor need little room. Columns of figures never fold.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ INDENT = 2  # of the lines that continue a sentence, beyond its own
 Paint = Callable[[str | None, str], str]
 
 #: Where a long word folds: in a path or a list; where that is not enough, in a dotted name.
+_HEAD_FOLDS = (re.compile(r"(?<=.[/,;:])(?=[^/,;:])"),)
 _FOLDS = (re.compile(r"(?<=.[/,;])(?=[^/,;])"), re.compile(r"(?<=\w\.)(?=[A-Za-z_])"))
 #: A word of a shell command, or an option and its value; what stands in quotes belongs together.
 _WORD = r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+"""
@@ -46,14 +49,17 @@ def length(text: str) -> int:
     )
 
 
-def fold(text: str, width: int) -> list[str]:
-    """The text in lines of at most ``width`` columns, where its words allow that; an empty text is one empty line."""
+def fold(text: str, width: int, heading: bool = False) -> list[str]:
+    """The text in lines of at most ``width`` columns, where its words allow that; an empty text is one empty line.
+
+    ``heading``: it stands above a column, so its words fold earlier.
+    """
     if length(text) <= width:
         return [text]
     lines: list[str] = []
     line = ""
     for word in text.split():
-        for number, piece in enumerate(_pieces(word) if length(word) > width else [word]):
+        for number, piece in enumerate(_pieces(word, heading) if length(word) > width else [word]):
             space = " " if line and not number else ""
             if line and length(line) + len(space) + length(piece) > width:
                 lines.append(line)
@@ -127,7 +133,7 @@ def lines(
     widths = _widths(kept, width)
     for at in range(-1, len(rows)):
         cells = [
-            fold(column.name if at < 0 else column.cells[at], size)
+            fold(column.name, size, heading=True) if at < 0 else fold(column.cells[at], size)
             for column, size in zip(kept, widths, strict=True)
         ]
         for part in range(max(map(len, cells), default=0)):
@@ -158,23 +164,24 @@ class _Column:
 
     def folded_to(self, least: int) -> int:
         """The width to which the column folds, if text may fold down to ``least``."""
-        head = max(map(length, self.name.split()), default=0)
+        head = _longest(self.name, heading=True)
         if self.right:
             return max(head, *map(length, self.cells), 0)
-        return max(head, min(self.full, least), *map(_longest, self.cells))
+        full = self.full if least == LEAST else max(map(length, self.cells), default=0)
+        return max(head, min(full, least), *map(_longest, self.cells))
 
 
-def _pieces(word: str) -> list[str]:
+def _pieces(word: str, heading: bool = False) -> list[str]:
     """The parts of a word between which it may fold; a short word has one."""
-    parts = [word]
-    for place in _FOLDS:
-        parts = [piece for part in parts for piece in (place.split(part) if length(part) > LONG else [part])]
+    parts, long = [word], TIGHT if heading else LONG
+    for place in _HEAD_FOLDS if heading else _FOLDS:
+        parts = [piece for part in parts for piece in (place.split(part) if length(part) > long else [part])]
     return parts
 
 
-def _longest(text: str) -> int:
+def _longest(text: str, heading: bool = False) -> int:
     """The widest part of a text that does not fold."""
-    return max((length(piece) for word in text.split() for piece in _pieces(word)), default=0)
+    return max((length(piece) for word in text.split() for piece in _pieces(word, heading)), default=0)
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal's stderr once something takes long, nothing anywhere else, nothing left at the end."""
+"""Progress: a bar on a terminal's stderr once something takes long, lines in a pipe, nothing left at the end."""
 
 from __future__ import annotations
 
@@ -133,7 +133,31 @@ def test_output_makes_the_bar_go(shown: list[tuple[str, str, str]]) -> None:
     assert shown[-1] == ("", "", "")
 
 
-def test_without_a_terminal_there_is_no_bar() -> None:
-    with _progress.verb(["run"]), _progress.progress("cases", 2) as tell:
-        tell()
+def test_in_a_pipe_there_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    with _progress.verb(["golden", "verify"]), _progress.progress("cases", 2) as tell:
+        lines = _progress._bar
+        assert isinstance(lines, _progress._Lines)
+        lines._print()
+        tell(1, "1 failed")
+        lines._began -= 75
+        lines._print()
+        _progress.make_way()
+        lines._print()  # something was printed, and nothing has begun since
+    lines._print()  # the verb has ended
+    assert capsys.readouterr() == ("", "refsim: cases 0/2, 0 s\nrefsim: cases 1/2, 75 s, 1 failed\n")
+    with _progress.verb(["run"], quiet=True):
         assert _progress._bar is None
+
+
+def test_a_pipe_gets_its_first_line_from_a_thread() -> None:
+    code = (
+        "import sys; from refsim.cli import _progress, main; _progress.FIRST_LINE = _progress.NEXT_LINE = 0.01; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    words = ("repeat", MODEL, "--random", "0", "-n", "200")
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert re.match(r"refsim: (repeat|run)( \d+/200)?, \d+ s", done.stderr)
+    quiet = subprocess.run(
+        [sys.executable, "-c", code, *words, "--json"], capture_output=True, text=True, check=True
+    )
+    assert quiet.stderr == ""

@@ -127,3 +127,21 @@ def test_every_word_is_there_or_its_column_is_named(rows: list[tuple[str, ...]],
     # a line that is too wide has one part that does not fold
     widest = max((table._longest(cell) for row in rows for cell in row), default=0)
     assert all(table.length(line) <= max(width, widest + len("long text") + table.GAP, 30) for line in found)
+
+
+def test_the_name_of_an_executor_above_figures_folds() -> None:
+    heads = ("operator", "spv:build/modules/desktop ms")
+    found = list(table.lines(heads, [["q8ta_add", "35.238"]], width=18, right=heads[1:]))
+    assert found == ["operator      spv:", "            build/", "          modules/", "           desktop",
+                     "                ms", "q8ta_add    35.238"]  # fmt: skip
+    wide, *_ = table.lines(heads, [["q8ta_add", "35.238"]])
+    assert wide == "operator  spv:build/modules/desktop ms"
+
+
+def test_headings_of_short_text_fold_before_a_table_becomes_a_list() -> None:
+    heads = ("operator", "cpu golden", "spv:build/modules golden")
+    found = list(table.lines(heads, [["q8ta_conv2d_transposed", "same", "same"]], width=42))
+    assert [line.split() for line in found] == [
+        ["operator", "cpu", "spv:"], ["golden", "build/"], ["modules"], ["golden"],
+        ["q8ta_conv2d_transposed", "same", "same"],
+    ]  # fmt: skip
