@@ -15,13 +15,13 @@ from pathlib import Path
 from refsim.core.buffer import GUARD_WORDS
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.file import meant, read_file, there
+from refsim.formats.file import read_file
+from refsim.formats.module_folder import SUFFIX, no_folder
 from refsim.ops.base.module_call import ModuleDispatch, disagreements
 from refsim.spirv.module import Module
 from refsim.spirv.reflect import IMAGES, STORED, Interface, interface
 from refsim.spirv.rewrite import Rewritten, for_kompute
 
-SUFFIX = ".spv"
 MOST_BYTES = 1 << 24
 
 _Stamp = tuple[int, int, int]
@@ -51,9 +51,7 @@ class ModuleFolder(Mapping[str, Interface]):
         try:
             names = [entry.name for entry in os.scandir(self.path)]
         except (OSError, ValueError) as error:
-            raise FormatError(
-                os.fspath(path), "not a folder of modules", got=there(path), need=need + meant(path)
-            ) from error
+            raise no_folder(path) from error
         if not any(name.endswith(SUFFIX) for name in names):
             got = f"{len(names)} other files" if names else "an empty folder"
             raise FormatError(os.fspath(path), "no module in the folder", got=got, need=need)

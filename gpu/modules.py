@@ -28,6 +28,7 @@ from refsim.exec.finding import Finding
 from refsim.exec.fingerprint import files
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels
+from refsim.formats.module_folder import SUFFIX
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.host import tensor
@@ -47,7 +48,7 @@ from refsim.ops.base.module_call import (
 from refsim.ops.base.spec import Call, Prepared
 from refsim.spirv.lines import stored
 from refsim_gpu.executor import KomputeExecutor
-from refsim_gpu.module_folder import SUFFIX, ModuleFolder
+from refsim_gpu.module_folder import ModuleFolder
 from refsim_gpu.module_pipelines import ModulePipelines, given
 from refsim_gpu.sanitizer import Sanitizer
 

@@ -29,8 +29,8 @@ from refsim.formats import dumps, npz
 from refsim.formats.case_description import described as case_described
 from refsim.formats.cases import ACTUAL, CASE_JSON, MAX_JSON_BYTES
 from refsim.formats.file import read_file
+from refsim.formats.module_folder import SUFFIX
 from refsim.formats.reading import parsed
-from refsim.golden.folder import SUFFIX
 from refsim.ops.base.spec import Call
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -74,7 +74,10 @@ def new(operator: str, root: str | None, as_json: bool) -> int:
     _must_exist("golden new", target, "a folder with a corpus (golden regen --new makes one)")
     if (target / "digests" / f"{operator}.jsonl").exists():
         raise ParameterError(
-            "golden new", "the operator has cases", got=operator, need="golden regen --reason TEXT"
+            "golden new",
+            "the operator has cases",
+            got=operator,
+            need=f"refsim golden regen {operator} --reason TEXT",
         )
     return _write(writing, target, (operator,), f"New operator {operator}", False, as_json, "new")
 

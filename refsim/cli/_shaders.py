@@ -12,9 +12,9 @@ from refsim.cli._output import print_table, say
 from refsim.cli._shaders_build import MOST_SHOWN, Build
 from refsim.core import choices
 from refsim.core.counted import counted
+from refsim.formats.module_folder import SUFFIX
 from refsim.golden import modules
 from refsim.golden.apart import rivals, told
-from refsim.golden.folder import SUFFIX
 from refsim.golden.judge import SAME
 from refsim.golden.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.golden.verification import Outcome, tally

@@ -25,8 +25,9 @@ from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.formats import kernels, profiles
 from refsim.formats.file import read_file
+from refsim.formats.module_folder import SUFFIX
 from refsim.golden import modules
-from refsim.golden.folder import SUFFIX, Folder
+from refsim.golden.folder import Folder
 from refsim.golden.store import default_root
 from refsim.golden.trial import Trial
 from refsim.golden.verification import CASES, Verification
@@ -177,11 +178,18 @@ class Build:
             stored(self.modules[module], output_binding(module, self.own)) if module in self.modules else []
         )
 
+    def _below(self) -> str:
+        """The folder inside that was probably meant; empty if there is none with modules."""
+        inside = sorted(path.parent for path in Path(self.path).glob(f"*/*{SUFFIX}"))
+        return choices.asked(str(inside[0])) if inside else ""
+
     def _operators(self) -> list[str]:
         found = modules.computed(self.interfaces, self.own)
         if not found:
             got = "; ".join(self.damaged.values()) or self._there()
-            raise FormatError(self.path, "no module of a kernel that refsim knows", got=got, need=_example())
+            raise FormatError(
+                self.path, "no module of a kernel that refsim knows", got=got, need=_example() + self._below()
+            )
         for name in self.wanted:
             if name not in OPS or not (name in self.own or OPS[name].module or OPS[name].expand):
                 raise self._unknown(name, found)

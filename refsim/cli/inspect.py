@@ -106,12 +106,12 @@ def command(
     if explorer is not None:
         from refsim.cli._model_explorer import write_graph
 
-        write_graph(explorer, model, made)
+        write_graph(explorer, model, made, said=as_dot)
     if html is not None:
         from refsim.cli._graph_page import page
 
         atomic_write.write(html, page(model, made, changes(model), verdicts).encode())
-        wrote(html)
+        wrote(html, said=as_dot)
     if as_plan:
         from refsim.cli._plan import show_plan  # imports the native executor and a compiler
 
@@ -119,6 +119,8 @@ def command(
     elif as_dot:
         for line in dot(model):
             say(line)
+        for path in filter(None, (explorer, html)):
+            say(f"// wrote {path}")  # a comment, as dot reads what is printed
     elif as_json:
         taken = taken_kernels(model, runner)
         delegates = [describe(number, graph, taken) for number, graph in model.graphs.items()]

@@ -22,7 +22,7 @@ from refsim.cli._usage import EXAMPLE
 from refsim.cli._verb import PROGRAM, verb
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
-from refsim.golden.folder import SUFFIX
+from refsim.formats.module_folder import SUFFIX
 from refsim.golden.verification import CASES, SANITIZED, Outcome
 
 

@@ -144,7 +144,10 @@ def command(
     same = not any(outcome.failed for outcome in found)
     if not any(outcome.statuses[status] for outcome in found for status in COMPARED):
         raise IncompleteError(
-            "sweep", "nothing was compared", got="; ".join(text.reasons(found)) or "no results"
+            "sweep",
+            "nothing was compared",
+            got="; ".join(text.reasons(found)) or "no results",
+            need="more configurations (-n), or operators that it takes",
         )
     idle = text.idle(found, brought) if same else []
     if as_json:

@@ -69,4 +69,7 @@ def _umask() -> int:
 
 
 def _unwritable(path: Path, error: OSError) -> FormatError:
-    return FormatError(str(path), "cannot be written", got=error.strerror or error, need="a writable path")
+    got = error.strerror or error
+    if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
+        got = f"no such folder as {path.parent}"
+    return FormatError(str(path), "cannot be written", got=got, need="a writable path")

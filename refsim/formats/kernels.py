@@ -18,6 +18,7 @@ from refsim.core.errors import FormatError, LayoutError, ParameterError, RefsimE
 from refsim.core.layout import layout
 from refsim.core.qmath import PROFILES
 from refsim.formats.file import quote, read_file
+from refsim.formats.module_folder import SUFFIX as MODULE_SUFFIX
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.host import expression
@@ -35,7 +36,7 @@ else:
     import tomli as tomllib
 
 NAME = "refsim.toml"
-SUFFIX, MODULE_SUFFIX = ".toml", ".spv"
+SUFFIX = ".toml"
 MAX_BYTES = 1 << 20
 MAX_WORDS = 256
 PADDING = ("defined", "any")

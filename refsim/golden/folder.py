@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from refsim.core.errors import FormatError, RefsimError
-from refsim.formats.file import meant, there
+from refsim.core.errors import RefsimError
+from refsim.formats.module_folder import SUFFIX, no_folder
 from refsim.spirv.module import MAX_BYTES, Module
 
-SUFFIX = ".spv"
 POLL_S = 0.05
 #: How long a file may be broken, or be away, while it is being written.
 PATIENCE_S = 1.0
@@ -118,10 +117,7 @@ def _stamps(folder: Path) -> Iterator[tuple[str, _Stamp]]:
                         name = entry.name.removesuffix(SUFFIX)
                         yield name, (at.st_mtime_ns, at.st_ctime_ns, at.st_size, at.st_ino)
     except OSError as error:
-        raise FormatError(
-            str(folder), "not a folder of modules", got=there(folder),
-            need=f"a folder with {SUFFIX} files{meant(folder)}",
-        ) from error  # fmt: skip
+        raise no_folder(folder) from error
 
 
 def whole(data: bytes) -> bool:

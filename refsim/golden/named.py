@@ -29,7 +29,8 @@ def is_name(text: str) -> bool:
     """Whether a text names a case, and no other file: `open_case` takes it, or says what is wrong with it."""
     if Path(text).exists():
         return (Path(text) / CASE_JSON).is_file()
-    return "!" in text or text.partition("/")[0] in OPS
+    first, _, last = text.partition("/")
+    return "!" in text or first in (*OPS, CHAINS) or last.isdecimal()
 
 
 def open_case(name: str) -> Stored:

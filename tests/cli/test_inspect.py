@@ -65,6 +65,14 @@ def test_dot_names_every_node_once_and_closes(models: Path, refsim) -> None:
     assert {name for edge in edges for name in edge} == set(defined)
 
 
+def test_what_is_written_beside_a_graph_is_named_in_a_comment_of_it(
+    models: Path, tmp_path: Path, refsim
+) -> None:
+    page = tmp_path / "page.html"
+    done = refsim("inspect", models / "linear_head.pte", "--graph", "--html", page)
+    assert page.exists() and done.out.endswith(f"}}\n// wrote {page}\n")
+
+
 def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
     refsim("inspect", tmp_path / "absent.pte").refused("cannot be read")
     refsim("inspect", tmp_path).refused("cannot be read; got a folder, need a readable file")

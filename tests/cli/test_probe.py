@@ -53,7 +53,7 @@ def test_a_probe_without_python_on_the_device(refsim, tmp_path: Path) -> None:
             (tmp_path / "outputs" / f"{path.stem}-{number}.bin").write_bytes(array.tobytes())
     path = tmp_path / "phone.json"
     text = refsim("probe", "--outputs", tmp_path / "outputs", "--name", own.name, "-o", path)
-    assert text.status == 0 and text.out.endswith("numerics profile: a phone\n")
+    assert text.status == 0 and text.out.endswith(f"numerics profile: a phone\nwrote {path}\n")
     assert profiles.profile(path) == own
     case = ("replay", "q8ta_add/0105", "-x", "cpu:emulated")
     assert refsim(*case, "--profile", path).status == 0

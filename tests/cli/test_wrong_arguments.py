@@ -16,7 +16,10 @@ import pytest
 
 from refsim.core import choices
 from refsim.core.gpu_fix import GPU_FIX, NO_KP
+from refsim.exec.factory import executors
 from refsim.ops.base.registry import OPS
+
+KP = any(one.name == "spv:DIR" and one.available for one in executors())
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -112,6 +115,31 @@ def test_one_module_is_no_folder_of_modules(desk: Path, refsim: Callable) -> Non
     refsim("shaders", "q8ta_relu_buffer.spv", "q8ta_relu").refused(f"q8ta_relu_buffer.spv: {said}. q8ta_relu")
     refsim("shaders", desk / "q8ta_relu_buffer.spv").refused(f"{said}{desk}")
     refsim("shaders", "absent.spv").refused("got no such file")
+    said = "q8ta_relu_buffer.spv: is one module; need the folder that it lies in, ."
+    refsim("replay", "q8ta_relu/1", "-x", "spv:q8ta_relu_buffer.spv").refused(said, status=2 if KP else 3)
+    if KP:
+        Path("build/inside").mkdir(parents=True)
+        Path("build/inside/own.spv").write_bytes(b"")
+        refsim("shaders", "build").refused("; did you mean build/inside?")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "extract q8ta_ad/1 -o new",
+            "no such case; got q8ta_ad/1, need OPERATOR/NUMBER as in digests/; did you mean",
+        ),
+        ("extract chains/16 -o new", "a chain, and no case; need refsim golden verify chains/16"),
+        ("inspect model.pte --html a/b.html", "a/b.html: cannot be written; got no such folder as "),
+        (
+            "golden new q8ta_relu",
+            "the operator has cases; got q8ta_relu, need refsim golden regen q8ta_relu --reason ",
+        ),
+    ],
+)
+def test_the_next_step_can_be_pasted(given: str, said: str, desk: Path, refsim: Callable) -> None:
+    refsim(*given.split()).refused(said)
 
 
 def test_help_of_help(refsim: Callable) -> None:
