@@ -179,7 +179,8 @@ def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, 
     done = refsim("shaders", folder, "--html", tmp_path / "page.html")
     assert done.status == 1 and done.err.startswith("rerun: refsim shaders")
     lines = [line.strip() for line in done.out.splitlines()]
-    last = lines[-1].split()
+    assert lines[-1] == f"wrote {tmp_path / 'page.html'}"
+    last = lines[-2].split()
     assert last[:4] == ["wrong:", last[1], "is", "wrong;"] and int(last[4]) <= len(_shaders_build.OPS)
     assert last[1].startswith("q8ta_conv2d")
     assert any(line.startswith("1. border padded with 0: taps outside the image read 0") for line in lines)
