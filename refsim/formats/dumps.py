@@ -81,9 +81,11 @@ def write(writer: FolderWriter, info: dict[str, Any], held: PackedBuffer | np.nd
     writer.write(f"{info['value']}.json", (json.dumps(info, indent=2) + "\n").encode())
 
 
-def tensor_text(shape: Sequence[int], layout: Layout) -> str:
+def tensor_text(shape: Sequence[int], layout: Layout | None) -> str:
     """A tensor in an error about its buffer: ``1x8x5x5 in 4C``, ``16 floats in WIDTH_PACKED``."""
     sizes = "x".join(map(str, shape))
+    if layout is None:
+        return f"{sizes} without a layout"
     return f"{sizes} in {layout}" if layout.packed_int8 else f"{sizes} floats in {layout}"
 
 
