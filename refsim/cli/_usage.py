@@ -102,7 +102,10 @@ def _tried(ctx: click.Context, option: str) -> str:
     """What an option that does not exist is: the name of an argument, which stands without one; empty if it is none."""
     for one in ctx.command.get_params(ctx):
         if isinstance(one, click.Argument) and option in _TRIED.get(one.name or "", ()):
-            return f": {_name(one)} stand without an option{_example(ctx)} q8ta_add"
+            from refsim.ops.base.registry import OPS  # only this error needs it
+
+            name = next(name for name in OPS if name.startswith("q8ta_"))
+            return f": {_name(one)} stand without an option{_example(ctx)} {name}"
     return ""
 
 
