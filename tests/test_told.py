@@ -42,4 +42,8 @@ def test_choices_say_which_number_of_which_operator_and_which_file_chose_it() ->
         "3 was 4, block_h=7 was block_h=5; chosen in q8ta_add.py"
     )
     assert "1 lines are missing" in told.choices(written, found[:1], lambda *_: "x.py")
+    assert (
+        told.choice([1], [1], "x.py") == ""
+        and told.choice([1], [2], "x.py") == "[1] instead of [2]; chosen in x.py"
+    )
     assert "'nothing' is written" in told.choices(written[:1], found, lambda *_: "x.py")

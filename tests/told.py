@@ -13,6 +13,8 @@ from refsim.core.buffer import PackedBuffer
 
 #: Causes and lines of a pattern that are said.
 MOST = 3
+#: Letters of what a line belongs to, and of each line.
+MOST_LETTERS = 160
 #: Where a choice was made, in `choices`.
 CHOSEN = re.compile(r"chosen in (\S+\.py)")
 
@@ -43,14 +45,23 @@ def choices(written: Sequence[str], found: Sequence[str], file: Callable[[str, s
     whose = next((line for line in reversed(found[: first + 1]) if not line.startswith(" ")), "")
     before = written[first] if first < len(written) else "nothing"
     return (
-        f"{len(other)} of {len(found)} lines differ, first of {whose}: {_changed(before, found[first])}; "
+        f"{len(other)} of {len(found)} lines differ, first of {_short(whose)}: {_changed(before, found[first])}; "
         f"chosen in {file(whose, found[first])}"
     )
+
+
+def choice(found: object, wanted: object, file: str) -> str:
+    """What was chosen, if it is not what was ``wanted``, and where; "" if it is."""
+    return "" if found == wanted else f"{found} instead of {wanted}; chosen in {file}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
 
 
 def _changed(before: str, after: str) -> str:
     """The words that are others, where two lines have the same number of them."""
     old, new = before.split(), after.split()
     if len(old) != len(new):
-        return f"{before.strip()!r} is written, {after.strip()!r} found"
-    return ", ".join(f"{b} was {a}" for a, b in zip(old, new, strict=True) if a != b)
+        return f"{_short(before.strip())!r} is written, {_short(after.strip())!r} found"
+    return _short(", ".join(f"{b} was {a}" for a, b in zip(old, new, strict=True) if a != b))

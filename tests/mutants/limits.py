@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from mutants import frames, objects
+from mutants import frames, last_words, objects
 from refsim.core import doing
 
 #: Variables that tell the plugin the seconds for each test, and for all.
@@ -90,10 +90,12 @@ def pytest_configure() -> None:
     )
     hypothesis.settings.load_profile("mutants")
     objects.install()
+    last_words.install()
     _watches.append(Watch(float(os.environ[ALL_VARIABLE])))
 
 
-def pytest_runtest_logstart() -> None:
+def pytest_runtest_logstart(nodeid: str) -> None:
+    last_words.begin(nodeid)
     _watches[0].begin(float(os.environ[EACH_VARIABLE]))
 
 

@@ -1,7 +1,8 @@
 """Native kernels one at a time, each in a frame that has its name: a crash then tells which kernel it was.
 
-A frame reads ``kernel of FILE: NAME``. Before and after each kernel the allocator is asked for blocks of many sizes, so
-that it notices here what a kernel broke, and after it the guard bytes behind its scratch are looked at.
+A frame reads ``kernel of FILE: NAME``, as in `last_words`. Before and after each kernel the allocator is asked for
+blocks of many sizes, so that it notices here what a kernel broke, and after it the guard bytes behind its scratch are
+looked at. There are many of these, and around buffers between jobs too: what is written there breaks nothing else.
 """
 
 from __future__ import annotations
@@ -13,23 +14,21 @@ from typing import Any
 
 import numpy as np
 
+from mutants import last_words
 from refsim.core import doing
-from refsim.exec.cpu import compiled, thread_pool
+from refsim.exec.cpu import compiled, executor, thread_pool
 from refsim.exec.cpu.thread_pool import JobList
 
-#: A frame's name, as `kernel_of` finds it again.
-_FRAME = "kernel of {file}: {name}"
 _FOUND = re.compile(r"kernel of (?P<file>refsim/\S+\.py): (?P<name>[^\s:;,]+)")
 #: Sizes of blocks that the allocator keeps in different lists.
 _SIZES = tuple(1 << power for power in range(5, 20))
-#: Guard bytes behind scratch: so many that what writes there breaks nothing else before it is told.
+#: Guard bytes behind scratch, and around buffers between the jobs of a call.
 _BEHIND = 1 << 22
 
 
-def kernel_of(said: str) -> tuple[str, str] | None:
-    """(name, file) of the kernel that crashed or wrote outside, by what was said last; None if that does not tell."""
-    found = _FOUND.search(said)
-    return (found["name"], found["file"]) if found else None
+def kernels_of(said: str) -> list[tuple[str, str]]:
+    """(name, file) of each kernel that may have crashed or written outside, by what was said last."""
+    return list(dict.fromkeys((found["name"], found["file"]) for found in _FOUND.finditer(said)))
 
 
 def install() -> None:
@@ -47,12 +46,13 @@ def install() -> None:
             names = [compiled.name_of(part.kernel) for part in (job.parts or (job,))]
             told = "+".join(names)
             single = JobList([job], 1, None, jobs._scratch[:1])
-            what = _FRAME.format(name=told, file=files.get(names[0], "?"))
+            what = last_words.KERNEL.format(name=told, file=files.get(names[0], "?"))
             doing.during(what, _checked, run, single)
             single.check_scratch(what)
 
     compiled._link = linked
     thread_pool._GUARD_BYTES = _BEHIND
+    setattr(executor, "FAR_WORDS", _BEHIND // 4)  # noqa: B010
     setattr(JobList, "run", stepped)  # noqa: B010
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mutants import objects
+from mutants import last_words, objects
 from mutants.frames import through
 from mutants.limits import Watch
 from refsim.core import doing
@@ -331,6 +331,7 @@ def main(stage: str, folder: str, *arguments: str) -> None:
         one_by_one.install()
     try:
         objects.install()
+        last_words.install()
         STAGES[stage](watch, folder, *arguments)
     except RefsimError as error:
         (Path(folder) / "error").write_text(_told(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,11 @@ from mutants.generated import naming, sample
 from mutants.generated.change import Change
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import Agreed
+from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
+from refsim.exec.cpu import routes
+from refsim.golden.rules import case
+from refsim.ops.base.binding import bind
 
 
 def test_names_tell_what_code_is_about() -> None:
@@ -92,6 +97,49 @@ def test_an_error_in_preparing_a_kernel_names_its_sources() -> None:
     assert prepared("refsim/exec/cpu/gemm/kernel.py") == "preparing refsim/exec/cpu/gemm/prepack.py"
     assert prepared("refsim/exec/cpu/gemm/kernel.py", "ValueError") == ""
     assert prepared("refsim/exec/cpu/winograd/kernel.py") == prepared("refsim/exec/cpu/ir.py") == ""
+
+
+def changed(file: str) -> Change:
+    return Change(file, "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
+
+
+def test_an_error_in_choosing_a_route_names_its_sources() -> None:
+    """As it is told: the note that `choose` puts on an error of a rule."""
+    call = bind(case("q8ta_conv2d_pw", 0)).call
+    with (
+        pytest.raises(ValueError) as caught,
+        mock.patch.object(routes, "_why_not", side_effect=ValueError("x")),
+    ):
+        routes.choose(call)
+    (note,) = doing.notes(caught.value)
+    assert "the native route amx was asked whether it takes q8ta_conv2d_pw (x " in note
+    frames = [("refsim/exec/cpu/routes.py", "choose"), ("refsim/exec/cpu/amx/prepack.py", "slower")]
+    assert naming.prepared(changed("refsim/exec/cpu/amx/prepack.py"), f"ValueError: x | {note}", frames)
+    assert not naming.prepared(changed("refsim/exec/cpu/gemm/prepack.py"), f"ValueError: x | {note}", frames)
+
+
+def test_a_crash_names_few_kernels_or_none() -> None:
+    first, other = (
+        "kernel of refsim/exec/cpu/groups/kernel.py: sums",
+        "kernel of refsim/exec/cpu/gemm/kernel.py: gemm",
+    )
+    said = f"signal 6: malloc(): invalid size | native kernels ran last: {first}, {other}"
+    for part in ("groups", "gemm"):
+        assert naming.kernel(changed(f"refsim/exec/cpu/{part}/prepack.py"), said).startswith("kernel of ")
+    assert not naming.kernel(changed("refsim/exec/cpu/amx/prepack.py"), said)
+    many = ", ".join(f"{other}{number}" for number in range(4))
+    assert not naming.kernel(changed("refsim/exec/cpu/gemm/prepack.py"), f"native kernels ran last: {many}")
+
+
+def test_several_threads_and_lost_devices() -> None:
+    said = f"no end: Current thread | {naming.ALONE}"
+    assert naming.together(changed("refsim/exec/cpu/wake.py"), said)
+    assert not naming.together(changed("refsim/exec/cpu/wake.py"), "no end: Current thread")
+    assert not naming.together(changed("refsim/exec/cpu/gemm/kernel.py"), said)
+    lost = "DeviceError: q8ta_add: Kompute failed; got vkWaitForFences failed: VkResult -4 (the device was lost), need"
+    assert naming.shader(changed("shaders/q8ta_add.comp"), lost)
+    assert not naming.shader(changed("shaders/q8ta_relu.comp"), lost)
+    assert not naming.shader(changed("shaders/q8ta_add.comp"), "DeviceError: q8ta_add: no such device")
 
 
 @pytest.mark.parametrize(

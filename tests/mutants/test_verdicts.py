@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mutants import limits, objects, tree
-from mutants.generated import own_tests, page, record, sample, trial, verb
+from mutants.generated import own_tests, page, record, reports, sample, trial, verb
 from mutants.generated.change import Change
 from mutants.generated.targets import AREAS
 from mutants.tree import CHECKOUT
@@ -137,24 +137,22 @@ def test_an_error_of_a_test_names_the_function_that_it_came_from(
 
 def test_the_first_wrong_value_of_a_chain_is_explained(tmp_path: Path) -> None:
     """A chain's digest says that its outputs are wrong; the report says which operator's bytes are, and how."""
-    (area, change), *_ = sample.drawn(1, 1, ("native",))
     entry = next(entry for entry in Corpus(CHECKOUT / "golden").chains() if len(entry.chain.links) > 3)
     graph, data = entry.chain.graph(entry.name), entry.chain.data()
     values = {0: data, **defined(graph, data)[1]}
-    made = trial._Trial(AREAS[area], change, tmp_path)
     node = next(node for node in graph.nodes if node.call is not None and node.call.out.is_int8)
     for value in values:
         array = logical(graph, values, value)
         if value >= node.outputs[0]:  # what reads it is wrong as well
             array = np.where(array < 64, array + 1, array).astype(array.dtype)
         np.save(tmp_path / f"value-{value}.npy", array)
-    report = made._chain_report(tmp_path, entry.name)
+    report = reports.of_chain(tmp_path, entry.name)
     assert (
         report is not None and report.title == f"value {node.outputs[0]} of node {node.number}, {node.name}"
     )
     assert report.evidence.bound is not None and report.causes and report.causes[0].exact
     np.save(tmp_path / f"value-{node.outputs[0]}.npy", logical(graph, values, node.outputs[0]))
-    later = made._chain_report(tmp_path, entry.name)
+    later = reports.of_chain(tmp_path, entry.name)
     assert later is not None and later.title != report.title
 
 

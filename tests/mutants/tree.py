@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mutants import limits
+from mutants import last_words, limits
 from mutants.mutant import Mutant
 from refsim.core.errors import FormatError
 from refsim.exec import process
@@ -22,6 +22,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PARTS = {"refsim": "refsim", "gpu": "refsim_gpu", "shaders": "shaders"}
 #: What tests need beside the sources; links, for nothing changes there.
 BESIDE = ("golden", "tests", "docs", "bench", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md")
+#: The file in a process's folder that says what it was at, and how a status begins that was none.
+LAST_WORDS, NO_END = "last-words", "no end"
 #: Where a copy keeps what it compiles, for all of its processes.
 CACHE = ".cache"
 #: One processor for each process, as several mutants run at once.
@@ -100,18 +102,24 @@ def execute(
     It bounds its own time. ``more``: further variables of its environment.
     """
     command = [sys.executable, "-m", "mutants.runner", stage, str(folder), *arguments]
+    kept = folder / LAST_WORDS
+    kept.unlink(missing_ok=True)
     try:
-        around = {**environment(root), **(more or {})}
+        around = {**environment(root), last_words.FILE: str(kept), **(more or {})}
         process.run(command, where=stage, folder=folder, environment=around)
     except process.ProcessError as error:
-        return _how(error)
+        return _how(error, last_words.read(kept)[1])
     return ""
 
 
-def _how(error: process.ProcessError) -> str:
-    """How a process ended, and what it said last."""
-    how = "no end" if limits.ended_by_limit(str(error.got)) else str(error.got)
-    return f"{how}: {' | '.join(error.last_lines)}"
+def _how(error: process.ProcessError, kernels: str) -> str:
+    """How a process ended, what it said last and, if native code crashed or never ended, which kernels that were."""
+    endless = limits.ended_by_limit(str(error.got))
+    said = [*error.last_lines]
+    native = kernels and str(error.got).startswith("signal")
+    if native and not (endless and kernels.startswith(last_words.RAN)):  # then it is Python that never ends
+        said.append(kernels)
+    return f"{NO_END if endless else error.got}: {' | '.join(said)}"
 
 
 #: What names a module of the tests, or of the sources, that there is not: no change takes away a file.
@@ -169,6 +177,10 @@ def pytest(root: Path, tests: str, each: float, most: float, without: Sequence[s
     command = [sys.executable, "-m", "pytest", *options, path, *(("-k", only) if only else ())]
     command += [f"--deselect={name}" for name in without]
     bounds = {limits.EACH_VARIABLE: f"{each:g}", limits.ALL_VARIABLE: f"{most:g}"}
+    kept = root.parent / LAST_WORDS if root != CHECKOUT else None
+    if kept is not None:
+        kept.unlink(missing_ok=True)
+        bounds[last_words.FILE] = str(kept)
     try:
         process.run(command, where=tests, folder=root, environment={**environment(root), **bounds})
     except process.Ended as error:
@@ -176,5 +188,6 @@ def pytest(root: Path, tests: str, each: float, most: float, without: Sequence[s
         name, _, text = failed.partition(" - ")
         said, _, through = text.rpartition(limits.THROUGH) if limits.THROUGH in text else (text, "", "[]")
         frames = tuple((file, function) for file, function in json.loads(through))
-        return Failed(name.partition(" ")[2] or tests, said or _how(error), frames)
+        at, kernels = last_words.read(kept) if kept is not None and not failed else ("", "")
+        return Failed(name.partition(" ")[2] or at or tests, said or _how(error, kernels), frames)
     return Failed()

@@ -155,8 +155,8 @@ def _told(call: Call) -> str:
 
 
 def _of(*families: Family) -> Takes:
-    """Operators of these families that are kernels themselves."""
-    return lambda op: op.family in families and not op.picks
+    """Operators of these families."""
+    return lambda op: op.family in families
 
 
 def _nibbles(family: Family) -> Takes:
@@ -385,11 +385,14 @@ def choose(
     wanted = _forced((call.op.name, asked, ANY), force or {})
     ctx = RouteContext(call, cpu().isa, threads, wanted is not None)
     rejected: list[tuple[str, str]] = []
+    told = _told(call)
     for rule in RULES:
         if not rule.takes(call.op):
             continue
         reason = f"{wanted} is forced" if wanted not in (None, rule.route) else (avoid or {}).get(rule.route)
-        reason = reason or _why_not(rule, ctx)
+        if reason is None:
+            with doing.noted(f"while the native route {rule.route} was asked whether it takes {told}"):
+                reason = _why_not(rule, ctx)
         if reason is None:
             return Choice(rule, ctx, tuple(rejected))
         rejected.append((rule.route, reason))

@@ -111,6 +111,9 @@ def _layers() -> Iterator[Case]:
     yield conv(general, (1, 64, 21, 23), 64, 3, groups=4)
     yield conv(general, (1, 8, 300, 700), 12, 3)
     yield conv(depth, (1, 20, 33, 250), 20, 3, groups=20, layout="4W4C")
+    yield conv(
+        depth, (1, 4, 5, 40_000), 4, 3, groups=4, layout="4W4C"
+    )  # a row alone is more than is kept at once
     yield conv("q8ta_conv2d_transposed", (1, 64, 14, 14), 32, 2, 2, padding=(0, 0))
     yield conv(wide, (1, 64, 3, 1413), 32, 3)
     for kernel in ((7, 3), (3, 7), (1, 5), (5, 1)):  # few channels: windows may be copied, or not

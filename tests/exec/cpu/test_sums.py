@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import told
 from examples import UNARY
 from wide import check
 
@@ -67,6 +68,10 @@ def evaluated(e: Elementwise, isa: object = None) -> np.ndarray:
     return np.clip(total + np.clip(beyond, -128, 127), -128, 127).astype(np.int8)
 
 
+#: How many of the sums below get tables of each form, those that saturate where a wider table is needed.
+FORMS = {"pairs": 27, "pairs_a": 14, "pairs_b": 4, "pairs_ab": 3}
+
+
 def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the native kernel: the definition's bytes for all pairs, for every shape that tables have."""
     monkeypatch.setattr(proof, "computed", evaluated)
@@ -81,7 +86,9 @@ def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
             found[made.op] += 1
             expected = ADD.define(ADD.params(**params), TARGET, A, B)
             assert np.array_equal(evaluated(made).reshape(-1), expected), params
-    assert found.keys() == PAIRS.keys() and found.total() > 40, found
+    assert FORMS.keys() == PAIRS.keys()
+    other = told.choice(dict(found), FORMS, "refsim/exec/cpu/elementwise/lut.py")
+    assert not other, other
 
 
 @pytest.mark.parametrize("params", [TIES, THIRDS, FAR], ids=["ties", "thirds", "far"])

@@ -15,9 +15,11 @@ Nobody wrote down what a generated change does wrong. A report names it if one o
 - *Place*: a change that ends in an error is named if its text is of the class, or if one of the three innermost
   places in the sources that it came through is the changed function. Of a crash in native code, and of a write outside
   of a kernel's memory, the kernel is known; it is named if the changed file is the one that writes this kernel, or the
-  one beside it that writes its arguments. So is an error that stops a native kernel from being prepared: it says of
-  which operator, tensors and route, and where in the kernel's own sources. And so is a choice that is not the one
-  written down: the test says of which operator and processor it is, what changed, and which file chooses.
+  one beside it that writes its arguments. Where it is not known, those that were running or ran last are told, and
+  count if they are few. A lost device tells which shader ran. What several threads get wrong and one alone gets right
+  is of what they alone run. An error that stops a native kernel from being prepared says of which operator, tensors
+  and route, and where in the kernel's own sources. And of a choice that is not the one written down, the test says of
+  which operator and processor it is, what changed, and which file chooses.
   An error that a test fails with counts like one of a case; what the test itself asserts is none (`mutants.frames`).
 
 A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
@@ -32,7 +34,7 @@ from dataclasses import dataclass
 
 import told
 
-from mutants import one_by_one
+from mutants import last_words, one_by_one
 from mutants.generated.change import Change
 from refsim.bytediff import Report
 from refsim.bytediff.consensus import Agreed
@@ -42,13 +44,18 @@ from refsim.bytediff.within import tightest
 OPERANDS = "operands"
 #: So many wrong elements of a single case are enough to prove a cause that predicts every byte.
 MANY = 16
+#: What is said of a case that is wrong on several threads and right on one; what one thread alone does not run.
+ALONE = "right on one thread"
+TOGETHER = tuple(f"refsim/exec/cpu/{name}.py" for name in ("runner", "wake", "thread_pool"))
+#: A device that was lost while a shader ran.
+LOST = re.compile(r"DeviceError: (\w+): .*the device was lost")
 #: So many places in the sources, the innermost of those that an error came through, tell where it began.
 INNERMOST = 3
 #: Fewer wrong elements have no region.
 FEW = 8
 #: What the note of an error says that stopped a native kernel from being prepared, and where these kernels are.
 PREPARED, NATIVE = (
-    r"was prepared for the native route|while the native kernel \S+ was written",
+    r"was prepared for the native route|the native route \S+ was asked|while the native kernel \S+ was written",
     "refsim/exec/cpu/",
 )
 
@@ -307,8 +314,23 @@ def choice(change: Change, said: str) -> str:
 
 
 def kernel(change: Change, said: str) -> str:
-    """The native kernel that a crash or a write outside names, if the changed file writes it or its arguments."""
-    found = one_by_one.kernel_of(said)
-    if found is None or not one_by_one.beside(change.file, found[1]):
-        return ""
-    return f"kernel of {found[1]}: {found[0]}"
+    """The native kernel that a crash or a write outside names, if the changed file writes it or its arguments.
+
+    It may be one of a few: of those that ran together, or last before the heap was found broken.
+    """
+    found = one_by_one.kernels_of(said)
+    for name, file in found if len(found) <= INNERMOST else ():
+        if one_by_one.beside(change.file, file):
+            return last_words.KERNEL.format(file=file, name=name)
+    return ""
+
+
+def together(change: Change, said: str) -> str:
+    """What is said of a case that several threads alone get wrong, if the changed file is one that only they run."""
+    return ALONE if ALONE in said and change.file in TOGETHER else ""
+
+
+def shader(change: Change, said: str) -> str:
+    """The shader during which a device was lost, if it is the changed file; "" if not."""
+    found = LOST.search(said)
+    return f"device lost in {found[1]}" if found and change.file == f"shaders/{found[1]}.comp" else ""

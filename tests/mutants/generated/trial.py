@@ -6,42 +6,33 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mutants import cases, graphs, runner
+from mutants import cases, graphs, last_words, runner
 from mutants.bugs import GPU
-from mutants.generated import equivalent, naming, own_tests
+from mutants.generated import equivalent, naming, own_tests, reports
 from mutants.generated.change import Change
 from mutants.generated.targets import AREAS, MODELS, Area, Condition, conditions, subjects
 from mutants.mutant import MODEL, Mutant
 from mutants.outcome import SURVIVED, Outcome
 from mutants.run import missing
-from mutants.tree import CHECKOUT, Failed, build, copy, execute, lacking, pytest
-from refsim.bytediff import Report, diff
+from mutants.tree import CHECKOUT, LAST_WORDS, Failed, build, copy, execute, lacking, pytest
+from refsim.bytediff import Report
 from refsim.bytediff.consensus import agreed
-from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
-from refsim.core.layout import WIDTH_PACKED
-from refsim.core.qmath import PROFILES
 from refsim.exec.cpu import isa
 from refsim.exec.process import ProcessError
-from refsim.exec.trace import bound_of
 from refsim.golden import chain_rules
-from refsim.golden.chain import CHAINS, defined
+from refsim.golden.chain import CHAINS
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as case_of
-from refsim.golden.store import Corpus, digest
-from refsim.graph.interpreter import logical, stored
-from refsim.ops.base.binding import BoundCase, bind
+from refsim.golden.store import digest
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
 
 #: What may become of one: by whom it was noticed, or why it does not count.
 CORPUS, MODELS_, TESTS, LIVES, INVALID, EQUIVALENT = (
@@ -221,14 +212,11 @@ class _Trial:
         folder = self.root.parent / "corpus"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        (folder / "cases.json").write_text(json.dumps(names))
-        golden, profile = str(CHECKOUT / "golden"), condition.profile
+        profile = condition.profile
         if profile:
             digests = {name: _digest_under(name, profile) for name in names}
             (folder / "digests.json").write_text(json.dumps(digests))
-        more = isa.environment(condition.isa) if condition.isa else {}
-        arguments = (condition.executor, golden, str(condition.threads), profile, condition.route)
-        message = execute(self.root, folder, "corpus", *arguments, more=more)
+        message = self._run(names, condition, {})
         result, at = folder / "result.json", folder / "at"
         if not message and not result.exists():
             return None
@@ -236,21 +224,38 @@ class _Trial:
         made = replace(made, verdict=CORPUS, by=by, said=message)
         found = json.loads(result.read_text()) if result.exists() else None
         judged = made if found is None else self._judged(made, found, folder, profile)
+        if condition.threads > 1 and judged.verdict == CORPUS and not judged.named and judged.by in names:
+            alone = self._run([judged.by], replace(condition, threads=1), {})
+            if not alone and not result.exists():
+                judged = replace(judged, said=f"{judged.said} | {naming.ALONE}")
+                judged = replace(judged, region=naming.together(self.change, judged.said))
         crashed = found is None or found["how"] == "outside"
         if not crashed or judged.named or by == "start" or condition.executor != "cpu":
             return judged
+        ran = message or last_words.read(folder / LAST_WORDS)[1]
         # what broke the heap may have been a case before
         tried = names[: names.index(by) + 1] if by in names else [by]
-        (folder / "cases.json").write_text(json.dumps(tried))
-        result.unlink(missing_ok=True)
-        said = execute(self.root, folder, "corpus", *arguments, more={**more, runner.ONE_BY_ONE: "1"})
+        said = self._run(tried, condition, {runner.ONE_BY_ONE: "1", last_words.FILE: ""})
         if result.exists():
             found = json.loads(result.read_text())
             said = f"{found['said']} {said}"
             if found["how"] != "invalid":
                 judged = self._judged(made, found, folder, profile)
-        return replace(
-            judged, said=judged.said or said, region=judged.region or naming.kernel(self.change, said)
+        named = naming.kernel(self.change, said) or naming.kernel(self.change, ran)
+        said = judged.said or said
+        if ran not in said:
+            said = f"{said} | {ran}"
+        return replace(judged, said=said, region=judged.region or named)
+
+    def _run(self, names: Sequence[str], condition: Condition, more: dict[str, str]) -> str:
+        """Run cases of the corpus in the copy; how the process ended, and in the folder what it found."""
+        folder = self.root.parent / "corpus"
+        (folder / "cases.json").write_text(json.dumps(names))
+        (folder / "result.json").unlink(missing_ok=True)
+        arguments = (condition.executor, str(CHECKOUT / "golden"), str(condition.threads))
+        around = {**(isa.environment(condition.isa) if condition.isa else {}), **more}
+        return execute(
+            self.root, folder, "corpus", *arguments, condition.profile, condition.route, more=around
         )
 
     def _judged(self, made: Verdict, found: dict[str, Any], folder: Path, profile: str) -> Verdict:
@@ -260,61 +265,29 @@ class _Trial:
         made = replace(made, verdict=CORPUS, by=name, said=said)
         outside = [OUTSIDE] if how == "outside" else []
         if not (folder / "out").exists():
-            if how == "chain" and (report := self._chain_report(folder, name)) is not None:
+            if how == "chain" and (report := reports.of_chain(folder, name)) is not None:
                 return self._named(replace(made, said=f"{report.title}; {said}"), [report])
             frames = [(file, function) for file, function in found.get("frames", ())]
-            at = naming.place(self.change, frames) or naming.prepared(self.change, said, frames)
+            at = (
+                naming.place(self.change, frames)
+                or naming.prepared(self.change, said, frames)
+                or naming.shader(self.change, said)
+            )
             return replace(made, cause=naming.cause(self.change, [*outside, said]), region=at)
-        reports = list(self._reports(folder, [name, *found.get("further", ())], profile))
-        if not reports:
+        made_of = list(reports.of_cases(folder, [name, *found.get("further", ())], profile))
+        if not made_of:
             said = said or "another digest of the same bytes: what a seed draws changed"
             return replace(made, said=said, cause=naming.cause(self.change, outside))
-        return self._named(replace(made, said=said or f"{reports[0].differing} differ"), reports, outside)
+        return self._named(replace(made, said=said or f"{made_of[0].differing} differ"), made_of, outside)
 
-    def _named(self, made: Verdict, reports: Sequence[Report], outside: Sequence[str] = ()) -> Verdict:
+    def _named(self, made: Verdict, found: Sequence[Report], outside: Sequence[str] = ()) -> Verdict:
         """With what the reports of one or several wrong buffers say."""
-        causes = agreed(reports)[: 3 - len(outside)]
+        causes = agreed(found)[: 3 - len(outside)]
         cause = naming.cause(self.change, outside) or naming.named(self.change, causes)
         return replace(
-            made, causes=tuple(map(str, causes)), pattern=tuple(reports[0].pattern),
-            cause=cause, region=naming.region(self.change, reports),
+            made, causes=tuple(map(str, causes)), pattern=tuple(found[0].pattern),
+            cause=cause, region=naming.region(self.change, found),
         )  # fmt: skip
-
-    def _chain_report(self, folder: Path, name: str) -> Report | None:
-        """The diff of the first wrong value of a chain with what its operator makes of the right ones, if one is."""
-        entry = next(entry for entry in Corpus(CHECKOUT / "golden").chains() if entry.name == name)
-        graph, data = entry.chain.graph(name), entry.chain.data()
-        values = {0: data, **defined(graph, data)[1]}
-        for node in graph.nodes:
-            for value in node.outputs:
-                path, right = folder / f"value-{value}.npy", logical(graph, values, value)
-                made = np.load(path) if path.exists() else right
-                if np.array_equal(made, right):
-                    continue
-                title, held = f"value {value} of node {node.number}, {node.name}", values[value]
-                if node.call is None or not isinstance(held, PackedBuffer):
-                    return diff(_packed(right), _packed(made), title=title, limit=1)
-                inputs = {arg: values[at] for arg, at in node.inputs.items()}
-                packed = {
-                    arg: each
-                    if isinstance(each, PackedBuffer)
-                    else stored(graph, node.inputs[arg], each, name)
-                    for arg, each in inputs.items()
-                }
-                bound = bound_of(node.call, packed)  # type: ignore[arg-type]
-                return diff(held, graphs.elements(held, made), call=bound, title=title, limit=1)
-        return None
-
-    def _reports(self, folder: Path, names: Sequence[str], profile: str) -> Iterator[Report]:
-        """The diffs of the wrong cases, the first of them in ``out``, the others in ``out-1`` and so on."""
-        for number, name in enumerate(names):
-            bound = _bound(name, profile)
-            expected = bound.call.expected(bound.inputs)
-            actual = PackedBuffer(expected.desc)
-            raw = (folder / (f"out-{number}" if number else "out")).read_bytes()
-            actual.raw[:] = np.frombuffer(raw, np.uint8)
-            if not np.array_equal(expected.raw, actual.raw):
-                yield diff(expected, actual, call=bound, limit=1)
 
     # --- models and tests --------------------------------------------------------------------------------
 
@@ -338,7 +311,8 @@ class _Trial:
                     pattern=outcome.pattern,
                     region=naming.value(self.change, outcome.pattern)
                     or naming.place(self.change, through)
-                    or naming.prepared(self.change, outcome.message, through),
+                    or naming.prepared(self.change, outcome.message, through)
+                    or naming.kernel(self.change, outcome.message),
                 )  # fmt: skip
         return None
 
@@ -350,14 +324,10 @@ class _Trial:
                     made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said]),
                     region=naming.choice(self.change, said)
                     or naming.place(self.change, frames)
-                    or naming.prepared(self.change, said, frames),
+                    or naming.prepared(self.change, said, frames)
+                    or naming.kernel(self.change, said),
                 )  # fmt: skip
         return None
-
-
-def _packed(array: np.ndarray) -> PackedBuffer:
-    """A float value of a graph, in C order."""
-    return PackedBuffer.pack(np.ascontiguousarray(array, np.float32), WIDTH_PACKED)
 
 
 def _json(path: Path, otherwise: Any) -> Any:
@@ -395,15 +365,10 @@ def _lacking(condition: Condition) -> bool:
     return False
 
 
-def _bound(name: str, profile: str) -> BoundCase:
-    op, _, place = name.partition("/")
-    return bind(case_of(op, int(place)), Target(PROFILES[profile]) if profile else None)
-
-
 @cache
 def _digest_under(name: str, profile: str) -> str:
     """The digest of a case under another profile, of which the corpus records none."""
-    bound = _bound(name, profile)
+    bound = reports.bound(name, profile)
     return digest(bound.call, bound.call.expected(bound.inputs))
 
 
