@@ -75,6 +75,19 @@ def test_max_pool(seed: int) -> None:
     check(pooled(MAXPOOL, (n, c, h, w), args, out, before, after, clamp=clamp), seed)
 
 
+@pytest.mark.parametrize("kernel", [(4, 4), (5, 5), (17, 1)])
+def test_max_pool_of_many_taps(kernel: tuple[int, int]) -> None:
+    args = ([*kernel], [2, 2], [k // 2 for k in kernel], [1, 1], False)
+    shape, q = (2, 70, 19, 11), (0.03, 2)
+    out = max_pool2d_with_indices(np.zeros(shape, np.float32), *args)[0].shape
+    check(pooled(MAXPOOL, shape, args, out, q, q), 1)
+
+
+@pytest.mark.parametrize("channels", [12, 64, 68, 132])
+def test_mean_of_some_vectors_at_once(channels: int) -> None:
+    check(pooled(MEAN, (2, channels, 5, 3), ([2, 3], True), (2, channels, 1, 1), (0.03, 2), (0.02, -3)), 1)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_mean(seed: int) -> None:
     rng = Rng(seed)

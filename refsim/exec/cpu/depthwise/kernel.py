@@ -281,7 +281,7 @@ class _Source:
         # the second pair of columns of a k4 is the first one of the next
         def step(u: Value, *before: Value) -> tuple[Value, ...]:
             after = self._pair(line, width, u * 2 + 2)
-            put(u, _fours(before, after))
+            put(u, fours(before, after))
             return after
 
         fn.loop(self.a.k4s, step, self._pair(line, width, fn.i64(0)))
@@ -307,7 +307,7 @@ def interleave(a: Value, b: Value, half: int) -> Value:
     )
 
 
-def _fours(before: Sequence[Value], after: Sequence[Value]) -> list[Value]:
+def fours(before: Sequence[Value], after: Sequence[Value]) -> list[Value]:
     """K4s of four bytes from the halves of two pairs of columns."""
     words = vec(I16, before[0].type.lanes // 2)
     return [

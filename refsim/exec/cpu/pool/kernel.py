@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from refsim.aten.reduce import WORKERS
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
@@ -47,8 +48,16 @@ def _taps(begin: Value, size: Value, taps: Value, dilation: Value) -> tuple[Valu
     return first, taps.min((size - begin + (dilation - 1)).max(0) // dilation)
 
 
-def maxpool(module: Module, name: str, *, size: int) -> None:
-    """Write the kernel for `size` channels at once."""
+#: The most taps of a window that are loaded without a loop.
+MOST_TAPS = 16
+
+
+def maxpool(module: Module, name: str, *, size: int, taps_h: int, taps_w: int) -> None:
+    """Write the kernel for `size` channels at once.
+
+    ``taps_h``, ``taps_w``: of windows without gaps, of each of which some tap is in the image. A tap beside it may be
+    the nearest one in the image then, which the window has too. Else 0, and taps in the image are found in loops.
+    """
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
         a = MAXPOOL.read(fn, block)
@@ -59,7 +68,19 @@ def maxpool(module: Module, name: str, *, size: int) -> None:
             y = row * a.stride_h - a.pad_h
             source = a.pointer("x") + (image * a.x_image + y * a.x_row)
             to = a.pointer("out") + (image * a.out_image + row * a.out_row)
-            rows = _taps(y, a.height, a.kernel_h, a.dilation_h)
+            rows = (y, y) if taps_h else _taps(y, a.height, a.kernel_h, a.dilation_h)
+            image_at = a.pointer("x") + image * a.x_image
+            lines = [image_at + (y + i).max(0).min(a.height - 1) * a.x_row for i in range(taps_h)]
+
+            def whole(column: Value) -> None:
+                x = column * a.stride_w - a.pad_w
+                places = [(x + j).max(0).min(a.width - 1) * a.x_pixel for j in range(taps_w)]
+
+                def chunk(k: Value) -> None:
+                    taps = [fn.load(line + (at + k), least.type) for line in lines for at in places]
+                    fn.store(reduce(Value.max, taps), to + (column * a.out_pixel + k))
+
+                _chunks(fn, a.bytes, size, chunk)
 
             def pixel(column: Value) -> None:
                 x = column * a.stride_w - a.pad_w
@@ -80,13 +101,16 @@ def maxpool(module: Module, name: str, *, size: int) -> None:
 
                 _chunks(fn, a.bytes, size, chunk)
 
-            fn.loop(a.out_w, pixel)
+            fn.loop(a.out_w, whole if taps_h else pixel)
 
         fn.loop(end, task, start=begin)
 
 
-def mean(module: Module, name: str, *, lanes: int, bounded: bool, clamp: str) -> None:
-    """Write the kernel for `lanes` channels at once; ``bounded``: real values are clamped to [least, most] first."""
+def mean(module: Module, name: str, *, lanes: int, vectors: int, bounded: bool, clamp: str) -> None:
+    """Write the kernel for some vectors of `lanes` channels at once, whose sums do not wait for each other.
+
+    ``bounded``: real values are clamped to [least, most] first.
+    """
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
         a = MEAN.read(fn, block)
@@ -99,24 +123,27 @@ def mean(module: Module, name: str, *, lanes: int, bounded: bool, clamp: str) ->
             to = a.pointer("out") + image * a.out_image
 
             def chunk(k: Value) -> None:
-                zero = fn.const(0, vec(F32, lanes))
+                zeros = [fn.const(0, vec(F32, lanes))] * vectors
 
-                def worker(w: Value, total: Value) -> Value:
-                    def outer(i: Value, part: Value) -> tuple[Value, ...]:
+                def worker(w: Value, *totals: Value) -> list[Value]:
+                    def outer(i: Value, *sums: Value) -> tuple[Value, ...]:
                         line = source + (i * a.x_outer + k)
 
-                        def inner(j: Value, part: Value) -> Value:
-                            value = real(a, "a", fn.load(line + j * a.x_inner, vec(I8, lanes)))
-                            return part + (value.max(least).min(most) if bounded else value)
+                        def inner(j: Value, *before: Value) -> list[Value]:
+                            at, after = line + j * a.x_inner, []
+                            for v, total in enumerate(before):
+                                value = real(a, "a", fn.load(at + v * lanes, vec(I8, lanes)))
+                                after.append(total + (value.max(least).min(most) if bounded else value))
+                            return after
 
-                        return fn.loop(a.inner, inner, [part])
+                        return fn.loop(a.inner, inner, sums)
 
-                    (part,) = fn.loop(a.outer, outer, [zero], start=w, step=WORKERS)
-                    return total + part
+                    sums = fn.loop(a.outer, outer, zeros, start=w, step=WORKERS)
+                    return [total + part for total, part in zip(totals, sums, strict=True)]
 
-                (total,) = fn.loop(WORKERS, worker, [zero])
-                fn.store(requant.bytes(total / count), to + k)
+                for v, total in enumerate(fn.loop(WORKERS, worker, zeros)):
+                    fn.store(requant.bytes(total / count), to + (k + v * lanes))
 
-            _chunks(fn, a.bytes, lanes, chunk, first, (first + a.part).min(a.bytes))
+            _chunks(fn, a.bytes, lanes * vectors, chunk, first, (first + a.part).min(a.bytes))
 
         fn.loop(end, task, start=begin)

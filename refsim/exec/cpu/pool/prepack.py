@@ -76,9 +76,12 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
         out_row=made.row_stride,
         out_pixel=made.pixel_stride,
     )
+    taps_h, taps_w = window.kernel if _all_in_reach(window) else (0, 0)
     job = arguments.job(
         name="dequantize, max_pool2d, quantize",
-        kernel=compiled.address(kernel.maxpool, size=_at_once(nbytes, 4 * isa.lanes)),
+        kernel=compiled.address(
+            kernel.maxpool, size=_at_once(nbytes, 4 * isa.lanes), taps_h=taps_h, taps_w=taps_w
+        ),
         block=block,
         tasks=made.images * made.rows,
         scratch=0,
@@ -88,6 +91,14 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
         return (job,)
     after = elementwise.bounded(replace(x, descs={"x": target}), bounds, out)
     return job, elementwise.linear(replace(after, copied=True), isa).renamed(x="pooled")
+
+
+def _all_in_reach(window: PoolWindow) -> bool:
+    """Whether windows are small, have no gaps, and some tap in the image each."""
+    lasts = ((n - 1) * s - p for n, s, p in zip(window.out, window.stride, window.padding, strict=True))
+    begins = all(last < size for last, size in zip(lasts, window.size, strict=True))
+    small = window.kernel[0] * window.kernel[1] <= kernel.MOST_TAPS
+    return small and window.dilation == (1, 1) and begins
 
 
 def _pairs(**values: tuple[int, ...]) -> dict[str, int]:
@@ -105,8 +116,8 @@ def _map_is_identity(x: Call, out: Call) -> bool:
     return bool(np.array_equal(out.op.define(out.params, out.target, real), every))
 
 
-#: Bytes of a pixel whose means a task makes: whole vectors.
-MEAN_BYTES = 64
+#: Bytes of a pixel whose means a task makes, and the most vectors of them at once: whole vectors.
+MEAN_BYTES, MEAN_VECTORS = 64, 4
 
 
 def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> tuple[Job, ...] | str:
@@ -152,6 +163,7 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
             kernel=compiled.address(
                 kernel.mean,
                 lanes=_at_once(nbytes, isa.lanes),
+                vectors=MEAN_VECTORS if nbytes >= MEAN_VECTORS * isa.lanes else 1,
                 bounded=bounds != UNBOUNDED,
                 clamp=clamp,
             ),
