@@ -25,7 +25,7 @@ from refsim.cli._verb import PROGRAM
 from refsim.core import choices, doing
 from refsim.core.errors import MOST_IN_LINE, RefsimError
 from refsim.core.escape import escaped
-from refsim.core.free_name import free
+from refsim.core.no_clobber import free
 from refsim.core.status import BAD_INPUT, DIFFERENT, INTERRUPTED, PIPE_CLOSED, SAME
 
 HERE = Path(__file__).parent

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from refsim.cli._document import Document, Made
-from refsim.core.free_name import must_be_new
 from refsim.core.layout import Layout, layout
+from refsim.core.no_clobber import must_be_new
 
 F = TypeVar("F", bound=Callable[..., Any])
 

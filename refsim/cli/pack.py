@@ -16,8 +16,8 @@ from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import RawBufferError
-from refsim.core.free_name import not_itself
 from refsim.core.layout import Layout
+from refsim.core.no_clobber import not_itself
 from refsim.formats import dumps, npz
 
 

@@ -12,8 +12,8 @@ from refsim.cli._options import json_option, layout_option, output_option, shape
 from refsim.cli._output import print_json, say, shape_text, wrote
 from refsim.cli._verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer, naming
-from refsim.core.free_name import not_itself
 from refsim.core.layout import Layout
+from refsim.core.no_clobber import not_itself
 from refsim.core.tensor import TensorDesc
 from refsim.formats import npz
 from refsim.formats.file import read_file

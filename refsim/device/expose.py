@@ -16,8 +16,8 @@ from typing import Any
 from refsim.core.atomic_write import replacing
 from refsim.core.buffer import FILL
 from refsim.core.errors import GraphError, ParameterError
-from refsim.core.free_name import not_itself
 from refsim.core.layout import BY_SCHEMA_VALUE, WIDTH_PACKED
+from refsim.core.no_clobber import not_itself
 from refsim.device import manifest as m
 from refsim.device.choose import Candidate, candidates, check, select
 from refsim.exec.model import Model, load

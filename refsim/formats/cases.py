@@ -22,8 +22,8 @@ from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, RefsimError
-from refsim.core.free_name import must_be_new
 from refsim.core.layout import layout
+from refsim.core.no_clobber import must_be_new
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
 from refsim.formats.case_description import SCHEMA, Description, File, described

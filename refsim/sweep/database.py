@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from refsim.core.errors import FormatError
-from refsim.core.free_name import free
+from refsim.core.no_clobber import free
 from refsim.sweep.outcome import STATUSES, Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant
 

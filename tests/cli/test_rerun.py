@@ -14,7 +14,7 @@ from test_mentioned_commands import commands
 from refsim.cli import _main, main
 from refsim.cli._document import Document
 from refsim.cli._options import New
-from refsim.core.free_name import free
+from refsim.core.no_clobber import free
 
 DATA = Path(__file__).parents[1] / "data"
 DEVICE, MODELS = DATA / "device", DATA / "models"

@@ -1,4 +1,4 @@
-"""The next name that is free: where a verb makes something new, it says this name if there is something already."""
+"""Nothing is written over: what must be new, what may not replace its own source, and the next name that is free."""
 
 from __future__ import annotations
 
