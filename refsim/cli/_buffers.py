@@ -14,12 +14,13 @@ from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.text import styled
 from refsim.cli._apart import Telling
+from refsim.cli._given import hints
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import not_written, print_json, say, width, wrote
 from refsim.cli._verb import Lacking
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer, naming
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import Layout
 from refsim.core.layout import layout as layout_named
 from refsim.core.tensor import TensorDesc
@@ -124,8 +125,13 @@ def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
         held = sorted(file for file in Path(path).glob("*.bin") if file.stat().st_size == size)
         raise FormatError(path, "a folder", need=f"one raw buffer{f', such as {held[0]}' if held else ''}")
     raw = raw_file(path)
-    with naming(path):
-        PackedBuffer.from_raw(raw, tuple(shape), layout)
+    try:
+        with naming(path):
+            PackedBuffer.from_raw(raw, tuple(shape), layout)
+    except RawBufferError as error:
+        raise RawBufferError(
+            error.where, error.what, got=error.got, need=error.need, hints=hints(path)
+        ) from error
     return raw
 
 

@@ -76,9 +76,16 @@ def recorded(path: str) -> Recorded:
     return Recorded(path)
 
 
+def hints(path: str) -> list[str]:
+    """What to type for a path, whatever a verb wanted of it; nothing for one that is none of KINDS."""
+    return [hint for kind in KINDS if kind.fits(Path(path)) for hint in kind.hints(path)]
+
+
 def is_dump(path: str) -> bool:
-    """Whether a path is a folder, or a zip file: never one raw buffer."""
-    return os.path.isdir(path) or (os.path.isfile(path) and zipfile.is_zipfile(path))
+    """Whether a path is a folder, or a zip file and not one of outputs: never one raw buffer."""
+    if os.path.isfile(path):
+        return not _outputs(Path(path)) and zipfile.is_zipfile(path)
+    return os.path.isdir(path)
 
 
 def pair_of(expected: str, actual: str) -> tuple[str, str] | None:

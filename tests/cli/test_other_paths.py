@@ -120,6 +120,15 @@ def test_outputs_of_a_device_are_no_dump(
     assert refsim(verb[0], *head, verb[1], "DIR").status == 1
 
 
+def test_outputs_of_a_device_are_no_raw_buffer(refsim, head, found: Path, tmp_path: Path) -> None:
+    case = found / "cases" / "delegate0_v28"
+    for given in (("replay", case, "--actual"), ("diff", case / "out.bin")):
+        done = refsim(*given, tmp_path / "phone.npz")
+        done.refused("wrong size; got ")
+        judged, collected = (filled(words, head) for words in hints(done))
+        assert refsim(*judged).status == 1 and collected[0] == "collect"
+
+
 def test_a_dump_is_no_output(refsim, head, dump: Path, models: Path) -> None:
     for held in (dump, models / "linear_head.dump.zip"):
         done = refsim("triage", DEVICE / "linear_head.raw.pte", *head[1:], "--outputs", held)
