@@ -86,7 +86,7 @@ def _along(dim: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
 def intra_block_idx(hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
     """Index of an element within its block; the inner dim is fastest."""
     inner = _along(inner_dim(hashed), w, h, c, n)
-    outer = _along(outer_dim(hashed), w, h, c, n)
+    outer = h if outer_dim(hashed) == 1 else w  # no block extends along another dim
     return outer % outer_block(hashed) * inner_block(hashed) + inner % inner_block(hashed)
 
 

@@ -158,10 +158,11 @@ def _plain_int8(graph: VkGraph) -> Iterator[int]:
         op = OPS.serialized(operator.name)
         if op is None or not operator.args:
             continue
-        result = graph.values[operator.args[-1]]
-        outputs = result.items if isinstance(result, ValueList) else operator.args[-1:]
+        *_, last = operator.args
+        result = graph.values[last]
+        outputs = result.items if isinstance(result, ValueList) else (last,)
         written = [(OPS[name].output, v) for name, v in zip((op.name, *op.siblings), outputs, strict=False)]
-        for arg, number in (*zip(op.args[:-1], operator.args, strict=False), *written):
+        for arg, number in (*zip(op.args, operator.args, strict=False), *written):
             value = graph.values[number]
             if not arg.plain or not isinstance(value, VkTensor) or value.is_constant:
                 continue

@@ -94,16 +94,16 @@ def _size(graph: VkGraph, number: int) -> int:
 
 def total(graph: VkGraph) -> tuple[int, int]:
     """Bytes of all tensors, with the sharing that the graph says, and without any."""
-    objects: dict[object, int] = {}
+    objects: dict[object, list[int]] = {}
     unshared = 0
     for number in lifetimes(graph):
         tensor = graph.values[number]
         assert isinstance(tensor, VkTensor)
         size = _size(graph, number)
         key = tensor.mem_obj_id if tensor.mem_obj_id >= 0 else f"own {number}"
-        objects[key] = max(objects.get(key, 0), size)
+        objects.setdefault(key, []).append(size)
         unshared += size
-    return sum(objects.values()), unshared
+    return sum(map(max, objects.values())), unshared
 
 
 def _tensors(graph: VkGraph, ids: Sequence[int]) -> Iterator[int]:

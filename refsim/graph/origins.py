@@ -171,8 +171,8 @@ class _Aliases:
         first, *_ = self.nodes[number].inputs
         return self.name(first)
 
-    def origin(self, region: Sequence[int], name: str) -> Origin:
-        """The origin of nodes; if they only quantize, or are none, that of the code that computed the value."""
+    def origin(self, region: Sequence[int], name: str = "") -> Origin:
+        """The origin of nodes; if they only quantize, or are none, that of what computed the value ``name``."""
         code = [number for number in region if not _operation(self.nodes[number])]
         while not code:
             number = self.program.producer.get(name)
@@ -339,7 +339,7 @@ class _Matcher:
         if chosen is None:
             return None
         self._take(node, chosen)
-        return self.program.origin(sorted(regions[chosen]), self.program.nodes[chosen].outputs[0])
+        return self.program.origin(sorted(regions[chosen]))
 
     def _is_named(self, number: int, node: Node) -> bool:
         return _plain(self.program.nodes[number].target) == _plain(node.name)
@@ -351,16 +351,17 @@ class _Matcher:
         if chosen is None:
             return None
         self._take(node, chosen)
-        return self.program.origin([chosen], self.program.nodes[chosen].outputs[0])
+        return self.program.origin([chosen])
 
     def _reached(self, wanted: set[str | None]) -> Iterator[int]:
         """The float operators that are computed from values, the nearest first; int8 values are dequantized first."""
         left = [name for name in wanted if name is not None]
         seen: set[int] = set()
         while left and len(seen) <= _MOST_FUSED:
-            for number in self.program.users.get(left.pop(0), ()):
+            users = self.program.users.get(left.pop(0), ())
+            for number in (number for number in users if number not in seen):
                 kind = _operation(self.program.nodes[number])
-                if number in seen or kind == "quantize":
+                if kind == "quantize":
                     continue
                 seen.add(number)
                 left += self.program.nodes[number].outputs
@@ -371,12 +372,13 @@ class _Matcher:
         """The end of a chain of operators, each of which alone reads the one before."""
         if not numbers:
             return None
-        at = numbers[0]
+        at, *_ = numbers
         while True:
-            readers = self.program.users.get(self.program.nodes[at].outputs[0], [])
-            if len(readers) != 1 or readers[0] not in numbers:
+            value, *_ = self.program.nodes[at].outputs
+            readers = self.program.users.get(value, [])
+            if len(readers) != 1 or not {*readers} <= {*numbers}:
                 return at
-            at = readers[0]
+            (at,) = readers
 
 
 def _scale(node: Node) -> tuple[float | None, float | None]:

@@ -91,3 +91,57 @@ def test_a_value_without_a_place_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Place, "__init__", last_wins)
     with pytest.raises(GraphError, match=r"memory plan: a value has no place; got b$"):
         lifetimes.places([a, b])
+
+
+def test_memory_that_a_step_needs_at_once() -> None:
+    def need(*rows: tuple[int, int, int]) -> int:
+        return lifetimes.live([Allocation(n, size, Lifetime(a, b)) for n, (size, a, b) in enumerate(rows)])
+
+    assert need() == 0
+    assert need((5, 0, 0)) == 5
+    assert need((5, 0, 1), (7, 1, 2), (1, 2, 3)) == 12, "both ends count"
+    assert need((5, 0, 1), (7, 2, 3), (4, 1, 1)) == 9
+    assert need((5, -1, 9), (7, 2, 3), (4, 4, 4)) == 12
+
+
+def test_objects_are_numbered_by_their_first_use() -> None:
+    rows = (("a", 10, 0, 1), ("b", 99, 2, 3), ("c", 50, 1, 2), ("d", 9, 3, 4), ("e", 51, 4, 5))
+    wanted = [Allocation(name, size, Lifetime(first, last)) for name, size, first, last in rows]
+    # b is the largest; a goes before it into the same, c and d are needed beside it
+    assert lifetimes.objects(wanted) == {"a": 0, "b": 0, "e": 0, "c": 1, "d": 1}
+    assert lifetimes.objects([]) == {}
+
+
+def test_places_are_as_low_as_can_be() -> None:
+    rows = (
+        ("a", 100, 0, 3),
+        ("b", 64, 0, 0),
+        ("c", 60, 2, 3),
+        ("d", 65, 1, 1),
+        ("e", 1, 3, 4),
+        ("f", 1000, 9, 9),
+    )
+    wanted = [Allocation(name, size, Lifetime(first, last)) for name, size, first, last in rows]
+    found = lifetimes.places(wanted)
+    places = {name: (place.offset, place.end) for name, place in found.items()}
+    assert places == {
+        "f": (0, 1000), "a": (0, 100), "d": (128, 193), "b": (128, 192), "c": (128, 188), "e": (192, 193),
+    }  # fmt: skip
+    assert lifetimes.size(found.values()) == 1000
+    assert lifetimes.size(found[name] for name in "abc") == 192
+    assert lifetimes.size([]) == 0 and lifetimes.places([]) == {}
+
+
+@pytest.mark.parametrize("below, offset", [(64, 64), (65, 256)])
+def test_a_gap_is_filled_if_it_is_large_enough(below: int, offset: int) -> None:
+    """Between what lies below at that step and c, whose place others decided, 64 bytes are free, or none."""
+    rows = (("b", 100, 0, 0), ("c", 90, 0, 9), ("e", below, 5, 5), ("x", 64, 5, 5))
+    found = lifetimes.places([Allocation(name, size, Lifetime(a, b)) for name, size, a, b in rows])
+    assert [found[name].offset for name in "bcex"] == [0, 128, 0, offset]
+
+
+def test_a_plan_is_checked_before_it_is_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that would round down to the alignment."""
+    monkeypatch.setattr(lifetimes, "ALIGN", -64)
+    with pytest.raises(GraphError, match=r"memory plan: .* share memory while both are needed"):
+        lifetimes.places([Allocation(name, 100, Lifetime(0, 1)) for name in "ab"])

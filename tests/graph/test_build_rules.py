@@ -61,6 +61,15 @@ def test_a_plain_int8_tensor_is_one_that_an_operator_takes_so() -> None:
     assert zp.id not in resolve_layouts(replace(lone, values=tuple(stored)), Target())
 
 
+def test_a_plain_int8_tensor_is_one_that_an_operator_writes_so() -> None:
+    """Read by no operator that is known."""
+    call = next(c for c in ENCODER.graph.chain if "choose_qparams" in c.name)
+    lone = replace(ENCODER.graph, chain=(call,), input_ids=call.args[:1], output_ids=(65,))
+    layouts = resolve_layouts(lone, Target())
+    assert layouts[65] is PACKED_4W and layouts[64] is layouts[51] is WIDTH_PACKED
+    assert [node.outputs for node in build(Blob(lone, ENCODER.constants), "lone").nodes] == [(64,), (65,)]
+
+
 @pytest.mark.parametrize(
     "path", ["groups/encoder.pte", "models/linear_head.pte", "ops/embedding_q4gsw_04.pte"]
 )

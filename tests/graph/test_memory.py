@@ -86,6 +86,30 @@ def test_lifetimes() -> None:
     assert memory.lifetimes(VkGraph("0", (), (tensor(1),), (0,), (0,)))[0] == memory.Lifetime(-1, 0)
 
 
+def test_an_operator_reads_all_but_its_last_argument() -> None:
+    values = (*(tensor(4) for _ in range(5)), tensor(4, constant=0))
+    graph = VkGraph(
+        "0", chain(("et_vk.prepack.default", (0, 4)), ("a", (0, 1, 2, 3))), values, (0, 1, 5), (3,)
+    )
+    assert memory.lifetimes(graph) == {
+        0: memory.Lifetime(-1, 1),
+        1: memory.Lifetime(-1, 1),
+        3: memory.Lifetime(1, 2),
+        4: memory.Lifetime(-1, 2),
+    }, "2 is read and never written; 5 is stored"
+
+
+def test_memory_of_objects_is_that_of_the_largest() -> None:
+    values = (tensor(4, mem=3), tensor(8, mem=3), tensor(2, mem=0), tensor(1), tensor(1), tensor(0, mem=1))
+    graph = VkGraph(
+        "0", chain(("a", (0, 2)), ("b", (2, 1)), ("c", (1, 3)), ("d", (3, 4))), values, (0, 5), (4,)
+    )
+    assert memory.total(graph) == (32 + 8 + 4 + 4, 16 + 32 + 8 + 4 + 4)
+    alone = memory.with_objects(graph, {2: 7})
+    assert [v.mem_obj_id for v in alone.values if isinstance(v, VkTensor)] == [-1, -1, 7, -1, -1, -1]
+    assert memory.total(VkGraph("0", (), values[5:], (0,), (0,))) == (0, 0)
+
+
 def line(*objects: int) -> VkGraph:
     """x0 -> x1 -> x2 -> ..., each in the object given."""
     values = tuple(tensor(8, mem=mem) for mem in objects)
@@ -121,6 +145,8 @@ def test_an_input_and_a_later_output_do_not_share_while_both_are_needed() -> Non
         (tensor(1, 3, 2, 5, datatype=INT8, row=PACKED_4W4C), 64),
         (tensor(1, 3, 2, 5, datatype=INT8, row=9), 40),  # open: as 4C1W
         (tensor(datatype=INT8, row=PACKED_4W4C), 16),
+        (tensor(datatype=INT8, row=6), 4),  # 4C
+        (tensor(5, 3, datatype=INT8, row=0), 15),  # plain
     ],
 )
 def test_bytes(value: VkTensor, nbytes: int) -> None:

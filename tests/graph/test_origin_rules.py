@@ -354,6 +354,14 @@ def test_the_nearest_operators_are_looked_at_first() -> None:
     assert of(exported, delegate("1 = cos 0")) == {(0, 0): "a c"}
 
 
+def test_what_is_quantized_is_not_looked_behind() -> None:
+    others = [f"v{n} = sin e" for n in range(70)]
+    exported = program(
+        f"p = quantize x {Q}", "y = tan x", f"e = dequantize p {Q}", "z = tanh y", *others, "c = cos z"
+    )
+    assert of(exported, delegate("1 = cos 0")) == {(0, 0): "y z c"}
+
+
 @pytest.mark.parametrize("count, wanted", [(63, "y c"), (64, None)])
 def test_so_many_operators_are_looked_at(count: int, wanted: str | None) -> None:
     others = [f"v{n} = sin x" for n in range(count)]

@@ -32,6 +32,8 @@ _FILES: dict[str, tuple[str, ...]] = {
     "refsim/core/launch.py": ("tests/core/test_launch.py",),
     "refsim/core/push.py": ("tests/core/test_push.py",),
     "refsim/core/qmath.py": ("tests/core/test_qmath.py",),
+    "refsim/core/lifetimes.py": ("tests/core/test_lifetimes.py",),
+    "refsim/graph/bytewise.py": ("tests/exec/cpu/test_tables.py",),
     **{
         f"shaders/include/{name}.glsl": ("tests/gpu/test_bounds_of_calls.py",)
         for name in ("qmath", "epilogue")
@@ -41,6 +43,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         f"refsim/ops/base/{name}.py": ("tests/bytediff/test_groups.py",)
         for name in ("group_linear", "group_weights")
     },
+    "refsim/ops/base/group_linear.py": ("tests/ops/test_group_sums.py", "tests/bytediff/test_groups.py"),
 }
 #: What is tried first of all: what is chosen, whether every element is written, and each by one task.
 _QUICK = {
