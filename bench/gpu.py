@@ -26,8 +26,10 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import gemm
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, Prepared
+from refsim.ops.base.spec import Call
 from refsim_gpu import spirv
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.pipelines import guarded_words, output_memory, take_output

@@ -24,8 +24,8 @@ from refsim.formats.vkgraph.read import read_blob
 from refsim.formats.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import pack_constants, write_blob
 from refsim.graph.build import build
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind
 
 BUNDLED = Path(__file__).parents[1] / "tests" / "data" / "models"
 CODES = {row.numpy: code for code, row in BY_DELEGATE_CODE.items() if row.computed}

@@ -12,8 +12,8 @@ from bench.harness import Bench, main
 from refsim.exec.factory import executor_named
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared
 
 #: Layers of ResNet-50 and MobileNetV2, and what surrounds them: each operator says its own.
 CASES: tuple[Case, ...] = tuple(op.bench for op in OPS.values())

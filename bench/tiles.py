@@ -22,7 +22,8 @@ from bench.gpu import ROWS, bound, run_timed, wake
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.ops.base.coopmat import CoopPlan, CoopPrepared, CoopTile, parts
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import MatrixProblem
 from refsim_gpu import spirv
 from refsim_gpu.coop import OFF, problem_of

@@ -66,7 +66,7 @@ def run(model_name: str, kernel: str, target: str) -> None:
     from refsim.exec.trace import Traced, trace
     from refsim.formats import dumps, npz
     from refsim.formats.run_identity import identity
-    from refsim.ops.base.spec import Prepared
+    from refsim.ops.base.prepared import Prepared
 
     emulated = EmulatedExecutor()
 

@@ -30,12 +30,14 @@ from refsim.core.tensor import TensorDesc
 from refsim.formats import kernels
 from refsim.formats.profiles import families
 from refsim.formats.recordings import Differences, Recording, read
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.host.weights import PACKINGS
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, Target
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "numerics.md"

@@ -35,7 +35,8 @@ from refsim.graph.interpreter import Event
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import ErrorCase
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Target
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.modules import ModuleExecutor, Options
 

@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.ops.base import coopmat
 from refsim.ops.base.coopmat import CoopPlan, CoopPrepared, CoopRule
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import MatrixProblem
 from refsim_gpu.vulkan import DeviceInfo
 

@@ -19,7 +19,8 @@ from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
 from refsim.exec.executor import OURS, Executor, Source
 from refsim.graph.graph import Graph
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 from refsim_gpu.calls import KEPT, Calls, Steps, nbytes
 from refsim_gpu.coop import AUTO
 from refsim_gpu.kompute import Device

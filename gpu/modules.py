@@ -45,7 +45,8 @@ from refsim.ops.base.module_call import (
     packing_dispatches,
     written,
 )
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.module_folder import ModuleFolder

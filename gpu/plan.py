@@ -23,7 +23,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.graph.bytewise import BYTES, Table, quantized, tables
 from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import results
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.traits import QUANTIZERS, Family
 from refsim_gpu import float_kernels
 from refsim_gpu.bytewise import bytes_launch, values_launch

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, OpSpec
+from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.traits import Family
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from refsim.core.tensor import TensorDesc
 from refsim.formats.vkgraph.edit import CLONE, GraphEditor
-from refsim.ops.base.spec import Call, Kind
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.spec import Call
 
 
 def tensor(graph: GraphEditor, desc: TensorDesc) -> int:

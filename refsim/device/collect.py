@@ -25,7 +25,7 @@ from refsim.formats.dumps import sidecar
 from refsim.formats.pte.read import Pte
 from refsim.formats.run_identity import RunIdentity
 from refsim.formats.targets import TargetRow, named
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 
 @dataclass(frozen=True)

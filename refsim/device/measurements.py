@@ -18,8 +18,10 @@ from refsim.core.qmath import CANONICAL, CONVERT, Profile
 from refsim.core.tensor import TensorDesc
 from refsim.device.calls import add_call, tensor
 from refsim.formats.vkgraph.edit import GraphEditor
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, OpSpec, Target
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 F32 = np.float32

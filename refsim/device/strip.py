@@ -20,7 +20,7 @@ from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.edit import CLONE, FULL
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph
 from refsim.formats.vkgraph.write import write_blob
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 _APPENDED = (FULL, CLONE, DEQUANTIZE)
 

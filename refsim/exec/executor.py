@@ -17,7 +17,8 @@ from refsim.exec.finding import Finding
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.module_call import Written
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 
 
 class Session(Protocol):

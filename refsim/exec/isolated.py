@@ -22,7 +22,8 @@ from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.module_call import Written
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 
 TIMEOUT_S = 300.0
 

@@ -28,7 +28,7 @@ from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.build import build
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Event, Observer
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 #: The program in a folder that `refsim lower` wrote.
 LOWERED = "model.pte"

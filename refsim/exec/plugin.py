@@ -20,7 +20,8 @@ from refsim.core.launch import Launch
 from refsim.core.qmath import Profile
 from refsim.core.tensor import TensorDesc
 from refsim.exec.executor import OURS, YOURS, Executor, OwnSource, Source
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Event, Observer, run_nodes, stored
 from refsim.ops.base.binding import BoundCase
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 
 Held = PackedBuffer | np.ndarray
 

@@ -16,9 +16,11 @@ from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Node
 from refsim.graph.interpreter import Event
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
-from refsim.ops.base.spec import Call, Kind, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 
 
 @dataclass(frozen=True)

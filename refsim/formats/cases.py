@@ -30,10 +30,12 @@ from refsim.formats.case_description import SCHEMA, Description, File, described
 from refsim.formats.file import read_file
 from refsim.formats.profiles import of_fields
 from refsim.formats.reading import member, parsed
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, Target
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 
 CASE_JSON = "case.json"
 #: Beside a case: what a device gave for its output.

@@ -19,6 +19,7 @@ from refsim.core.layout import layout
 from refsim.core.qmath import PROFILES
 from refsim.formats.file import quote, read_file
 from refsim.formats.module_folder import SUFFIX as MODULE_SUFFIX
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.host import expression
@@ -28,7 +29,7 @@ from refsim.ops.base.host.weights import PACKINGS, Packing
 from refsim.ops.base.host.words import Site
 from refsim.ops.base.module_call import dispatches
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, OpSpec
+from refsim.ops.base.spec import Call, OpSpec
 
 if sys.version_info >= (3, 11):
     import tomllib

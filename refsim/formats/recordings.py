@@ -23,8 +23,10 @@ from refsim.core.layout import layout
 from refsim.core.tensor import TensorDesc
 from refsim.formats import reading
 from refsim.formats.npz import member_array
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, Target
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 
 WRITTEN, ELEMENT = 1, 2
 _TENSOR_KINDS = ("int8_in", "float_in")

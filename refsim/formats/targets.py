@@ -14,7 +14,7 @@ from pathlib import Path
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 FILE = Path(__file__).with_name("targets.json")
 #: The target where none is given, and nothing says otherwise.

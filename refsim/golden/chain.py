@@ -21,10 +21,12 @@ from refsim.formats.cases import sha256
 from refsim.formats.reading import reading
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.interpreter import Event, Observer, run_nodes
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, Prepared, Target
+from refsim.ops.base.target import Target
 
 #: What stands before the number in the name of a chain, where a case has its operator.
 CHAINS = "chains"

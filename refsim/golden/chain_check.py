@@ -15,7 +15,7 @@ from refsim.golden.chain import ChainEntry, Values
 from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Result
 from refsim.golden.judge import SAME
 from refsim.graph.graph import Graph
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 APART = "a chain: graphs run operator by operator there"
 

@@ -17,10 +17,11 @@ from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
 from refsim.golden.rules import RULES, case
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import LISTED, OPS
-from refsim.ops.base.spec import Kind, OpSpec
+from refsim.ops.base.spec import OpSpec
 
 #: How many cases of an operator are taken, and for how many bytes of tensors and constants.
 CASES, BYTES = 170, 640_000

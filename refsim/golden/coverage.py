@@ -14,11 +14,12 @@ from typing import Any
 
 from refsim.golden.chain import Chain
 from refsim.golden.chain_rules import KINDS
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import ZERO_POINTS
 from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, OpSpec
+from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.styles import SPREAD
 from refsim.ops.base.traits import BY_ROWS, INTEGER_SUMS, WINDOWED, Family
 

@@ -23,8 +23,9 @@ from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
 from refsim.golden.chosen import Numbered
 from refsim.golden.store import Entry, digest, line
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.base.spec import Call, Kind
+from refsim.ops.base.spec import Call
 
 SCHEMA = 1
 KIND = "corpus for a device"

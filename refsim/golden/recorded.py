@@ -17,7 +17,7 @@ from refsim.formats.recordings import Differences, Recording
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged
 from refsim.golden.store import default_root
 from refsim.ops.base.binding import BoundCase
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 DIFFERENCES = "differences.json"
 #: Verdicts beside those of `judged`: refsim does not take the call; the executor could not run it.

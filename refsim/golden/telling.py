@@ -24,10 +24,10 @@ from refsim.formats import recordings
 from refsim.formats.recordings import Recording
 from refsim.golden import coverage
 from refsim.golden.rules import RULES, case
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind
 
 UPSTREAM = "upstream"
 #: How many cases of an operator the spread is chosen from, and how large one of them may be (elements of its inputs).

@@ -37,9 +37,12 @@ from refsim.formats.vkgraph.schema import (
 )
 from refsim.graph.aliases import RUNTIME, other_view
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.meaning import meaning
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, OpSpec, Prepared, Target
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 
@@ -343,7 +346,7 @@ def _oddities(op: OpSpec, consts: Mapping[str, np.ndarray | None], out: tuple[in
         if value is None or len(out) < -op.channel_dim:
             continue
         channels = out[op.channel_dim]
-        if op.longer(arg, value, channels):
+        if arg.longer(value, channels):
             yield (
                 f"{arg.name} has {len(value)} values for {channels} outputs: the kernel takes the first, "
                 "which are right for the first slice of a layer only"

@@ -21,7 +21,9 @@ from refsim.core.layout import (
 )
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.meaning import Meaning
-from refsim.ops.base.spec import Call, Prepared, Target
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 
 
 @dataclass(frozen=True)

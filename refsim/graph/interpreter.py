@@ -15,7 +15,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GraphError, ShapeError
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,13 @@ from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W
 from refsim.core.rng import Rng
 from refsim.ops.base import row_range
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
+from refsim.ops.base.padding import OnDevice, Pad, Padding
 from refsim.ops.base.row_range import FLAGS, HIGH, LOW, ROWS, K
-from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 NAME = "choose_qparams_affine_zp"

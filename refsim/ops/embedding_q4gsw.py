@@ -25,10 +25,13 @@ from refsim.core.qmath import f32
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
+from refsim.ops.base.padding import no_padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 STEP = 32  # the width of the table is a multiple of it: upstream's invocations write so many values each

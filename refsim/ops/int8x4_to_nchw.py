@@ -20,10 +20,13 @@ from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.padding import Pad, Padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

@@ -29,13 +29,16 @@ from refsim.core.qmath import check_bias, check_k, f32, flush, mul_add, to_int8_
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import group_linear, group_weights, int4
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import TAILS, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.epilogue import HAS_BIAS, align4, out_channels, pad_rows
 from refsim.ops.base.group_linear import BLOCK, LANES
 from refsim.ops.base.int4 import halves_place, nibble
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
+from refsim.ops.base.padding import no_padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 NAME = "linear_dq8ca_q4gsw"

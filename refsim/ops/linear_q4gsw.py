@@ -30,11 +30,14 @@ from refsim.core.qmath import check_bias, f32, flush, mul_add
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
+from refsim.ops.base.padding import no_padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 #: (most outputs, lanes) of the kernel for one row; 64 invocations make a workgroup, whatever the lanes.

@@ -18,11 +18,14 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.rng import Rng
 from refsim.ops.base import float_linear, linear
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_PLANE
+from refsim.ops.base.padding import no_padding
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Part, Target, no_padding
+from refsim.ops.base.spec import Call, OpSpec, Part
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

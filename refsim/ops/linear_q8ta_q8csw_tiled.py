@@ -21,10 +21,13 @@ from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, float_linear, linear
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Target, no_padding
+from refsim.ops.base.padding import no_padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

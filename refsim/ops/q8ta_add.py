@@ -32,6 +32,7 @@ from refsim.core.qmath import (
 )
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
@@ -45,7 +46,8 @@ from refsim.ops.base.case_rule import (
 )
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, Kind, OpSpec, Target
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Family, Term
 
 

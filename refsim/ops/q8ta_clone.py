@@ -18,10 +18,13 @@ from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, Kind, OpSpec, Padding, Target
+from refsim.ops.base.padding import Padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

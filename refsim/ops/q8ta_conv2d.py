@@ -18,7 +18,8 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, OpSpec, Part, Target
+from refsim.ops.base.spec import Call, OpSpec, Part
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

@@ -40,7 +40,8 @@ from refsim.ops.base.conv import (
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import Shader
 from refsim.ops.base.host.weights import DEPTHWISE
-from refsim.ops.base.spec import Call, OpSpec, Target
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
 

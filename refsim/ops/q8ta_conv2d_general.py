@@ -40,7 +40,8 @@ from refsim.ops.base.conv import (
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.gemm import TILE_CONFIGS
 from refsim.ops.base.host.row import with_dot_product
-from refsim.ops.base.spec import OpSpec, Target
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
 

@@ -19,7 +19,8 @@ from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, OpSpec, Part, Target
+from refsim.ops.base.spec import Call, OpSpec, Part
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
 

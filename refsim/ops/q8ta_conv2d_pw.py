@@ -26,7 +26,8 @@ from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.gemm import TILE_CONFIGS
 from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
 from refsim.ops.base.host.weights import WINDOW
-from refsim.ops.base.spec import OpSpec, Target
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
 

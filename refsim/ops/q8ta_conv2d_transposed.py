@@ -39,7 +39,8 @@ from refsim.ops.base.conv import (
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.gemm import TILE_CONFIGS
 from refsim.ops.base.host.row import with_dot_product
-from refsim.ops.base.spec import Call, OpSpec, Target
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
 

@@ -21,10 +21,13 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import f32
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise, quantized
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.host.row import ModuleCall, float_tensor
-from refsim.ops.base.spec import Call, Kind, OpSpec, Target, no_padding
+from refsim.ops.base.padding import no_padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

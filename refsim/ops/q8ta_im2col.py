@@ -22,6 +22,7 @@ from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H, W
 from refsim.core.push import PushWords, int32
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, twins
 from refsim.ops.base.conv import (
@@ -42,7 +43,9 @@ from refsim.ops.base.conv import (
 )
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.padding import Pad, Padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

@@ -24,10 +24,13 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops.base.padding import OnDevice, Pad, Padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Family, Term
 
 

@@ -23,10 +23,13 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import flush, inv_scale, requant
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise, quantized
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.host.row import ModuleCall, float_tensor
-from refsim.ops.base.spec import Call, Kind, OnDevice, OpSpec, Pad, Padding, Target
+from refsim.ops.base.padding import OnDevice, Pad, Padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

@@ -21,6 +21,7 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant_added
 from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
@@ -33,7 +34,8 @@ from refsim.ops.base.case_rule import (
     twins,
 )
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, Kind, OpSpec, Target
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Family, Term
 
 

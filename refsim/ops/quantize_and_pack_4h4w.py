@@ -25,9 +25,12 @@ from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor
 from refsim.core.qmath import check_scale, check_zero_point, flush, inv_scale, to_int8_added
 from refsim.core.rng import Rng
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
-from refsim.ops.base.spec import Arg, Call, Kind, OpSpec, Pad, Padding, Target
+from refsim.ops.base.padding import Pad, Padding
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from refsim.core.dtypes import name_of
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, OpSpec
+from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import Family
 from refsim.partition import constraints
 from refsim.partition.nodes import (

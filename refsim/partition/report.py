@@ -9,7 +9,7 @@ from refsim.core.errors import ParameterError
 from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.build import build
 from refsim.graph.graph import Graph
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 from refsim.partition.check import ALLOWED, Difference
 from refsim.partition.lower import Lowered, LoweredDelegate
 from refsim.partition.nodes import target_name, tensors_of

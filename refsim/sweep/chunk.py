@@ -20,8 +20,9 @@ from refsim.golden.check import ACCEPTED, DIFFERENT, ERROR
 from refsim.golden.judge import SAME
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared, Target
+from refsim.ops.base.target import Target
 from refsim.sweep.models import ModelRunner
 from refsim.sweep.outcome import REFUSED, Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant

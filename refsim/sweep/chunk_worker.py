@@ -13,7 +13,7 @@ from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.golden.check import CRASHED
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 from refsim.sweep.chunk import ChunkRunner, case_files
 from refsim.sweep.outcome import Failure, Outcome, merged
 from refsim.sweep.plan import Chunk

@@ -25,7 +25,8 @@ from refsim.formats.dumps import value_name
 from refsim.golden.check import DIFFERENT, ERROR
 from refsim.golden.judge import SAME
 from refsim.graph.interpreter import Event
-from refsim.ops.base.spec import Prepared, Target
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.target import Target
 from refsim.sweep.outcome import REFUSED, Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant
 

@@ -16,7 +16,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 ADD = bind(
     Case(

@@ -20,7 +20,7 @@ from refsim.core.qmath import CANONICAL, LAVAPIPE, Profile
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 BOUND = bind(CONV)
 TIES = bind(replace(CONV, style="ties", params={**CONV.params, "activation": "none"}))

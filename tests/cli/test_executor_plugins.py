@@ -200,7 +200,7 @@ def test_what_it_keeps_for_a_call_is_there_again() -> None:
         call.kept["weights"] = "laid out"
         return bytes(call.out.nbytes)
 
-    from refsim.ops.base.spec import Prepared
+    from refsim.ops.base.prepared import Prepared
 
     bound = bind(UNARY.cases[0])
     executor, prepared = PluginExecutor(Whatever(run), "x"), Prepared(bound.call)

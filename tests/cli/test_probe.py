@@ -11,7 +11,7 @@ from refsim.core.qmath import Profile
 from refsim.exec.factory import executors
 from refsim.exec.model import load
 from refsim.formats import profiles
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 READY = importlib.util.find_spec("kp") is not None and any(
     e.name.startswith("gpu:") and e.available for e in executors()

@@ -16,7 +16,7 @@ from refsim.formats import profiles
 from refsim.formats.cases import contents, read_folder, write_folder
 from refsim.golden.judge import under
 from refsim.golden.named import open_case
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 OWN = replace(NVIDIA, name="a phone, driver 7", convert="int_min")
 CASE = "q8ta_add/0105"  # two of its bytes are others on a device that fuses

@@ -17,8 +17,8 @@ from refsim.core.rng import Rng
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import read_folder
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared
 from refsim.ops.base.traits import Family
 from refsim.sweep import chunk as chunks
 from refsim.sweep import models as whole_models

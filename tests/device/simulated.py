@@ -31,7 +31,7 @@ from refsim.graph.build import bound
 from refsim.graph.graph import Node, Tensor, refs
 from refsim.graph.interpreter import results
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 NOISE = 20261122
 #: Program dtype -> dtypes of a delegate's tensor that it may be staged to or from, beside the same.

@@ -24,7 +24,7 @@ from refsim.device.expose import Options, expose
 from refsim.device.expose import write as write_exposed
 from refsim.exec.model import load
 from refsim.formats.dumps import Recorded
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
 DEVICE = DATA / "device"

@@ -30,7 +30,7 @@ from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.edit import GraphEditor
 from refsim.formats.vkgraph.schema import SymInt
 from refsim.graph.interpreter import Event
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
 #: Every bundled program with a delegate.

@@ -19,7 +19,7 @@ from refsim.core.qmath import CANONICAL, CONVERT, LAVAPIPE, NVIDIA, PROFILES, Pr
 from refsim.device.probe import IEEE, MIXED, Findings, files, programs, read
 from refsim.exec.model import built
 from refsim.formats.pte.read import read_pte
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 Outputs = Mapping[str, list[np.ndarray]]
 OTHERS = [

@@ -14,7 +14,7 @@ from refsim.device.expose import Options, expose, write
 from refsim.device.page import data, render, repeats_lines, summary
 from refsim.device.triage import LEGAL, SAME, UNKNOWN, WRONG, repeats, triage
 from refsim.formats.cases import read_folder, write_folder
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
 DEVICE = DATA / "device"

@@ -19,7 +19,8 @@ from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C, PACKED_4C1W, PACKED_C
 from refsim.exec.model import Model
 from refsim.formats.pte import read as pte
 from refsim.graph.interpreter import Event
-from refsim.ops.base.spec import Kind, Target
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.target import Target
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 NAMES = sorted(path.stem for path in MODELS.glob("*.pte"))

@@ -16,7 +16,7 @@ from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 from refsim.exec.repeat import EXAMPLES, Repeated, repeat
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 DEPTHWISE, SHUFFLE = "q8ta_conv2d_dw", "q8ta_pixel_shuffle"

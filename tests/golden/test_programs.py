@@ -29,10 +29,10 @@ from refsim.formats.pte.read import read_pte
 from refsim.golden import certify, known, programs
 from refsim.golden.chosen import Numbered, Size, choose, exportable
 from refsim.golden.rules import case
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind
 
 MUTANTS = CHECKOUT / "docs" / "mutants.jsonl"
 FEW = 12

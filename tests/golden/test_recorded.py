@@ -19,8 +19,10 @@ from refsim.golden.judge import judged
 from refsim.golden.recorded import ERROR, REFUSED
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Prepared, Target
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 
 
 class Foreign(NativeExecutor):

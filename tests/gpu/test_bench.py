@@ -10,8 +10,8 @@ from bench.gpu import ROWS, device_times
 from bench.gpu import bound as bound_row
 from bench.tiles import sweep
 from refsim.exec.cpu import EmulatedExecutor
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
 

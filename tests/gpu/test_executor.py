@@ -22,7 +22,8 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.conv import WindowVariant
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import OpSpec, Target
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 from refsim.ops.q8ta_conv2d_dw import WINDOWS
 from refsim_gpu.conformance import Count, cases, compare_calls, compare_model, compare_recordings

@@ -14,7 +14,7 @@ from refsim.core.layout import CHANNELS_PACKED, HEIGHT_PACKED, WIDTH_PACKED
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
 from refsim.graph.interpreter import run_nodes
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 from refsim_gpu import float_kernels
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device

@@ -29,7 +29,7 @@ from refsim.golden.rules import case as corpus_case
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 from refsim_gpu import modules
 from refsim_gpu.kompute import Device
 from refsim_gpu.module_folder import ModuleFolder

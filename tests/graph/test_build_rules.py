@@ -19,7 +19,8 @@ from refsim.formats.vkgraph.read import Blob, read_blob
 from refsim.formats.vkgraph.schema import OperatorCall, SymInt, ValueList, VkGraph, VkTensor
 from refsim.graph.build import bound, build, nodes_of_calls, resolve_layouts
 from refsim.graph.graph import Graph, Node, Ref, Tensor
-from refsim.ops.base.spec import Kind, Target
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -29,7 +29,7 @@ from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, SymInt, ValueList, VkGraph, VkTensor
 from refsim.graph.build import build, resolve_layouts
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 INT8, FLOAT32 = 2, 5

@@ -13,7 +13,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import LAVAPIPE, NVIDIA
 from refsim.graph.interpreter import Event
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 DATA = Path(__file__).parents[1] / "data" / "heads"

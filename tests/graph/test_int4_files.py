@@ -23,7 +23,7 @@ from refsim.formats.vkgraph.schema import VkTensor
 from refsim.graph.build import build
 from refsim.graph.graph import Graph
 from refsim.ops.base import int4
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data" / "ops"
 FILES = sorted([*DATA.glob("embedding_q4gsw_*.pte"), *DATA.glob("linear_q4gsw_*.pte")])

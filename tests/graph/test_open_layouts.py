@@ -13,7 +13,7 @@ from refsim.formats.literals import Double, Int, IntList
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
 from refsim.graph.build import nodes_of_calls, resolve_layouts
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 ADD = "et_vk.q8ta_add.default"
 

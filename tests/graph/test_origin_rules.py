@@ -17,7 +17,7 @@ from refsim.graph import origins as module
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.origins import Origin, origins
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 SHAPE = (2, 8)
 #: Operator of a row below -> what a delegate binds it to; all others are float operators of their own name.

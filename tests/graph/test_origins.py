@@ -14,7 +14,7 @@ from refsim.formats.exported.files import read_exported
 from refsim.formats.exported.program import ExportedNode, ExportedProgram
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.origins import Origin, origins
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
 NET = DATA / "devtools"

@@ -212,7 +212,7 @@ def _wrong(
     from refsim.core.qmath import PROFILES
     from refsim.golden.store import Corpus, digest
     from refsim.ops.base.binding import bind
-    from refsim.ops.base.spec import Target
+    from refsim.ops.base.target import Target
 
     store = Corpus(golden)
     target = Target(PROFILES[profile]) if profile else None

@@ -18,7 +18,7 @@ from refsim.exec.cpu import EmulatedExecutor
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 EXECUTOR = EmulatedExecutor()
 Layouts = tuple[Layout, ...]

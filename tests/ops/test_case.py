@@ -14,7 +14,7 @@ from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import INTEGER_SUMS
 
 WEIGHTED = OPS.of_family(*INTEGER_SUMS)

@@ -34,7 +34,7 @@ from refsim.golden.coverage import FEATURES
 from refsim.golden.rules import case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 op, native = OPS["{NAME}"], executor_named("cpu")
 cases = [sampled("{NAME}", seed) for seed in range(10)] + [case("{NAME}", number) for number in range(30)]
 for one in cases:

@@ -20,10 +20,12 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as corpus_case
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, OpSpec, Target
+from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
 F = np.float32

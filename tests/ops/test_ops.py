@@ -22,10 +22,13 @@ from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, PROFILES, Profile
 from refsim.core.rng import Rng
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as corpus_case
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.padding import OnDevice
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, OnDevice, OpSpec, Target
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import BY_ROWS, INTEGER_SUMS, QUANTIZERS, WINDOWED, Family
 
 EXAMPLES = int(os.environ.get("REFSIM_RANDOM", "40"))

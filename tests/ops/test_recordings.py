@@ -21,7 +21,7 @@ from refsim.formats.recordings import ELEMENT, WRITTEN, Differences, Recording, 
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "upstream"

@@ -17,11 +17,14 @@ from refsim.core.errors import LayoutError, ParameterError, RefsimError, ShapeEr
 from refsim.core.qmath import CANONICAL
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import registry as op_module
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.padding import OnDevice
 from refsim.ops.base.param_types import PARAM_TYPES
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, OnDevice, OpSpec, Target
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import INTEGER_SUMS, Family
 
 FOLDER = Path(op_module.__file__).parents[1]

@@ -7,11 +7,11 @@ import pytest
 
 from refsim.core.layout import PACKED_4W
 from refsim.core.qmath import CANONICAL, f32, requant
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.conv import ConvParams
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind
 from refsim.ops.base.traits import INTEGER_SUMS, QUANTIZERS, WINDOWED, Affine, Family
 
 INT8_TO_INT8 = (Family.ELEMENTWISE, Family.SHUFFLE)

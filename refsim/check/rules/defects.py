@@ -10,8 +10,9 @@ from refsim.check.rule import Hit, Rule
 from refsim.check.rules.requirements import refused
 from refsim.check.runtime import Runtime
 from refsim.check.subject import Call, Method
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Arg, Kind, OpSpec
+from refsim.ops.base.spec import OpSpec
 
 Bound = tuple[OpSpec, dict[str, str]]
 

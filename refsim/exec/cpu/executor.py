@@ -19,7 +19,7 @@ from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import Executor
 from refsim.graph.graph import Graph
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 
 
 class NativeExecutor(Executor):

@@ -31,8 +31,9 @@ from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.quantize import prepack as quantize
 from refsim.exec.cpu.relayout import prepack as relayout
 from refsim.exec.cpu.winograd import prepack as winograd
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, OpSpec, Part
+from refsim.ops.base.spec import Call, OpSpec, Part
 from refsim.ops.base.traits import QUANTIZERS, Family
 
 EMULATED = "emulated"

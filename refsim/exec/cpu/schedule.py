@@ -25,7 +25,8 @@ from refsim.exec.cpu.routes import EMULATED, JOINS, LARGER, LUT, choose
 from refsim.exec.cpu.step import Step, value_name
 from refsim.graph import bytewise
 from refsim.graph.graph import Graph, Node, refs
-from refsim.ops.base.spec import Call, Kind
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.spec import Call
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, Features, check_case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Kind, Target
+from refsim.ops.base.spec import Call
 from refsim.ops.base.styles import FLOAT_STYLES, STYLES
+from refsim.ops.base.target import Target
 
 
 @dataclass(frozen=True)

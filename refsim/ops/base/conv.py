@@ -13,6 +13,7 @@ from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
 from refsim.ops.base import epilogue
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.epilogue import (
     QUANTIZATION,
     align4,
@@ -28,7 +29,9 @@ from refsim.ops.base.gemm import tile_config
 from refsim.ops.base.host.row import ModuleCall, Shader
 from refsim.ops.base.host.weights import WINDOW as WINDOW_TEXELS
 from refsim.ops.base.host.weights import Packing
-from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
+from refsim.ops.base.padding import OnDevice, Pad, Padding
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, MatrixProblem, XQuads
 
 

@@ -20,7 +20,8 @@ from refsim.core.launch import Launch, Triple
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.push import SpecWords, hashed, uint32
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.spec import Call, Dispatch, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call, Dispatch
 from refsim.ops.base.traits import MatrixProblem
 
 #: How dispatches name the weights as these kernels read them, and the sums of parts of K.

@@ -11,7 +11,9 @@ from refsim.core.launch import PLANE_ROW, Launch, Triple, column_local, plane_gl
 from refsim.core.layout import C, H, Layout, W
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding
+from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.padding import OnDevice, Pad, Padding
+from refsim.ops.base.spec import Call
 
 UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED))
 #: The input's padding bytes; the values say nothing.

@@ -31,8 +31,9 @@ from refsim.core.qmath import (
     wrap32,
 )
 from refsim.core.rng import Rng
-from refsim.ops.base.spec import Call, Target
+from refsim.ops.base.spec import Call
 from refsim.ops.base.styles import CANCELLED
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue
 
 ACTIVATIONS = ("none", "relu")

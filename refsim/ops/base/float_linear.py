@@ -18,9 +18,11 @@ from refsim.core.push import flags, float32, int32
 from refsim.core.qmath import check_scale, check_zero_point
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made, quantization
-from refsim.ops.base.spec import Arg, Call, Kind, Target
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,14 @@ from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case_rule import MANY, TAILS, CaseSlot, Hard, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, with_dot_product
 from refsim.ops.base.host.weights import MATRIX
-from refsim.ops.base.spec import Arg, Call, Kind, OnDevice, Pad, Padding, Target
+from refsim.ops.base.padding import OnDevice, Pad, Padding
+from refsim.ops.base.spec import Call
 from refsim.ops.base.styles import CANCELLED
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, MatrixProblem, XQuads
 
 

@@ -12,7 +12,9 @@ import numpy as np
 from refsim.core import size_limit
 from refsim.core.errors import ShapeError
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.spec import Kind, OpSpec, Target
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.target import Target
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,16 @@ def meaning(
         return None
     for arg in op.of_kind(Kind.INPUT):
         if not quantized:  # kernels are never given these values, so they may lie in any way
-            op.check_layout(arg, inputs[arg.name].layout)
-    op.check_layout(op.output, out.layout)
+            arg.check_layout(op.name, inputs[arg.name].layout)
+    op.output.check_layout(op.name, out.layout)
     for arg in op.of_kind(Kind.CONST):
-        op.check_const(arg, consts.get(arg.name))
+        arg.check_const(op.name, consts.get(arg.name))
     if len(out.shape) < -op.channel_dim:
         raise ShapeError(
             op.name, "the output has too few dims", got=list(out.shape), need=f"{-op.channel_dim} or more"
         )
     trimmed = {
-        a.name: op.trim(a, consts.get(a.name), out.shape[op.channel_dim]) for a in op.of_kind(Kind.CONST)
+        a.name: a.trim(op.name, consts.get(a.name), out.shape[op.channel_dim]) for a in op.of_kind(Kind.CONST)
     }
     size_limit.check(op.name, 8 * max(map(prod, (*shapes.values(), out.shape))))
     # what the definition gives for zeros has the right shape, and fits the constants

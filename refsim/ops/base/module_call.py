@@ -14,11 +14,12 @@ import numpy as np
 from refsim.core.errors import UnknownOperatorError
 from refsim.core.launch import Triple
 from refsim.core.tensor import TensorDesc
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.host import expression, tensor, weights, words, writers
 from refsim.ops.base.host.choice import Available, Features, Host, Interface
 from refsim.ops.base.host.row import ModuleCall, Own, Shader, Words
 from refsim.ops.base.host.words import Site
-from refsim.ops.base.spec import Call, Kind
+from refsim.ops.base.spec import Call
 
 __all__ = [
     "Available", "Bind", "Features", "Interface", "ModuleCall", "ModuleDispatch", "Own", "Shader", "Words", "Written",

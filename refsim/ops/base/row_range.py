@@ -29,10 +29,12 @@ from refsim.core.layout import WIDTH_PACKED
 from refsim.core.push import PushWords, SpecWords, int32
 from refsim.core.qmath import QMAX, QMIN, flush, round_half
 from refsim.core.rng import Rng
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, shape4
 from refsim.ops.base.defect import Defect
-from refsim.ops.base.spec import Arg, Call, Kind, Target
+from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 
 #: What a row without any range has, the least scale, and the width of the range that goes with it.
 NO_RANGE, LEAST, WIDTH = np.float32(0.1), np.float32(6.1e-5), np.float32(255.0)

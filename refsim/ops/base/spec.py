@@ -4,95 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, surrounded
-from refsim.core.errors import LayoutError, ParameterError, ShapeError
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.errors import LayoutError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import Layout, layout
 from refsim.core.push import PushWords, SpecWords
-from refsim.core.qmath import CANONICAL, Profile
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.int4 import GroupedWeight
+from refsim.ops.base.padding import OnDevice, Padding
 from refsim.ops.base.param_types import make_params
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Epilogue, Family, MatrixProblem, Variant
-
-
-@dataclass(frozen=True)
-class Target:
-    """The device to imitate: its numerics, and whether upstream would choose kernels as for a Mali GPU."""
-
-    profile: Profile = CANONICAL
-    mali: bool = False
-
-
-class Kind(Enum):
-    """What an argument holds."""
-
-    INPUT = "input"  # a tensor that other operators produce
-    CONST = "const"  # a tensor known when the graph is built
-    PARAM = "param"  # a scalar, list or string: the field of `Params` with the same name
-    OUTPUT = "output"
-
-
-@dataclass(frozen=True)
-class Arg:
-    """One argument: its name, kind, legal layouts (tensors), dtype, and whether it may be none.
-
-    A tensor without a dtype is int8 in a packed layout, and float32 in another. An input of int32 holds indices.
-
-    ``channels`` is the dim of a constant that counts output channels; it may be padded to a multiple of 4.
-    ``contiguous``: the tensor is plain NCHW bytes in one dim, whatever its layout is called. ``plain``: an int8 tensor
-    that graphs keep in a plain layout, four to a texel; here it lies four to a word.
-    """
-
-    name: str
-    kind: Kind = Kind.PARAM
-    layouts: tuple[Layout, ...] = ()
-    dtype: type | None = None
-    optional: bool = False
-    channels: int | None = None
-    contiguous: bool = False
-    plain: bool = False
-
-    def desc(self, shape: Sequence[int], row: Layout | str) -> TensorDesc:
-        """A tensor for this argument."""
-        return TensorDesc(tuple(shape), layout(row), "" if self.dtype is None else np.dtype(self.dtype).name)
-
-
-class OnDevice(Enum):
-    """What upstream's kernel does with a kind of padding byte."""
-
-    WRITTEN = "defined"
-    UNTOUCHED = "untouched"
-    UNSPECIFIED = "unspecified"
-
-
-@dataclass(frozen=True)
-class Pad:
-    """One kind of padding: the byte that refsim's executors write there, and what upstream's kernel does."""
-
-    value: int
-    on_device: OnDevice = OnDevice.WRITTEN
-
-
-@dataclass(frozen=True)
-class Padding:
-    """What an operator leaves in lane padding and in word padding. ``copied``: the input's bytes instead."""
-
-    lane: Pad
-    word: Pad
-    copied: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,37 +133,6 @@ class Call:
     def const_words(self) -> dict[str, np.ndarray]:
         """All constants as the kernels read them."""
         return {name: self.words(name) for name in self.consts}
-
-
-def no_padding(call: Call) -> Padding:
-    """The padding of a dense buffer: there is none."""
-    return Padding(Pad(0), Pad(0))
-
-
-class Prepared:
-    """A call with its dispatches, computed once. Constants are laid out when a kernel first asks for them, and kept."""
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.dispatches = call.dispatches()
-        self._words: dict[str, np.ndarray] = {}
-
-    @property
-    def constants(self) -> tuple[str, ...]:
-        """Names of the constants that the dispatches read."""
-        return tuple(
-            dict.fromkeys(n for step in self.dispatches for n in step.inputs if n in self.call.consts)
-        )
-
-    def words(self, name: str) -> np.ndarray:
-        """The words of a constant, the same array every time."""
-        if name not in self._words:
-            self._words[name] = surrounded(self.laid_out(name))
-        return self._words[name]
-
-    def laid_out(self, name: str) -> np.ndarray:
-        """The words of a constant, as the dispatches read them, in a new array."""
-        return self.call.words(name)
 
 
 @dataclass(frozen=True)
@@ -402,8 +305,8 @@ class OpSpec:
         """
         self.check_inputs(inputs)
         for arg in self.of_kind(Kind.CONST):
-            self.check_const(arg, consts.get(arg.name))
-        self.check_layout(self.output, layout(out_layout))
+            arg.check_const(self.name, consts.get(arg.name))
+        self.output.check_layout(self.name, layout(out_layout))
         shapes = {name: desc.shape for name, desc in inputs.items()}
         declared = None if out_shape is None else tuple(out_shape)
         shape = tuple(self.out_shape(params, shapes, consts, declared))
@@ -412,7 +315,7 @@ class OpSpec:
                 self.name, "the declared output shape is wrong", got=list(declared), need=list(shape)
             )
         trimmed = {
-            arg.name: self.trim(arg, consts.get(arg.name), shape[self.channel_dim])
+            arg.name: arg.trim(self.name, consts.get(arg.name), shape[self.channel_dim])
             for arg in self.of_kind(Kind.CONST)
         }
         call = Call(
@@ -429,8 +332,8 @@ class OpSpec:
         for arg in self.of_kind(Kind.INPUT):
             if arg.name not in inputs:
                 raise ShapeError(self.name, f"input {arg.name} is missing")
-            self.check_layout(arg, inputs[arg.name].layout)
-            self._check_dtype(arg, inputs[arg.name].dtype)
+            arg.check_layout(self.name, inputs[arg.name].layout)
+            arg.check_dtype(self.name, inputs[arg.name].dtype)
             self._check_rank(arg, len(inputs[arg.name].shape))
 
     def _check_rank(self, arg: Arg, rank: int) -> None:
@@ -442,58 +345,6 @@ class OpSpec:
                 got=rank,
                 need=f"{self.min_rank} to {self.max_rank}",
             )
-
-    def check_layout(self, arg: Arg, given: Layout) -> None:
-        if given not in arg.layouts:
-            raise LayoutError(
-                self.name,
-                f"{arg.name} has a layout that the operator does not take",
-                got=given,
-                need=", ".join(map(str, arg.layouts)),
-            )
-
-    def _check_dtype(self, arg: Arg, given: str) -> None:
-        need = "float32" if arg.dtype is None else np.dtype(arg.dtype).name
-        if given not in ("int8", need):
-            raise ParameterError(self.name, f"{arg.name} has the wrong dtype", got=given, need=need)
-
-    def check_const(self, arg: Arg, value: np.ndarray | None) -> None:
-        """ParameterError or ShapeError for a constant that is missing, of another dtype, or with too few dims."""
-        if value is None:
-            if not arg.optional:
-                raise ParameterError(self.name, f"constant {arg.name} is missing")
-        elif arg.dtype is not None and value.dtype != arg.dtype:
-            raise ParameterError(
-                self.name, f"{arg.name} has the wrong dtype", got=value.dtype, need=np.dtype(arg.dtype)
-            )
-        if value is not None and value.ndim <= (arg.channels or 0):
-            need = f"more than {arg.channels or 0} dims"
-            raise ShapeError(self.name, f"{arg.name} has too few dims", got=value.shape, need=need)
-
-    def trim(self, arg: Arg, value: np.ndarray | None, channels: int) -> np.ndarray | None:
-        """A constant without the rows that only pad it to a multiple of 4.
-
-        An optional vector may be longer still: ExecuTorch hands the whole bias of a layer to each slice of it.
-        """
-        if value is None or arg.channels is None:
-            return value
-        allowed: tuple[int, ...] = (channels, -(-channels // 4) * 4)
-        if self.longer(arg, value, channels):
-            allowed = (*allowed, value.shape[arg.channels])
-        if value.ndim <= arg.channels or value.shape[arg.channels] not in allowed:
-            raise ShapeError(
-                self.name,
-                f"{arg.name} has the wrong shape",
-                got=value.shape,
-                need=f"{channels} output channels, padded to a multiple of 4 or not, in dim {arg.channels}",
-            )
-        return value.take(range(channels), arg.channels) if value.shape[arg.channels] != channels else value
-
-    @staticmethod
-    def longer(arg: Arg, value: np.ndarray, channels: int) -> bool:
-        """Whether an optional vector has more values than the output has channels, padding aside."""
-        vector = value.ndim == 1 and arg.optional and arg.channels is not None
-        return vector and len(value) > -(-channels // 4) * 4
 
     def _check_sync(self, call: Call) -> None:
         descs = {**call.descs, "out": call.out}

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import fx
 
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind
 from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import (
     CLONE,

@@ -9,8 +9,9 @@ import numpy as np
 from refsim.core.layout import WIDTH_PACKED, Layout
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref, Tensor
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared, Target
+from refsim.ops.base.target import Target
 
 F32, INT8 = np.dtype(np.float32), np.dtype(np.int8)
 Quantization = tuple[float, int]

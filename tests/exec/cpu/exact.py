@@ -28,8 +28,9 @@ from refsim.exec.cpu.routes import RULES
 from refsim.formats import recordings
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import bind
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.spec import Call
 
 CHUNK = 100
 EMULATED = EmulatedExecutor()

@@ -23,8 +23,8 @@ from refsim.exec.cpu.ir import PTR, Module
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared
 
 LACKING = tiles.why_not(cpu().isa)
 ROUTES = [

@@ -25,8 +25,9 @@ from refsim.exec.cpu.isa import cpu
 from refsim.formats import recordings
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared, Target
+from refsim.ops.base.target import Target
 
 ROOT = Path(__file__).parents[3]
 RANDOM = int(os.environ.get("REFSIM_RANDOM", "12"))

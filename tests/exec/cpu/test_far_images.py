@@ -19,9 +19,10 @@ from refsim.core.layout import N
 from refsim.core.tensor import MAX_BYTES, TensorDesc
 from refsim.exec.factory import executor_named
 from refsim.golden import rules
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Kind, OpSpec
+from refsim.ops.base.spec import OpSpec
 
 
 class Far(TensorDesc):

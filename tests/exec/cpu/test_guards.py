@@ -20,7 +20,8 @@ from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import rules
 from refsim.golden.check import ERROR, run
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.base.spec import Call, Prepared
+from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 
 
 def composite() -> BoundCase:

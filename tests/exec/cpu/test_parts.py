@@ -26,7 +26,7 @@ from refsim.exec.cpu.runner import makespan
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 
 WIDEST = cpu().isa
 

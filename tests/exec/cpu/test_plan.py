@@ -25,8 +25,8 @@ from refsim.exec.executor import Executor
 from refsim.exec.model import Model, load
 from refsim.graph.graph import Graph, Node, Ref
 from refsim.graph.interpreter import Event, Observer
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared
 
 MODELS = sorted((Path(__file__).parents[2] / "data" / "models").glob("*.pte"))
 

@@ -12,7 +12,7 @@ import told
 from refsim.exec.cpu import NativeExecutor, compiled
 from refsim.exec.cpu.isa import ISAS
 from refsim.ops.base.binding import bind
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 
 
 @pytest.mark.parametrize(("isa", "threads"), planned.MACHINES)

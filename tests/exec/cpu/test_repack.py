@@ -9,7 +9,7 @@ from refsim.exec.cpu.ir import Module
 from refsim.exec.cpu.relayout import repack as kernel
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 
 repack = kernel.repack
 PACK_CHANNELS = ("4C", "4C1W", "4W4C")

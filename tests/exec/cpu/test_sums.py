@@ -23,8 +23,9 @@ from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.exec.cpu.routes import EMULATED, FMA, LINEAR, LUT, RULES, VIA_NHWC, choose
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared, Target
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Family, Term
 
 ADD, TARGET = OPS["q8ta_add"], Target(CANONICAL)

@@ -17,8 +17,8 @@ from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.thread_pool import scratch_for
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 FILLS = (0x55, 0xAA)

@@ -19,8 +19,10 @@ from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import OpSpec, Prepared, Target
+from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import BY_ROWS, WINDOWED, Family
 
 EMULATED = EmulatedExecutor()

@@ -19,7 +19,7 @@ from refsim.golden.rules import case as case_of
 from refsim.golden.store import Corpus
 from refsim.graph.interpreter import logical, stored
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.base.spec import Target
+from refsim.ops.base.target import Target
 
 
 def bound(name: str, profile: str) -> BoundCase:

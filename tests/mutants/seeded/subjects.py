@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mutants.tree import CHECKOUT
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.spec import Kind, OpSpec
+from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import WINDOWED, Family
 
 
