@@ -5,6 +5,8 @@ A runtime on a device runs them. Here every value has bytes of its own, so that 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from refsim.graph.graph import Graph, refs
@@ -16,10 +18,8 @@ RUNTIME = "ExecuTorch's runtime: only it runs what expose, extract --pte and gol
 def other_view(graph: Graph, number: int) -> int | None:
     """A value in the memory of this one that takes it for int32 words, or the other way round; None without any."""
     mine = graph.tensors[number]
-    return next(
-        (n for n, t in graph.tensors.items() if t.mem_obj_id == mine.mem_obj_id and _views(graph, n, number)),
-        None,
-    )
+    together = (n for n, t in graph.tensors.items() if t.mem_obj_id == mine.mem_obj_id)
+    return next((n for n in together if _views(graph, {n, number})), None)
 
 
 def read_as_another(graph: Graph) -> tuple[int, int] | None:
@@ -28,8 +28,10 @@ def read_as_another(graph: Graph) -> tuple[int, int] | None:
 
     def clash(number: int) -> tuple[int, int] | None:
         tensor = graph.tensors.get(number)
-        held = number if tensor is None else last.get(tensor.mem_obj_id, number)
-        return (number, held) if held != number and _views(graph, held, number) else None
+        if tensor is None:
+            return None
+        held = last.get(tensor.mem_obj_id, number)
+        return (number, held) if _views(graph, {held, number}) else None
 
     def write(number: int) -> None:
         if number in graph.tensors:
@@ -46,12 +48,8 @@ def read_as_another(graph: Graph) -> tuple[int, int] | None:
     return next((found for number in graph.outputs if (found := clash(number)) is not None), None)
 
 
-def _views(graph: Graph, first: int, second: int) -> bool:
+def _views(graph: Graph, values: Collection[int]) -> bool:
     """Whether two values of one memory object are an int8 buffer and int32 words."""
-    one, two = graph.tensors[first], graph.tensors[second]
-    stored = one.data is not None or two.data is not None
-    return (
-        not stored
-        and one.mem_obj_id >= 0
-        and {one.dtype, two.dtype} == {np.dtype(np.int8), np.dtype(np.int32)}
-    )
+    tensors = [graph.tensors[value] for value in values]
+    stored = any(tensor.data is not None or tensor.mem_obj_id < 0 for tensor in tensors)
+    return not stored and {tensor.dtype for tensor in tensors} == {np.dtype(np.int8), np.dtype(np.int32)}

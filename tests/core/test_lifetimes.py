@@ -109,6 +109,10 @@ def test_objects_are_numbered_by_their_first_use() -> None:
     wanted = [Allocation(name, size, Lifetime(first, last)) for name, size, first, last in rows]
     # b is the largest; a goes before it into the same, c and d are needed beside it
     assert lifetimes.objects(wanted) == {"a": 0, "b": 0, "e": 0, "c": 1, "d": 1}
+    pair = [Allocation("small", 10, Lifetime(0, 1)), Allocation("large", 99, Lifetime(1, 2))]
+    assert lifetimes.objects(pair) == {"small": 0, "large": 1}
+    same = [Allocation(name, 10, Lifetime(0, 1)) for name in "ba"]
+    assert lifetimes.objects(same) == {"a": 0, "b": 1}
     assert lifetimes.objects([]) == {}
 
 

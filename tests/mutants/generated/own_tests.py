@@ -33,7 +33,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "refsim/core/push.py": ("tests/core/test_push.py",),
     "refsim/core/qmath.py": ("tests/core/test_qmath.py",),
     "refsim/core/lifetimes.py": ("tests/core/test_lifetimes.py",),
-    "refsim/graph/bytewise.py": ("tests/exec/cpu/test_tables.py",),
+    "refsim/graph/bytewise.py": ("tests/graph/test_bytewise.py", "tests/exec/cpu/test_tables.py"),
     **{
         f"shaders/include/{name}.glsl": ("tests/gpu/test_bounds_of_calls.py",)
         for name in ("qmath", "epilogue")
