@@ -13,6 +13,7 @@ import pytest
 
 from refsim.exec.cpu import dot, epilogue
 from refsim.exec.cpu.conv_problem import ConvProblem, conv_problem
+from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.groups import prepack as groups
 from refsim.exec.cpu.winograd import prepack as winograd
 from refsim.exec.cpu.winograd.kernel import TRANSFORMS
@@ -188,3 +189,17 @@ def test_larger_groups_are_left_to_whole_numbers(size: int, fits: bool) -> None:
     case = Case("linear_dq8ca_q4gsw", {"group": size}, inputs, "WIDTH_PACKED", features=features)
     said = groups.why_not(bind(case).call)
     assert (said is None) is fits and (fits or f"groups of {size} values" in str(said))
+
+
+@pytest.mark.parametrize(
+    ("scale", "product", "clamp"),
+    [(8223.0, False, "range"), (8224.0, False, "full"), (8.031, True, "range"), (8.0314, True, "full")],
+)
+def test_two_inputs_are_clamped_as_their_largest_results_need(
+    scale: float, product: bool, clamp: str
+) -> None:
+    """Two real values of at most 255 steps each, in steps of 1 of the output."""
+    shape = (1, 4, 2, 2)
+    side = bind(Case("q8ta_dequantize", {"scale": scale, "zp": 3}, {"x": (shape, "4C")}, "WIDTH_PACKED")).call
+    out = bind(Case("q8ta_quantize", {"scale": 1.0, "zp": -4}, {"x": (shape, "WIDTH_PACKED")}, "4C")).call
+    assert elementwise.of_two(side, side, product, out).clamp == clamp

@@ -316,8 +316,9 @@ def _scaled(fn: Function, x: Value, k: Value, width: Value, lanes: int) -> tuple
     least = fn.const(float(LEAST), F32)
     larger, wide = least / s, fn.const(float(LEAST * WIDTH), F32)
     small, no_low, no_high = s < least, lo.eq(0.0), hi.eq(0.0)
-    below = no_low.select(lo, no_high.select(zero - wide, lo * larger))
-    above = no_low.select(wide, no_high.select(hi, hi * larger))
+    # if both are 0, the scale is not small
+    below = no_high.select(zero - wide, lo * larger)
+    above = no_low.select(wide, hi * larger)
     return small.select(least, s), small.select(below, lo), small.select(above, hi)
 
 
