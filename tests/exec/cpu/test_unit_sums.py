@@ -51,7 +51,10 @@ def _cases() -> Iterator[tuple[Case, str]]:
     for route in (*MATRIX, "winograd2", "winograd4"):
         for channels in (12, 132):
             yield _conv("q8ta_conv2d_im2col", (1, channels, 9, 11), 37, 3), route
-            yield _conv("q8ta_conv2d_im2col", (2, channels, 8, 152), 68, 3), route  # several blocks of columns
+            yield (
+                _conv("q8ta_conv2d_im2col", (2, channels, 8, 152), 68, 3),
+                route,
+            )  # several blocks of columns
     for route in MATRIX:
         yield _conv("q8ta_conv2d_general", (2, 7, 8, 10), 21, 3, 2), route
         yield _conv("q8ta_conv2d_pw", (1, 136, 5, 13), 70, 1), route

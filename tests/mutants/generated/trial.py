@@ -319,9 +319,10 @@ class _Trial:
     def _tests(self, made: Verdict) -> Verdict | None:
         for row in own_tests.tests(self.area, self.change.file):
             failed, said, frames = _noticed_by(self.root, row)
+            outside = [OUTSIDE] if "GuardError" in said else []
             if failed:
                 return replace(
-                    made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [said]),
+                    made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [*outside, said]),
                     region=naming.choice(self.change, said)
                     or naming.place(self.change, frames)
                     or naming.prepared(self.change, said, frames)
