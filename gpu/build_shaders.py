@@ -11,6 +11,7 @@ optimize(off)`` is not optimized. Builds of NAME.comp:
 
 NAME.spv            takes any launch
 NAME.nodot.spv      the same without the packed dot product, for devices that lack the extension
+NAME.exact.spv      a float kernel with denormals spelled out, for devices that flush them and cannot do otherwise
 NAME.VARIANT.spv    for launches that name this variant: one tile of the matrix-like kernels, one window of depthwise
 
 The kernels on cooperative matrices (shaders/coop) are beyond the compilers that distributions ship: those of
@@ -93,7 +94,7 @@ AS_WRITTEN = "#pragma optimize(off)"
 #: Operators' kernels, those of float operators, and what measures a device.
 FOLDERS = (SHADERS, SHADERS / "float", SHADERS / "probe")
 KERNEL_INCLUDES = ("qmath.glsl", "conv.glsl", "index.glsl")
-DOT_INCLUDE = 'include/dot.glsl"'
+DOT_INCLUDE, ARITHMETIC_INCLUDE = 'include/dot.glsl"', 'include/real.glsl"'
 COOP_FOLDER, EMULATED = "coop", "-DREFSIM_EMULATED"
 REQUIREMENTS = "gpu/requirements-shaders.txt"
 
@@ -110,6 +111,8 @@ def variants() -> list[Row]:
         text = source.read_text()
         if source.parent == SHADERS and DOT_INCLUDE in text:
             rows.append((source, binary.with_suffix(".nodot.spv"), ("-DREFSIM_NO_DOT",)))
+        if ARITHMETIC_INCLUDE in text:
+            rows.append((source, binary.with_suffix(f".{spirv.EXACT}.spv"), ("-DREFSIM_SPELLED_OUT",)))
         if source.stem in OPS:
             for variant in OPS[source.stem].variants:
                 definitions = tuple(f"-D{key}={value}" for key, value in variant.definitions.items())

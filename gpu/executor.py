@@ -37,20 +37,27 @@ class KomputeExecutor(Executor):
     """Runs launches on one device. ``use_dot`` False takes the shaders without the packed dot product.
 
     ``plain``: Kompute as it is, without refsim's layer. ``coop``: which calls run on cooperative matrices
-    (refsim_gpu.coop).
+    (refsim_gpu.coop). ``spelled_out``: float kernels that need no denormals of the device's (refsim_gpu.pipelines).
     """
 
     batch = BATCH
 
     def __init__(
-        self, index: int = 0, *, use_dot: bool | None = None, plain: bool = False, coop: str = AUTO
+        self,
+        index: int = 0,
+        *,
+        use_dot: bool | None = None,
+        plain: bool = False,
+        coop: str = AUTO,
+        spelled_out: bool | None = None,
     ) -> None:
         self.device = Device(index, plain=plain)
         self.name = f"gpu:{index}"
         has_dot = self.device.info.integer_dot_product
         if use_dot and not has_dot:
             raise DeviceError(self.name, "no packed dot product", got=self.device.info.name)
-        self.pipelines = Pipelines(self.device, self.name, has_dot if use_dot is None else use_dot, coop)
+        dot = has_dot if use_dot is None else use_dot
+        self.pipelines = Pipelines(self.device, self.name, dot, coop, spelled_out)
         self._calls = None if self.device.layer is None else Calls(self.pipelines)
         #: By the ids of graphs: each graph, its constants on the device, its sessions by what they watch.
         self._graphs: dict[int, tuple[Graph, Constants, dict[frozenset[int], GraphSession]]] = {}

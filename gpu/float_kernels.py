@@ -1,11 +1,11 @@
 """The float operators that a device computes, to the bits of refsim.aten: a row each, from ATen's name to launches.
 
 A row's function gets a `Site`, which knows where the node's tensors lie, and yields launches with what they read. It
-raises `Unfit`, and the host computes the node, if it has a form that no kernel takes. Not here is what a device has
-only Vulkan's bounds for (exp, tanh, sqrt); of bytes such functions are tables all the same (refsim.graph.bytewise).
+raises `Unfit`, and the host computes the node, if it has a form that no kernel takes. A device has only Vulkan's bounds
+for exp, tanh or sqrt, so kernels compute these in integers (refsim_gpu.float_functions); functions that have no such
+form stay with the host, but of bytes they are tables all the same (refsim.graph.bytewise).
 
-What a device may do otherwise: flush denormals, of which values that were just dequantized have none, and give a NaN
-other bits.
+What a device may do otherwise: give a NaN other bits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from refsim.aten.upsample import given_sizes, steps
 from refsim.core.errors import RefsimError
 from refsim.core.launch import Launch
 from refsim.core.layout import C, W
+from refsim_gpu import float_functions as functions
+from refsim_gpu import float_norms as norms
 from refsim_gpu import float_products as products
+from refsim_gpu import word_kernels as words
 from refsim_gpu.float_site import Launched, Row, Site
 from refsim_gpu.float_words import BILINEAR, HOW, POOL, REDUCE, REDUCE_DIMS
 from refsim_gpu.strided import LOCAL, Unfit, counted, dims, joined, reshaped
@@ -78,6 +81,9 @@ def binary(op: str, sign: float = 1.0) -> Row:
 
     def row(site: Site) -> Iterator[Launched]:
         a, b, *rest = site.node.args
+        if op == "ADD" and site.dtype(site.node.outputs[0]) == np.int32:
+            yield words.added(site, int(sign))
+            return
         if len(rest) > (op == "ADD") or (rest and not isinstance(rest[0], int | float)):
             raise Unfit(f"arguments {rest}")
         yield site.mapped(site.out(), op, site.real(a), site.real(b), sign * (rest[0] if rest else 1.0))
@@ -92,7 +98,7 @@ def moved(view: Callable[..., np.ndarray]) -> Row:
     """A copy of a view of the input."""
 
     def row(site: Site) -> Iterator[Launched]:
-        x, out = site.x, site.out()
+        x, out = site.moved()
         yield site.mapped(out, "COPY", x.viewed(view(x.view, *site.args)))
 
     return row
@@ -100,7 +106,7 @@ def moved(view: Callable[..., np.ndarray]) -> Row:
 
 def _reshape(site: Site) -> Iterator[Launched]:
     """A copy in logical order: the input in the output's shape, or the output in the input's."""
-    x, out = site.x, site.out()
+    x, out = site.moved()
     try:
         yield site.mapped(out, "COPY", x.viewed(reshaped(x.view, out.view.shape)))
     except Unfit:
@@ -311,6 +317,14 @@ def pool(parameters: Callable[..., Any], average: bool) -> Row:
     return row
 
 
+#: The kernel that takes the elements at places that another tensor names, and how many there are to choose from.
+GATHER = "float/gather"
+
+
+def gather_length(launch: Launch) -> int:
+    return launch.push[words.GATHER[0].at["LENGTH"]]
+
+
 #: By ATen's name without namespace, of every overload or of one. A name of several blanks is several.
 _NAMED: dict[str, Row] = {
     "relu": unary("CLAMP", lambda: (0.0, inf)),
@@ -328,8 +342,8 @@ _NAMED: dict[str, Row] = {
     "div": binary("DIV"),
     "minimum min.other": binary("MINIMUM"),
     "maximum max.other": binary("MAXIMUM"),
-    "clone clone_copy alias_copy detach_copy contiguous _clone_dim_order _to_copy _to_dim_order_copy":
-        moved(lambda x, *options: x),
+    "clone clone_copy alias_copy detach_copy contiguous _clone_dim_order": moved(lambda x, *options: x),
+    "_to_copy _to_dim_order_copy": words.converted,
     "view view_copy reshape _reshape_copy _unsafe_view et_view squeeze squeeze_copy unsqueeze unsqueeze_copy flatten":
         _reshape,
     "permute permute_copy": moved(lambda x, dims: x.transpose(tuple(dims))),
@@ -358,5 +372,8 @@ _NAMED: dict[str, Row] = {
     "conv1d conv2d": products.convolution(products.short),
     "upsample_nearest2d": _nearest,
     "upsample_bilinear2d": _bilinear,
+    **functions.ROWS,
+    **norms.ROWS,
+    **words.ROWS,
 }  # fmt: skip
 ROWS: dict[str, Row] = {name: row for names, row in _NAMED.items() for name in names.split()}

@@ -14,6 +14,8 @@ from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
 from refsim_gpu.strided import Operand, Unfit, map_launch, placed, reshaped
 
+#: What an element may be that takes a word: a bool is 0 or 1.
+WORDS = tuple(np.dtype(kind) for kind in (np.float32, np.int32, np.bool_))
 #: A launch, and the tensors and numbers that it reads.
 Launched = tuple[Launch, tuple[Operand, ...], Operand]
 
@@ -42,25 +44,44 @@ class Site:
     def real(self, arg: Any) -> Operand:
         """A float32 tensor among the arguments, or a number as one."""
         if isinstance(arg, Ref):
-            tensor = self.graph.tensors[arg.id]
-            if tensor.dtype != np.float32 or 0 in tensor.shape:
-                raise Unfit(f"{tensor.dtype} {list(tensor.shape)}")
-            return Operand.of(arg.id, placed(self.desc(arg.id), tensor.shape))
+            return self.tensor(arg, np.dtype(np.float32))
         if isinstance(arg, bool) or not isinstance(arg, int | float):
             raise Unfit(f"an argument {arg!r}")
         return Operand.of(Number(float(arg)), reshaped(placed(TensorDesc((1,), WIDTH_PACKED), (1,)), ()))
 
+    def tensor(self, arg: Any, *dtypes: np.dtype[Any]) -> Operand:
+        """A tensor among the arguments, of one of these dtypes."""
+        if not isinstance(arg, Ref):
+            raise Unfit(f"an argument {arg!r}")
+        tensor = self.graph.tensors[arg.id]
+        if tensor.dtype not in dtypes or 0 in tensor.shape:
+            raise Unfit(f"{tensor.dtype} {list(tensor.shape)}")
+        return Operand.of(arg.id, placed(self.desc(arg.id), tensor.shape))
+
+    def dtype(self, value: int) -> np.dtype[Any]:
+        return self.graph.tensors[value].dtype
+
+    def moved(self) -> tuple[Operand, Operand]:
+        """The first input and output, of words that somebody copies: of one dtype."""
+        x, out = self.tensor(self.node.args[0], *WORDS), self.tensor(Ref(self.node.outputs[0]), *WORDS)
+        if self.dtype(x.key) != self.dtype(out.key):
+            raise Unfit(f"{self.dtype(x.key)} as {self.dtype(out.key)}")
+        return x, out
+
     def desc(self, value: int) -> TensorDesc:
         if value in self.constants:
-            return TensorDesc(self.graph.tensors[value].shape or (1,), WIDTH_PACKED)
+            held = self.graph.tensors[value]
+            return TensorDesc(
+                held.shape or (1,), WIDTH_PACKED, "float32" if held.dtype == np.float32 else "int32"
+            )
         return self.descs[value]
 
     @property
     def x(self) -> Operand:
         return self.real(self.node.args[0])
 
-    def out(self, number: int = 0) -> Operand:
-        return self.real(Ref(self.node.outputs[number]))
+    def out(self, number: int = 0, dtype: Any = np.float32) -> Operand:
+        return self.tensor(Ref(self.node.outputs[number]), np.dtype(dtype))
 
     def alone(self) -> Operand:
         """The first output, if nobody reads another one."""

@@ -22,6 +22,7 @@ from refsim.core.push import (
 #: Dims of a strided kernel that are left after those that lie one behind the other in all tensors were joined.
 MAP_DIMS, REDUCE_DIMS, PRODUCT_DIMS = 6, 5, 4
 FIRST_BINARY = 8
+CHOOSE_DIMS = 5
 
 
 def each(count: int, *names: str) -> tuple[Field, ...]:
@@ -29,10 +30,13 @@ def each(count: int, *names: str) -> tuple[Field, ...]:
     return tuple(int32(f"{name}_{dim}") for name in names for dim in range(count))
 
 
-#: What `map` does with an element, or (from `FIRST_BINARY` on) with two.
+#: What `map` does with an element, or (from `FIRST_BINARY` on) with two; from `FIRST_WHOLE` on, of int32 or bool words.
+FIRST_COMPARED, FIRST_WHOLE = 13, 20
 OPS = {
-    "COPY": 0, "ABS": 1, "NEG": 2, "CLAMP": 3, "HARDSWISH": 4, "HARDSIGMOID": 5, "LEAKY_RELU": 6,
+    "COPY": 0, "ABS": 1, "NEG": 2, "CLAMP": 3, "HARDSWISH": 4, "HARDSIGMOID": 5, "LEAKY_RELU": 6, "NUMBER": 7,
     "ADD": FIRST_BINARY, "MUL": 9, "DIV": 10, "MAXIMUM": 11, "MINIMUM": 12,
+    "EQUAL": FIRST_COMPARED, "UNEQUAL": 14, "BELOW": 15, "UP_TO": 16, "ABOVE": 17, "FROM": 18, "NEAR": 19,
+    "WHOLE_ADD": FIRST_WHOLE, "WHOLE_EQUAL": 21, "WHOLE_UNEQUAL": 22, "AND": 23, "OR": 24,
 }  # fmt: skip
 #: The order in which `reduce` adds, or what it looks for.
 HOW = {"IN_TURN": 0, "DEALT": 1, "PACKED": 2, "ROW": 3, "LARGEST": 4, "LEAST": 5}
@@ -43,7 +47,60 @@ MAP = (
         *(int32(f"{name}_AT") for name in ("OUT", "A", "B")),
         int32("COUNT"), float32("P"), float32("Q"),
     ),
-    SpecWords(one_of("OP", **OPS, FIRST_BINARY=FIRST_BINARY), uint32("DIMS", 1)),
+    SpecWords(
+        one_of("OP", **OPS, FIRST_BINARY=FIRST_BINARY, FIRST_COMPARED=FIRST_COMPARED, FIRST_WHOLE=FIRST_WHOLE),
+        uint32("DIMS", 1),
+    ),
+)  # fmt: skip
+#: The elements of the first tensor at the places that the second one names, ``STEP`` words apart.
+GATHER = (
+    PushWords(
+        *each(MAP_DIMS, "SIZE", "OUT", "A", "B"),
+        *(int32(f"{name}_AT") for name in ("OUT", "A", "B")), *(int32(name) for name in ("COUNT", "LENGTH", "STEP")),
+    ),
+    SpecWords(uint32("DIMS", 1)),
+)  # fmt: skip
+#: Of two tensors the first where a third is true.
+CHOOSE = (
+    PushWords(
+        *each(CHOOSE_DIMS, "SIZE", "OUT", "A", "B", "C"), *(int32(f"{name}_AT") for name in ("OUT", "A", "B", "C")),
+        int32("COUNT"),
+    ),
+    SpecWords(uint32("DIMS", 1)),
+)  # fmt: skip
+#: What `function` computes of an element.
+FUNCTIONS = {
+    "EXP": 0, "SIGMOID": 1, "SILU": 2, "TANH": 3, "GELU": 4, "SQRT": 5, "RSQRT": 6, "ROOT_OF_SIZE": 7, "RECIPROCAL": 8,
+    "LOG": 9,
+}  # fmt: skip
+FUNCTION = (MAP[0], SpecWords(one_of("FUNCTION", **FUNCTIONS), uint32("DIMS", 1)))
+#: Rows of a softmax: how they lie, and how each goes on.
+SOFTMAX = (
+    PushWords(
+        *each(REDUCE_DIMS, "SIZE", "OUT", "A"), int32("OUT_AT"), int32("A_AT"), int32("COUNT"),
+        *(int32(name) for name in ("LENGTH", "OUT_STEP", "A_STEP")),
+    ),
+    SpecWords(
+        *map(switch, ("LOGARITHM", "BY_TEXELS", "BOUNDED", "FINITE")), uint32("LANES", 1), uint32("DIMS", 1)
+    ),
+)  # fmt: skip
+#: What a norm gives: the result, the mean, the inverse deviation.
+NORMED = (uint32("WHAT"), switch("WEIGHT"), switch("BIAS"))
+LAYER_NORM = (
+    PushWords(
+        *each(REDUCE_DIMS, "SIZE", "OUT", "A"), int32("OUT_AT"), int32("A_AT"), int32("COUNT"),
+        *(int32(name) for name in ("LENGTH", "OUT_STEP", "A_STEP", "WEIGHT_STEP", "BIAS_STEP")), float32("EPS"),
+    ),
+    SpecWords(
+        *NORMED, switch("TEXELS"), switch("HALVES"), switch("FROM_MEAN"), uint32("LANES", 1), uint32("DIMS", 1)
+    ),
+)  # fmt: skip
+GROUP_NORM = (
+    PushWords(
+        *(int32(f"{name}_{dim}_STRIDE") for name in ("OUT", "X") for dim in "NCHW"),
+        *(int32(name) for name in ("WIDTH", "HEIGHT", "DEPTH")), float32("EPS"),
+    ),
+    SpecWords(*NORMED),
 )  # fmt: skip
 REDUCE = (
     PushWords(
@@ -99,6 +156,12 @@ VALUES = (
 #: Push words and specialization words of each kernel.
 ROWS: dict[str, tuple[PushWords, SpecWords]] = {
     "float/map": MAP,
+    "float/gather": GATHER,
+    "float/choose": CHOOSE,
+    "float/function": FUNCTION,
+    "float/softmax": SOFTMAX,
+    "float/layer_norm": LAYER_NORM,
+    "float/group_norm": GROUP_NORM,
     "float/reduce": REDUCE,
     "float/pool": POOL,
     "float/product": PRODUCT,

@@ -31,12 +31,14 @@ MAX_TENSOR_BYTES = (1 << 32) - 4  # Kompute counts a tensor's bytes in 32 bits
 #: Extensions and structures of features (type, flags), by what `vulkan.DeviceInfo` calls them.
 EXTENSIONS = {
     "integer_dot_product": ["VK_KHR_shader_integer_dot_product"],
+    "float_modes": [vulkan.FLOAT_CONTROLS_EXTENSION],
     "int8_matrices": [vulkan.MATRIX_EXTENSION, "VK_KHR_vulkan_memory_model", "VK_KHR_shader_float16_int8"],
 }
 HEARTBEAT = 0x5EED_BEA7
 MOST_PIPELINES = 1024
 LAYER_VERSION = 3  # of kp_layer/module.hpp
-FEATURES = {
+FEATURES: dict[str, list[tuple[int, list[int]]]] = {
+    "float_modes": [],
     "integer_dot_product": [(vulkan.DOT_FEATURES[0], [1])],
     "int8_matrices": [
         (vulkan.MATRIX_FEATURES[0], [1, 0]),

@@ -17,18 +17,25 @@ from refsim.core.tensor import TensorDesc
 from refsim_gpu import spirv
 from refsim_gpu.coop import AUTO, Chosen, policy
 from refsim_gpu.kompute import MOST_PIPELINES, Device
+from refsim_gpu.vulkan import FLOAT_MODES
 
 GUARD_WORD = np.uint32(GUARD)
+#: Where the kernels of float operators lie.
+FLOATS = "float/"
 
 
 class Pipelines:
     """Makes the pipelines of launches. ``use_dot`` False takes the shaders without the packed dot product.
 
-    ``coop`` says which calls run on cooperative matrices; `chosen` makes them so.
+    ``spelled_out`` takes the float kernels that are right for denormals even on a device that flushes them; without it
+    the device decides. ``coop`` says which calls run on cooperative matrices; `chosen` makes them so.
     """
 
-    def __init__(self, device: Device, name: str, use_dot: bool, coop: str = AUTO) -> None:
+    def __init__(
+        self, device: Device, name: str, use_dot: bool, coop: str = AUTO, spelled_out: bool | None = None
+    ) -> None:
         self.device, self.name, self.use_dot = device, name, use_dot
+        self.spelled_out = not device.info.keeps_denormals if spelled_out is None else spelled_out
         self.chosen = Chosen(policy(device.info, coop))
         self._code: dict[str, bytes] = {}
         self._pipelines: dict[tuple[str, tuple[int, ...], int], Any] = {}
@@ -52,9 +59,16 @@ class Pipelines:
         plain = launch.shader
         without_dot = not self.use_dot and spirv.exists(f"{plain}.nodot")
         names = (f"{plain}.nodot",) if without_dot else (f"{plain}.{launch.variant}", plain)
+        if self.spelled_out:
+            names = (f"{plain}.{spirv.EXACT}", *names)
+        modes = (
+            [FLOAT_MODES[mode][1:] for mode in self.device.info.float_modes]
+            if plain.startswith(FLOATS)
+            else []
+        )
         for name in names:
             if name not in self._code and spirv.exists(name):
-                self._code[name] = spirv.load(name)
+                self._code[name] = spirv.with_modes(spirv.load(name), modes)
             if name in self._code:
                 return name, self._code[name]
         return plain, spirv.load(plain)

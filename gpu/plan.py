@@ -29,6 +29,10 @@ from refsim_gpu import float_kernels
 from refsim_gpu.bytewise import bytes_launch, values_launch
 from refsim_gpu.float_site import Number, Site
 
+#: Operators that ask for nothing but the shape of their tensor.
+SHAPED = ("full_like", "zeros_like", "ones_like")
+#: What a device holds as words of 32 bits, beside floats.
+WORDS = (np.dtype(np.bool_), np.dtype(np.int32))
 #: Constants larger than this are not computed in advance.
 MOST_FOLDED = 1 << 22
 
@@ -82,6 +86,7 @@ class Plan:
         self.descs = {t.id: t.desc for t in graph.tensors.values() if t.desc is not None}
         for value in self._plain():
             self.descs[value] = TensorDesc(self.descs[value].shape, WIDTH_PACKED)
+        self.descs |= {value: desc for value, desc in self._worded() if value not in self.descs}
         #: Words of constants that are no operator's, by name.
         self.words: dict[Hashable, np.ndarray] = {}
         self.prepared: dict[int, Prepared] = {}
@@ -93,6 +98,9 @@ class Plan:
         for node in reversed(graph.nodes):
             if self.needed & set(node.outputs) and node.number not in self._folded_nodes:
                 self.needed |= set(self._computed(node))
+        #: Values that choose elements on the device: each node that reads one, and of how many elements it chooses.
+        self.places: dict[int, list[tuple[Node, int]]] = {}
+        self._note_places()
         self.turns = self._turns()
         self.skipped = self._skipped()
 
@@ -109,17 +117,45 @@ class Plan:
         self._folded_nodes: set[int] = set()
         for node in self.graph.nodes:
             size = sum(self.graph.tensors[value].nbytes for value in node.outputs)
-            if not node.is_float or size > MOST_FOLDED or not set(refs(node.args)) <= self.constants.keys():
+            if not node.is_float or size > MOST_FOLDED:
+                continue
+            known = self.constants
+            if node.name.split(".")[1] in SHAPED and [*refs(node.args)] == [*refs(node.args[:1])]:
+                tensor = self.graph.tensors[node.args[0].id]  # only its shape counts
+                known = {tensor.id: np.broadcast_to(tensor.dtype.type(0), tensor.shape)}
+            if not set(refs(node.args)) <= known.keys():
                 continue
             try:
                 if find(node.name, str(node)).row is None:
                     continue
-                made = results(self.graph, node, self.constants)
+                made = results(self.graph, node, known)
             except RefsimError:  # it is raised when the node runs
                 continue
             self._folded_nodes.add(node.number)
             self.folded |= made
             self.constants |= made
+
+    def _worded(self) -> Iterator[tuple[int, TensorDesc]]:
+        """Truth values and int32 without a layout of their own: a word each, in logical order."""
+        for tensor in self.graph.tensors.values():
+            if (
+                tensor.desc is None
+                and tensor.dtype in WORDS
+                and tensor.data is None
+                and 0 not in tensor.shape
+            ):
+                try:
+                    yield tensor.id, TensorDesc(tensor.shape or (1,), WIDTH_PACKED, "int32")
+                except RefsimError:  # too many dims or bytes: the host has it
+                    continue
+
+    def _note_places(self) -> None:
+        for number, jobs in self._jobs.items():
+            for job in jobs:
+                if job.launch.shader == float_kernels.GATHER:
+                    places, length = job.inputs[1], float_kernels.gather_length(job.launch)
+                    if isinstance(places, int):
+                        self.places.setdefault(places, []).append((self.graph.nodes[number], length))
 
     def _plain(self) -> Iterator[int]:
         """Floats that come in or go out and that nobody watches: they lie as the caller's arrays do."""
@@ -256,7 +292,8 @@ class Plan:
             self.words[key] = np.array([key.value], np.float32).view(np.int32)
         elif key in self.constants:
             name = ("constant", key)
-            data = np.ascontiguousarray(self.constants[key], np.float32)  # type: ignore[index]
+            whole = self.graph.tensors[key].dtype in WORDS  # type: ignore[index]
+            data = np.ascontiguousarray(self.constants[key], np.int32 if whole else np.float32)  # type: ignore[index]
             self.words[name] = data.reshape(-1).view(np.int32)
             return name
         return key
@@ -268,7 +305,7 @@ class Plan:
         turns: dict[int, Turn] = defaultdict(Turn)
         made: dict[int, int] = {}  # by value: the turn in which the device makes it
         told: dict[int, int] = {}  # by value: the turn in which the host makes it
-        brought = self.watched | set(self.graph.outputs)
+        brought = self.watched | set(self.graph.outputs) | self.places.keys()
         for node in self.graph.nodes:
             if jobs := self._jobs.get(node.number):
                 read = [value for job in jobs for value in job.inputs if isinstance(value, int)]

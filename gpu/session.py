@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
-from refsim.core.errors import ShapeError
+from refsim.core.errors import GraphError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import Observer, Runner, logical, run_node, stored
@@ -58,7 +58,10 @@ class GraphSession:
         self.alone = {
             value
             for value in set(graph.outputs) - watched - read
-            if (desc := self.plan.descs.get(value)) and desc.layout is WIDTH_PACKED and not desc.is_int8
+            if (desc := self.plan.descs.get(value))
+            and desc.layout is WIDTH_PACKED
+            and not desc.is_int8
+            and graph.tensors[value].desc is not None
         }
         #: What each turn does on the device, in words; nothing if that is nothing.
         self.where = [_where(turn) for turn in self.plan.turns]
@@ -156,6 +159,13 @@ class Run:
         """A value into the memory that is copied to the device; None: what the host has made."""
         graph, desc, memory = self.session.graph, self.session.plan.descs[value], self.lane.writes[value]
         self._put.add(value)
+        self._check(value, array)
+        if graph.tensors[value].desc is None:
+            given = np.asarray(
+                self._values[value] if array is None else stored(graph, value, array, graph.where)
+            )
+            memory[:] = given.astype(np.int32).reshape(-1).view(np.uint32)
+            return
         if array is not None and desc.layout is WIDTH_PACKED and array.shape == graph.tensors[value].shape:
             np.copyto(memory.view(desc.dtype).reshape(array.shape), array, casting="unsafe")
             return
@@ -170,13 +180,31 @@ class Run:
         session = self.session
         desc, tensor, data = session.plan.descs[value], session.graph.tensors[value], self.lane.reads[value]
         check_guards(desc, data, f"{session.pipelines.name}: {session.makers[value]}")
-        if value in session.alone:
+        if value in session.alone or tensor.desc is None:
             inner = data[GUARD_WORDS : GUARD_WORDS + desc.words].view(desc.dtype)
-            self._arrays[value] = np.array(inner).reshape(tensor.shape)
+            array = np.array(inner).reshape(tensor.shape).astype(tensor.dtype, copy=False)
+            if tensor.desc is None:
+                self._values[value] = array
+                self._check(value, array)
+            else:
+                self._arrays[value] = array
             return
         buffer = PackedBuffer(desc)
         take_output(buffer, data)
         self._values[value] = buffer
+        self._check(value, None)
+
+    def _check(self, value: int, array: np.ndarray | None) -> None:
+        """GraphError if a kernel chose an element that is not there; it read another one in its stead."""
+        graph = self.session.graph
+        for node, length in self.session.plan.places.get(value, ()):
+            places = logical(graph, self._values, value) if array is None else array
+            wrong = places[(places < -length) | (places >= length)]
+            if wrong.size:
+                need = f"{-length} to {length - 1}"
+                raise GraphError(
+                    f"{graph.where}: {node}", "an index is out of range", got=int(wrong[0]), need=need
+                )
 
     def _report(self, observe: Observer) -> None:
         """Each node that ran, with those before it that it computes as well, in the graph's order."""

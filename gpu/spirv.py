@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from refsim.core.errors import MissingDependencyError
@@ -11,6 +12,8 @@ from refsim.spirv.opcodes import Decoration, Op
 
 HERE = Path(__file__).resolve().parent
 # an installed package carries the binaries next to its modules; a checkout keeps them next to their sources
+#: The ending of builds that are right for denormals on devices that flush them.
+EXACT = "exact"
 FOLDERS = (HERE / "spirv", HERE.parent / "shaders" / "spirv")
 
 
@@ -75,4 +78,19 @@ def pin_rounding(code: bytes) -> bytes:
     parsed = Module.parse(code, "shader")
     marks = parsed.sections[Section.ANNOTATION]
     marks += [Instruction(Op.DECORATE, (row.result, Decoration.NO_CONTRACTION)) for row in loose(parsed)]
+    return parsed.to_bytes()
+
+
+def with_modes(code: bytes, modes: Sequence[tuple[int, ...]]) -> bytes:
+    """The module with execution modes that speak of the float operations of 32 bits: (capability, mode) each."""
+    if not modes:
+        return code
+    parsed = Module.parse(code, "shader")
+    parsed.extension("SPV_KHR_float_controls")
+    (entry,) = parsed.sections[Section.ENTRY_POINT]
+    for capability, mode in modes:
+        parsed.require(capability)
+        parsed.sections[Section.EXECUTION_MODE].append(
+            Instruction(Op.EXECUTION_MODE, (entry.args[1], mode, 32))
+        )
     return parsed.to_bytes()

@@ -19,6 +19,8 @@ from refsim_gpu.float_words import MAP, MAP_DIMS, OPS, REDUCE_DIMS
 
 #: Invocations of a workgroup, and along x of a whole grid: a multiple of it that every device takes.
 LOCAL, ROW = 64, 1 << 20
+#: Workgroups along x of a kernel that has one for each row.
+ROW_GROUPS = 1 << 15
 
 
 class Unfit(Exception):

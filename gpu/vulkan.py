@@ -50,6 +50,15 @@ DOT_PROPERTIES = (1000280001, 136)
 MATRIX_FEATURES = (1000506000, 24)
 MODEL_FEATURES = (1000211000, 32)
 INT8_FEATURES = (1000082000, 24)
+FLOAT_CONTROLS = (1000197000, 88)
+FLOAT_CONTROLS_EXTENSION = "VK_KHR_shader_float_controls"
+#: By the name of SPIR-V's execution mode: where FLOAT_CONTROLS says whether binary32 may have it, and its numbers as a
+#: capability and as a mode. Signed zeros and NaN stay; denormals stay; halves go to even.
+FLOAT_MODES = {
+    "SignedZeroInfNanPreserve": (28, 4466, 4461),
+    "DenormPreserve": (40, 4464, 4459),
+    "RoundingModeRTE": (64, 4467, 4462),
+}
 FEATURES2 = (1000059000, 240)
 PROPERTIES2 = (1000059001, HEADER_BYTES + PROPERTIES_BYTES)
 DOT_4X8_UNSIGNED_ACCELERATED_AT, DOT_4X8_SIGNED_ACCELERATED_AT = 28, 32
@@ -85,6 +94,17 @@ class DeviceInfo:
     dot_4x8_unsigned_accelerated: bool = False
     int8_matrices: bool = False
     """It multiplies cooperative matrices of 16 x 32 and 32 x 16 signed bytes, and compiles what needs them."""
+
+    float_modes: tuple[str, ...] = ()
+    """Of `FLOAT_MODES` those that it offers: what a shader may ask of its float operations."""
+
+    @property
+    def keeps_denormals(self) -> bool:
+        """Whether float operations give denormals and take them as they are, if a shader asks for that.
+
+        lavapipe does, and does not say so.
+        """
+        return "DenormPreserve" in self.float_modes or self.driver.startswith("llvmpipe")
 
     @property
     def numerics(self) -> str:
@@ -208,7 +228,8 @@ def int8_matrices(lib: ctypes.CDLL, instance: ctypes.c_void_p, handle: ctypes.c_
 
 def describe(lib: ctypes.CDLL, instance: ctypes.c_void_p, handle: ctypes.c_void_p, index: int) -> DeviceInfo:
     driver = chained(DRIVER, None)
-    dot_properties = chained(DOT_PROPERTIES, driver)
+    controls = chained(FLOAT_CONTROLS, driver)
+    dot_properties = chained(DOT_PROPERTIES, controls)
     properties = chained(PROPERTIES2, dot_properties)
     lib.vkGetPhysicalDeviceProperties2(handle, properties)
     dot_features = chained(DOT_FEATURES, None)
@@ -238,7 +259,15 @@ def describe(lib: ctypes.CDLL, instance: ctypes.c_void_p, handle: ctypes.c_void_
         dot_4x8_accelerated=flag_at(dot_properties.raw, DOT_4X8_SIGNED_ACCELERATED_AT),
         dot_4x8_unsigned_accelerated=flag_at(dot_properties.raw, DOT_4X8_UNSIGNED_ACCELERATED_AT),
         int8_matrices=int8_matrices(lib, instance, handle),
+        float_modes=float_modes(lib, handle, controls.raw),
     )
+
+
+def float_modes(lib: ctypes.CDLL, handle: ctypes.c_void_p, controls: bytes) -> tuple[str, ...]:
+    """Those of `FLOAT_MODES` that a device offers."""
+    if FLOAT_CONTROLS_EXTENSION not in extensions(lib, handle):
+        return ()
+    return tuple(name for name, (at, *_) in FLOAT_MODES.items() if flag_at(controls, at))
 
 
 def flag_at(raw: bytes, at: int) -> bool:

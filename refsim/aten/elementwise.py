@@ -138,11 +138,11 @@ def gelu(x: np.ndarray, approximate: str = "none") -> np.ndarray:
     return np.where(np.isinf(x), np.maximum(x, x.dtype.type(0)), result.astype(x.dtype))
 
 
-_GELU = F32(np.sqrt(F32(2) / F32(3.141593)))
+GELU = F32(np.sqrt(F32(2) / F32(3.141593)))
 
 
 def _gelu(place: Place, x: np.ndarray, approximate: str = "none") -> np.ndarray:
-    inner = _GELU * (x + ((F32(0.044715) * x) * x) * x)
+    inner = GELU * (x + ((F32(0.044715) * x) * x) * x)
     return (F32(0.5) * x) * (F32(1) + tanh(inner))
 
 

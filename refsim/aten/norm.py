@@ -93,7 +93,7 @@ def _device_layer_norm(
     """One workgroup per row of the last dim; the variance is the mean of squared deviations."""
     n = x.shape[-1]
     rows = np.ascontiguousarray(x.reshape(-1, n).T)
-    lanes = ROW_WORKERS if place.buffer else _lanes(place, x.shape)
+    lanes = ROW_WORKERS if place.buffer else lanes_of(place, x.shape)
     total = _row_total if place.buffer else _neighbours if place.packed else _texel_total
     middle = total(rows, lanes) / F32(n)
     delta = rows - middle
@@ -128,7 +128,7 @@ def _texel_total(rows: np.ndarray, lanes: int) -> np.ndarray:
     return in_order(_neighbours(dealt(rows, 4), lanes))
 
 
-def _lanes(place: Place, shape: Sequence[int]) -> int:
+def lanes_of(place: Place, shape: Sequence[int]) -> int:
     """The local size along x that ET-VK gives a grid of this tensor's texels."""
     w, h, c, n = [*reversed(shape), 1, 1, 1][:4]
     grid = [w, h, c]

@@ -15,7 +15,7 @@ struct Neighbours {
 };
 
 Neighbours neighbours(int place, int size, float step_size) {
-    float where = ALIGN ? product(float(place), step_size) : mul_add(sum(float(place), 0.5), step_size, -0.5);
+    float where = ALIGN ? product(float(place), step_size) : chained(sum(float(place), 0.5), step_size, -0.5);
     int last = size - 1;
     int low = clamp(int(floor(where)), 0, last), high = clamp(int(ceil(where)), 0, last);
     return Neighbours(low, high, sum(where, -float(low)));

@@ -21,7 +21,7 @@ void main() {
     int image = made.n * push[X_N_STRIDE] + c / push[GROUP_OUT] * push[GROUP_IN] * push[X_C_STRIDE];
     int taps = c * push[WEIGHT_N_STRIDE];
     float added = BIAS ? intBitsToFloat(bias[c]) : 0.0;
-    float total = BIAS && BIAS_FIRST ? sum(0.0, added) : 0.0;
+    float total = BIAS && BIAS_FIRST ? from_zero(added) : 0.0;
     for (int first = 0; first < push[GROUP_IN]; first += push[BLOCK]) {
         int end = min(first + push[BLOCK], push[GROUP_IN]);
         for (int i = 0; i < push[KERNEL_H]; ++i) {
@@ -33,7 +33,7 @@ void main() {
                 int tap = taps + i * push[WEIGHT_H_STRIDE] + j * push[WEIGHT_W_STRIDE];
                 for (int k = first; k < end; ++k) {
                     float seen = inside ? intBitsToFloat(x[from + k * push[X_C_STRIDE]]) : 0.0;
-                    total = mul_add(seen, intBitsToFloat(weight[tap + k * push[WEIGHT_C_STRIDE]]), total);
+                    total = chained(seen, intBitsToFloat(weight[tap + k * push[WEIGHT_C_STRIDE]]), total);
                 }
             }
         }

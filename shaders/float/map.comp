@@ -20,11 +20,11 @@ float hardswish(float x) {
 // mix(x >= 0, x / 6 + 0.5, |x| <= 3), which makes NaN of an infinity
 float hardsigmoid(float x) {
     float inside = float(abs(x) <= 3.0), line = sum(quotient(x, 6.0), 0.5);
-    return sum(product(float(x >= 0.0), 1.0 - inside), product(line, inside));
+    return sum(product(float(!less(x, 0.0)), 1.0 - inside), product(line, inside));
 }
 
 float leaky_relu(float x, float slope) {
-    return product(x, x > 0.0 ? 1.0 : x <= 0.0 ? slope : 0.0);
+    return product(x, is_nan(x) ? 0.0 : less(0.0, x) ? 1.0 : slope);
 }
 
 float unary(float x, float p, float q) {
@@ -38,11 +38,37 @@ float unary(float x, float p, float q) {
 
 float binary(float x, float y, float alpha) {
     switch (OP) {
-        case ADD: return mul_add(alpha, y, x);
+        case ADD: return chained(alpha, y, x);
         case MUL: return product(x, y);
         case DIV: return quotient(x, y);
         case MAXIMUM: return larger(is_nan(y) ? y : x, y);
         default: return smaller(is_nan(y) ? y : x, y);
+    }
+}
+
+bool compared(float x, float y) {
+    bool ordered = !is_nan(x) && !is_nan(y), equal = ordered && rank_of(x) == rank_of(y);
+    switch (OP) {
+        case EQUAL: return equal;
+        case UNEQUAL: return !equal;
+        case BELOW: return less(x, y);
+        case UP_TO: return less(x, y) || equal;
+        case ABOVE: return less(y, x);
+        case FROM: return less(y, x) || equal;
+        default: {
+            float apart = sum(x, uintBitsToFloat(floatBitsToUint(y) ^ 0x80000000u));
+            return less(uintBitsToFloat(size_of(apart)), push_float(P));
+        }
+    }
+}
+
+int whole(int x, int y) {
+    switch (OP) {
+        case WHOLE_ADD: return x + int(push_float(P)) * y;
+        case WHOLE_EQUAL: return int(x == y);
+        case WHOLE_UNEQUAL: return int(x != y);
+        case AND: return x & y;
+        default: return x | y;
     }
 }
 
@@ -57,6 +83,12 @@ void main() {
         result[at.result] = word & 0x7FFFFFFF;
     } else if (OP == NEG) {
         result[at.result] = word ^ int(0x80000000u);
+    } else if (OP == NUMBER) {
+        result[at.result] = floatBitsToInt(float(word));
+    } else if (OP >= FIRST_WHOLE) {
+        result[at.result] = whole(word, b[at.b]);
+    } else if (OP >= FIRST_COMPARED) {
+        result[at.result] = int(compared(intBitsToFloat(word), intBitsToFloat(b[at.b])));
     } else {
         float x = intBitsToFloat(word);
         float made = BINARY ? binary(x, intBitsToFloat(b[at.b]), push_float(P)) : unary(x, push_float(P), push_float(Q));

@@ -38,7 +38,7 @@ void main() {
             float next = intBitsToFloat(x[first + y * push[X_H_STRIDE] + at * push[X_W_STRIDE]]);
             if (AVERAGE) {
                 found = sum(found, next);
-            } else if (!any_yet || next > found || is_nan(next)) {
+            } else if (!any_yet || less(found, next) || is_nan(next)) {
                 found = next;
             }
             any_yet = true;

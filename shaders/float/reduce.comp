@@ -69,7 +69,7 @@ float extreme(int first) {
         for (int j = 0; j < push[INNER_LENGTH]; ++j) {
             float next = at_place(first, i, j);
             if (is_nan(found)) continue;
-            if (is_nan(next) || (HOW == LARGEST ? next > found : next < found)) found = next;
+            if (is_nan(next) || (HOW == LARGEST ? less(found, next) : less(next, found))) found = next;
         }
     }
     return found;

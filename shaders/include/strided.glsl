@@ -25,4 +25,17 @@ Places places(int number) {
     return at;
 }
 
+#ifdef REFSIM_THIRD
+int third_place(int number) {
+    int at = push[C_AT];
+    uint rest = uint(number);
+    for (int k = 0; k < int(DIMS); ++k) {
+        uint size = uint(push[SIZE_0 + k]);
+        at += int(rest % size) * push[C_0 + k];
+        rest /= size;
+    }
+    return at;
+}
+#endif
+
 #endif

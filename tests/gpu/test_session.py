@@ -281,7 +281,7 @@ with KomputeExecutor({index}, coop="emulated" if "coop" in sys.argv else "auto")
 
 
 def validated(models: list[Path], *arguments: str) -> str:
-    checks = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_ENABLES": SYNCHRONIZATION}
+    checks = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_ENABLES": SYNCHRONIZATION, "VK_LAYER_SETTINGS_PATH": ""}
     script = RUN.format(index=INDEX, models=[str(path) for path in models])
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],

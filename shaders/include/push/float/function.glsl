@@ -1,0 +1,43 @@
+// Written by python -m refsim_gpu.build_push from ROWS in gpu/float_words.py; do not edit.
+const int SIZE_0 = 0;
+const int SIZE_1 = 1;
+const int SIZE_2 = 2;
+const int SIZE_3 = 3;
+const int SIZE_4 = 4;
+const int SIZE_5 = 5;
+const int OUT_0 = 6;
+const int OUT_1 = 7;
+const int OUT_2 = 8;
+const int OUT_3 = 9;
+const int OUT_4 = 10;
+const int OUT_5 = 11;
+const int A_0 = 12;
+const int A_1 = 13;
+const int A_2 = 14;
+const int A_3 = 15;
+const int A_4 = 16;
+const int A_5 = 17;
+const int B_0 = 18;
+const int B_1 = 19;
+const int B_2 = 20;
+const int B_3 = 21;
+const int B_4 = 22;
+const int B_5 = 23;
+const int OUT_AT = 24;
+const int A_AT = 25;
+const int B_AT = 26;
+const int COUNT = 27;
+const int P = 28;  // float
+const int Q = 29;  // float
+layout(constant_id = 6) const uint FUNCTION = 0;
+const uint EXP = 0;  // of FUNCTION
+const uint SIGMOID = 1;  // of FUNCTION
+const uint SILU = 2;  // of FUNCTION
+const uint TANH = 3;  // of FUNCTION
+const uint GELU = 4;  // of FUNCTION
+const uint SQRT = 5;  // of FUNCTION
+const uint RSQRT = 6;  // of FUNCTION
+const uint ROOT_OF_SIZE = 7;  // of FUNCTION
+const uint RECIPROCAL = 8;  // of FUNCTION
+const uint LOG = 9;  // of FUNCTION
+layout(constant_id = 7) const uint DIMS = 1;

@@ -1,0 +1,33 @@
+// Written by python -m refsim_gpu.build_push from ROWS in gpu/float_words.py; do not edit.
+const int SIZE_0 = 0;
+const int SIZE_1 = 1;
+const int SIZE_2 = 2;
+const int SIZE_3 = 3;
+const int SIZE_4 = 4;
+const int OUT_0 = 5;
+const int OUT_1 = 6;
+const int OUT_2 = 7;
+const int OUT_3 = 8;
+const int OUT_4 = 9;
+const int A_0 = 10;
+const int A_1 = 11;
+const int A_2 = 12;
+const int A_3 = 13;
+const int A_4 = 14;
+const int OUT_AT = 15;
+const int A_AT = 16;
+const int COUNT = 17;
+const int LENGTH = 18;
+const int OUT_STEP = 19;
+const int A_STEP = 20;
+const int WEIGHT_STEP = 21;
+const int BIAS_STEP = 22;
+const int EPS = 23;  // float
+layout(constant_id = 6) const uint WHAT = 0;
+layout(constant_id = 7) const bool WEIGHT = false;
+layout(constant_id = 8) const bool BIAS = false;
+layout(constant_id = 9) const bool TEXELS = false;
+layout(constant_id = 10) const bool HALVES = false;
+layout(constant_id = 11) const bool FROM_MEAN = false;
+layout(constant_id = 12) const uint LANES = 1;
+layout(constant_id = 13) const uint DIMS = 1;
