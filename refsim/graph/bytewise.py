@@ -52,7 +52,7 @@ def tables(
     for node in graph.nodes:
         call = node.call
         if call is not None and call.op.family in (Family.DEQUANTIZE, Family.QUANTIZE):
-            x, value = node.inputs["x"], node.outputs[0]
+            x, (value,) = node.inputs["x"], node.outputs
             before = found.get(x)
             if x in numbers:
                 number = numbers[x]
@@ -77,8 +77,10 @@ def quantized(node: Node, values: np.ndarray) -> np.ndarray:
 
 def _of_elements(graph: Graph, node: Node, known: dict[int, Table], numbers: dict[int, Number]) -> None:
     """Note what a float node makes of numbers, and at most one table, if it works on single elements."""
-    out = graph.tensors[node.outputs[0]]
+    (value,) = node.outputs
+    out = graph.tensors[value]
     used = [known[value] for value in refs(node.args) if value in known]
+    sources = {table.source for table in used}
     nodes = frozenset([node.number]).union(*(table.nodes for table in used))
     args: list[Any] = []
     for arg in node.args:
@@ -95,15 +97,15 @@ def _of_elements(graph: Graph, node: Node, known: dict[int, Table], numbers: dic
             return
     try:
         operator = aten.find(node.name, str(node))
-        if len({table.source for table in used}) > 1 or operator.row is None or not operator.row.pointwise:
+        if len(sources) > 1 or operator.row is None or not operator.row.pointwise:
             return
         (made,) = operator.run(args, str(node), graph.place(node))
     except (RefsimError, ValueError):  # it is raised when the node runs
         return
-    if made.size == 1:  # what is made of a table is as large as that
-        numbers[node.outputs[0]] = Number(made.astype(out.dtype).reshape(out.shape), nodes)
-    if used and made.shape == BYTES.shape:
-        known[node.outputs[0]] = Table(used[0].source, made.astype(out.dtype), nodes)
+    for source in sources:  # what is made of a table is as large as that
+        known[value] = Table(source, made.astype(out.dtype), nodes)
+    if not sources and made.size == 1:
+        numbers[value] = Number(made.astype(out.dtype).reshape(out.shape), nodes)
 
 
 def steps(graph: Graph, chosen: Mapping[int, Table], kept: Set[int]) -> dict[int, list[Node]]:

@@ -121,7 +121,8 @@ def run_node(
     """Run one node and return its outputs by value id."""
     if node.prepared is not None:
         buffers = {name: values[value] for name, value in node.inputs.items()}
-        return {node.outputs[0]: executor.run_prepared(node.prepared, buffers)}  # type: ignore[arg-type]
+        (value,) = node.outputs
+        return {value: executor.run_prepared(node.prepared, buffers)}  # type: ignore[arg-type]
     where = f"{graph.where}: {node}"
     return {
         value: stored(graph, value, array, where) for value, array in results(graph, node, values).items()
@@ -134,7 +135,8 @@ def results(
     """Run a node without kernels and return its outputs by value id, as logical arrays."""
     if node.meaning is not None:
         given = {name: logical(graph, values, value) for name, value in node.inputs.items()}
-        return {node.outputs[0]: node.meaning.run(given)}
+        (value,) = node.outputs
+        return {value: node.meaning.run(given)}
     where = f"{graph.where}: {node}"
     operator = aten.find(node.name, where)
     args = [_argument(graph, values, arg) for arg in node.args]
@@ -147,7 +149,7 @@ def results(
 def _argument(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], arg: Any) -> Any:
     if isinstance(arg, Ref):
         return logical(graph, values, arg.id)
-    if isinstance(arg, tuple) and any(isinstance(item, Ref) for item in arg):
+    if isinstance(arg, tuple):
         return tuple(_argument(graph, values, item) for item in arg)
     return arg
 

@@ -11,8 +11,17 @@ from refsim.core import index
 from refsim.core.errors import LimitError, ParameterError
 from refsim.core.layout import C, H, N, W
 from refsim.core.push import (
+    BOOL,
+    FLOAT,
+    HASHED,
+    INT,
     LAUNCH,
     MAX_PUSH_WORDS,
+    PAIR,
+    TENSOR,
+    UINT,
+    VECTORS,
+    FieldType,
     PushWords,
     SpecWords,
     flags,
@@ -128,3 +137,23 @@ def test_composites_have_no_words_of_their_own() -> None:
     for op in OPS.values():
         assert bool(op.push) == (op.kernel is not None)
         assert op.kernel is not None or not op.spec
+
+
+#: A field's type, a value, and its words; None if it is of another type.
+WORDS = (
+    (INT, 2**31 - 1, (0x7FFFFFFF,)), (INT, 2**31, None), (INT, -(2**31), (0x80000000,)), (INT, -(2**31) - 1, None),
+    (INT, np.int8(-1), (0xFFFFFFFF,)), (INT, 0, (0,)), (INT, True, None), (INT, 1.0, None),
+    (UINT, 0, (0,)), (UINT, -1, None), (UINT, 2**32 - 1, (0xFFFFFFFF,)), (UINT, 2**32, None), (UINT, False, None),
+    (UINT, np.uint8(7), (7,)), (UINT, 7.0, None),
+    (FLOAT, 1.5, (0x3FC00000,)), (FLOAT, np.float32(-2), (0xC0000000,)), (FLOAT, 1, None), (FLOAT, True, None),
+    (PAIR, (2, 3), (2, 3)), (PAIR, [4, -1], (4, 0xFFFFFFFF)), (PAIR, (1, 2, 3), None), (PAIR, (1,), None),
+    (PAIR, (1, 2**31), None), (PAIR, (2.0, 1), None), (PAIR, 5, None),
+    (BOOL, True, (1,)), (BOOL, False, (0,)), (BOOL, 1, None),
+    (TENSOR, X, X.meta), (TENSOR, 3, None), (HASHED, X, (X.hashed,)), (HASHED, X.hashed, None),
+    (VECTORS, X, (int(X.vectors),)), (VECTORS, True, None),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, value, words", WORDS)
+def test_words_of_a_value(kind: FieldType, value: object, words: tuple[int, ...] | None) -> None:
+    assert kind.words(value) == words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from refsim.core.tensor import TensorDesc
 from refsim.graph import bytewise
 from refsim.graph.bytewise import BYTES, Table
 from refsim.graph.graph import Graph, Node, Ref, Tensor
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Prepared, Target
+from refsim.ops.base.target import Target
 
 SHAPE = (1, 4, 2, 3)
 F32, INT8 = np.dtype(np.float32), np.dtype(np.int8)
@@ -167,6 +169,36 @@ def test_what_makes_no_table(name: str, args: tuple[Any, ...], shapes: tuple[tup
     assert set(bytewise.tables(made.graph(), {})) == {d}
 
 
+def test_an_operator_that_only_torch_knows_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made()
+    d = made.convert("dequantize", 0)
+    r = made.call(RELU, Ref(d))
+    assert set(bytewise.tables(made.graph(), {})) == {d, r}
+    monkeypatch.setattr(bytewise.aten, "find", lambda name, where: SimpleNamespace(row=None))
+    assert set(bytewise.tables(made.graph(), {})) == {d}
+
+
+def test_plain_arguments_count() -> None:
+    made = Made()
+    d = made.convert("dequantize", 0)
+    clamped = made.call("aten.hardtanh.default", Ref(d), -2.0, 1.5)
+    assert same(
+        bytewise.tables(made.graph(), {})[clamped], 0, np.clip(REAL, -2, 1.5).astype(np.float32), {0, 1}
+    )
+
+
+def test_int8_operators_and_those_without_a_kernel_make_none() -> None:
+    made, (_, r, q, _, _) = chain()
+    before = set(bytewise.tables(made.graph(), {}))
+    relu = OPS["q8ta_relu"]
+    params = relu.make_params({"in_scale": 0.25, "in_zp": 0, "out_scale": 0.5, "out_zp": 0})
+    call = relu.bind(params, {"x": TensorDesc(SHAPE, PACKED_4C)}, {}, PACKED_4C)
+    made.nodes.append(Node(5, 0, "relu", (Ref(q),), (made.value(SHAPE, INT8),), Prepared(call), {"x": q}))
+    meant: Any = SimpleNamespace(op=relu)
+    made.nodes.append(Node(6, 0, RELU, (Ref(r),), (made.value(),), meaning=meant))
+    assert set(bytewise.tables(made.graph(), {})) == before
+
+
 def test_a_tensor_without_dims_is_no_table() -> None:
     made = Made()
     made.tensors[0] = Tensor(0, (), INT8, PACKED_4C)
@@ -212,6 +244,23 @@ def test_nodes_stand_with_the_first_value_that_is_made_of_them() -> None:
     assert steps(made, [a, b]) == {a: [0, 1, 2], b: [3]}
     assert steps(made, [b, a]) == {b: [0, 1, 3], a: [2]}
     assert steps(made, [a]) == {a: [2]}
+
+
+def test_a_node_that_is_not_of_a_table_keeps_what_it_reads() -> None:
+    """Tables as somebody else may choose them: of the nodes that make a value, one is not named, or one is not read."""
+    made = Made()
+    d = made.convert("dequantize", 0)
+    r = made.call(RELU, Ref(d))
+    s = made.call(RELU, Ref(made.call(RELU, Ref(r))))
+    made.call(RELU, Ref(d))  # nobody reads it
+    for nodes, wanted in (
+        ({1, 2, 3}, [1, 2, 3]),
+        ({1, 3}, [3]),
+        ({1, 2, 3, 4}, [1, 2, 3]),
+        ({0, 1, 2, 3}, [1, 2, 3]),
+    ):
+        found = bytewise.steps(made.graph(), {s: Table(0, BYTES, frozenset(nodes))}, frozenset())
+        assert [node.number for node in found[s]] == wanted
 
 
 def test_readers_of_values() -> None:

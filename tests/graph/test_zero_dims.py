@@ -76,3 +76,9 @@ def test_a_dump_holds_one(model: refsim.Model, tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert main(["run", model.path, *given, "--golden", str(upstream)]) == 0
     assert "0 bytes differ" in capsys.readouterr().out
+
+
+def test_the_node_of_a_step_is_its_last(model: refsim.Model) -> None:
+    (graph,) = model.graphs.values()
+    for count in (1, 2, 3):
+        assert Event(0, graph, graph.nodes[:count], {}, 0.0).node is graph.nodes[count - 1]
