@@ -32,6 +32,7 @@ def test_names_tell_what_code_is_about() -> None:
     assert "bias" in named("3", "t = t + bias[n]")
     assert "lanes" in named("3", "17", "insert_lane") and named("3", "17", "f") == set()
     assert "transform" in named("b", "return c + (a + b)", "_inputs4")  # single letters say little
+    assert "memory" in named("8", "guards = 8 * GUARD_WORDS if value in pinned else 0")
     assert "transform" not in named("stride_h", "return stride_h", "_inputs4")
 
 

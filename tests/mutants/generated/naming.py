@@ -217,8 +217,8 @@ ROLES = (
          "reduction too short"),
     ),
     Role(
-        "memory", r"lifetimes?|arena|place[ds]?|alias\w*|reuse\w*|free|objects?|temps?|scratch|buffers?",
-        ("stale or foreign buffer", "write out of bounds", "padding leaked"),
+        "memory", r"lifetimes?|arena|place[ds]?|alias\w*|reuse\w*|free|objects?|temps?|scratch|buffers?|guards?",
+        ("stale or foreign buffer", "write out of bounds", "padding leaked", "memory plan"),
     ),
     Role(
         "quantization", r"steps?|quantize\w*|dequantize\w*|q|real|values?|integers?",
