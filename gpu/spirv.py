@@ -7,7 +7,8 @@ from pathlib import Path
 
 from refsim.core.errors import MissingDependencyError
 from refsim.spirv import module
-from refsim.spirv.module import Instruction, Module, Section
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import Decoration, Op
 
 HERE = Path(__file__).resolve().parent

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from refsim.spirv.module import Instruction, Module
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.types import Types
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refsim.spirv.module import MAX_DEPTH, Instruction, Module, Section
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import MAX_DEPTH, Module, Section
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.reflect import FORMATS, STORED, Binding, entry_point, image_type
 from refsim.spirv.texels import Texels

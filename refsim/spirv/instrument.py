@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from refsim.spirv.emit import Emitter, behind_variables, word_buffer
-from refsim.spirv.module import Instruction, Module
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.order import Order, by_subgroup
 from refsim.spirv.reflect import Binding, entry_point

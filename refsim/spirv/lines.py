@@ -11,7 +11,8 @@ import re
 from typing import NamedTuple
 
 from refsim.core.errors import RefsimError
-from refsim.spirv.module import Instruction, Module, Section
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import Decoration, Op
 from refsim.spirv.reflect import MAX_BINDINGS
 

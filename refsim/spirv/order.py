@@ -7,7 +7,8 @@ invocation, in such a way that each invocation's work is done exactly once, and 
 from __future__ import annotations
 
 from refsim.spirv.emit import Emitter
-from refsim.spirv.module import Instruction, Module, Section, string_at
+from refsim.spirv.instruction import Instruction, string_at
+from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.reflect import entry_point
 from refsim.spirv.rewrite import CHAINS

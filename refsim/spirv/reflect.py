@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from refsim.spirv.module import Instruction, Module, Section
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.types import Member, Types
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from refsim.core.counted import counted
 from refsim.core.errors import LimitError, ParameterError
 from refsim.spirv import images
-from refsim.spirv.module import Instruction, Module, Section, string_words
+from refsim.spirv.instruction import Instruction, string_words
+from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.reflect import IMAGES, UNIFORM_BLOCK, Binding, interface
 from refsim.spirv.types import Types

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refsim.core.counted import counted
-from refsim.spirv.module import Instruction, Module
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Decoration, Op, Storage
 
 SIDES = ("width", "height", "depth")

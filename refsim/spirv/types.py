@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from refsim.core.counted import counted
-from refsim.spirv.module import MAX_DEPTH, Instruction, Module
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import MAX_DEPTH, Module
 from refsim.spirv.opcodes import Decoration, Op
 
 MAX_MEMBERS = 4096

@@ -8,7 +8,8 @@ wrote different bits. Invocations count from 1.
 from __future__ import annotations
 
 from refsim.spirv.emit import Emitter, word_buffer
-from refsim.spirv.module import Instruction, Module
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Op, Storage
 from refsim.spirv.rewrite import BUFFERS, CHAINS
 from refsim.spirv.types import Types

@@ -27,7 +27,8 @@ from refsim.golden.judge import WRONG as WRONG_BYTES
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.spirv.module import Module, Section, string_words
+from refsim.spirv.instruction import string_words
+from refsim.spirv.module import Module, Section
 from refsim.spirv.reflect import interface
 from refsim_gpu.kompute import Device
 from refsim_gpu.modules import ModuleExecutor, Options

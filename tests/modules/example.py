@@ -11,7 +11,8 @@ from pathlib import Path
 
 from modules import build
 from modules.bugs import BUGS
-from refsim.spirv.module import Instruction, Module, string_words
+from refsim.spirv.instruction import Instruction, string_words
+from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Op
 
 BUG = next(bug for bug in BUGS if bug.id == "conv-border-zero")

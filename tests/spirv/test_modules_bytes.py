@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from spirv.glsl import BUILDS, EVERYTHING, compiled, run_tool, validate
 
 from refsim.core.errors import FormatError, LimitError, RefsimError, UnsupportedError
+from refsim.spirv.instruction import Instruction, string_words
 from refsim.spirv.lines import Lines
-from refsim.spirv.module import MAX_BYTES, Instruction, Module, Section, string_words
+from refsim.spirv.module import MAX_BYTES, Module, Section
 from refsim.spirv.opcodes import GRAMMAR, Op, Storage
 from refsim.spirv.reflect import interface
 from refsim.spirv.rewrite import for_kompute
