@@ -27,7 +27,7 @@ from refsim.core.errors import LayoutError, RefsimError
 from refsim.core.qmath import LAVAPIPE
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.formats import kernels
+from refsim.formats.kernel_keys import KEYS
 from refsim.formats.profiles import families
 from refsim.formats.recordings import Differences, Recording, read
 from refsim.ops.base.arg import Kind
@@ -281,7 +281,7 @@ def kernel_keys() -> str:
     """The keys of a table of `refsim.toml`."""
     rows = (
         (f"`{name}`", key.kind, f"{key.meaning}{'; required' if key.required else ''}")
-        for name, key in kernels.KEYS.items()
+        for name, key in KEYS.items()
     )
     return markdown(("key", "value", "what it says"), rows)
 
