@@ -20,7 +20,7 @@ from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.spec import Prepared
+from refsim.ops.base.prepared import Prepared
 
 IN_ZP, OUT_ZP, SCALE = 3, -5, 0.25
 #: Weights of an output that are not 0: with inputs of up to 2 their sum stays within the output's bytes.
