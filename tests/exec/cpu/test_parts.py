@@ -58,7 +58,7 @@ def test_narrowing_saturates_and_puts_every_lane_in_its_place(lanes: int, packs:
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 @given(st.integers(1, 300).map(lambda words: 4 * words))
 def test_groups_cover_all_channels_and_end_at_the_last(isa, channels: int) -> None:  # type: ignore[no-untyped-def]
-    found = [(g, g.channels(channels)) for g in groups(channels, isa)]
+    found = [(g, g.channels(channels, isa.lanes // g.lanes)) for g in groups(channels, isa)]
     covered = np.concatenate([lanes.reshape(-1) for _, lanes in found])
     assert set(covered.tolist()) == set(range(channels))
     assert all(g.lanes in (4, 8, 16) and g.lanes <= isa.lanes for g, _ in found)
@@ -68,6 +68,11 @@ def test_groups_cover_all_channels_and_end_at_the_last(isa, channels: int) -> No
             first = int(group.min())
             size = min(VECTORS * g.lanes, channels)
             assert np.array_equal(np.unique(group), np.arange(first, first + size))
+            # the bytes of a vector are the group's channels once for each range of columns
+            whole = np.empty(VECTORS * isa.lanes, np.int64)
+            whole[order(isa.lanes)] = group
+            expected = np.minimum(first + np.arange(VECTORS * g.lanes), channels - 1)
+            assert np.array_equal(whole, np.tile(expected, isa.lanes // g.lanes))
 
 
 @given(hnp.arrays(np.int8, st.tuples(st.integers(1, 5), st.just(4)), elements=st.integers(-128, 127)))

@@ -43,7 +43,7 @@ TUNING: dict[ModuleType, tuple[str, ...]] = {
 }  # fmt: skip
 #: Others at module level: what they are is part of how a kernel works, or of a proof.
 FIXED: dict[ModuleType, tuple[str, ...]] = {
-    amx: ("SLACK",), gemm: ("SLACK", "MAX_ROWS"), pool: ("MEAN_BYTES",), groups: ("MOST",),
+    amx: ("SLACK",), gemm: ("SLACK", "MAX_ROWS"), pool: ("MEAN_BYTES", "MEAN_VECTORS"), groups: ("MOST",),
 }  # fmt: skip
 FACTORS = (1 / 16, 1 / 3, 1, 3, 16)
 

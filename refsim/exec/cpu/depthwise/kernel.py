@@ -8,6 +8,9 @@ window have weight 0.
 
 Bytes are interleaved, and sums narrowed, inside the 128-bit pieces of vectors (narrow.py). Both keep the same channels
 in a piece, so that the channels of an output pixel come out in order.
+
+A group of few channels does not fill a vector. Then the columns of a row are divided into ranges, two or four, and a
+vector has the same channels of a pixel of each.
 """
 
 from __future__ import annotations
@@ -24,13 +27,14 @@ from refsim.exec.cpu.narrow import VECTORS
 #: Tasks: images x row blocks x groups of channels, groups fastest. The last group ends at the last channel and may
 #: overlap the one before, with the same bytes. Where a tensor is not in an NHWC layout (`direct_in`, `direct_out`
 #: are 0), its region goes through scratch, as pixels of `group_words` words. `border` points at a pixel of zero points.
-#: Pixels beyond the last column are stored at `at_none`. `ring`: rows of k4s, a power of two, less one.
+#: Pixels beyond the last column are stored at `at_none`. `range_w`: columns of the output from a range to the next,
+#: `range_columns` of the input. `ring`: rows of k4s, a power of two, less one.
 DEPTHWISE = ArgLayout(
     "x", "x_image", "x_row", "x_pixel", "height", "width",
     "out", "out_image", "out_row", "out_pixel", "out_h", "out_w",
     "pack", "pack_args", "unpack", "unpack_args", "direct_in", "direct_out", "group_words", "columns",
     "weight", "consts", "border", "row_blocks", "block_h", "groups", "first", "last_channel",
-    "stride_h", "pad_h", "pad_w", "extent_h", "dilation_h", "k4s", "ring", "k4_pitch",
+    "stride_h", "pad_h", "pad_w", "extent_h", "dilation_h", "k4s", "ring", "k4_pitch", "range_w", "range_columns",
     "at_in", "at_out", "at_none",
     "inv", "low", "high", "zp", "then",
 )  # fmt: skip
@@ -75,6 +79,7 @@ def depthwise(
     *,
     dot: str,
     lanes: int,
+    ranges: int,
     words: int,
     taps_h: int,
     extent_w: int,
@@ -86,25 +91,26 @@ def depthwise(
 ) -> None:
     """Write the kernel for one height of window, one width that it spans, and one horizontal stride.
 
-    ``words``: channel words of a group, `lanes` of them or fewer if the tensor has no more.
+    ``words``: channel words of a group, `lanes` / ``ranges`` of them or fewer if the tensor has no more.
     """
     kind = DOTS[dot]
     counts = {parity: k4s_for(kind, extent_w, parity) for parity in parities(stride_w)}
     vectors_of = taps_h * sum(counts.values())
     long = is_long(kind, taps_h, extent_w, stride_w)
     pixels = pixels_together(kind, taps_h, extent_w, stride_w)
-    size = 4 * lanes  # of a vector, in bytes; also the channels of a group
+    size = 4 * lanes  # of a vector, in bytes
+    own = size // ranges  # channels of a group
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = DEPTHWISE.read(fn, block)
         requant = Requant(fn, a, lanes, clamp, float_zp, then)
-        border = fn.load(a.pointer("border"), vec(I8, size))
+        border = fn.load(a.pointer("border"), vec(I8, own))
 
         def task(t: Value) -> None:
             group, rest = t % a.groups, t // a.groups
             row0, image = rest % a.row_blocks * a.block_h, rest // a.row_blocks
             rows = a.block_h.min(a.out_h - row0)
-            channel0 = (a.first + group * size).min(a.last_channel)
+            channel0 = (a.first + group * own).min(a.last_channel)
             weight = a.pointer("weight") + group * (VECTORS * vectors_of * size)
             consts = a.pointer("consts") + group * (CONST_ROWS * VECTORS * size)
             top = row0 * a.stride_h - a.pad_h
@@ -121,7 +127,7 @@ def depthwise(
             corner = a.pointer("x") + (image * a.x_image + top * a.x_row - a.pad_w * a.x_pixel + channel0)
             pixel_bytes = inside.select(a.x_pixel, a.group_words * 4)
             source = _Source(
-                fn, a, kind, border,
+                fn, a, kind, border, ranges,
                 at=inside.select(corner, scratch + a.at_in),
                 row_bytes=inside.select(a.x_row, a.columns * a.group_words * 4),
                 pixel_bytes=pixel_bytes,
@@ -153,11 +159,17 @@ def depthwise(
                     sums = looped(begins, k4) if long else [unrolled(v, base) for v in range(VECTORS)]
                     found = [reals(v, totals) for v, totals in enumerate(sums)]
                     for p in range(pixels):
-                        done = requant.narrowed([part[p] for part in found], packs, False)
-                        kept = done if words == lanes else done.shuffle(range(4 * words))
-                        at = place + (j + p) * pixel_step
-                        # no branch: or this pixel would be computed on its own behind it
-                        fn.store(kept, (j + p < a.out_w).select(at, scratch + a.at_none) if p else at)
+                        done = requant.narrowed([vector[p] for vector in found], packs, False)
+                        for part in range(ranges):
+                            column = j + (a.range_w * part + p)
+                            first = part * own
+                            kept = (
+                                done if 4 * words == size else done.shuffle(range(first, first + 4 * words))
+                            )
+                            at = place + column * pixel_step
+                            # no branch: or this pixel would be computed on its own behind it
+                            there = (column < a.out_w).select(at, scratch + a.at_none)
+                            fn.store(kept, there if p or part else at)
 
                 def reals(v: int, totals: Sequence[Value]) -> list[Value]:
                     """Of the channels in vector v: the real values of all pixels."""
@@ -218,7 +230,7 @@ def depthwise(
                     sums = fn.loop(taps_h, each_row, held)
                     return [list(sums[v * pixels : (v + 1) * pixels]) for v in range(VECTORS)]
 
-                fn.loop(a.out_w, chunk, step=pixels)
+                fn.loop(a.range_w, chunk, step=pixels)
                 return needed
 
             fn.loop(rows, out_row, [fn.i64(0)])
@@ -251,6 +263,7 @@ class _Source:
         a: LoadedArgs,
         dot: Dot,
         border: Value,
+        ranges: int,
         *,
         at: Value,
         row_bytes: Value,
@@ -258,14 +271,14 @@ class _Source:
         rows: tuple[Value, Value],
         columns: tuple[Value, Value],
     ) -> None:
-        self.fn, self.a, self.dot, self.border = fn, a, dot, border
+        self.fn, self.a, self.dot, self.border, self.ranges = fn, a, dot, border, ranges
         self.at, self.row_bytes, self.pixel_bytes = at, row_bytes, pixel_bytes
         self.first_row, self.height = rows
         self.first_column, self.width = columns
 
     def make_k4s(self, row: Value, to: Value) -> None:
         """The k4s of a row, at every even column, to scratch."""
-        fn, size = self.fn, self.border.type.lanes
+        fn, size = self.fn, self.border.type.lanes * self.ranges
         inside = (row - self.first_row).compare("ult", self.height)
         width = inside.select(self.width, 0)
         line = self.at + row * self.row_bytes
@@ -292,10 +305,17 @@ class _Source:
         return tuple(interleave(first, second, half) for half in range(2))  # type: ignore[return-value]
 
     def _pixel(self, line: Value, width: Value, column: Value) -> Value:
-        inside = (column - self.first_column).compare("ult", width)
-        at = inside.select(line + column * self.pixel_bytes, self.a.pointer("border"))
-        found = self.fn.load(at, self.border.type)
-        return found ^ -128 if self.dot is DPBUSD else found
+        """The pixels of a column of all ranges."""
+
+        def one(column: Value) -> Value:
+            inside = (column - self.first_column).compare("ult", width)
+            at = inside.select(line + column * self.pixel_bytes, self.a.pointer("border"))
+            return self.fn.load(at, self.border.type)
+
+        found = [one(column + self.a.range_columns * r if r else column) for r in range(self.ranges)]
+        while len(found) > 1:
+            found = [a.concat(b) for a, b in zip(found[::2], found[1::2], strict=True)]
+        return found[0] ^ -128 if self.dot is DPBUSD else found[0]
 
 
 def interleave(a: Value, b: Value, half: int) -> Value:

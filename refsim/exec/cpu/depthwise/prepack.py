@@ -39,11 +39,21 @@ class Groups:
     first: int
     count: int
 
-    def channels(self, total: int) -> np.ndarray:
-        """The channel of each lane: int64 (count, vectors, lanes); beyond the last one it stands for none."""
+    def channels(self, total: int, ranges: int) -> np.ndarray:
+        """The channel of each lane, once for each range: int64 (count, vectors, lanes * ranges).
+
+        Beyond the last one it stands for none.
+        """
         size = VECTORS * self.lanes
         starts = np.minimum(self.first + size * np.arange(self.count), max(0, total - size))
-        return np.minimum(starts[:, None, None] + order(self.lanes), total - 1)
+        return np.minimum(starts[:, None, None] + order(self.lanes * ranges) % size, total - 1)
+
+    def ranges(self, conv: ConvProblem, isa: Isa, together: int) -> int:
+        """Ranges of columns, each at least as wide as what is computed together, so that vectors are full."""
+        count = isa.lanes // self.lanes
+        while count > 1 and -(-conv.out.pixels // count) < together:
+            count //= 2
+        return count
 
 
 def groups(channels: int, isa: Isa) -> Iterator[Groups]:
@@ -104,8 +114,7 @@ def _rows(conv: ConvProblem, isa: Isa, dot: Dot, found: list[Groups], threads: i
         made = (rows - 1) * conv.stride[0] + conv.extent[0]
         whole = rows * conv.out.pixels * VECTORS * (products + VECTOR) + made * conv.x.pixels / 2 * K4
         blocks = conv.out.images * -(-conv.out.rows // rows)
-        # half as wide takes half as long; a quarter as wide does not take less
-        each = [TASK + whole * max(0.5, g.lanes / isa.lanes) for g in found for _ in range(g.count)]
+        each = [TASK + whole * g.lanes / isa.lanes for g in found for _ in range(g.count)]
         return makespan(each * blocks, threads)
 
     first = min(conv.out.rows, max(least_blocks, threads))
@@ -120,8 +129,10 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: Groups, block_
     pixel_bytes = 4 * words
     extent, (stride_h, stride_w) = conv.extent, conv.stride
     at_once = pixels_together(dot, conv.kernel[0], extent[1], stride_w)
-    # the last pixels that are computed together may lie beyond the row
-    last = -(-conv.out.pixels // at_once) * at_once - 1
+    ranges = part.ranges(conv, isa, at_once)
+    range_w = -(-conv.out.pixels // ranges)
+    # the last pixels that are computed together may lie beyond the row, or in the next range
+    last = -(-range_w // at_once) * at_once - 1
     k4s = (
         last * stride_w // 2
         + max(k4s_for(dot, extent[1], p) for p in parities(stride_w)) * taps_of_k4(dot) // 2
@@ -130,12 +141,12 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: Groups, block_
     direct_in, direct_out = (side.kind == NHWC for side in (conv.x, conv.out))
     region = (block_h - 1) * stride_h + extent[0]
     ring = 1 << (extent[0] - 1).bit_length()
-    k4_pitch = k4s * 4 * VECTORS * lanes
+    k4_pitch = k4s * 4 * VECTORS * lanes * ranges
     at_in = ring * k4_pitch
     at_out = at_in + (0 if direct_in else -(-(region * columns * pixel_bytes + 64) // 64) * 64)
     at_none = at_out + (0 if direct_out else block_h * conv.out.pixels * pixel_bytes)
     float_zp = conv.float_zp and not conv.zp_is_exact
-    lane = part.channels(channels)
+    lane = part.channels(channels, ranges)
     weight = _weights(conv, dot)[:, lane].transpose(1, 0, 2, 3, 4)
     consts = constant_rows(conv, dot.offset, float_zp)[:, lane].transpose(1, 0, 2, 3)
     args = Arguments()
@@ -176,6 +187,8 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: Groups, block_
         k4s=k4s,
         ring=ring - 1,
         k4_pitch=k4_pitch,
+        range_w=range_w,
+        range_columns=range_w * stride_w,
         at_in=at_in,
         at_out=at_out,
         at_none=at_none,
@@ -186,7 +199,8 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: Groups, block_
         kernel=compiled.address(
             kernel.depthwise,
             dot=dot.name,
-            lanes=lanes,
+            lanes=lanes * ranges,
+            ranges=ranges,
             words=words,
             taps_h=conv.kernel[0],
             extent_w=extent[1],
