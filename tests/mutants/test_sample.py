@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 
 import pytest
@@ -27,6 +28,15 @@ def test_a_draw_repeats_and_has_every_part() -> None:
         check(Mutant(change.id, change.kind, "", (), (change.edit,)))
         assert set(subjects(change, AREAS[area])) <= set(RULES)
         assert sample.named(change.id) == (area, change)
+
+
+def test_what_draws_cases_is_no_kernel() -> None:
+    """A function that is given random numbers makes the inputs of a case: another input is no bug."""
+    found = {(change.file, change.scope) for change in sample.every("emulated").values()}
+    for file in {file for file, _ in found}:
+        for node in ast.walk(ast.parse((CHECKOUT / file).read_text())):
+            if isinstance(node, ast.FunctionDef) and any(arg.arg == "rng" for arg in node.args.args):
+                assert (file, node.name) not in found, node.name
 
 
 def test_a_larger_draw_holds_the_smaller_one() -> None:

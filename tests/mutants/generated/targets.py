@@ -69,7 +69,8 @@ class Area:
 #: Meanings, and what makes cases: the reference itself is not a kernel.
 _MEANING = (
     r"_?(groups_of|sparse|one_sign|hard|many|twins|common_window|row_constants|define|sample|golden|cases|case|random"
-    r"|constants|data|values|check|refuse|describe|accumulate|windows|source|dequantized|products?$|requantized|beyond)"
+    r"|constants|data|values|check|refuse|describe|accumulate|windows|source|dequantized|products?$|requantized|beyond"
+    r"|per_channel$|weights$|style$|step$)"
 )
 _CORE = tuple(f"refsim/core/{name}.py" for name in ("index", "lanes", "qmath", "launch", "push"))
 _TEXTS = (
