@@ -56,7 +56,9 @@ class KomputeExecutor(Executor):
         has_dot = self.device.info.integer_dot_product
         if use_dot and not has_dot:
             raise DeviceError(self.name, "no packed dot product", got=self.device.info.name)
-        dot = has_dot if use_dot is None else use_dot
+        dot = (
+            has_dot and self.device.layer is not None if use_dot is None else use_dot
+        )  # a plain Kompute enables nothing
         self.pipelines = Pipelines(self.device, self.name, dot, coop, spelled_out)
         self._calls = None if self.device.layer is None else Calls(self.pipelines)
         #: By the ids of graphs: each graph, its constants on the device, its sessions by what they watch.
@@ -144,8 +146,8 @@ class KomputeExecutor(Executor):
         out = PackedBuffer(launch.out)
         tensors = [self.device.tensor(guarded_words(words)) for words in inputs]
         tensors.append(self.device.tensor(output_memory(out)))
+        self.device.run(self.device.recorded(kp.OpTensorSyncDevice(tensors)), where=launch.shader)
         sequence = self.device.recorded(
-            kp.OpTensorSyncDevice(tensors),
             self.device.dispatch(self.pipelines.algorithm(launch, tensors)),
             kp.OpTensorSyncLocal([tensors[-1]]),
         )

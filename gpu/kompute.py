@@ -337,12 +337,11 @@ class Device:
         """
         tensors = [self.tensor(array) for array in (*inputs, output)]
         algorithm = self.algorithm(spirv.load(name), tensors, grid, spec, push, where=name)
-        sequence = self.recorded(
-            self.kp.OpTensorSyncDevice(tensors),
-            self.dispatch(algorithm),
-            self.kp.OpTensorSyncLocal([tensors[-1]]),
+        # apart: Kompute orders uploads before what reads them, not before what writes
+        self.run(self.recorded(self.kp.OpTensorSyncDevice(tensors)), where=name)
+        self.run(
+            self.recorded(self.dispatch(algorithm), self.kp.OpTensorSyncLocal([tensors[-1]])), where=name
         )
-        self.run(sequence, where=name)
         return np.array(tensors[-1].data()).reshape(output.shape)
 
     def kp_call(self, where: str, call: Any, *arguments: Any) -> Any:

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from refsim.core.counted import counted
 from refsim_gpu import system
@@ -30,6 +31,8 @@ khronos_validation.log_filename = {pipe}
 khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
 """
 MARK, END = "== ", "the end"
+#: How a message begins; its objects follow in lines of their own.
+BEGINS = re.compile(r"\S+\((ERROR|WARN|PERF|INFO)")
 #: What a test file holds that opens a device, itself or through a command. Not those that need no such thing.
 OPENS = re.compile(r"\"gpu\"|\bgpu:0|spv:|KomputeExecutor|kompute import|executors\(\)")
 NOT_THESE = ("test_validate.py", "test_choices.py", "test_rivals.py", "test_doing.py")
@@ -55,9 +58,13 @@ class Listener:
         self._pipe, self._kept = folder / "messages", folder / "kept"
         self._settings = folder / "vk_layer_settings.txt"
         self._writes = -1
+        self._expected: dict[str, tuple[str, ...]] = {}
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._mark(nodeid)
+    def pytest_runtest_setup(self, item: Any) -> None:
+        mark = item.get_closest_marker("wrong_on_purpose")
+        self._mark(item.nodeid)
+        if mark is not None:
+            self._expected[item.nodeid] = mark.args
 
     def _mark(self, name: str) -> None:
         os.write(self._writes, f"\n{MARK}{name}\n".encode())
@@ -86,16 +93,23 @@ class Listener:
                 reader.wait()
         os.close(self._writes)
 
-    def heard(self) -> dict[str, list[str]]:
-        """The lines of messages, by test."""
+    def heard(self) -> tuple[dict[str, list[str]], int]:
+        """The messages by test, each with the lines that belong to it, and how many a test expects besides."""
         found: dict[str, list[str]] = defaultdict(list)
-        test = "before the first test"
+        expected, test, place = 0, "before the first test", list[str]()
         for line in self._kept.read_text(errors="replace").splitlines():
             if line.startswith(MARK):
                 test = line.removeprefix(MARK)
-            elif line.strip():
-                found[test].append(line)
-        return found
+            elif BEGINS.match(line):
+                text, *_ = self._expected.get(test, (None,))
+                right = text is not None and text in line
+                expected += right
+                place = found["" if right else test]
+                place.append(line)
+            elif line.strip() and found:
+                place[-1] += "\n" + line
+        found.pop("", None)
+        return found, expected
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -113,13 +127,17 @@ def main(arguments: list[str] | None = None) -> int:
         with listener.listening():
             tests = [str(path) for path in given.paths or files()]
             status = int(pytest.main(["-q", *options, *tests], plugins=[listener]))
-        heard = listener.heard()
-    text = "".join(f"{test}\n" + "".join(f"  {line}\n" for line in lines) for test, lines in heard.items())
+        heard, expected = listener.heard()
+    text = "".join(
+        f"{test}\n" + "".join(f"{message}\n" for message in messages) for test, messages in heard.items()
+    )
     if given.log is not None:
         given.log.write_text(text)
     print(text, end="")
-    lines = sum(map(len, heard.values()))
-    print(f"validate: {counted(lines, 'line')} of the validation layer's in {counted(len(heard), 'test')}")
+    count = counted(sum(map(len, heard.values())), "message")
+    print(
+        f"validate: {count} of the validation layer's in {counted(len(heard), 'test')}, {expected} on purpose"
+    )
     return 1 if heard or status else 0
 
 

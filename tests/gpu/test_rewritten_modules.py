@@ -177,6 +177,9 @@ def spec_words(made: Rewritten, local: tuple[int, ...], extents: dict[int, tuple
     return [values.get(number, 0) for number in range(max(values) + 1)]
 
 
+@pytest.mark.wrong_on_purpose(
+    "pir", "modules newer than SPIR-V 1.3, which drivers take with Vulkan 1.1 all the same"
+)
 @pytest.mark.parametrize("guard", [0, GUARD_WORDS])
 @pytest.mark.parametrize("build", BUILDS)
 def test_every_descriptor_kind_equals_its_twin(device: Device, build: str, guard: int) -> None:
