@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,18 @@ from refsim.sweep.shrink import SECONDS, shrunk
 AGAIN = "the bytes were different; a second run gave the right ones"
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A configuration, and what it should give; ``text`` says why it has no meaning."""
+
+    seed: int
+    profile: Profile
+    bound: BoundCase | None = None
+    expected: PackedBuffer | None = None
+    prepared: Prepared | None = None
+    text: str = ""
+
+
 class ChunkRunner:
     """Executors that stay open, for one chunk after another. Raises what opening an executor raises."""
 
@@ -50,52 +62,16 @@ class ChunkRunner:
         if chunk.model:
             return self._models.run(chunk, runners)
         found = {v: Outcome(chunk.subject, chunk.first, chunk.count, v) for v in chunk.variants}
-        for number in chunk.numbers:
-            self._configuration(chunk, number, runners, found)
+        size, numbers = max(executor.batch for executor in runners.values()), list(chunk.numbers)
+        for first in range(0, len(numbers), size):
+            drawn = [_drawn(chunk, number) for number in numbers[first : first + size]]
+            for variant, executor in runners.items():
+                _on(chunk, drawn, executor, found[variant])
         if chunk.shrink:
             for outcome in found.values():
                 end = time.monotonic() + SECONDS  # for all of them, so that a broken executor costs no more
                 outcome.failures[:] = [self._smallest(chunk, one, end) for one in outcome.failures]
         return list(found.values())
-
-    def _configuration(
-        self, chunk: Chunk, number: int, runners: Mapping[Variant, Executor], found: Mapping[Variant, Outcome]
-    ) -> None:
-        seed, profile = chunk.draw(number)
-        text = ""
-        try:
-            case = OPS[chunk.subject].sample(Rng(seed))
-            bound = bind(case, Target(profile))
-            expected = bound.call.expected(bound.inputs)
-            prepared = Prepared(bound.call)
-        except Exception as error:  # of the operator itself, whatever it is: no executor was asked yet
-            text = f"define: {type(error).__name__}: {error}"
-        for variant, executor in runners.items():
-            outcome = found[variant]
-            if text:
-                outcome.fail(Failure(chunk.subject, seed, profile.name, variant, ERROR, text))
-                continue
-            begin = time.perf_counter()
-            refused = _refusal(executor, prepared)
-            if refused:
-                outcome.statuses[REFUSED] += 1
-                outcome.reasons[refused] += 1
-                continue
-            same = _same(executor, prepared, bound, expected)
-            outcome.seconds += time.perf_counter() - begin
-            outcome.nbytes += expected.desc.nbytes
-            if same:
-                outcome.statuses[SAME] += 1
-                continue
-            status, message = tried(executor, bound, profile if chunk.strict else None)
-            if status == SAME:
-                status, message = DIFFERENT, AGAIN
-            if status in ACCEPTED:
-                outcome.statuses[status] += 1
-                continue
-            outcome.fail(
-                Failure(chunk.subject, seed, profile.name, variant, status, message, str(bound.case))
-            )
 
     def _smallest(self, chunk: Chunk, failure: Failure, end: float) -> Failure:
         """The failure with the smallest case found until ``end`` that still fails in the same way, and its files."""
@@ -139,6 +115,46 @@ def tried(executor: Executor, bound: BoundCase, profile: Profile | None) -> tupl
     return found.status, str(found.detail.get("message", causes))
 
 
+def _drawn(chunk: Chunk, number: int) -> Drawn:
+    seed, profile = chunk.draw(number)
+    try:
+        bound = bind(OPS[chunk.subject].sample(Rng(seed)), Target(profile))
+        return Drawn(seed, profile, bound, bound.call.expected(bound.inputs), Prepared(bound.call))
+    except Exception as error:  # of the operator itself, whatever it is: no executor was asked yet
+        return Drawn(seed, profile, text=f"define: {type(error).__name__}: {error}")
+
+
+def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outcome) -> None:
+    """What configurations give on an executor, which runs together those that it takes."""
+    taken: list[tuple[Drawn, BoundCase, PackedBuffer, Prepared]] = []
+    for one in drawn:
+        if one.bound is None or one.expected is None or one.prepared is None:
+            outcome.fail(Failure(chunk.subject, one.seed, one.profile.name, outcome.variant, ERROR, one.text))
+        elif refused := _refusal(executor, one.prepared):
+            outcome.statuses[REFUSED] += 1
+            outcome.reasons[refused] += 1
+        else:
+            taken.append((one, one.bound, one.expected, one.prepared))
+    begin = time.perf_counter()
+    same = _same(executor, [(prepared, bound, expected) for _, bound, expected, prepared in taken])
+    outcome.seconds += time.perf_counter() - begin
+    for (one, bound, expected, _), right in zip(taken, same, strict=True):
+        outcome.nbytes += expected.desc.nbytes
+        if right:
+            outcome.statuses[SAME] += 1
+            continue
+        status, message = tried(executor, bound, one.profile if chunk.strict else None)
+        if status == SAME:
+            status, message = DIFFERENT, AGAIN
+        if status in ACCEPTED:
+            outcome.statuses[status] += 1
+            continue
+        text = str(bound.case)
+        outcome.fail(
+            Failure(chunk.subject, one.seed, one.profile.name, outcome.variant, status, message, text)
+        )
+
+
 def _refusal(executor: Executor, prepared: Prepared) -> str:
     """Why an executor does not take a call, or nothing. One that takes everything is not asked."""
     if executor.foreign:  # what refsim's kernels compute in the place of its own says nothing about it
@@ -151,15 +167,34 @@ def _refusal(executor: Executor, prepared: Prepared) -> str:
     return next(filter(None, (executor.supports(step.launch) for step in prepared.dispatches)), "")
 
 
-def _same(executor: Executor, prepared: Prepared, bound: BoundCase, expected: PackedBuffer) -> bool:
-    """Whether every byte is the definition's, and nothing else was written. Whatever else happened is no yes."""
-    before = [buffer.memory.copy() for buffer in bound.inputs.values()]
-    try:
-        actual = executor.run_prepared(prepared, bound.inputs)
-    except Exception:  # what it was, the second run tells
-        return False
-    after = (buffer.memory for buffer in bound.inputs.values())
-    return _equal(expected.words, actual.words) and all(map(_equal, before, after))
+def _same(executor: Executor, work: Sequence[tuple[Prepared, BoundCase, PackedBuffer]]) -> list[bool]:
+    """Of each call whether every byte is the definition's, and nothing else was written; all else is no yes."""
+    before = [[buffer.memory.copy() for buffer in bound.inputs.values()] for _, bound, _ in work]
+    outputs = _outputs(executor, work)
+    return [
+        isinstance(actual, PackedBuffer)
+        and _equal(expected.words, actual.words)
+        and all(map(_equal, held, (buffer.memory for buffer in bound.inputs.values())))
+        for (_, bound, expected), actual, held in zip(work, outputs, before, strict=True)
+    ]
+
+
+def _outputs(
+    executor: Executor, work: Sequence[tuple[Prepared, BoundCase, PackedBuffer]]
+) -> Sequence[PackedBuffer | RefsimError | None]:
+    """What an executor gives; where that is no buffer, a second run tells why."""
+    if executor.batch > 1:
+        try:
+            return executor.run_batch([(bound.call, bound.inputs) for _, bound, _ in work])
+        except Exception:
+            return [None] * len(work)
+    found: list[PackedBuffer | None] = []
+    for prepared, bound, _ in work:
+        try:
+            found.append(executor.run_prepared(prepared, bound.inputs))
+        except Exception:
+            found.append(None)
+    return found
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from examples import BINARY, UNARY
 
-from refsim.core.errors import FormatError
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import DeviceError, FormatError, RefsimError
 from refsim.core.rng import Rng
-from refsim.golden.check import CRASHED
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.golden.check import CRASHED, DIFFERENT, ERROR
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call
+from refsim.sweep import chunk as chunks
 from refsim.sweep import chunk_worker, pool
 from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.database import Database
@@ -103,6 +109,45 @@ def test_a_process_that_dies_costs_one_configuration(monkeypatch: pytest.MonkeyP
     assert bad.statuses == {"same": 1, CRASHED: 1}
     (failure,) = bad.failures
     assert failure.seed == row.draw(1)[0] and "exit status 3" in failure.message and failure.files
+
+
+class Together(EmulatedExecutor):
+    """Takes some calls at once. It is wrong where the output has several channels, and has no result for another."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self.batch, self.sizes = batch, list[int]()
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        out = super().run_prepared(prepared, inputs)
+        if out.desc.sizes_whcn[2] > 6:
+            out.raw[-1] ^= 255
+        elif out.desc.sizes_whcn[2] > 4:
+            raise DeviceError("together", "no result")
+        return out
+
+    def run_batch(
+        self, work: Sequence[tuple[Call, Mapping[str, PackedBuffer]]]
+    ) -> list[PackedBuffer | RefsimError]:
+        self.sizes.append(len(work))
+        return super().run_batch(work)
+
+
+def test_what_an_executor_takes_at_once_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each configuration has the outcome that it has by itself."""
+    (chunk,) = plan(11, UNARY.name, seed=3).chunks()
+    found = []
+    for batch in (1, 4, 25):
+        executor = Together(batch)
+        monkeypatch.setattr(chunks, "executor_named", lambda *_, given=executor: given)
+        (outcome,) = ChunkRunner().run(chunk)
+        found.append(
+            (outcome.statuses, outcome.nbytes, [(f.seed, f.status, f.case) for f in outcome.failures])
+        )
+        assert executor.sizes == {1: [], 4: [4, 4, 3], 25: [11]}[batch]
+    assert found[0] == found[1] == found[2]
+    statuses = found[0][0]
+    assert {"same", DIFFERENT, ERROR} <= set(statuses) and sum(statuses.values()) == 11
 
 
 def test_a_sweep_that_is_given_up_leaves_no_process() -> None:
