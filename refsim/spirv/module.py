@@ -76,11 +76,10 @@ class Module:
 
     def __init__(self, where: str, version: tuple[int, int], generator: int, bound: int, schema: int) -> None:
         self.where = where
-        self.version = version
+        self.set_version(version)
         self.generator, self.bound, self.schema = generator, bound, schema
         self.sections: dict[Section, list[Instruction]] = {section: [] for section in Section}
         self.functions: list[list[Instruction]] = []
-        self._version_word = (version[0] << 16) | version[1] << 8
         self._known: dict[Instruction, int] | None = None
 
     # --- bytes ------------------------------------------------------------------------------------------------
@@ -107,6 +106,11 @@ class Module:
             words.append((len(args) + 1) << 16 | op)
             words += args
         return np.array(words, "<u4").tobytes()
+
+    def set_version(self, version: tuple[int, int]) -> None:
+        """Call it another version; whether its instructions are of that one is the caller's to know."""
+        self.version = version
+        self._version_word = (version[0] << 16) | version[1] << 8
 
     def copy(self) -> Module:
         """A module that can be changed without changing this one."""

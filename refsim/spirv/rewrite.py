@@ -16,6 +16,7 @@ from refsim.core.errors import LimitError, ParameterError
 from refsim.spirv import images
 from refsim.spirv.instruction import Instruction, string_words
 from refsim.spirv.module import Module, Section
+from refsim.spirv.older import lowered
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.reflect import IMAGES, UNIFORM_BLOCK, Binding, interface
 from refsim.spirv.types import Types
@@ -67,6 +68,7 @@ def for_kompute(module: Module, spec_count: int, guard_words: int = 0) -> Rewrit
         extent_ids = images.to_buffers(work, pictures, first)
     if guard_words:
         _shift(work, guard_words)
+    lowered(work)
     return Rewritten(work.to_bytes(), interface(work).bindings, extent_ids)
 
 
