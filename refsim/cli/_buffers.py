@@ -18,6 +18,7 @@ from refsim.cli._given import hints
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import not_written, print_json, say, width, wrote
 from refsim.cli._verb import Lacking
+from refsim.cli._written import Written
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.errors import FormatError, RawBufferError
@@ -85,7 +86,7 @@ def all_bytes_option(function: F) -> F:
 
 def html_option(function: F) -> F:
     return click.option(
-        "--html", metavar="FILE", help="Also write the report as a self-contained HTML page."
+        "--html", type=Written(), metavar="FILE", help="Also write the report as a self-contained HTML page."
     )(function)
 
 

@@ -13,6 +13,7 @@ from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import verb
+from refsim.cli._written import Written
 from refsim.core import atomic_write, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
@@ -102,6 +103,7 @@ def _all() -> Sequence[str]:
 @click.option("--runtime", metavar="TEXT", help="For the certificate: the version of ExecuTorch.")
 @click.option(
     "--certificate",
+    type=Written(),
     metavar="FILE",
     multiple=True,
     help="Write the certificate, as .json or .html; may be repeated.",

@@ -18,6 +18,7 @@ import click
 from refsim.cli._execute import kernels, operator_name
 from refsim.cli._origins import Origins
 from refsim.cli._output import shape_text, wrote
+from refsim.cli._written import Written
 from refsim.core import atomic_write
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
@@ -37,6 +38,7 @@ COLOURS: Mapping[str, tuple[str, str]] = {
 
 node_data_option = click.option(
     "--node-data",
+    type=Written(),
     metavar="OUT",
     help="Write the verdict on each operator as node data for Model Explorer, beside inspect --model-explorer.",
 )

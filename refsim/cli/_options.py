@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from refsim.cli._document import Document, Made
+from refsim.cli._written import Written
 from refsim.core.layout import Layout, layout
 from refsim.core.no_clobber import must_be_new
 
@@ -27,7 +28,7 @@ class LayoutType(click.ParamType):
         return layout(value)
 
 
-class New(click.ParamType):
+class New(Written):
     """A path where something new is made: what is there is never written over.
 
     A folder that is there is refused before the verb begins. The line `rerun:` then names the next free one.
@@ -114,7 +115,8 @@ def shape_option(required: bool = True) -> Callable[[F], F]:
 
 
 def output_option(what: str, required: bool = True) -> Callable[[F], F]:
-    return click.option("--output", "-o", metavar="FILE", required=required, help=f"Where to write {what}.")
+    text = f"Where to write {what}."
+    return click.option("--output", "-o", type=Written(), metavar="FILE", required=required, help=text)
 
 
 def folder_option(what: str, *names: str, required: bool = True, **more: Any) -> Callable[[F], F]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from refsim.cli import _written
 from refsim.core import table
 
 PROGRAM = "refsim"
@@ -22,6 +23,13 @@ class Verb(click.Command):
     def __init__(self, *arguments: Any, example: str = "", **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.example = example
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = list(args)
+        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            _written.check(self, self.make_parser(ctx).parse_args(words)[0])
+        return rest
 
     def call(self, ctx: click.Context) -> str:
         """The example as a whole command."""

@@ -23,6 +23,7 @@ from refsim.cli._options import executors_option, json_option, profile_option, r
 from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import verb, write_example
+from refsim.cli._written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError, ParameterError, RefsimError
@@ -82,7 +83,10 @@ def _root(given: str | None) -> Path:
     "--seconds", type=click.FloatRange(0.1), default=checks.CASE_SECONDS, help="Time limit per case."
 )
 @click.option(
-    "--results", metavar="FILE", help="Append each case's results to this file as they come, as JSON lines."
+    "--results",
+    type=Written(),
+    metavar="FILE",
+    help="Append each case's results to this file as they come, as JSON lines.",
 )
 @click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
 @profile_option("the executors must have")

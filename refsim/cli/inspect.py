@@ -15,6 +15,7 @@ from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import verb
+from refsim.cli._written import Written
 from refsim.cli.check import pointer
 from refsim.core import atomic_write
 from refsim.core.counted import counted
@@ -37,11 +38,15 @@ DROP = ("kernels", "inputs", "bytes", "output")
 @click.option(
     "--model-explorer",
     "explorer",
+    type=Written(),
     metavar="OUT",
     help="Also write the graph as a JSON file for Model Explorer.",
 )
 @click.option(
-    "--html", metavar="OUT", help="Also write the graph as a picture, on a self-contained HTML page."
+    "--html",
+    type=Written(),
+    metavar="OUT",
+    help="Also write the graph as a picture, on a self-contained HTML page.",
 )
 @click.option(
     "--verdicts",

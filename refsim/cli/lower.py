@@ -12,6 +12,7 @@ from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
 from refsim.cli._verb import verb
+from refsim.cli._written import Written
 from refsim.cli.check import pointer
 from refsim.core import strict_json
 from refsim.core.counted import counted
@@ -33,7 +34,13 @@ REPORT = "report.json"
 
 @verb("lower", "model.pt2 -o lowered")
 @click.argument("file")
-@click.option("--output", "-o", metavar="DIR", help=f"Where to write {LOWERED}, the delegates and {REPORT}.")
+@click.option(
+    "--output",
+    "-o",
+    type=Written(),
+    metavar="DIR",
+    help=f"Where to write {LOWERED}, the delegates and {REPORT}.",
+)
 @click.option(
     "--check",
     "checked",

@@ -13,6 +13,7 @@ import click
 import refsim
 from refsim.cli._options import json_option
 from refsim.cli._verb import verb
+from refsim.cli._written import Written
 from refsim.core.errors import ParameterError
 
 
@@ -52,7 +53,9 @@ from refsim.core.errors import ParameterError
     metavar="M",
     help="Run only the first M of them, in the order drawn.",
 )
-@click.option("--results", metavar="FILE", help="Append verdicts to this file; skip those that it has.")
+@click.option(
+    "--results", type=Written(), metavar="FILE", help="Append verdicts to this file; skip those that it has."
+)
 @click.option(
     "--no-tests", is_flag=True, help="Do not run the tests on changes that corpus and models did not notice."
 )

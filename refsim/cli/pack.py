@@ -17,7 +17,6 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import RawBufferError
 from refsim.core.layout import Layout
-from refsim.core.no_clobber import not_itself
 from refsim.formats import dumps, npz
 
 
@@ -59,7 +58,6 @@ def command(
     file: str, layout: Layout, output: str, lane: int, word: int, sidecar: bool, as_json: bool
 ) -> int:
     """Write FILE (.npy; int8 for a packed layout, float32 for W, H and C) as a raw buffer."""
-    not_itself(output, file, "array")
     array = npz.read_npy(file)
     need = np.int8 if layout.packed_int8 else np.float32
     if array.dtype != need:

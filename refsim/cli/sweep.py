@@ -18,6 +18,7 @@ from refsim.cli._options import EXECUTORS, New, json_option, profile_option
 from refsim.cli._output import print_json, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import PROGRAM, verb
+from refsim.cli._written import Written
 from refsim.core import choices
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
@@ -72,7 +73,7 @@ from refsim.sweep.servers import LOCAL, NONE, server
 )
 @click.option("--resume", is_flag=True, help="Go on with that file; only what it lacks is computed.")
 @click.option(
-    "--failures", metavar="DIR", default="sweep-failures", show_default=True,
+    "--failures", type=Written(), metavar="DIR", default="sweep-failures", show_default=True,
     help="Where cases of failures go, for refsim replay.",
 )  # fmt: skip
 @click.option(

@@ -13,7 +13,6 @@ from refsim.cli._output import print_json, say, shape_text, wrote
 from refsim.cli._verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.layout import Layout
-from refsim.core.no_clobber import not_itself
 from refsim.core.tensor import TensorDesc
 from refsim.formats import npz
 from refsim.formats.file import read_file
@@ -29,7 +28,6 @@ def command(
     file: str, layout: Layout | None, shape: tuple[int, ...] | None, output: str, as_json: bool
 ) -> int:
     """Write the elements of the raw buffer FILE as .npy. A .json beside it may give layout and shape."""
-    not_itself(output, file, "buffer")
     data = bytes(read_file(file))
     kind, dims = described(file, layout, shape)
     if kind is None or dims is None:

@@ -13,9 +13,8 @@ from refsim.core.errors import FormatError, ParameterError
 def must_be_new(folder: str | os.PathLike[str]) -> None:
     """FormatError if something is where a new folder is to be."""
     if os.path.lexists(folder):
-        got = "a folder" if os.path.isdir(folder) else "a file"
-        need = f"a new folder, such as {free(folder)}: only files are replaced"
-        raise FormatError(os.fspath(folder), "already exists", got=got, need=need)
+        what = "already exists" if os.path.isdir(folder) else "is a file, and a folder is made"
+        raise FormatError(os.fspath(folder), what, need=f"the name of a new folder, such as {free(folder)}")
 
 
 def not_itself(path: str | os.PathLike[str], source: str | os.PathLike[str], what: str) -> None:

@@ -40,7 +40,7 @@ def test_a_file_is_replaced_but_not_the_program_itself(refsim, models: Path, tmp
     out.write_text("something old")
     assert refsim("expose", program, "-o", out).status == 0 and m.read(out)
     refsim("expose", program, "-o", tmp_path / "." / "m.pte").refused(
-        "is the program itself; need another name"
+        "is read as FILE, and --output would replace it; need another name"
     )
     assert program.read_bytes() == (models / "linear_head.pte").read_bytes()
 

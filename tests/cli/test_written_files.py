@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -12,9 +14,15 @@ import pytest
 from mutants.generated import verb as mutations
 
 from refsim.cli import _main
+from refsim.cli._written import Written
+from refsim.core import strict_json
+from refsim.core.qmath import PROFILES
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.factory import executors
+from refsim.formats import profiles
 from refsim.formats.pte.read import read_pte
+from refsim.golden import named, store
+from refsim.golden.store import default_root
 
 PTE = "{models}/linear_head.pte"
 NPZ = "{models}/linear_head.io.npz"
@@ -59,17 +67,56 @@ ROWS = {
 WRITTEN = {"--html", "--output", "--node-data", "--model-explorer", "--db", "--failures", "--results", "--certificate",
            "--dump", "--pte"}  # fmt: skip
 READ = {("golden check", "--pte"), ("extract", "--pte")}
+PROFILE = "--profile profile.json"
+#: Rows that read nothing which stands as a path in their words: command lines that do.
+CLASH = {
+    (
+        "golden check",
+        "--certificate",
+    ): "golden check --pte corpus --outputs . --certificate corpus/corpus.json",
+    ("golden export", "--pte"): "golden export q8ta_relu --size small --pte b.bin",
+    ("golden verify", "--results"): f"golden verify q8ta_relu/1 {PROFILE} --results profile.json",
+    ("mutate", "--results"): "mutate --random 1 --area emulated --results {golden}/chains.jsonl",
+    ("probe", "--output"): "probe --outputs outs -o outs/out0.npy",
+    ("probe", "--pte"): "probe --outputs outs --pte outs",
+    ("replay", "--html"): "replay case --html case/case.json",
+    ("sweep", "--db"): f"sweep q8ta_relu -n 2 --workers 0 -x cpu {PROFILE} --resume --db profile.json",
+    ("sweep", "--failures"): f"sweep q8ta_relu -n 2 --workers 0 -x cpu {PROFILE} --failures profile.json",
+}
+TRIED = f"triage {{device}}/linear_head.raw.pte -i {NPZ} --outputs base --html"
+#: Paths that are read and stand in no word as they are: sidecars, entries, folders of shaders, links.
+MORE = (
+    "diff a.bin b.bin -l 4W4C -s 1,6,2,6 --html ./b.bin",
+    "diff wrong/delegate0_v24.bin a.bin --html wrong/delegate0_v24.json",
+    "diff wrong/delegate0_v24.bin a.bin --html linked.bin",
+    "diff wrong/delegate0_v24.bin a.bin --html hard.bin",
+    "diff case/out.bin a.bin --html case/case.json",
+    "unpack wrong/delegate0_v24.bin -o wrong/delegate0_v24.json",
+    "replay cases.zip!case --html cases.zip",
+    "replay q8ta_relu/1 --html {golden}/cases/q8ta_relu.zip",
+    f"run {RUN} -x cpu,spv:built -o built/one.spv",
+    f"run {RUN} --golden wrong --dump q8ta wrong",
+    f"run {RUN} --golden wrong -o wrong/delegate0_v24.bin",
+    f"bisect {RUN} --actual wrong --partial --html wrong/delegate0_v24.json",
+    f"run {RUN} -o both --dump q8ta both",
+    f"run {RUN} {PROFILE} -o profile.json",
+    f"{TRIED} base-0.bin",
+    f"{TRIED} {{device}}/linear_head.raw.pte.json",
+)
 
 
-def options(command: click.Command, name: str = "") -> Iterator[tuple[str, str]]:
-    """(verb, option) of all verbs."""
+def options(
+    command: click.Command, which: Callable[[click.Parameter], bool] = lambda one: True, name: str = ""
+) -> Iterator[tuple[str, str]]:
+    """(verb, option) of all verbs, of those parameters."""
     if isinstance(command, click.Group):
         for one in command.list_commands(click.Context(command)):
             found = command.get_command(click.Context(command), one)
             assert found is not None
-            yield from options(found, f"{name} {one}".strip())
+            yield from options(found, which, f"{name} {one}".strip())
     else:
-        yield from ((name, word) for one in command.params for word in one.opts if word.startswith("--"))
+        kept = [one for one in command.params if which(one)]
+        yield from ((name, word) for one in kept for word in one.opts if word.startswith("--"))
 
 
 def test_every_option_that_writes_has_a_row() -> None:
@@ -133,6 +180,90 @@ def test_what_is_written_is_named(
         else:
             assert sum(new in line for line in done.out.splitlines()) >= 1, done.out
             assert done.out.count(f"wrote {new}") <= 1
+
+
+def test_every_option_that_writes_is_known_as_such() -> None:
+    """The rule that nothing read is written over knows them by their type."""
+
+    def writes(one: click.Parameter) -> bool:
+        kinds = one.type.types if isinstance(one.type, click.Tuple) else [one.type]
+        return any(isinstance(kind, Written) for kind in kinds)
+
+    assert set(options(_main.root, writes)) == set(ROWS)
+
+
+@pytest.fixture
+def copies(scratch: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """The folders that rows name, as copies: what a defect would write over."""
+    places = {"models": models, "device": DATA / "device", "wrong": WRONG, "golden": default_root()}
+    kept = {"wrong": "*.spv", "golden": "**/*"}
+    for name, place in places.items():
+        places[name] = scratch / "copies" / name
+        for file in filter(Path.is_file, place.glob(kept.get(name, "linear_head.*"))):
+            target = places[name] / file.relative_to(place)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target)
+    monkeypatch.setattr(store, "default_root", lambda: places["golden"])
+    monkeypatch.setattr(named, "default_root", lambda: places["golden"])
+    assert refsim("extract", "q8ta_relu/1", "-o", "case").status == 0
+    assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", "corpus").status == 0
+    shutil.make_archive("cases", "zip", ".", "case")
+    Path("outs").mkdir()
+    np.save("outs/out0.npy", np.zeros(3))
+    Path("built").mkdir()
+    Path("built/one.spv").write_bytes(b"no module")
+    Path("base-0.bin").write_bytes(bytes(16))
+    os.symlink("wrong/delegate0_v24.bin", "linked.bin")
+    os.link("wrong/delegate0_v24.bin", "hard.bin")
+    Path("profile.json").write_text(strict_json.dumps(profiles.as_json(PROFILES["nvidia"])))
+    return places
+
+
+REFUSED = (
+    "would replace it",
+    "already exists",
+    "is a file, and a folder is made",
+    "too; need a name for each",
+)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def clashes(places: dict[str, Path]) -> Iterator[list[str]]:
+    """Every row with the name of each file that it reads in place of that which it writes, then MORE."""
+    for row, line in ROWS.items():
+        words = shlex.split(line.format(**places))
+        read = [] if row in CLASH else [word for word in words if os.path.exists(word)]
+        assert read or row in CLASH, row
+        new = next(number for number, word in enumerate(words) if word.partition(".")[0] == "NEW")
+        yield from ([*words[:new], word, *words[new + 1 :]] for word in read)
+    for line in (*CLASH.values(), *MORE):
+        yield shlex.split(line.format(**places))
+
+
+def test_no_verb_writes_over_what_it_reads(copies: dict[str, Path], refsim) -> None:
+    held = contents(Path())
+    for words in clashes(copies):
+        done = refsim(*words)
+        assert done.status == 2 and not done.out, words
+        assert any(what in done.err for what in REFUSED), done.err
+        assert contents(Path()) == held, words
+
+
+def test_what_is_only_near_is_replaced(copies: dict[str, Path], refsim) -> None:
+    """Pages and graphs in a folder that is read, and files of the same stem, are what the verb wrote before."""
+    model = copies["models"] / "linear_head.pte"
+    for line in (
+        "replay case --html case/page.html",
+        f"inspect {model} --model-explorer linear_head.json --html linear_head.html",
+        f"inspect {model} --model-explorer {model}.json",
+        f"run {model} -i {copies['models'] / 'linear_head.io.npz'} --golden wrong --partial -o wrong/mine.npz",
+        "pack a.npy -l 4W4C -o packed.bin --sidecar",
+        "golden verify q8ta_relu/1 --results case/results.jsonl",
+    ):
+        assert [refsim(*shlex.split(line)).status in (0, 1) for _ in range(2)] == [True, True], line
 
 
 def test_a_page_that_was_not_written_is_named_too(refsim, models: Path, tmp_path: Path) -> None:

@@ -179,8 +179,9 @@ def test_a_case_of_a_zip_file_that_is_not_there(refsim: Callable) -> None:
         ("locate -l 4C -s 1,4,2,2 --byte 0 --index 0,0,0,0", "--index n,c,h,w, not both"),
         ("pack in.npy -l 4C -o out.bin --lane 0x100", "'0x100' is not a byte: -128 to 255, or 0x00 to 0xFF"),
         ("pack in.npy -l 4C -o out.bin --word five", "'five' is not a byte"),
-        ("pack in.npy -l 4C -o ./in.npy", "./in.npy: is the array itself; need another name"),
-        ("unpack case/out.bin -o case/out.bin", "case/out.bin: is the buffer itself; need another name"),
+        ("pack in.npy -l 4C -o ./in.npy", "./in.npy: is read as FILE, and --output would replace it; need"),
+        ("collect model.pte in.npy -o in.npy", "is a file, and a folder is made; need the name of a new"),
+        ("unpack case/out.bin -o case/out.bin", "need another name, such as case/out-2.bin"),
     ],
 )  # fmt: skip
 def test_what_was_meant_is_said(given: str, said: str, desk: Path, refsim: Callable) -> None:
