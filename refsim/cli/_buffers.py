@@ -16,7 +16,7 @@ from refsim.bytediff.text import styled
 from refsim.cli._apart import Telling
 from refsim.cli._given import hints
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import not_written, print_json, say, width, wrote
+from refsim.cli._output import not_written, print_json, remark, say, width, wrote
 from refsim.cli._verb import Lacking
 from refsim.cli._written import Written
 from refsim.core import atomic_write
@@ -25,6 +25,7 @@ from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import Layout
 from refsim.core.layout import layout as layout_named
 from refsim.core.tensor import TensorDesc
+from refsim.device import single_output
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats import dumps, npz
@@ -119,20 +120,23 @@ def raw_file(path: str) -> np.ndarray:
 def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
     """The bytes of a file that holds such a tensor, uint8; RawBufferError, which names it, if it is of another size.
 
-    FormatError for a folder, which names a buffer in it.
+    The file may also be the outputs of a run, as `refsim.device.single_output` takes them. FormatError for a folder,
+    which names a buffer in it.
     """
     if Path(path).is_dir():
         size = TensorDesc(tuple(shape), layout).nbytes
         held = sorted(file for file in Path(path).glob("*.bin") if file.stat().st_size == size)
         raise FormatError(path, "a folder", need=f"one raw buffer{f', such as {held[0]}' if held else ''}")
-    raw = raw_file(path)
     try:
+        raw, chosen = single_output.read(path, TensorDesc(tuple(shape), layout))
         with naming(path):
             PackedBuffer.from_raw(raw, tuple(shape), layout)
     except RawBufferError as error:
         raise RawBufferError(
             error.where, error.what, got=error.got, need=error.need, hints=hints(path)
         ) from error
+    if chosen:
+        remark(f"{path}: {chosen} was compared, the only one in it that is such a buffer")
     return raw
 
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from refsim.core.errors import FormatError, RefsimError
 from refsim.formats.cases import CASE_JSON
 from refsim.formats.dumps import Recorded
+from refsim.formats.npz import members_of
+from refsim.formats.reading import archive
 from refsim.golden.named import cases_in, replayed
 
 #: The folders that `refsim triage -o` makes.
@@ -29,6 +31,19 @@ class Kind(NamedTuple):
 
 def _outputs(path: Path) -> bool:
     return path.suffix == ".npz" or (path.is_dir() and any(path.glob("*.npy")))
+
+
+def _exposed(path: str) -> list[str]:
+    """What judges outputs, if they can be those of an exposed file, which has several."""
+    if path.endswith(".npz") and zipfile.is_zipfile(path):
+        with archive(path, "an .npz") as opened:
+            if len(members_of(opened)) < 2:
+                return []
+    held = shlex.quote(path)
+    return [
+        f"refsim triage EXPOSED -i IN.npz --outputs {held}",
+        f"refsim collect EXPOSED {held} -o DIR",
+    ]
 
 
 def _beside(path: str) -> str:
@@ -60,10 +75,7 @@ KINDS = (
         lambda path: (
             "a dump, which refsim collect makes of the outputs of an exposed file, if triage is not enough"
         ),
-        lambda path: [
-            f"refsim triage EXPOSED -i IN.npz --outputs {shlex.quote(path)}",
-            f"refsim collect EXPOSED {shlex.quote(path)} -o DIR",
-        ],
+        _exposed,
     ),
 )
 

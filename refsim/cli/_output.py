@@ -48,6 +48,12 @@ def wrote(path: str, said: bool = False) -> None:
         held.closing += [] if said else [f"wrote {path}"]
 
 
+def remark(text: str) -> None:
+    """A line at the end of the verb's text."""
+    if (held := _document()) is not None:
+        held.closing.append(text)
+
+
 def not_written(path: str, why: str) -> None:
     """Say at the end of the verb why there is nothing at ``path``, though it was asked for."""
     if (held := _document()) is not None:

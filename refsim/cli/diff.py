@@ -73,7 +73,7 @@ def command(
     html: str | None,
     as_json: bool,
 ) -> int:
-    """Compare ACTUAL with EXPECTED, raw buffers of one tensor, byte by byte."""
+    """Compare ACTUAL with EXPECTED, buffers of one tensor in any form that replay --actual reads, byte by byte."""
     if dump := next((path for path in (actual, expected) if is_dump(path)), None):
         raise _whole(expected, actual, dump)
     if profile is not None and case is None:

@@ -18,6 +18,7 @@ from refsim.cli._target import opened, target_option
 from refsim.cli._verb import Lacking, verb
 from refsim.core import choices
 from refsim.core.errors import GraphError
+from refsim.device.single_output import FORMS
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, find_node, trace
 from refsim.formats.cases import contents, write_folder
@@ -134,6 +135,7 @@ def _write(
                 f"then: refsim replay {output} --actual OUTPUT",
                 command=True,
             )
+            say(f"OUTPUT: {FORMS}")
         else:
             say(f"run it again: refsim replay {output}", command=True)
     return SAME

@@ -28,6 +28,7 @@ from refsim.cli._output import print_json, say
 from refsim.cli._verb import verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
+from refsim.device.single_output import FORMS
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.golden.check import within
@@ -39,7 +40,9 @@ from refsim.ops.base.binding import BoundCase
 @verb("replay", "case -x cpu")
 @click.argument("case")
 @click.option(
-    "--actual", metavar="FILE", help="Compare this raw buffer from a device instead of running the case."
+    "--actual",
+    metavar="FILE",
+    help=f"Instead of running the case, compare what a device made of it: {FORMS}.",
 )
 @executors_option
 @click.option(

@@ -138,7 +138,7 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
             "not an exposed file",
             got=f"no {where}",
             need="a file that refsim expose wrote",
-            hints=[f"refsim expose {shlex.quote(name)} -o exposed.pte"],
+            hints=_hints(name),
         )
     content = json_file(where, "a manifest that refsim expose wrote")
     outputs = described(pte)
@@ -147,6 +147,22 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
         raise FormatError(where, "belongs to another file", got=digest(data), need=manifest.digest)
     _check(manifest, outputs, where)
     return pte, manifest
+
+
+def _hints(name: str) -> list[str]:
+    """What judges the outputs of a program without a manifest: it is a case, or of a corpus, or it can be exposed."""
+    from refsim.exec.model import load  # only this error needs it
+
+    folder = os.path.dirname(name) or os.curdir
+    if os.path.isfile(os.path.join(folder, "case.json")):
+        return [f"refsim replay {shlex.quote(folder)} --actual OUTPUT"]
+    if os.path.isfile(os.path.join(folder, "corpus.json")):
+        return [f"refsim golden check --pte {shlex.quote(folder)} --outputs FOLDER"]
+    try:
+        load(name)
+    except RefsimError:  # nor does expose take it
+        return []
+    return [f"refsim expose {shlex.quote(name)} -o exposed.pte"]
 
 
 def source_of(path: str | os.PathLike[str]) -> str | None:

@@ -1,0 +1,114 @@
+"""What a device made of one call: every form in which a runner saves it is judged, and nothing else is."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device.simulated import Runtime
+
+from refsim.formats.cases import read_folder
+
+
+@pytest.fixture
+def alone(models: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """A case in `alone`, written for a device, and the words that it made of it."""
+    monkeypatch.chdir(tmp_path)
+    done = refsim(
+        "extract", models / "linear_head.pte", "-n", 1, "--random", 0, "-o", "alone", "--pte", "words"
+    )
+    assert done.status == 0
+    assert done.out.splitlines()[-2].endswith("then: refsim replay alone --actual OUTPUT")
+    assert done.out.splitlines()[-1].startswith(
+        "OUTPUT: a raw buffer, an .npy, an .npz with one array that fits"
+    )
+    with np.load("alone/inputs.npz") as held:
+        (words,) = Runtime(Path("alone/program.pte").read_bytes()).run([held[key] for key in held.files])
+    return words
+
+
+def save(words: np.ndarray) -> list[str]:
+    """The words in every form, each of a name of its own."""
+    np.save("words.npy", words)
+    np.save("bytes.npy", words.view(np.uint8))
+    np.savez("one.npz", out0=words)
+    np.savez("many.npz", out0=words[:3], out1=words, out2=words.astype(np.float32))
+    for base, count in (("single", 1), ("some", 3)):
+        for number in range(count):
+            (words if number == count - 1 else words[:5]).tofile(f"{base}-{number}.bin")
+    words.tofile("raw.bin")
+    return ["words.npy", "bytes.npy", "one.npz", "many.npz", "single", "some", "raw.bin"]
+
+
+def test_every_form_of_the_outputs_is_judged(alone: np.ndarray, refsim) -> None:
+    desc = read_folder("alone").expected.desc
+    shape = ",".join(map(str, desc.shape))
+    for status in (0, 1):
+        words = alone.copy()
+        words[0] ^= status
+        for given in save(words):
+            assert refsim("replay", "alone", "--actual", given).status == status, given
+            done = refsim("diff", "alone/out.bin", given, "-l", desc.layout.name, "-s", shape, "--json")
+            assert done.status == status, given
+    said = refsim("replay", "alone", "--actual", "many.npz").out.splitlines()
+    assert said[-1] == "many.npz: out1 was compared, the only one in it that is such a buffer"
+    said = refsim("replay", "alone", "--actual", "some").out.splitlines()
+    assert said[-1] == "some: some-2.bin was compared, the only one in it that is such a buffer"
+
+
+def test_elements_of_a_float_buffer_are_judged(models: Path, tmp_path: Path, refsim) -> None:
+    case = "q8ta_dequantize/1"
+    assert refsim("extract", case, "-o", tmp_path / "case").status == 0
+    right = read_folder(tmp_path / "case").expected.unpack()
+    np.savez(tmp_path / "out.npz", out0=right)
+    assert refsim("replay", case, "--actual", tmp_path / "out.npz").status == 0
+    right = right.copy()
+    right.reshape(-1)[0] += 1
+    np.savez(tmp_path / "out.npz", out0=right)
+    assert refsim("replay", case, "--actual", tmp_path / "out.npz").status == 1
+
+
+def test_what_is_no_such_buffer_is_said(alone: np.ndarray, refsim) -> None:
+    desc = read_folder("alone").expected.desc
+    np.savez("short.npz", out0=alone[:3])
+    np.savez("twice.npz", out0=alone, out1=alone)
+    np.save("elements.npy", np.zeros(desc.shape, np.int8))
+    for number in range(2):
+        alone.tofile(f"both-{number}.bin")
+    for given, said in (
+        (
+            "short.npz",
+            f"no array of this buffer; got out0 int32 [3], need one int32 [{desc.nbytes // 4}], its words",
+        ),
+        ("twice.npz", "several arrays may be this buffer; got out0 int32"),
+        ("elements.npy", f"no array of this buffer; got int8 {list(desc.shape)}, need one int32"),
+        ("both", "not one output of this buffer; got both-0.bin of "),
+        ("none", "none: cannot be read"),
+    ):
+        done = refsim("replay", "alone", "--actual", given)
+        done.refused(said)
+        assert ("EXPOSED" in done.err) == (given == "twice.npz"), done.err
+
+
+def test_what_judges_a_program_that_was_not_exposed_is_named(alone: np.ndarray, models: Path, refsim) -> None:
+    """Never expose, where that refuses the file too."""
+    assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", "corpus").status == 0
+    Path("moved.pte").write_bytes(Path("alone/program.pte").read_bytes())
+    save(alone)
+    for program, hint in (
+        ("alone/program.pte", "try: refsim replay alone --actual OUTPUT"),
+        ("corpus/q8ta_relu.pte", "try: refsim golden check --pte corpus --outputs FOLDER"),
+        ("moved.pte", None),
+        (models / "linear_head.pte", f"try: refsim expose {models / 'linear_head.pte'} -o exposed.pte"),
+    ):
+        for verb in (("triage", program, "--random", 0, "--outputs"), ("collect", program, "-o", "d")):
+            done = (
+                refsim(*verb, "one.npz") if verb[0] == "triage" else refsim(*verb[:2], "one.npz", *verb[2:])
+            )
+            done.refused("not an exposed file")
+            assert done.err.splitlines()[1:] == ([] if hint is None else [hint])
+            if hint and "replay" in hint:
+                words = shlex.split(hint.removeprefix("try: refsim ").replace("OUTPUT", "one.npz"))
+                assert refsim(*words).status == 0
