@@ -14,6 +14,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._target import Opened
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
+from refsim.exec.model import Model
 from refsim.formats.dumps import Recorded
 from refsim.formats.run_identity import identity
 
@@ -91,6 +92,12 @@ class Completeness:
         return SAME
 
 
+def of_other_inputs(recorded: Recorded, model: Model, inputs: Sequence[np.ndarray]) -> bool:
+    """Whether a buffer says that it is of this file and of other inputs."""
+    run = identity(model.path, inputs)
+    return any(entry.run.differs(run) == "inputs" for entry in recorded.entries.values())
+
+
 def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], partial: bool) -> list[str]:
     """What people should know about the run that buffers are of.
 
@@ -100,7 +107,12 @@ def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], p
     model, fits = aimed.model, aimed.fits[aimed.row.name]
     other = recorded.other_run(identity(model.path, inputs))
     if other is not None and (not partial or not fits.fitting):
-        what, need = "holds buffers of another run", f"buffers of {model.path} and these inputs, or --partial"
+        what, need = "holds buffers of another run", f"buffers of {model.path} and these inputs"
+        need += (
+            ": the inputs of that run with -i"
+            if of_other_inputs(recorded, model, inputs)
+            else ", or --partial"
+        )
         if not fits.fitting:
             need = f"buffers of {model.path}; none of these has the name, shape and layout of a value of it"
         elif fits.fitting < len(recorded.entries):

@@ -19,7 +19,7 @@ from refsim.cli._buffers import (
     print_report,
     write_html,
 )
-from refsim.cli._complete import Completeness, check_run, named, partial_option
+from refsim.cli._complete import Completeness, check_run, named, of_other_inputs, partial_option
 from refsim.cli._given import recorded as dump_at
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
@@ -33,7 +33,7 @@ from refsim.cli._verb import Lacking, verb
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import Row, allowed, bisect
+from refsim.device.bisect import Row, allowed, bisect, other_inputs
 from refsim.device.ran import Ran, run_on
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
@@ -138,10 +138,11 @@ def command(
         assert dumped is not None
         recorded, where = dumped, dumped.path
         notes = check_run(dumped, found, given, partial) + found.misfits(where) + _strangers(model, dumped)
+    others = dumped is not None and of_other_inputs(dumped, model, given)
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
         how = partial_of(launched, runner)
         told = dict(profile=profile, device=not all_bytes, limit=limit)
-        rows = bisect(model, recorded, given, tell, 1, how, **told)
+        rows = bisect(model, recorded, given, tell, 1, how, others, **told)
     compared = [row for row in rows if row.run is not None]
     if not compared:
         raise FormatError(
@@ -150,6 +151,8 @@ def command(
         )  # fmt: skip
     guilty = next((row for row in rows if row.wrong), None)
     first = next((row for row in compared if row.run is not None and not row.run.same), None)
+    if dumped is not None and not others and rows[0].wrong and (why := other_inputs(rows[0])):
+        notes.append(why)
     held = frozenset(row.output for row in compared)
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
@@ -207,8 +210,7 @@ def _show(
         say(f"first that diverges: node {first.node} {first.operator}, {first.output}")
     for row in rows:
         if row.wrong:
-            how = "on its own dumped inputs" if row.alone is not None else "its inputs were not all dumped"
-            say(f"wrong: node {row.node} {row.operator}, {row.output} ({how})")
+            say(f"wrong: node {row.node} {row.operator}, {row.output} ({_how(row)})")
             made.say(row.delegate, row.node)
             if row.cause:
                 say(f"cause: {row.cause}")
@@ -217,6 +219,15 @@ def _show(
     if same:
         say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
     return whole.status(same)
+
+
+def _how(row: Row) -> str:
+    """On which inputs an operator is wrong."""
+    if row.alone is None:
+        return "its inputs were not all dumped"
+    return (
+        "on inputs that were not all dumped, taken from your run" if row.given else "on its own dumped inputs"
+    )
 
 
 def _dumped(rows: list[Row]) -> str:

@@ -14,6 +14,7 @@ from refsim.bytediff.hypotheses.defects import known
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.rank import best_of
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.counted import counted
 from refsim.core.tensor import TensorDesc
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -44,7 +45,8 @@ class Row:
     ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
     has exactly the bytes of that defect. ``own`` is the
     call with its dumped inputs. ``is_int8``: the output is an int8 buffer, which a whole dump has. ``unfit`` says why
-    the dumped buffer cannot be compared: it is of another shape or layout.
+    the dumped buffer cannot be compared: it is of another shape or layout. ``given``: an input of ``own`` was not
+    dumped, and is that of the right run.
     """
 
     delegate: int
@@ -58,6 +60,7 @@ class Row:
     own: BoundCase | None = None
     is_int8: bool = True
     unfit: str = ""
+    given: bool = False
 
     @property
     def judged(self) -> Report | None:
@@ -72,6 +75,7 @@ def bisect(
     tell: Callable[[], object] = lambda: None,
     explained: int | None = None,
     launched: Callable[[Call], Geometry | None] = lambda call: None,
+    others: bool = False,
     **options: Any,
 ) -> list[Row]:
     """A row for each int8 operator, quantize and dequantize, in execution order; ``options`` are those of `diff`.
@@ -79,13 +83,14 @@ def bisect(
     If an operator's inputs were dumped too, it is also computed on those. That separates an operator that is wrong
     from one that got wrong inputs. ``tell`` is called after each node of the model, int8 or not. Of the wrong
     operators after the first ``explained`` ones, the reports say only what differs: causes take their time.
-    ``launched`` says how the device launched a call's kernel, if not as refsim launches its own.
+    ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the
+    device had other inputs than these, so that no operator is wrong but on inputs that were dumped.
     """
     rows: list[Row] = []
     before: dict[str, BoundCase] = {}
 
     def visit(traced: Traced) -> None:
-        diverged = any(row.run is not None and not row.run.same for row in rows)
+        diverged = others or any(row.run is not None and not row.run.same for row in rows)
         if traced.bound is not None:
             why = explained is None or sum(row.wrong for row in rows) < explained
             row = _row(
@@ -99,6 +104,23 @@ def bisect(
 
     trace(model, inputs, executor_named("cpu"), visit)
     return rows
+
+
+def other_inputs(row: Row | None) -> str:
+    """Why the run may have had other inputs than these, of the first operator if it is wrong; empty if nothing says so.
+
+    It reads them. Hardly any bug of it makes half of its elements wrong, but other inputs do.
+    """
+    report = None if row is None else row.judged
+    if row is None or report is None or row.own is None:
+        return ""
+    elements, wrong = row.own.call.out.numel, report.differing
+    if 2 * wrong < elements:
+        return ""
+    return (
+        f"node {row.node} {row.operator} reads the inputs, and {counted(wrong, 'element', 'differ')} "
+        f"of its {elements}: the device may have had other inputs than these"
+    )
 
 
 def allowed(rows: Sequence[Row]) -> list[Row] | None:
@@ -124,6 +146,7 @@ def _row(
     assert traced.bound is not None
     name, bound, node = traced.output, traced.bound, traced.node
     run = alone = own = None
+    given = False
     unfit = recorded.unfit(name, bound.call.out)
     if name in recorded and not unfit:
         handed = _dumped_inputs(traced, recorded, diverged)
@@ -135,6 +158,7 @@ def _row(
         if why and not np.array_equal(recorded.beside(name, expected), expected.raw):
             options = {**options, "geometry": launched(bound.call)}
         if handed is not None:
+            given = any(value not in recorded for value in traced.input_names().values())
             own = bound_of(bound.call, handed)
             alike = first and all(handed[argument] == bound.inputs[argument] for argument in handed)
             again = expected if alike else own.call.expected(own.inputs)
@@ -147,7 +171,8 @@ def _row(
     wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
     cause = _known_defect(alone or run) if wrong else ""
     return Row(
-        traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own, bound.call.out.is_int8, unfit
+        traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own, bound.call.out.is_int8, unfit,
+        given,
     )  # fmt: skip
 
 

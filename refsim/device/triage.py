@@ -12,10 +12,9 @@ from refsim.bytediff import Report
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.versions import judge
 from refsim.core.buffer import ByteKind, PackedBuffer
-from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
-from refsim.device.bisect import Row, bisect
+from refsim.device.bisect import Row, bisect, other_inputs
 from refsim.device.collect import Collected, Given, collect, family_of, read
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, trace
@@ -74,20 +73,9 @@ class Triage:
 
     @property
     def other_inputs(self) -> str:
-        """Why the run may have had other inputs than these; empty if nothing says so.
-
-        The first operator reads them. Hardly any bug of it makes half of its elements wrong, but other inputs do.
-        """
+        """Why the run may have had other inputs than these; empty if nothing says so."""
         first = next(iter(self.verdicts), None)
-        if first is None or first.kind != WRONG or first.report is None or first.row.own is None:
-            return ""
-        elements, wrong = first.row.own.call.out.numel, first.report.differing
-        if 2 * wrong < elements:
-            return ""
-        return (
-            f"node {first.row.node} {first.row.operator} reads the inputs, and {counted(wrong, 'element', 'differ')} "
-            f"of its {elements}: the device may have had other inputs than these"
-        )
+        return other_inputs(first.row) if first is not None and first.kind == WRONG else ""
 
     @property
     def needed(self) -> list[str]:

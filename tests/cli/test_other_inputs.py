@@ -1,0 +1,35 @@
+"""A dump of other inputs: bisect says so, and blames no operator whose inputs were not dumped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def test_bisect_blames_nobody_for_other_inputs(models: Path, tmp_path: Path, refsim) -> None:
+    model, dump = models / "linear_head.pte", tmp_path / "dump"
+    assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
+    given = ("bisect", model, "--random", 2, "--actual", dump)
+    done = refsim(*given)
+    done.refused("and these inputs: the inputs of that run with -i")
+    assert "--partial" not in done.err
+    done = refsim(*given, "--partial")
+    assert done.status == 1 and "wrong: node" not in done.out and "is of other inputs" in done.out
+    assert refsim(*given, "--partial", "--json").json["wrong"] == []
+    other = next(dump.glob("*_v24.bin"))
+    raw = bytearray(other.read_bytes())
+    raw[0] ^= 1
+    other.write_bytes(raw)
+    assert refsim(*given, "--partial", "--json").json["wrong"][0] == "delegate0_v24"
+
+
+def test_bisect_says_that_the_inputs_may_be_others(models: Path, tmp_path: Path, refsim) -> None:
+    """Buffers that do not say of which inputs they are, and the float input is none of them."""
+    model, dump = models / "linear_head.pte", tmp_path / "dump"
+    assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
+    for beside in dump.glob("*.json"):
+        beside.write_text(json.dumps({k: v for k, v in json.loads(beside.read_text()).items() if k != "run"}))
+    done = refsim("bisect", model, "--random", 2, "--actual", dump)
+    assert done.status == 1 and "the device may have had other inputs than these" in done.out
+    assert "(on inputs that were not all dumped, taken from your run)" in done.out
+    assert "on its own dumped inputs" not in done.out
