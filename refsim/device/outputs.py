@@ -28,6 +28,7 @@ Declared = tuple[str, tuple[int, ...]]
 #: Names of an .npz file's arrays before their number, the first that it has.
 PREFIXES = ("out", "output", "upstream_out")
 RAW = (".bin", ".raw")
+MOST_NAMED = 4
 FORMS = "an .npz, a folder of .npy or raw files, BASE of executor_runner's BASE-0.bin, or the files in order"
 
 #: The sidecar of a dumped buffer.
@@ -44,7 +45,7 @@ def read(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) 
     files = _files(names)
     where = names[0] if len(names) == 1 else "outputs"
     if len(files) != len(declared):
-        got = f"{len(files)}: {', '.join(os.path.basename(file) for file in files[:4])}"
+        got = f"{len(files)}: {_some([os.path.basename(file) for file in files])}"
         raise FormatError(
             where, "another number of outputs", got=got, need=f"{len(declared)}, all of the program's"
         )
@@ -63,6 +64,11 @@ def beside(
         if os.path.exists(path):  # Path.exists raises over a name that is too long
             return read([path], declared)
     return read([stem], declared) if any(stem.parent.glob(f"{stem.name}-*")) else None
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of some names, and whether there are more."""
+    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
 
 
 def _files(names: list[str]) -> list[str]:
@@ -101,11 +107,11 @@ def _in_folder(name: str) -> list[str]:
             stems = {re.sub(r"\d+(?=\.\w+$)", "", entry) for entry in chosen}
             if len(stems) > 1:
                 raise FormatError(
-                    name, "holds files of several runs", got=", ".join(sorted(stems)[:4]),
+                    name, "holds files of several runs", got=_some(sorted(stems)),
                     need="names that differ in a number",
                 )  # fmt: skip
             return _numbered(Path(name), re.escape(next(iter(stems)).rpartition(".")[0]), suffixes)
-    raise FormatError(name, "a folder without outputs", got=", ".join(entries[:4]) or "no files", need=FORMS)
+    raise FormatError(name, "a folder without outputs", got=_some(entries) or "no files", need=FORMS)
 
 
 def _numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[str]:
@@ -142,7 +148,7 @@ def _from_npz(name: str, declared: Sequence[Declared]) -> list[np.ndarray]:
         prefix = next((p for p in PREFIXES if f"{p}0" in members), None)
         mine = [m for m in members if re.fullmatch(rf"{prefix}\d+", m)] if prefix else members
         if len(mine) != len(declared):
-            got = f"{len(mine)}: {', '.join(mine[:4])}"
+            got = f"{len(mine)}: {_some(mine)}"
             raise FormatError(
                 name, "another number of outputs", got=got, need=f"{len(declared)}, all of the program's"
             )

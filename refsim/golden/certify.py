@@ -130,6 +130,9 @@ class File:
 def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
     """The programs of a folder that `refsim golden export` wrote. FormatError for any other, or a damaged one."""
     where = os.fspath(Path(folder) / MANIFEST)
+    if not os.path.exists(where):
+        hints = ["refsim golden export --pte corpus"]
+        raise FormatError(os.fspath(folder), f"holds no {MANIFEST}", need=NEED, hints=hints)
     content = json_file(where, NEED)
     head = (
         {key: content.get(key) for key in ("kind", "schema", "fill")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def open_case(name: str) -> Stored:
         beside = Path(name).with_name(CASE_JSON)
         meant_folder = choices.asked(str(beside.parent)) if beside.is_file() else ""
         hints = [] if meant_folder else _whole_dump(os.path.dirname(name), Path(name).with_suffix(".json"))
+        hints = _zipped(name) or hints
         raise FormatError(name, "not a case", got="a file", need=f"{_NEED}{meant_folder}", hints=hints)
     if Path(name).is_dir() and not (Path(name) / CASE_JSON).exists():
         raise _no_case_in(name)
@@ -58,6 +60,17 @@ def open_case(name: str) -> Stored:
         return _of_corpus(name)
     near = meant(name) or choices.meant(name.partition("/")[0], OPS)
     raise FormatError(name, "no such case", need=f"{_NEED}{near}")
+
+
+def _zipped(path: str) -> list[str]:
+    """The commands that replay the first cases of a zip file; nothing for any other file."""
+    if not zipfile.is_zipfile(path):
+        return []
+    with archive(path, "a zip file of cases") as opened:
+        names = sorted(
+            one.removesuffix(f"/{CASE_JSON}") for one in opened.NameToInfo if one.endswith(f"/{CASE_JSON}")
+        )
+    return [shlex.join(["refsim", "replay", f"{path}!{one}"]) for one in names[:MOST_HINTS]]
 
 
 def cases_in(folder: str | os.PathLike[str]) -> list[str]:

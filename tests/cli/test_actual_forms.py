@@ -10,6 +10,9 @@ import pytest
 from device.simulated import Runtime
 
 from refsim.formats.cases import read_folder
+from refsim.golden.store import default_root
+
+DEVICE = Path(__file__).parents[1] / "data" / "device"
 
 
 @pytest.fixture
@@ -112,3 +115,19 @@ def test_what_judges_a_program_that_was_not_exposed_is_named(alone: np.ndarray, 
             if hint and "replay" in hint:
                 words = shlex.split(hint.removeprefix("try: refsim ").replace("OUTPUT", "one.npz"))
                 assert refsim(*words).status == 0
+
+
+def test_what_a_folder_or_a_zip_file_lacks_is_named(alone: np.ndarray, refsim) -> None:
+    """A zip file of cases without a name, a folder without a corpus; a list that is cut says so."""
+    corpus = default_root() / "cases" / "q8ta_add.zip"
+    done = refsim("replay", corpus)
+    done.refused("not a case; got a file")
+    first = shlex.split(done.err.splitlines()[1].removeprefix("try: refsim "))
+    assert first[1].startswith(f"{corpus}!") and refsim(*first).status == 0
+    done = refsim("golden", "check", "--pte", "alone", "--outputs", ".")
+    done.refused("alone: holds no corpus.json")
+    assert done.err.splitlines()[1] == "try: refsim golden export --pte corpus"
+    exposed = DEVICE / "linear_head.raw.pte"
+    np.savez("six.npz", **{f"out{number}": alone for number in range(6)})
+    done = refsim("collect", exposed, "six.npz", "-o", "dump")
+    done.refused("got 6: out0, out1, out2, out3, ..., need 5")
