@@ -1,10 +1,11 @@
-"""The operator that a test takes as an example where any other of its family would do as well; and a hard call."""
+"""The operator that a test takes as an example where any other of its family would do as well; and hard calls."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
+from refsim.ops.base import int4
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -29,4 +30,15 @@ def at_the_least_range(op: OpSpec) -> tuple[Call, dict[str, PackedBuffer]]:
     width = np.float32(255) * scales
     x = np.stack([part for w in width for part in ((0 * w, w), (-w, 0 * w), (-w / 2, w / 2))])
     bound = bind(Case(op.name, {"block": (1, 2)}, {"x": (x.shape, "W")}, str(op.layouts[0][-1])))
+    return bound.call, {"x": PackedBuffer.pack(x, "W")}
+
+
+def zeros_of_both_signs(rows: int) -> tuple[Call, dict[str, PackedBuffer]]:
+    """A product of zeros, without a bias: products of one output are all -0, and the sum that starts at 0 stays 0."""
+    features = {"out_channels": 16, "bias": False}
+    bound = bind(Case("linear_q4gsw", {"group_size": 4}, {"x": ((rows, 4), "W")}, "W", 0, features))
+    weight = bound.call.consts["weight"]
+    assert weight is not None
+    values = int4.unpacked(weight)
+    x = np.copysign(np.zeros((rows, 4), np.float32), -values[:rows].astype(np.float32))
     return bound.call, {"x": PackedBuffer.pack(x, "W")}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples import UNARY, at_the_least_range
+from examples import UNARY, at_the_least_range, zeros_of_both_signs
 
 from refsim.core.errors import DeviceError, GuardError, ParameterError
 from refsim.core.qmath import NVIDIA
@@ -101,6 +101,12 @@ def test_every_depthwise_build_writes_the_definitions_bytes(
 @pytest.mark.parametrize("op", OPS.of_family(Family.ROW_RANGE), ids=lambda op: op.name)
 def test_scales_about_the_greatest_whose_inverse_is_infinite(executor: KomputeExecutor, op: OpSpec) -> None:
     call, inputs = at_the_least_range(op)
+    assert executor.run_call(call, inputs) == call.expected(inputs)
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_a_sum_of_negative_zeros_is_a_positive_one(executor: KomputeExecutor, rows: int) -> None:
+    call, inputs = zeros_of_both_signs(rows)
     assert executor.run_call(call, inputs) == call.expected(inputs)
 
 

@@ -47,10 +47,10 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 
 @jitable
 def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
-    """The index of the output word of a work item of `launch`; at least the number of words if there is none."""
+    """The index of the output word (int8) of a work item of `launch`; at least the number of words if none is its."""
     second_slowest = (hashed >> 8) & 15
-    elements = meta[at + W_STRIDE + second_slowest] * block_numel(hashed)
-    return (y * PLANE_ROW + z) * (elements // 4 if block_numel(hashed) > 1 else elements) + x
+    words = meta[at + W_STRIDE + second_slowest] * block_numel(hashed) // 4
+    return (y * PLANE_ROW + z) * words + x
 
 
 TILE = 4  # elements along W, H and C: whole words and whole blocks of every layout

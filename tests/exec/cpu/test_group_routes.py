@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import told
-from examples import at_the_least_range
+from examples import at_the_least_range, zeros_of_both_signs
 from wide import check, wide
 
 from refsim.core.buffer import PackedBuffer
@@ -101,4 +101,15 @@ def test_scales_about_the_greatest_whose_inverse_is_infinite(op) -> None:
     expected = call.expected(inputs)
     assert len(set(expected.unpack().reshape(-1).tolist())) > 1
     assert NativeExecutor().run_call(call, inputs) == expected
+    assert EmulatedExecutor().run_call(call, inputs) == expected
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_a_sum_of_negative_zeros_is_a_positive_one(rows: int) -> None:
+    call, inputs = zeros_of_both_signs(rows)
+    assert inputs["x"].raw.view(np.uint32).any()  # some of them are negative
+    expected = call.expected(inputs)
+    assert not expected.raw.any()
+    for threads in (1, 3):
+        assert NativeExecutor(threads).run_call(call, inputs) == expected
     assert EmulatedExecutor().run_call(call, inputs) == expected
