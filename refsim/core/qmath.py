@@ -189,11 +189,11 @@ def to_int8_added(y: Any, zp: Any, flags: Any) -> Any:
     total = round_half(y, flags) + f32(zp)
     in_range = (total >= -_TWO31) & (total < _TWO31)  # NaN is not
     whole = np.int64(select(in_range, total, _ZERO))
-    if convert == 1:
-        whole = select(in_range, whole, np.int64(-(2**31)))
+    if convert == 1:  # -(2**31), of which a byte keeps -128
+        whole = select(in_range, whole, np.int64(QMIN))
     else:
-        whole = select(total >= _TWO31, np.int64(2**31 - 1), whole)
-        whole = select(total < -_TWO31, np.int64(-(2**31)), whole)
+        whole = select(total >= _TWO31, np.int64(QMAX), whole)
+        whole = select(total < -_TWO31, np.int64(QMIN), whole)
     return np.int32(np.minimum(np.maximum(whole, np.int64(-128)), np.int64(127)))
 
 

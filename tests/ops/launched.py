@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,19 @@ def at_bounds() -> Iterator[Case]:
         (64, 509, 509),
     ):
         yield _window((1, channels, height, width), 3)
+    # 12 words of K, and just more: of a product, of the taps that the phases of a step share
+    for op, kernel, stride, channels in (
+        ("q8ta_conv2d_general", 1, 1, 48),
+        ("q8ta_conv2d_general", 1, 1, 52),
+        ("q8ta_conv2d_transposed", 3, 2, 16),
+        ("q8ta_conv2d_transposed", 3, 2, 20),
+    ):
+        case = _window((1, channels, 100, 90), kernel, stride, 32, op=op)
+        yield replace(case, inputs={"x": ((1, channels, 100, 90), "4C")}, out_layout="4C")
+    for k in (48, 64):
+        features = {"out_channels": 32}
+        given = {"x": ((9000, k), "4H4W")}
+        yield Case("linear_q8ta_q8csw_tiled", dict(in_scale=0.02, in_zp=5), given, "W", features=features)
 
 
 def _line(launch: Launch) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import LayoutError, ParameterError, RefsimError, ShapeError, UnknownOperatorError
+from refsim.core.layout import PACKED_4C, PACKED_4C1W
 from refsim.core.qmath import CANONICAL
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import registry as op_module
@@ -316,6 +317,28 @@ def test_conv2d_takes_the_kernel_that_upstream_takes() -> None:
     assert [s.launch.shader for s in grouped.call.dispatches()] == ["q8ta_conv2d_general"]
     mali = bind(grouped.case, Target(mali=True))
     assert [s.launch.shader for s in mali.call.dispatches()] == ["q8ta_im2col", "q8ta_conv2d_pw"]
+
+
+@pytest.mark.parametrize(
+    "channels, out, groups, wide",
+    [
+        (16, (4, 65, 65), 1, False),  # more than 4096 positions
+        (16, (400, 64, 64), 1, True),
+        (16, (400, 32, 128), 1, True),
+        (16, (4, 64, 65), 1, False),
+        (32, (4, 65, 65), 1, True),
+        (18, (4, 8, 8), 1, False),
+        (16, (4, 8, 8), 2, False),
+    ],
+)
+def test_an_open_layout_becomes_that_of_the_kernel_that_upstream_takes(
+    channels: int, out: tuple[int, int, int], groups: int, wide: bool
+) -> None:
+    op = OPS["q8ta_conv2d"]
+    params = replace(bound("q8ta_conv2d").call.params, groups=groups)
+    assert op.input_layout is not None
+    found = op.input_layout(params, (1, channels, 9, 7), (1, *out), Target())
+    assert found == (PACKED_4C if wide else PACKED_4C1W)
 
 
 def test_an_absent_bias_is_one_word() -> None:
