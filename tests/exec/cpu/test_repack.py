@@ -38,3 +38,16 @@ def test_whole_tiles_are_not_done_in_parts(
         return
     monkeypatch.setattr(kernel, "repack", whole_tiles_alone)
     assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 6, 7, 10, 11, 23])
+@pytest.mark.parametrize("to", PACK_CHANNELS)
+@pytest.mark.parametrize("source", PACK_CHANNELS)
+def test_rows_that_end_within_a_tile(source: str, to: str, width: int) -> None:
+    executor = NativeExecutor(force={"q8ta_clone": "repack"})
+    for channels in (4, 7, 21):
+        bound = bind(Case("q8ta_clone", {}, {"x": ((2, channels, 3, width), source)}, to, 1))
+        if executor.choose(Prepared(bound.call)).route != "repack":
+            assert source == to
+            return
+        assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
