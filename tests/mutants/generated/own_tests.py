@@ -10,14 +10,17 @@ from refsim.exec.cpu.isa import cpu
 
 #: Part of a path below refsim/exec/cpu -> tests of that part, in tests/exec/cpu; a blank parts a file from a filter.
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("amx/", ("test_amx.py", "test_unit_sums.py amx")),
+    ("amx/", ("test_even_pixels.py", "test_amx.py", "test_unit_sums.py amx")),
     ("gemm/", ("test_unit_sums.py",)),
     ("depthwise/", ("test_unit_sums.py",)),
-    ("winograd/", ("test_bounds.py", "test_unit_sums.py winograd", "test_exact.py winograd")),
+    (
+        "winograd/",
+        ("test_direct_tiles.py", "test_bounds.py", "test_unit_sums.py winograd", "test_exact.py winograd"),
+    ),
     ("dot.py", ("test_bounds.py", "test_unit_sums.py")),
     ("conv_problem.py", ("test_bounds.py",)),
     ("epilogue.py", ("test_bounds.py", "test_joined.py")),
-    ("elementwise/", ("test_sums.py", "test_bounds.py", "test_two_inputs.py")),
+    ("elementwise/", ("test_copied_words.py", "test_sums.py", "test_bounds.py", "test_two_inputs.py")),
     ("relayout/", ("test_repack.py",)),
     ("routes.py", ("test_group_routes.py",)),
     ("groups/", ("test_float_groups.py", "test_group_routes.py", "test_bounds.py")),
