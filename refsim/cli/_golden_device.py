@@ -14,13 +14,13 @@ from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import verb
 from refsim.cli._written import Written
-from refsim.core import atomic_write, strict_json
+from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.golden import programs
-from refsim.golden.chosen import Size, choose
+from refsim.golden.chosen import Size, choose, layouts_of
 
 MOST_SHOWN = 20
 
@@ -64,7 +64,7 @@ def export(
             files += list(programs.programs(choose((op,), layouts, Size(size)), most))
             advance()
     if not files:
-        raise ParameterError("golden export", "no case is chosen", got=f"{', '.join(layouts)} {size}")
+        raise _none_chosen(operators, layouts, Size(size))
     content = {file.file: file.data for file in files}
     content[programs.MANIFEST] = programs.manifest(files, refsim.__version__)
     write_folder(folder, content)
@@ -82,6 +82,16 @@ def export(
     say(f"  {IN_FOLDER}")
     say(f"then: refsim golden check --pte {folder} --outputs FOLDER", command=True)
     return SAME
+
+
+def _none_chosen(operators: Sequence[str], layouts: Sequence[str], size: Size) -> ParameterError:
+    """What there is instead: other layouts of these operators, or cases of another size."""
+    names, asked = ", ".join(operators) or "any operator", ", ".join(layouts)
+    if next(choose(operators, layouts), None) is None:
+        need = choices.listed(layouts_of(operators or _all()))
+        return ParameterError("golden export", f"no case of {names} has such a layout", got=asked, need=need)
+    what = f"no case of {names} in {asked} has this size" if layouts else f"no case of {names} has this size"
+    return ParameterError("golden export", what, got=size.value, need=Size.ALL.value)
 
 
 def _all() -> Sequence[str]:

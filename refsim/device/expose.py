@@ -20,13 +20,12 @@ from refsim.core.layout import BY_SCHEMA_VALUE, WIDTH_PACKED
 from refsim.core.no_clobber import not_itself
 from refsim.device import manifest as m
 from refsim.device.choose import Candidate, candidates, check, select
+from refsim.device.noticed import DEQUANTIZE
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import quantization
 from refsim.formats.file import read_file
 from refsim.formats.targets import TargetRow
 from refsim.formats.vkgraph.edit import GraphEditor
-
-DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def expose(
     GraphError with the reason for a program, or a named value, that no runtime can hand out; FormatError, LimitError
     or GraphError for a file that cannot be read.
     """
-    _not_exposed(path)
+    m.refuse_exposed(path)  # it would hand out rows that are its helpers'
     model = load(path, None if family is None else family.target())
     check(model)
     found = candidates(model)
@@ -108,13 +107,6 @@ def expose(
             )
         )  # fmt: skip
     return files
-
-
-def _not_exposed(path: str | os.PathLike[str]) -> None:
-    """GraphError for a file that was exposed already: it would hand out rows that are its helpers'."""
-    source = m.source_of(path)
-    if source is not None:
-        raise GraphError(os.fspath(path), "is exposed already", need=source)
 
 
 def part_name(name: str, number: int, count: int) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
-from refsim.core.errors import FormatError, LayoutError, RefsimError
+from refsim.core.errors import FormatError, GraphError, LayoutError, RefsimError
 from refsim.core.layout import layout
 from refsim.core.tensor import TensorDesc
 from refsim.formats.file import quote, read_file
@@ -133,6 +133,7 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
     pte = read_pte(data, name)
     where = path_of(exposed)
     if not os.path.exists(where):
+        _left_behind(name)
         raise FormatError(
             name,
             "not an exposed file",
@@ -149,6 +150,18 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
     return pte, manifest
 
 
+def _left_behind(name: str) -> None:
+    """FormatError for a file that was exposed, but lies there without its manifest."""
+    from refsim.device.noticed import exposed  # only this error needs it
+
+    if exposed(name):
+        where = path_of(name)
+        lacks = "not its manifest" if os.path.exists(where) else "missing"
+        raise FormatError(
+            name, f"is exposed, but {where} is {lacks}", need="that file: copy it from where expose wrote it"
+        )
+
+
 def _hints(name: str) -> list[str]:
     """What judges the outputs of a program without a manifest: it is a case, or of a corpus, or it can be exposed."""
     from refsim.exec.model import load  # only this error needs it
@@ -163,6 +176,14 @@ def _hints(name: str) -> list[str]:
     except RefsimError:  # nor does expose take it
         return []
     return [f"refsim expose {shlex.quote(name)} -o exposed.pte"]
+
+
+def refuse_exposed(path: str | os.PathLike[str]) -> None:
+    """GraphError, or FormatError where its manifest was left behind, for a file that was exposed already."""
+    source = source_of(path)
+    if source is not None:
+        raise GraphError(os.fspath(path), "is exposed already", need=source)
+    _left_behind(os.fspath(path))
 
 
 def source_of(path: str | os.PathLike[str]) -> str | None:

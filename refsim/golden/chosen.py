@@ -84,12 +84,23 @@ def choose(
     for op in operators or known:
         for number in sorted(_numbers(op)):
             one = case(op, number)
-            used = {one.out_layout, *(row for _, row in one.inputs.values())}
+            used = _layouts(one)
             if wanted and not wanted & used:
                 continue
             if size is not Size.ALL and (_bytes(bind(one)) > SMALL_BYTES) is (size is Size.SMALL):
                 continue
             yield Numbered(one, number)
+
+
+def layouts_of(operators: Sequence[str]) -> list[str]:
+    """The layouts that tensors of these operators have, in all cases that are exported."""
+    return sorted(
+        {name for op in operators for number in _numbers(op) for name in _layouts(case(op, number))}
+    )
+
+
+def _layouts(one: Case) -> set[str]:
+    return {one.out_layout, *(row for _, row in one.inputs.values())}
 
 
 @cache

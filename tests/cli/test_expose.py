@@ -10,6 +10,7 @@ import pytest
 from device.simulated import Runtime
 
 from refsim.device import manifest as m
+from refsim.device.noticed import exposed
 
 
 def test_a_program_and_its_manifest(refsim, models: Path, tmp_path: Path) -> None:
@@ -52,8 +53,40 @@ def test_an_exposed_file_is_not_exposed_again(refsim, models: Path, tmp_path: Pa
         f"{out}: is exposed already; need linear_head.pte"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.pte", "out.pte.json"]
-    Path(f"{out}.json").write_text("{}")  # another program's file of that name is no hindrance
-    assert refsim("expose", out, "-o", tmp_path / "again.pte").status == 0
+    Path(f"{out}.json").write_text("{}")
+    refsim("expose", out, "-o", tmp_path / "again.pte").refused(
+        f"{out}: is exposed, but {out}.json is not its manifest; need that file"
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("--share",), ("--fill", "none"), ("--as", "values")])
+def test_an_exposed_file_is_known_without_its_manifest(
+    refsim, models: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Copied alone, it says itself that it is exposed: to expose it again would hand out its helpers."""
+    lost = tmp_path / "lost.pte"
+    assert refsim("expose", models / "linear_head.pte", *options, "-o", lost).status == 0
+    Path(m.path_of(lost)).unlink()
+    for words in (
+        ("triage", lost, "--random", 0, "--outputs", "x.npz"),
+        ("collect", lost, "x.npz", "-o", tmp_path / "dump"),
+        ("expose", lost, "-o", tmp_path / "again.pte"),
+    ):
+        done = refsim(*words)
+        done.refused(
+            f"{lost}: is exposed, but {lost}.json is missing; need that file: copy it from where expose"
+        )
+        assert "try:" not in done.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lost.pte"]
+
+
+def test_a_program_that_is_like_an_exposed_one_is_none(models: Path, tmp_path: Path, refsim) -> None:
+    """A value dequantized as it is quantized, and a case with packed inputs as words."""
+    assert not any(exposed(path) for path in sorted(models.glob("*.pte")))
+    head = (models / "linear_head.pte", "--random", 0, "-n", "delegate0_v20", "--pte")
+    for kind in ("words", "constants"):
+        assert refsim("extract", *head, kind, "-o", tmp_path / kind).status == 0
+        assert not exposed(tmp_path / kind / "program.pte")
 
 
 @pytest.mark.parametrize(
