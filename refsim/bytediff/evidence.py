@@ -57,6 +57,30 @@ class Evidence:
         return (self.want != self.got) & self.compared
 
     @cached_property
+    def right(self) -> np.ndarray:
+        """Cells that the call gives, whatever ``expected`` holds; there must be a ``bound``."""
+        return cells(self.call.expected(self.inputs))
+
+    @cached_property
+    def expected_right(self) -> bool:
+        """Whether ``expected`` is what the call gives, as far as a device must give it; it is without a call."""
+        return self.bound is None or self._is_right(self.want)
+
+    @cached_property
+    def reversed(self) -> bool:
+        """Whether ``actual`` is what the call gives, and ``expected`` is not."""
+        return not self.expected_right and self._is_right(self.got)
+
+    @cached_property
+    def faulty(self) -> np.ndarray:
+        """Bool per cell: differing, and not since ``expected`` alone is wrong there."""
+        return self.differing if self.expected_right else self.differing & (self.got != self.right)
+
+    def _is_right(self, held: np.ndarray) -> bool:
+        wrong = (held != self.right) & self.compared
+        return not bool((wrong & self.call.device_defined() if self.desc.is_int8 else wrong).any())
+
+    @cached_property
     def kinds(self) -> np.ndarray:
         """ByteKind per cell."""
         if self.desc.is_int8:

@@ -80,8 +80,11 @@ class Cause:
 
 
 def causes(ev: Evidence) -> list[Cause]:
-    """The supported causes, best first; of equal ones the more specific first, and those that are weak last."""
-    if not ev.differing.any():
+    """The supported causes, best first; of equal ones the more specific first, and those that are weak last.
+
+    None where the actual buffer is the right one.
+    """
+    if not ev.differing.any() or ev.reversed:
         return []
     elements = _scope(ev)[1]
     found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= _least(best)]
@@ -119,10 +122,13 @@ def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:
 
 
 def judge(ev: Evidence, name: str, prediction: Prediction) -> Cause:
-    """Count what one prediction explains and contradicts, in the whole buffer or in the region where it fits best."""
+    """Count what one prediction explains and contradicts, in the whole buffer or in the region where it fits best.
+
+    Right bytes need no cause: one that differs only since the expected one is wrong is explained by none.
+    """
     scope, _ = _scope(ev)
     right, differing = prediction.cells == ev.got, ev.differing & scope
-    explained, count = int(np.count_nonzero(right & differing)), int(np.count_nonzero(differing))
+    explained, count = int(np.count_nonzero(right & ev.faulty & scope)), int(np.count_nonzero(differing))
     against = ~right & ~ev.differing & scope
     contradicted = int(np.count_nonzero(against))
     where, mask = "", None

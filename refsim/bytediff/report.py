@@ -94,7 +94,11 @@ def diff(
         tuple(summary(ev)) if explain else (),
         tuple(causes(ev)) if explain else (),
     )
-    return replace(report, facts=tuple(facts(ev))) if explain and not report.known else report
+    return (
+        replace(report, facts=tuple(facts(ev)))
+        if explain and not report.known and not ev.reversed
+        else report
+    )
 
 
 def _described(
@@ -162,9 +166,9 @@ def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> dict[str, tuple[np.nda
         if not ev.differing.any():
             found[name] = (ev.want == ev.got, (0, 0))
             continue
-        target = replace(ev.call.target, profile=profile)
-        call = replace(ev.call, target=target)
-        right = cells(call.expected(ev.inputs)) == ev.got
+        call = replace(ev.call, target=replace(ev.call.target, profile=profile))
+        own = profile == ev.call.target.profile
+        right = (ev.right if own else cells(call.expected(ev.inputs))) == ev.got
         explained = int((right & ev.differing).sum())
         contradicted = int((~right & ~ev.differing & ev.compared).sum())
         found[name] = (right, (explained, contradicted))

@@ -55,6 +55,8 @@ def unlisted(findings: Findings) -> str:
 
 def heading(findings: Findings) -> str:
     """What stands above the causes, or above the facts where none fits well."""
+    if findings.evidence.reversed:
+        return "likely cause: none is sought, since the actual bytes are right and the expected ones are not"
     if findings.facts:
         return "likely cause: unknown, but"
     return "likely cause:" if findings.causes else "likely cause: none of the known ones"

@@ -13,7 +13,7 @@ from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.text import styled
-from refsim.cli._apart import Telling
+from refsim.cli._apart import Telling, say_lines
 from refsim.cli._given import hints
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import not_written, print_json, remark, say, width, wrote
@@ -211,12 +211,23 @@ def written_by(module: str, stores: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"stored at {place}" + (f": {source}" if source else "")
 
 
-def show(verb: str, report: Report, as_json: bool, html: str | None, **facts: object) -> int:
-    """Print a report of a buffer that came from elsewhere, write its page, and return the exit status."""
+def show(
+    verb: str,
+    report: Report,
+    as_json: bool,
+    html: str | None,
+    notes: Sequence[tuple[str, bool]] = (),
+    **facts: object,
+) -> int:
+    """Print a report of a buffer that came from elsewhere, write its page, and return the exit status.
+
+    ``notes``: (line, whether it ends in a command) to say below it.
+    """
     telling = Telling()
-    write_html(html, report, telling.texts(report))
+    write_html(html, report, [*telling.texts(report), *(line for line, _ in notes)])
     if as_json:
         print_json(verb, {**facts, **report.as_json(), "apart": telling.as_json(report)})
     else:
         print_report(report, telling)
+        say_lines(notes)
     return SAME if report.same else DIFFERENT

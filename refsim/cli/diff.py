@@ -7,7 +7,7 @@ import shlex
 
 import click
 
-from refsim.bytediff import diff
+from refsim.bytediff import Report, diff
 from refsim.cli._buffers import (
     described,
     html_option,
@@ -16,10 +16,11 @@ from refsim.cli._buffers import (
     raw_files,
     show,
 )
+from refsim.cli._document import Document
 from refsim.cli._given import is_dump, pair_of
 from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
 from refsim.cli._output import say
-from refsim.cli._verb import Lacking, verb
+from refsim.cli._verb import PROGRAM, Lacking, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
@@ -38,6 +39,26 @@ def _whole(expected: str, actual: str, dump: str) -> FormatError:
     what = "a folder" if os.path.isdir(dump) else "a zip file"
     need = "one raw buffer; bisect and run compare all buffers of a dump with the right ones"
     return FormatError(dump, what, need=need, hints=hints)
+
+
+def _of_case(report: Report, expected: str, actual: str, case: str) -> list[tuple[str, bool]]:
+    """(line, whether it ends in a command) about buffers of which the first is not what the case expects."""
+    if report.evidence.expected_right or (report.profile is not None and report.same):
+        return []
+    if report.evidence.reversed:
+        other = f"{actual} is what {case} expects, {expected} is not: are they the wrong way round? "
+        return [(other + shlex.join([PROGRAM, *_swapped(expected, actual)]), True)]
+    right = shlex.join([PROGRAM, "replay", case, "--actual", actual])
+    return [(f"{expected} is not what {case} expects; to compare {actual} with that: {right}", True)]
+
+
+def _swapped(expected: str, actual: str) -> list[str]:
+    """The words of this command line with the two buffers the other way round."""
+    document = click.get_current_context().find_object(Document)
+    words = ["diff", expected, actual] if document is None else list(document.given)
+    first, second = words.index(expected), words.index(actual)
+    words[first], words[second] = actual, expected
+    return words
 
 
 @verb("diff", "expected.bin actual.bin -l 4W4C -s 1,64,56,56")
@@ -96,7 +117,9 @@ def command(
         others=raw_files(others),
         limit=limit,
     )
-    status = show("diff", report, as_json, html, expected=expected, actual=actual)
+    notes = [] if case is None else _of_case(report, expected, actual, case)
+    texts = [line for line, _ in notes]
+    status = show("diff", report, as_json, html, notes, expected=expected, actual=actual, of_case=texts)
     if bound is None and not report.same and not as_json:
         say(HINT)
     return status

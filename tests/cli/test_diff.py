@@ -129,3 +129,52 @@ def test_a_limit_of_0_says_that_nothing_is_listed(buffers, tmp_path: Path, refsi
     assert refsim(*pair, "--limit", 0, "--html", tmp_path / "page.html").status == 1
     page = (tmp_path / "page.html").read_text()
     assert "First 0 of" not in page and "none listed: the limit is 0" in page
+
+
+CASE = "q8ta_conv2d/0019"
+
+
+@pytest.fixture
+def of_case(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """What a case expects, the same with two wrong bytes, and zeros."""
+    right = open_case(CASE).expected.raw
+    wrong = right.copy()
+    wrong[[0, 4]] ^= 3
+    paths = tmp_path / "right.bin", tmp_path / "wrong.bin", tmp_path / "zeros.bin"
+    for path, raw in zip(paths, (right, wrong, np.zeros_like(right)), strict=True):
+        path.write_bytes(raw.tobytes())
+    return paths
+
+
+def test_two_buffers_the_wrong_way_round_are_told_so(of_case, tmp_path: Path, refsim) -> None:
+    """Every cause that changes nothing in a case reproduces its right bytes; none of them is the cause of these."""
+    right, wrong, _ = of_case
+    page = tmp_path / "page.html"
+    done = refsim("diff", wrong, right, "--case", CASE, "--limit", 2, "--html", page)
+    assert done.status == 1 and "predicts every byte" not in done.out
+    assert "likely cause: none is sought, since the actual bytes are right" in done.out
+    ask = f"{right} is what {CASE} expects, {wrong} is not: are they the wrong way round? refsim "
+    line = next(line for line in done.out.splitlines() if line.startswith(ask))
+    words = line.removeprefix(ask).split()
+    assert words[:5] == ["diff", str(right), str(wrong), "--case", CASE] and ask in page.read_text()
+    back = refsim(*words)
+    assert back.status == 1 and "the wrong way round" not in back.out
+    facts = refsim("diff", wrong, right, "--case", CASE, "--json").json
+    assert (
+        facts["causes"] == []
+        and facts["apart"] is None
+        and facts["of_case"] == [f"{line[: line.index(' --limit')]} --json"]
+    )
+    assert refsim("diff", right, wrong, "--case", CASE, "--json").json["of_case"] == []
+
+
+def test_an_expected_buffer_that_is_not_the_case_s_is_told_so(of_case, refsim) -> None:
+    """Bytes that are right have no cause, though a cause that changes nothing predicts them."""
+    _, wrong, zeros = of_case
+    done = refsim("diff", zeros, wrong, "--case", CASE)
+    compare = f"refsim replay {CASE} --actual {wrong}"
+    assert done.status == 1
+    assert f"{zeros} is not what {CASE} expects; to compare {wrong} with that: {compare}" in done.out
+    assert refsim("diff", zeros, wrong, "--case", CASE, "--json").json["causes"] == []
+    assert refsim(*compare.split()[1:]).status == 1
+    assert f"{zeros} is not what" in refsim("diff", zeros, zeros, "--case", CASE).out
