@@ -33,7 +33,7 @@ from refsim.cli._verb import Lacking, verb
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import Row, allowed, bisect, other_inputs
+from refsim.device.bisect import GIVEN, Row, allowed, bisect, other_inputs, unblamed
 from refsim.device.ran import Ran, run_on
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
@@ -149,10 +149,18 @@ def command(
             where, "holds none of the model's buffers", got=", ".join(sorted(recorded.entries)[:3]),
             need=", ".join(row.output for row in rows[:3]) + ", ...",
         )  # fmt: skip
+    doubted = None
+    if (
+        dumped is not None
+        and "inputs" in dumped.unsaid()
+        and rows[0].wrong
+        and (why := other_inputs(rows[0]))
+    ):
+        notes.append(why)
+        if rows[0].given:
+            doubted = rows[0] = unblamed(rows[0])
     guilty = next((row for row in rows if row.wrong), None)
     first = next((row for row in compared if row.run is not None and not row.run.same), None)
-    if dumped is not None and not others and rows[0].wrong and (why := other_inputs(rows[0])):
-        notes.append(why)
     held = frozenset(row.output for row in compared)
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
     whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
@@ -160,7 +168,20 @@ def command(
         whole.own = shares(model, {executor: runner})
     legal = (allowed(rows) or []) if profile is not None else []
     return _show(
-        file, whole, rows, first, guilty, legal, profile, html, executor, runner, made, found, as_json
+        file,
+        whole,
+        rows,
+        first,
+        guilty,
+        legal,
+        profile,
+        html,
+        executor,
+        runner,
+        made,
+        found,
+        as_json,
+        doubted,
     )
 
 
@@ -178,6 +199,7 @@ def _show(
     made: Origins,
     aimed: Opened,
     as_json: bool,
+    doubted: Row | None,
 ) -> int:
     chosen = None if legal else guilty or first
     report = (
@@ -216,6 +238,11 @@ def _show(
                 say(f"cause: {row.cause}")
     if report is not None:
         print_report(report, telling)
+    if doubted is not None and guilty is None:
+        say(
+            f"no operator is called wrong: node {doubted.node} {doubted.operator} differs, but its inputs were not "
+            "all dumped, and the device may have had others; give those of its run with -i, or dump them too"
+        )
     if same:
         say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
     return whole.status(same)
@@ -225,9 +252,7 @@ def _how(row: Row) -> str:
     """On which inputs an operator is wrong."""
     if row.alone is None:
         return "its inputs were not all dumped"
-    return (
-        "on inputs that were not all dumped, taken from your run" if row.given else "on its own dumped inputs"
-    )
+    return f"on {GIVEN}" if row.given else "on its own dumped inputs"
 
 
 def _dumped(rows: list[Row]) -> str:

@@ -31,5 +31,31 @@ def test_bisect_says_that_the_inputs_may_be_others(models: Path, tmp_path: Path,
         beside.write_text(json.dumps({k: v for k, v in json.loads(beside.read_text()).items() if k != "run"}))
     done = refsim("bisect", model, "--random", 2, "--actual", dump)
     assert done.status == 1 and "the device may have had other inputs than these" in done.out
-    assert "(on inputs that were not all dumped, taken from your run)" in done.out
-    assert "on its own dumped inputs" not in done.out
+    assert "\nwrong: node" not in done.out and "its dumped inputs" not in done.out
+    assert done.out.splitlines()[-1].startswith("no operator is called wrong: node 0 q8ta_quantize differs")
+    first = next(line for line in done.out.splitlines() if "delegate0_v17 " in line)
+    assert first.endswith("-")
+    found = refsim("bisect", model, "--random", 2, "--actual", dump, "--json").json
+    assert found["wrong"] == [] and found["nodes"][0]["alone"] is None and not found["same"]
+    other = next(dump.glob("*_v24.bin"))
+    raw = bytearray(other.read_bytes())
+    raw[0] ^= 1
+    other.write_bytes(raw)
+    done = refsim("bisect", model, "--random", 2, "--actual", dump)
+    assert "wrong: node 2 q8ta_linear, delegate0_v24 (on its own dumped inputs)" in done.out
+    assert "no operator is called wrong" not in done.out
+
+
+def test_inputs_that_were_not_dumped_are_said_to_be_given(models: Path, tmp_path: Path, refsim) -> None:
+    """One wrong element does not look like other inputs; the report says on what the operator was computed."""
+    model, dump = models / "linear_head.pte", tmp_path / "dump"
+    assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
+    other = next(dump.glob("*_v17.bin"))
+    raw = bytearray(other.read_bytes())
+    raw[0] ^= 1
+    other.write_bytes(raw)
+    done = refsim("bisect", model, "--random", 1, "--actual", dump)
+    given = "inputs that were not all dumped, taken from your run"
+    assert f"wrong: node 0 q8ta_quantize, delegate0_v17 (on {given})" in done.out
+    assert f"computed from {given}: 1 byte differs" in " ".join(done.out.split())
+    assert "computed from its dumped inputs" not in done.out
