@@ -35,7 +35,7 @@ from refsim.device.page import (
     without_case,
 )
 from refsim.device.strip import source
-from refsim.device.triage import LEGAL, Repeats, Triage, Verdict, repeats, taken_for, triage
+from refsim.device.triage import LEGAL, Repeats, Triage, Verdict, repeats, taken_for, triage, worst
 from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
@@ -106,7 +106,7 @@ def command(
     with progress("operators") as tell:
         runs = [triage([(file, (path,)), *parts], given, limit, profile, family, tell) for path in outputs]
     several = repeats(runs) if len(runs) > 1 else None
-    found = _worst(runs)
+    found = runs[worst(runs)]
     commands = _commands(found, output, profile)
     held = frozenset.intersection(*(run.judged for run in runs))
     notes = [
@@ -153,11 +153,6 @@ def _other_parts(exposed: manifest.Manifest, more: Sequence[tuple[str, str]]) ->
     return f"{parts}, each with --more EXPOSED OUTPUTS"
 
 
-def _worst(runs: list[Triage]) -> Triage:
-    """The run with most wrong operators; of equal ones the first."""
-    return max(runs, key=lambda run: (len(run.wrong), len(run.suspects)))
-
-
 def _commands(found: Triage, output: str | None, profile: Profile | None) -> dict[str, str]:
     """Output of an operator -> the command that repeats it alone; without a folder there are no cases."""
     commands = {}
@@ -186,19 +181,20 @@ def _files(
 
 def _print(
     found: Triage,
-    several: object,
+    several: Repeats | None,
     commands: dict[str, str],
     made: Origins,
     output: str | None,
     telling: Telling,
 ) -> None:
-    rows = [[*cells(v), *made.cell(v.row.delegate, v.row.node)] for v in found.verdicts]
+    rows = [[*cells(v, several), *made.cell(v.row.delegate, v.row.node)] for v in found.verdicts]
     print_table((*COLUMNS, *([COLUMN] if made else [])), rows, drop=("delegate",))
     made.say_summary()
-    say(f"{summary(found)} (profile {found.profile}, layouts as on {found.target})")
+    run = f"run {several.shown}: " if several is not None and len(several.groups) > 1 else ""
+    say(f"{run}{summary(found)} (profile {found.profile}, layouts as on {found.target})")
     if found.why:
         say(f"target {found.target}, {found.why}")
-    if isinstance(several, Repeats):
+    if several is not None:
         for line in repeats_lines(several):
             say(line)
     for v in found.suspects[:3]:

@@ -26,16 +26,10 @@ def nothing(report: Report | None) -> Sequence[str]:
     return ()
 
 
-def verdict_text(v: Verdict) -> str:
-    """``same``; ``legal 1 (nvidia)``; ``wrong 12``."""
-    count = v.report.differing if v.report is not None else 0
-    if v.kind == LEGAL:
-        return f"legal {count} ({', '.join(v.profiles)})"
-    return v.kind if v.kind in (SAME, UNKNOWN, FOLLOWS) else f"{v.kind} {count}"
-
-
-def cells(v: Verdict) -> tuple[object, ...]:
-    return (v.row.delegate, v.row.node, v.row.operator, v.row.output, verdict_text(v), v.cause)
+def cells(v: Verdict, several: Repeats | None = None) -> tuple[object, ...]:
+    """A row of the table. Where ``several`` runs do not agree about the operator, the verdict says of each."""
+    text = v.text if several is None else several.verdicts.get(v.row.output, v.text)
+    return (v.row.delegate, v.row.node, v.row.operator, v.row.output, text, v.cause)
 
 
 def summary(found: Triage) -> str:
@@ -95,13 +89,18 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
     sizes = ", ".join(str(len(group)) for group in found.groups)
     distinct = f"{len(found.groups)} distinct results ({sizes} runs each)"
     yield f"{counted(runs, 'run')}, {distinct}; the first --outputs are run 0"
-    if found.of:
+    if found.of and not found.elements:
+        padding = counted(found.padding, "byte")
+        yield f"they part in padding alone: {padding} of {found.first}, {found.operator}; no element differs"
+    elif found.of:
         share = f"{found.elements} of {counted(found.of, 'element', 'differ')} between them"
         yield f"they part at {found.first}, {found.operator or 'an input of a delegate'}: {share}"
     else:
         yield f"they part at {found.first}"
-    if found.padding:
+    if found.padding and found.elements:
         yield f"  {counted(found.padding, 'byte')} of padding {form(found.padding, 'differs', 'differ')} too"
+    if found.padding_first:
+        yield f"  padding alone parts before it, from {found.padding_first} on"
     if found.region:
         yield f"  {found.region}"
     yield from (f"  {line}" for line in found.pattern)
@@ -110,6 +109,7 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
         yield f"this operator is right in {form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
     elif found.of:
         yield "this operator is right in none of them"
+    yield f"each report is of run {found.shown}"
 
 
 def data(
@@ -158,7 +158,7 @@ def render(
 
     def row(v: Verdict) -> list[tuple[str, object]]:
         lines = (made or {}).get((v.row.delegate, v.row.node), ("-",))
-        return list(zip(columns, (*cells(v), lines[0]), strict=False))
+        return list(zip(columns, (*cells(v, several), lines[0]), strict=False))
 
     return rendered(
         "html page",
@@ -171,7 +171,6 @@ def render(
         rows=[(v, row(v)) for v in found.verdicts],
         made=made or {},
         linked={v.row.output for v in found.suspects},
-        verdict_text=verdict_text,
         runs=[] if several is None else list(repeats_lines(several)),
         details=[
             (

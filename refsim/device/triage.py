@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from refsim.bytediff import Report
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.versions import judge
 from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.counted import form
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.bisect import Row, bisect, other_inputs
@@ -38,6 +39,14 @@ class Verdict:
         """What is known about its bytes, where some differ."""
         found = self.row.judged
         return found if found is not None and found.differing else None
+
+    @property
+    def text(self) -> str:
+        """``same``; ``legal 1 (nvidia)``; ``wrong 12``."""
+        count = self.report.differing if self.report is not None else 0
+        if self.kind == LEGAL:
+            return f"legal {count} ({', '.join(self.profiles)})"
+        return self.kind if self.kind in (SAME, UNKNOWN, FOLLOWS) else f"{self.kind} {count}"
 
     @property
     def cause(self) -> str:
@@ -118,9 +127,11 @@ class Triage:
 class Repeats:
     """Several runs with the same inputs. ``groups``: numbers of the runs that gave the same bytes everywhere.
 
-    ``first`` is the first value at which they part; ``elements`` of it differ between some of them, of ``of``, and so
-    do ``padding`` bytes of padding. ``pattern`` says what the elements have in common, ``region`` which tiles, lanes or
-    channels they fill. ``right``: the groups in which the operator of that value is right, or legal.
+    ``first`` is the first value whose elements part, or without one whose padding does; ``elements`` of it differ
+    between some of them, of ``of``, and so do ``padding`` bytes of padding. ``pattern`` says what the elements have in
+    common, ``region`` which tiles, lanes or channels they fill. ``right``: the groups in which the operator of that
+    value is right, or legal. ``padding_first`` is a value before it whose padding alone parts. ``shown`` is the run
+    with most wrong operators. ``verdicts``: value -> in which runs its operator is what, where the runs do not agree.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -132,6 +143,9 @@ class Repeats:
     pattern: tuple[str, ...] = ()
     region: str = ""
     right: tuple[int, ...] = ()
+    padding_first: str = ""
+    shown: int = 0
+    verdicts: Mapping[str, str] = field(default_factory=dict)
 
 
 def triage(
@@ -278,12 +292,47 @@ def repeats(runs: Sequence[Triage]) -> Repeats:
     numbered = tuple(tuple(members) for members in groups.values())
     if len(numbered) == 1:
         return Repeats(numbered)
-    distinct = [runs[members[0]] for members in numbered]
-    for name in distinct[0].collected.held:
-        raws = [_raw(run.collected, name) for run in distinct]
-        if any(raw != raws[0] for raw in raws):
-            return _parted(numbered, distinct, name)
-    return Repeats(numbered, first="an output that no delegate gives")
+    distinct = [runs[members[0]].collected for members in numbered]
+    parted = [name for name in distinct[0].held if len({_raw(one, name) for one in distinct}) > 1]
+    first = next((name for name in parted if len({_values(one.held[name]) for one in distinct}) > 1), "")
+    spare = "" if first == next(iter(parted), "") else parted[0]
+    own = len({b"".join(array.tobytes() for array in one.own) for one in distinct}) > 1
+    if not first and own:
+        found = Repeats(numbered, first="an output that no delegate gives")
+    else:
+        found = _parted(numbered, [runs[members[0]] for members in numbered], first or spare)
+    before = spare if spare != found.first else ""
+    return replace(found, padding_first=before, shown=worst(runs), verdicts=_disagreed(runs))
+
+
+def worst(runs: Sequence[Triage]) -> int:
+    """The number of the run with most wrong operators; of equal ones the first."""
+    return max(range(len(runs)), key=lambda number: (len(runs[number].wrong), len(runs[number].suspects)))
+
+
+def _disagreed(runs: Sequence[Triage]) -> dict[str, str]:
+    """Value -> the verdicts about its operator other than `SAME`, each with its runs, where they are not all alike."""
+    texts: dict[str, dict[str, list[str]]] = {}
+    for number, run in enumerate(runs):
+        for v in run.verdicts:
+            texts.setdefault(v.row.output, {}).setdefault(v.text, []).append(str(number))
+    return {
+        value: ", ".join(
+            f"{text} in {form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
+            for text, numbers in told.items()
+            if text != SAME
+        )
+        for value, told in texts.items()
+        if len(told) > 1
+    }
+
+
+def _values(held: PackedBuffer | np.ndarray) -> bytes:
+    """The bytes of the elements, without padding."""
+    if not isinstance(held, PackedBuffer):
+        return held.tobytes()
+    ev = Evidence(held, held, np.ones(0, bool))
+    return _elements(ev.got, ev.kinds)
 
 
 def _raw(collected: Collected, name: str) -> bytes:

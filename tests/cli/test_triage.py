@@ -50,6 +50,8 @@ def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) ->
     assert several.status == 1 and "2 runs, 2 distinct results (1, 1 runs each)" in several.out
     assert "; the first --outputs are run 0\n" in several.out
     assert "this operator is right in run 1\n" in several.out
+    assert re.search(r" 3 .* delegate0_v28 +wrong 1 in run 0$", several.out, re.M)
+    assert "run 0: 3 of 5 operators are right on their own inputs; 2 wrong" in several.out
     refsim(*given, "-o", folder).refused("already exists")
 
 

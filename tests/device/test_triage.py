@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from device.simulated import Runtime
+from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.core.qmath import NVIDIA
 from refsim.device.expose import Options, expose, write
 from refsim.device.page import data, render, repeats_lines, summary
-from refsim.device.triage import LEGAL, SAME, UNKNOWN, WRONG, repeats, triage
+from refsim.device.triage import LEGAL, SAME, UNKNOWN, WRONG, Triage, repeats, triage
 from refsim.formats.cases import read_folder, write_folder
 from refsim.ops.base.target import Target
 
@@ -118,6 +119,33 @@ def test_runs_that_part(tmp_path: Path) -> None:
     )
     assert found.right == (0,) and "one element differs" in found.pattern
     assert "this operator is right in runs 0, 2" in list(repeats_lines(found))
+    assert found.shown == 1 and found.verdicts["delegate0_v24"] == "wrong 1 in run 1"
+    assert "delegate0_v17" not in found.verdicts and found.padding_first == ""
     again = repeats(runs[::2])
     assert list(repeats_lines(again)) == ["2 runs, the same bytes in all of them"]
     assert WRONG in {v.kind for v in runs[1].verdicts}
+
+
+def test_runs_that_part_in_padding_before_they_part_in_elements(tmp_path: Path) -> None:
+    """Padding that a device leaves to chance says nothing of a bug; the elements that part do, and who is wrong."""
+    path, outputs = simulated(tmp_path)
+
+    def ran(one: list[np.ndarray], name: str) -> Triage:
+        return triage([(path, [saved(one, tmp_path / f"{name}.npz")])], given("linear_head"))
+
+    right = ran(outputs, "right")
+    held = right.collected.held["delegate0_v17"]
+    assert isinstance(held, PackedBuffer)
+    spare = np.flatnonzero(held.kinds() != ByteKind.VALUE)
+    padded = [array.copy() for array in outputs]
+    padded[1].view(np.uint8).reshape(-1)[spare] ^= 0x55
+    found = repeats([right, ran(changed(padded, 3, 1), "wrong")])
+    assert (found.first, found.elements, found.padding_first) == ("delegate0_v24", 1, "delegate0_v17")
+    lines = list(repeats_lines(found))
+    assert "  padding alone parts before it, from delegate0_v17 on" in lines
+    assert lines[-1] == "each report is of run 1"
+    alone = repeats([right, ran(padded, "padded")])
+    told = (
+        f"they part in padding alone: {len(spare)} bytes of delegate0_v17, q8ta_quantize; no element differs"
+    )
+    assert told in repeats_lines(alone) and alone.verdicts == {}
