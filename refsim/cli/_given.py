@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from refsim.core import choices
 from refsim.core.errors import FormatError, RefsimError
+from refsim.device.manifest import source_of
 from refsim.formats.cases import CASE_JSON
 from refsim.formats.dumps import Recorded
 from refsim.formats.npz import members_of
@@ -46,6 +48,13 @@ def _exposed(path: str) -> list[str]:
     ]
 
 
+def _dumps_in(path: Path) -> list[str]:
+    """The folders in a folder, without buffers of its own, that hold recorded ones."""
+    if not path.is_dir() or any(path.glob("delegate*.json")):
+        return []
+    return sorted({str(beside.parent) for beside in path.glob("*/delegate*.json")})
+
+
 def _beside(path: str) -> str:
     beside = Path(path).parent / DUMP
     return f"{beside}, the dump beside them" if beside.is_dir() else "a dump"
@@ -70,6 +79,11 @@ KINDS = (
         lambda path: [replayed(cases_in(path)[0])],
     ),
     Kind(
+        lambda path: bool(_dumps_in(path)),
+        "a folder of dumps, and no dump",
+        lambda path: f"one of those in it: {choices.listed(_dumps_in(Path(path)))}",
+    ),
+    Kind(
         _outputs,
         "outputs of a run, and no dump",
         lambda path: (
@@ -80,11 +94,16 @@ KINDS = (
 )
 
 
-def recorded(path: str) -> Recorded:
-    """The buffers of a run. FormatError as `Recorded` raises it, or one that says what the path holds instead."""
+def recorded(path: str, program: str = "") -> Recorded:
+    """The buffers of a run. FormatError as `Recorded` raises it, or one that says what the path holds instead.
+
+    ``program``: what is said to have run; an exposed file stands in the hints.
+    """
+    known = shlex.quote(program) if program and source_of(program) is not None else "EXPOSED"
     for kind in KINDS:
         if kind.fits(Path(path)):
-            raise FormatError(path, kind.what, need=kind.need(path), hints=kind.hints(path))
+            typed = [hint.replace(" EXPOSED ", f" {known} ", 1) for hint in kind.hints(path)]
+            raise FormatError(path, kind.what, need=kind.need(path), hints=typed)
     return Recorded(path)
 
 

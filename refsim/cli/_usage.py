@@ -10,6 +10,7 @@ import click
 from refsim.cli._document import OPTION
 from refsim.cli._verb import PROGRAM, Lacking, Verb
 from refsim.core import choices
+from refsim.core.counted import form
 
 #: Before a command that can be pasted.
 EXAMPLE = "; for example: "
@@ -33,6 +34,7 @@ def usage(error: click.ClickException, given: Sequence[str], root: click.Command
         known = [name for one in ctx.command.get_params(ctx) for name in one.opts if name.startswith("-")]
         near = (
             _tried(ctx, error.option_name)
+            or _elsewhere(ctx, error.option_name)
             or choices.meant(error.option_name, known)
             or f"; {ctx.command_path} --help lists all"
         )
@@ -43,7 +45,7 @@ def usage(error: click.ClickException, given: Sequence[str], root: click.Command
     if text.startswith("Got unexpected extra argument"):
         return f"{text}; need {' '.join([ctx.command_path, *ctx.command.collect_usage_pieces(ctx)])}"
     if re.match("Option .* requires ", text):
-        return text.rstrip(".") + _example(ctx)
+        return text.rstrip(".") + _example_of(ctx, text.split("'")[1])
     return text
 
 
@@ -82,6 +84,31 @@ def _name(parameter: click.Parameter | None) -> str:
 def _example(ctx: click.Context) -> str:
     command = ctx.command
     return f"{EXAMPLE}{command.call(ctx)}" if isinstance(command, Verb) and command.example else ""
+
+
+def _example_of(ctx: click.Context, option: str) -> str:
+    """The verb's example, with this option in it."""
+    example = _example(ctx)
+    one = next(
+        (p for p in ctx.command.get_params(ctx) if isinstance(p, click.Option) and option in p.opts), None
+    )
+    if not example or one is None or not {*one.opts}.isdisjoint(example.split()):
+        return example
+    values = one.type.choices[:1] if isinstance(one.type, click.Choice) else ()
+    return f"{example} {option} {next(iter(values), None) or one.metavar or one.type.name.upper()}"
+
+
+def _elsewhere(ctx: click.Context, option: str) -> str:
+    """Which verbs have an option that this one lacks; empty if none has it."""
+    root = ctx.find_root().command
+    assert isinstance(root, click.Group)
+    verbs = {name: root.get_command(ctx, name) for name in root.list_commands(ctx)}
+    held = [name for name, verb in verbs.items() if verb is not None and _has(verb, option)]
+    return f"; {choices.listed(held)} {form(len(held), 'has', 'have')} it" if held else ""
+
+
+def _has(verb: click.Command, option: str) -> bool:
+    return any(option in one.opts for one in verb.params)
 
 
 def _bad(error: click.BadParameter, parameter: click.Parameter) -> str:

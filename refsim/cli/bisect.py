@@ -125,7 +125,7 @@ def command(
     if (actual is None) == (executor is None):
         both = ", not both" if actual is not None else ""
         raise Lacking(f"give the buffers with --actual DIR, or run the file with -x EXECUTOR{both}")
-    dumped = None if actual is None else dump_at(actual)
+    dumped = None if actual is None else dump_at(actual, file)
     found = opened(file, family, CANONICAL, dumped)
     made = read_origins(found.model, origin)
     model, profile = found.model, profile or (None if family is None else family.profile)

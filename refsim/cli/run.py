@@ -93,7 +93,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
-    recorded = dump_at(golden) if golden else None
+    recorded = dump_at(golden, file) if golden else None
     aimed = opened(file, family, profile, recorded)
     model = aimed.model
     made = read_origins(model, origin)

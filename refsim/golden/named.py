@@ -41,6 +41,8 @@ def open_case(name: str) -> Stored:
         meant_folder = choices.asked(str(beside.parent)) if beside.is_file() else ""
         hints = [] if meant_folder else _whole_dump(os.path.dirname(name), Path(name).with_suffix(".json"))
         hints = _zipped(name) or hints
+        if Path(name).suffix == ".pte" and not meant_folder:
+            hints = [shlex.join(["refsim", "extract", name, "-n", "0:0", "--random", "0", "-o", "case"])]
         raise FormatError(name, "not a case", got="a file", need=f"{_NEED}{meant_folder}", hints=hints)
     if Path(name).is_dir() and not (Path(name) / CASE_JSON).exists():
         raise _no_case_in(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -236,3 +237,30 @@ def test_outputs_of_a_file_that_exposes_another_value_are_found_out(refsim, head
     assert re.search(r"which file and of which inputs it is; taken as outputs of \S+/e20.pte\n", done.out)
     right = refsim("triage", tmp_path / "e24.pte", *triage[2:])
     assert right.status == 0 and "holds exactly" not in right.out
+
+
+# --- what lies one step away -------------------------------------------------------------------------------
+
+
+def test_a_folder_of_dumps_names_them(refsim, head, dump: Path, tmp_path: Path) -> None:
+    shutil.copytree(dump, tmp_path / "runs" / "frame")
+    for verb in (("bisect", *head, "--actual"), ("run", *head, "--golden")):
+        refsim(*verb, tmp_path / "runs").refused(
+            f"a folder of dumps, and no dump; need one of those in it: {tmp_path / 'runs' / 'frame'}"
+        )
+
+
+def test_outputs_given_to_bisect_name_the_exposed_file(refsim, head) -> None:
+    exposed, outputs = DEVICE / "linear_head.raw.pte", DEVICE / "linear_head.raw.npz"
+    done = refsim("bisect", exposed, *head[1:], "--actual", outputs)
+    done.refused("outputs of a run, and no dump")
+    assert [words[1] for words in hints(done)] == [str(exposed), str(exposed)]
+    assert hints(refsim("bisect", *head, "--actual", outputs))[0][1] == "EXPOSED"
+
+
+def test_replay_of_a_model_names_extract(refsim, models: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = refsim("replay", models / "linear_head.pte")
+    done.refused("not a case; got a file")
+    (words,) = hints(done)
+    assert words[0] == "extract" and refsim(*words).status == 0 and refsim("replay", "case").status == 0

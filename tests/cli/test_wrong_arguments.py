@@ -298,3 +298,17 @@ def test_a_pattern_says_each_thing_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(pattern, "RULES", (*pattern.RULES, *pattern.RULES))
     found = diff(bytes(16), bytes([1, *bytes(15)]), "4C", (1, 4, 2, 2))
     assert found.pattern and len(set(found.pattern)) == len(found.pattern)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "m.pte", "--dump", "x"),
+         "requires 2 arguments; for example: refsim run model.pte -i in.npz -o out.npz --dump REGEX DIR"),
+        (("extract", "m.pte", "--pte"), "-o case --pte words"),
+        (("run", "m.pte", "--html", "x"),
+         "No such option --html; bisect, compare, diff, inspect, repeat, replay, shaders, triage have it"),
+    ],
+)  # fmt: skip
+def test_the_option_itself_is_shown(refsim, words: tuple[str, ...], said: str) -> None:
+    refsim(*words).refused(said)
