@@ -72,15 +72,17 @@ def block_idx(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any) -
 
 
 @jitable
-def _along(dim: Any, w: Any, c: Any) -> Any:
-    """The coordinate along the packed dim of blocks of more than one element, which is W or C."""
-    return w if dim == 0 else c
+def _along(dim: Any, w: Any, h: Any, c: Any) -> Any:
+    """The coordinate along the inner dim of a layout, which is W, H or C."""
+    if dim == 0:
+        return w
+    return h if dim == 1 else c
 
 
 @jitable
 def intra_block_idx(hashed: Any, w: Any, h: Any, c: Any, n: Any) -> Any:
     """Index of an element within its block; the inner dim is fastest."""
-    inner = _along(inner_dim(hashed), w, c)
+    inner = _along(inner_dim(hashed), w, h, c)
     outer = h if outer_dim(hashed) == 1 else w  # no block extends along another dim
     return outer % outer_block(hashed) * inner_block(hashed) + inner % inner_block(hashed)
 
@@ -136,7 +138,7 @@ def lanes_inside(meta: Any, at: Any, hashed: Any, w: Any, h: Any, c: Any, n: Any
     if not inside(meta, at, w, h, c, n):
         return 0
     dim = inner_dim(hashed)
-    return min(4, meta[at + dim] - _along(dim, w, c))
+    return min(4, meta[at + dim] - _along(dim, w, h, c))
 
 
 @jitable

@@ -24,8 +24,10 @@ COLUMNS = (
 #: The tests that compare choices with what is written down: which build is dispatched, how work is divided.
 CHOICES = ("tests/exec/cpu/test_plans.py", "tests/ops/test_launches.py")
 
-#: Where a mutant's copy of the sources lay.
-COPY = re.compile(r"\S*/refsim-mutant-\w*(/copy/)?")
+#: Where a mutant's copy of the sources lay, the checkout, or Python: folders of one machine.
+FOLDERS = re.compile(
+    r"/\S*/refsim-mutant-\w*(/copy/)?|/\S*?/(?=(?:refsim|tests|shaders|golden)/)|/\S*/lib/(?=python3)"
+)
 
 
 def record_path() -> Path:
@@ -109,8 +111,9 @@ def write(
 
 
 def _kept(each: Verdict) -> dict[str, Any]:
-    said = COPY.sub("", each.said.replace(f"{CHECKOUT}/", ""))
-    return {**each.as_json(), "said": said[:200]}
+    row = each.as_json()
+    said, *causes = (FOLDERS.sub("", text) for text in (each.said, *row["causes"]))
+    return {**row, "said": said[:200], "causes": causes}
 
 
 def read() -> tuple[dict[str, Any], list[Verdict]] | None:
