@@ -94,7 +94,7 @@ def html_option(function: F) -> F:
 def write_html(path: str | None, report: Report | None, remarks: Sequence[str] = ()) -> None:
     """Write the page, if it was asked for and there is something to show, and say which; ``remarks`` stand below its
     causes."""
-    if path is not None and report is not None:
+    if path is not None and report is not None and report.differing:
         atomic_write.write(path, render(report, remarks=remarks).encode())
         wrote(path)
     elif path is not None:

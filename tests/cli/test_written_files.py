@@ -52,7 +52,7 @@ ROWS = {
     ("probe", "--output"): "probe 0 -o NEW.json",
     ("probe", "--pte"): "probe --pte NEW",
     ("repeat", "--html"): f"repeat {RUN} -n 8 -x cpu:emulated --html NEW.html",
-    ("replay", "--html"): "replay q8ta_relu/1 --html NEW.html",
+    ("replay", "--html"): "replay q8ta_relu/1 --actual a.bin --html NEW.html",
     ("run", "--dump"): f"run {RUN} --dump q8ta NEW",
     ("run", "--output"): f"run {RUN} -o NEW.npz",
     ("shaders", "--html"): "shaders {wrong} q8ta_conv2d_pw --count 8 --html NEW.html",
@@ -271,3 +271,14 @@ def test_a_page_that_was_not_written_is_named_too(refsim, models: Path, tmp_path
     done = refsim("repeat", models / "linear_head.pte", "--random", 0, "-n", 2, "-x", "cpu", "--html", page)
     assert done.status == 0 and not page.exists()
     assert done.out.splitlines()[-1] == f"did not write {page}: there is no difference to show"
+
+
+@pytest.mark.parametrize("verb", ["replay", "diff"])
+def test_a_page_of_two_buffers_alike_is_not_written(verb: str, refsim, tmp_path: Path) -> None:
+    """As by every verb: a page shows differences."""
+    right, page = tmp_path / "right.bin", tmp_path / "page.html"
+    right.write_bytes(named.open_case("q8ta_relu/1").expected.raw.tobytes())
+    given = {"replay": ["q8ta_relu/1"], "diff": [right, right, "--case", "q8ta_relu/1"]}[verb]
+    done = refsim(verb, *given, "--html", page)
+    assert done.status == 0 and not page.exists()
+    assert f"did not write {page}: there is no difference to show" in done.out
