@@ -59,6 +59,11 @@ class Rivals:
         plain = len({*names}) == len(names)
         return {cause: f'"{cause.name if plain else cause.detail}"' for cause in self.causes}
 
+    @property
+    def same(self) -> str:
+        """That they predict the same bytes, as a sentence."""
+        return f"{_and([*self.names.values()])} predict the same bytes here"
+
     def as_json(self) -> list[dict[str, Any]]:
         """The causes as plain data."""
         return [vars(cause) for cause in self.causes]
@@ -94,7 +99,7 @@ class Apart:
 
         ``command`` runs the case: ``{case}`` in it stands for the name.
         """
-        same = f"{self._named(self.rivals.causes)} predict the same bytes here"
+        same = self.rivals.same
         if not self.case:
             yield f"{same}; {self.why}", False
             return

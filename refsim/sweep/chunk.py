@@ -16,6 +16,7 @@ from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import contents
 from refsim.golden import check
+from refsim.golden.apart import Rivals
 from refsim.golden.check import ACCEPTED, DIFFERENT, ERROR
 from refsim.golden.judge import SAME
 from refsim.ops.base.binding import BoundCase, bind
@@ -28,6 +29,7 @@ from refsim.sweep.outcome import REFUSED, Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant
 from refsim.sweep.shrink import SECONDS, shrunk
 
+TELLS = "its replay says how to tell them apart"
 AGAIN = "the bytes were different; a second run gave the right ones"
 
 
@@ -111,8 +113,12 @@ def tried(executor: Executor, bound: BoundCase, profile: Profile | None) -> tupl
         )
     except Exception as error:  # an executor's defect fails its configuration, not the sweep
         return ERROR, f"{type(error).__name__}: {error}"
-    causes = "; ".join((*found.detail.get("pattern", ()), *found.detail.get("causes", ())[:1]))
-    return found.status, str(found.detail.get("message", causes))
+    causes = found.detail.get("causes", ())[:1]
+    if "alike" in found.detail:  # a call that was made small may fit several
+        two = Rivals.of(bound.case.op, found.detail["alike"])
+        causes = (f"{two.same}; {TELLS}",)
+    told = "; ".join((*found.detail.get("pattern", ()), *causes))
+    return found.status, str(found.detail.get("message", told))
 
 
 def _drawn(chunk: Chunk, number: int) -> Drawn:

@@ -112,6 +112,22 @@ def test_every_failure_that_is_told_is_small_and_can_be_replayed(refsim, monkeyp
     )
 
 
+def test_a_failure_names_every_cause_that_fits_as_well(refsim, monkeypatch, tmp_path: Path) -> None:
+    """Little is left of a case that was made small: several causes predict it, and none of them stands alone."""
+
+    def nothing(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        return PackedBuffer(prepared.call.out)
+
+    broken(monkeypatch)
+    monkeypatch.setattr(Wrong, "run_prepared", nothing)
+    given = ("sweep", "q8ta_linear", "-n", 3, "-x", "cpu", "--workers", 0, "--failures", tmp_path / "f")
+    done = refsim(*given, "--json")
+    same = "predict the same bytes here; its replay says how to tell them apart"
+    messages = [failure["message"] for failure in done.json["failures"]]
+    assert messages and all('"nothing written"' in text and text.endswith(same) for text in messages)
+    assert not any("(predicts every byte)" in text for text in messages)
+
+
 def test_models_are_compared_watched_and_not(refsim, models: Path, monkeypatch, tmp_path: Path) -> None:
     shutil.copy(models / "mixed_ops.pte", tmp_path)
     arguments = (
