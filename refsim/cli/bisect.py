@@ -230,6 +230,9 @@ def _show(
         say(line)
     if first is not None:
         say(f"first that diverges: node {first.node} {first.operator}, {first.output}")
+        if profile is not None and (before := _allowed_before(rows, first)):
+            differ = form(len(before), "differs", "differ")
+            say(f"before it {', '.join(before)} {differ} too, as profile {profile.name} allows")
     for row in rows:
         if row.wrong:
             say(f"wrong: node {row.node} {row.operator}, {row.output} ({_how(row)})")
@@ -246,6 +249,12 @@ def _show(
     if same:
         say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
     return whole.status(same)
+
+
+def _allowed_before(rows: list[Row], first: Row) -> list[str]:
+    """The nodes before the first that diverges whose bytes differ, but only as the profile allows."""
+    found = rows[: next(number for number, row in enumerate(rows) if row is first)]
+    return [f"node {r.node} {r.operator}" for r in found if r.run is not None and r.run.differing]
 
 
 def _how(row: Row) -> str:

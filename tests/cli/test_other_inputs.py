@@ -59,3 +59,39 @@ def test_inputs_that_were_not_dumped_are_said_to_be_given(models: Path, tmp_path
     assert f"wrong: node 0 q8ta_quantize, delegate0_v17 (on {given})" in done.out
     assert f"computed from {given}: 1 byte differs" in " ".join(done.out.split())
     assert "computed from its dumped inputs" not in done.out
+
+
+def test_run_says_that_the_inputs_may_be_others(models: Path, refsim) -> None:
+    """The dump does not say of which inputs it is; with the inputs that it is of there is nothing to say."""
+    given = ("run", models / "mixed_ops.pte", "--golden", models / "mixed_ops.dump.zip")
+    said = (
+        "node 0 q8ta_quantize differs in half of its elements or more: the device may have had other inputs"
+    )
+    done = refsim(*given, "--random", 0)
+    assert done.status == 1 and said in " ".join(done.out.split())
+    right = refsim(*given, "-i", models / "mixed_ops.io.npz")
+    assert right.status == 0 and "other inputs" not in right.out
+
+
+def test_what_a_profile_allows_before_the_first_that_diverges_is_named(
+    models, tmp_path: Path, refsim
+) -> None:
+    model, dump = models / "refine_seg.pte", tmp_path / "dump"
+    given = (model, "-i", models / "refine_seg.io.npz", "--profile", "nvidia")
+    assert refsim("run", *given, "--dump", "q8ta", dump).status == 0
+    rows = refsim("bisect", *given, "--actual", dump, "--json").json["nodes"]
+    last = next(row for row in reversed(rows) if row["run"] and row["operator"] != "q8ta_dequantize")
+    file = dump / f"{last['value']}.bin"
+    raw = bytearray(file.read_bytes())
+    raw[0] ^= 64
+    file.write_bytes(raw)
+    done = refsim("bisect", *given, "--actual", dump)
+    lines = done.out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("first that diverges:"))
+    assert done.status == 1
+    compared = [row for row in rows if row["run"]]
+    first = next((row for row in compared if not row["run"]["same"]), last)
+    allowed = [row for row in compared[: compared.index(first)] if row["run"]["differing"]]
+    assert allowed and first["value"] in lines[at]
+    assert all(f"node {row['node']} {row['operator']}" in lines[at + 1] for row in allowed)
+    assert "as profile nvidia allows" in lines[at + 1]
