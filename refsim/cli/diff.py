@@ -106,7 +106,10 @@ def command(
         layout, shape = layout or bound.call.out.layout, shape or bound.call.out.shape
     kind, dims = described(actual, *described(expected, layout, shape))
     if kind is None or dims is None:
-        raise Lacking("give --layout and --shape, --case, or a .json beside one of the buffers")
+        lacking = " and ".join(
+            option for option, held in (("--layout", kind), ("--shape", dims)) if held is None
+        )
+        raise Lacking(f"give {lacking}, --case, or a .json beside one of the buffers")
     report = diff(
         raw_buffer(expected, dims, kind),
         raw_buffer(actual, dims, kind),

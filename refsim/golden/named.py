@@ -60,8 +60,17 @@ def open_case(name: str) -> Stored:
         )
     if name.rpartition("/")[2].isdecimal() or name in OPS:
         return _of_corpus(name)
-    near = meant(name) or choices.meant(name.partition("/")[0], OPS)
+    near = meant(name) or _numbered(name) or choices.meant(name.partition("/")[0], OPS)
     raise FormatError(name, "no such case", need=f"{_NEED}{near}")
+
+
+def _numbered(name: str) -> str:
+    """The case of the corpus that is meant by OPERATOR/NUMBER.ANYTHING, as the results of a stored one are named."""
+    op, _, last = name.partition("/")
+    number = last.partition(".")[0]
+    if op not in RULES or not number.isdecimal() or len(number) > 8 or int(number) >= RULES[op].count:
+        return ""
+    return choices.asked(f"{op}/{int(number):04}")
 
 
 def _zipped(path: str) -> list[str]:

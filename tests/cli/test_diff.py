@@ -74,6 +74,8 @@ def test_another_buffer_is_recognized(buffers, tmp_path: Path, refsim) -> None:
 
 def test_layout_and_shape_come_from_a_sidecar(buffers, tmp_path: Path, refsim) -> None:
     refsim("diff", *buffers).refused("give --layout and --shape")
+    refsim("diff", *buffers, "-l", "4W4C").refused("give --shape, --case")
+    refsim("diff", *buffers, "-s", "1,6,3,5").refused("give --layout, --case")
     (tmp_path / "b.json").write_text('{"value": "b", "shape": [1, 6, 3, 5], "layout": "PACKED_INT8_4W4C"}')
     assert refsim("diff", *buffers).status == 1
 

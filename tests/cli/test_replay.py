@@ -267,3 +267,10 @@ def test_values_are_named_as_inspect_shows_them(mixed, tmp_path: Path, refsim) -
 def test_numbers_that_are_not_there_are_said_with_those_that_are(refsim) -> None:
     for name in (UNARY.name, f"{UNARY.name}/99999"):
         refsim("replay", name).refused(f"no such case; got {name}, need {UNARY.name}/0000 to {UNARY.name}/")
+
+
+def test_a_stored_case_as_golden_verify_names_it_leads_to_its_number(refsim) -> None:
+    refsim("replay", "q8ta_add/175.bytes").refused(
+        "no such case; need a case directory, ZIPFILE!NAME or OPERATOR/NUMBER; did you mean q8ta_add/0175?"
+    )
+    refsim("replay", "q8ta_add/99999999.bytes").refused("no such case")
