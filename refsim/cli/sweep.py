@@ -20,11 +20,13 @@ from refsim.cli._progress import progress
 from refsim.cli._verb import PROGRAM, verb
 from refsim.cli._written import Written
 from refsim.core import choices
+from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.cpu import isa as isas
 from refsim.exec.factory import executor_named
 from refsim.exec.fingerprint import foreign, sources
+from refsim.golden.named import cases_in
 from refsim.ops.base.registry import LISTED, OPS
 from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
@@ -125,6 +127,7 @@ def command(
     if not plan.total:
         raise IncompleteError("sweep", "nothing to run", need="-n 1 or more, or --models")
     begin = time.monotonic()
+    older = cases_in(failures)
     serve = server(
         scheduler, os.cpu_count() or 1 if workers is None else workers, lambda line: say(line, err=True)
     )
@@ -140,8 +143,11 @@ def command(
     seconds = time.monotonic() - begin
     if db is not None:
         wrote(db)
-    if any(written for _, written in failed):
+    new = {written for _, written in failed if written}
+    if new:
         wrote(failures)
+        if left := [case for case in older if case not in new]:
+            say(f"{failures} also has {counted(len(left), 'older case')}", err=True)
     same = not any(outcome.failed for outcome in found)
     if not any(outcome.statuses[status] for outcome in found for status in COMPARED):
         raise IncompleteError(

@@ -77,7 +77,12 @@ def test_threads_and_instruction_sets_in_processes(refsim) -> None:
 def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: Path) -> None:
     broken(monkeypatch)
     folder = tmp_path / "failures"
+    old = folder / "of-yesterday"
+    old.mkdir(parents=True)
+    (old / "case.json").write_text("{}")
     done = refsim("sweep", CONV.name, "-n", 40, "--workers", 0, "--failures", folder, "--json")
+    assert f"{folder} also has 1 older case" in done.err
+    shutil.rmtree(old)
     assert done.status == 1 and not done.json["same"]
     assert done.json["failed"] == sum(row.get("different", 0) for row in done.json["counts"]) > 0
     first = done.json["failures"][0]
