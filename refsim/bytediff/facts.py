@@ -73,8 +73,13 @@ def _function(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """Whether equal right values became equal wrong ones: then addresses and inputs are right, arithmetic is not."""
     want, got = ev.want[at], ev.got[at]
     pairs = len(np.unique(np.stack((want.astype(np.int64), got.astype(np.int64))), axis=1).T)
-    distinct = len(np.unique(want))
-    if pairs == distinct and 4 * distinct <= 3 * len(at) and distinct > 1:
+    distinct = np.unique(want)
+    if pairs != len(distinct) or 4 * len(distinct) > 3 * len(at) or len(distinct) < 2:
+        return
+    values = ev.want[ev.kinds == ByteKind.VALUE]
+    if np.count_nonzero(np.isin(values, distinct)) > len(at):  # the same values are right elsewhere
+        yield "where it is wrong, the value depends on the right one alone"
+    else:
         yield "the wrong value depends on the right one alone: the epilogue or a constant, not an address"
 
 
