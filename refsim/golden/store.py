@@ -130,7 +130,8 @@ class Corpus:
                     return entry
             need = f"{entries[0].name} to {entries[-1].name}"
         else:
-            need = f"OPERATOR/NUMBER as in digests/{choices.meant(op, self.operators())}"
+            alike = [f"{one}/{number}" if number else one for one in self.operators()]
+            need = f"OPERATOR/NUMBER as in digests/{choices.meant(name, alike)}"
         raise FormatError(str(self.root), "no such case", got=name, need=need)
 
     def stored_names(self, op: str) -> list[str]:

@@ -269,6 +269,10 @@ def test_numbers_that_are_not_there_are_said_with_those_that_are(refsim) -> None
         refsim("replay", name).refused(f"no such case; got {name}, need {UNARY.name}/0000 to {UNARY.name}/")
 
 
+def test_what_is_meant_by_a_wrong_operator_is_the_case(refsim) -> None:
+    refsim("replay", "q8ta_ad/0003").refused("as in digests/; did you mean q8ta_add/0003?")
+
+
 def test_a_stored_case_as_golden_verify_names_it_leads_to_its_number(refsim) -> None:
     refsim("replay", "q8ta_add/175.bytes").refused(
         "no such case; need a case directory, ZIPFILE!NAME or OPERATOR/NUMBER; did you mean q8ta_add/0175?"
