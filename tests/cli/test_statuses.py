@@ -33,7 +33,7 @@ DOCS = Path(__file__).parents[2] / "docs"
         (["golden", "regen", "q8ta_ad", "--dry-run"], "q8ta_add"),
         (["golden", "new", "q8ta_ad"], "q8ta_add"),
         (["golden", "export", "q8ta_ad", "--pte", "OUT"], "q8ta_add"),
-        (["replay", "q8ta_ad/0001"], "q8ta_add"),
+        (["replay", "q8ta_ad/0001"], "q8ta_add/0001"),
         (["sweep", "q8ta_ad"], "q8ta_add"),
         (["demo", "mixed_op"], "mixed_ops"),
         (["inspect", MIXED, "--plan", "--route", "q8ta_ad=x"], "q8ta_add"),
