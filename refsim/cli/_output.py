@@ -132,7 +132,12 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 def _text(value: object) -> str:
     """In one line: names come out of files, and may hold anything."""
-    return escaped(f"{value:.3f}" if isinstance(value, float) else "" if value is None else value)
+    return escaped(_number(value) if isinstance(value, float) else "" if value is None else value)
+
+
+def _number(value: float) -> str:
+    """Three decimals; of what they would make nothing, such as the milliseconds of a tiny kernel, five."""
+    return f"{value:.5f}" if 0 < abs(value) < 0.001 else f"{value:.3f}"
 
 
 def shape_text(shape: Sequence[int]) -> str:

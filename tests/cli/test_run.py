@@ -203,3 +203,9 @@ def test_a_dump_is_chosen_by_the_operators_of_the_table(tmp_path: Path, refsim) 
         refsim("run", MIXED, "-i", MIXED_IO, "--dump", "^[^ ]+ et_vk.q8ta_relu", tmp_path / "one").status == 0
     )
     assert len(list((tmp_path / "one").glob("*.bin"))) == 1
+
+
+def test_times_of_tiny_kernels_are_not_all_zero(refsim) -> None:
+    done = refsim("run", str(MODELS / "linear_head.pte"), "--random", "0", "--repeat", "20")
+    times = [line.split()[-1] for line in done.out.splitlines() if "q8ta_" in line]
+    assert len(times) == 5 and all(float(time) > 0 for time in times), done.out
