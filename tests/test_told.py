@@ -37,7 +37,7 @@ def test_choices_say_which_number_of_which_operator_and_which_file_chose_it() ->
     written = ["q8ta_add 1x4 to 1x4: linear", "  linear: 4 tasks, block_h=5"]
     found = [written[0], "  linear: 3 tasks, block_h=7"]
     assert told.choices(written, written, lambda *_: "x.py") == ""
-    assert told.choices(written, found, lambda whose, line: f"{whose[:8]}.py") == (
+    assert told.choices(written, found, lambda whose, *_: f"{whose[:8]}.py") == (
         "1 of 2 lines differ, first of q8ta_add 1x4 to 1x4: linear: "
         "3 was 4, block_h=7 was block_h=5; chosen in q8ta_add.py"
     )

@@ -15,8 +15,8 @@ from refsim.core.buffer import PackedBuffer
 MOST = 3
 #: Letters of what a line belongs to, and of each line.
 MOST_LETTERS = 160
-#: Where a choice was made, in `choices`.
-CHOSEN = re.compile(r"chosen in (\S+\.py)")
+#: Where a choice was made, and through whose hands it came, in `choices`.
+CHOSEN = re.compile(r"(?:chosen in|handed on by) (\S+\.py)")
 
 
 def buffers(expected: PackedBuffer, actual: PackedBuffer, call: Any = None) -> str:
@@ -30,11 +30,11 @@ def buffers(expected: PackedBuffer, actual: PackedBuffer, call: Any = None) -> s
     return "; ".join((f"{wrong} of {expected.raw.size} bytes differ", *causes, *where))
 
 
-def choices(written: Sequence[str], found: Sequence[str], file: Callable[[str, str], str]) -> str:
+def choices(written: Sequence[str], found: Sequence[str], file: Callable[[str, str, str], str]) -> str:
     """The first choice that is not the one written down; "" if all are.
 
     A line that is indented belongs to the one above it. ``file``: where the choice of a line was made, from the line it
-    belongs to and itself.
+    belongs to, the line that is written down, and itself.
     """
     other = [n for n, (a, b) in enumerate(zip(written, found, strict=False)) if a != b]
     if not other and len(written) == len(found):
@@ -46,7 +46,7 @@ def choices(written: Sequence[str], found: Sequence[str], file: Callable[[str, s
     before = written[first] if first < len(written) else "nothing"
     return (
         f"{len(other)} of {len(found)} lines differ, first of {_short(whose)}: {_changed(before, found[first])}; "
-        f"chosen in {file(whose, found[first])}"
+        f"chosen in {file(whose, before, found[first])}"
     )
 
 

@@ -153,4 +153,8 @@ def test_a_choice_names_a_change_of_the_file_that_makes_it(file: str, names: boo
         "AssertionError: 3 of 9 lines differ, first of x: 3 was 4; chosen in refsim/exec/cpu/amx/prepack.py"
     )
     assert bool(naming.choice(change, said)) is names
+    handed = (
+        "chosen in refsim/core/launch.py: column_local, handed on by refsim/exec/cpu/amx/prepack.py: made"
+    )
+    assert bool(naming.choice(change, handed)) is names
     assert not naming.choice(change, "exit status 1")

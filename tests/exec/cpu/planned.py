@@ -13,10 +13,12 @@ python tests/exec/cpu/planned.py --write   writes tests/data/plans/ anew, after 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,13 +28,14 @@ import numpy as np
 
 from refsim.exec.cpu import args, compiled, fusion, isa, routes, schedule
 from refsim.exec.cpu.amx import tiles
-from refsim.exec.cpu.job import Job
+from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.relayout import prepack as relayout
 from refsim.exec.model import load
 from refsim.golden import rules
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 
 CHECKOUT = Path(__file__).parents[3]
@@ -75,6 +78,8 @@ DIVIDED = (
 )  # fmt: skip
 #: Numbers that stand for kernels: no argument is as large.
 FIRST_KERNEL = 1 << 60
+#: The rules of routes: what each says of a call is said elsewhere.
+ROUTES = "refsim/exec/cpu/routes.py"
 #: Cases of the corpus of each operator besides `LAYERS`.
 EACH = 3
 
@@ -159,12 +164,24 @@ def cases() -> Iterator[Case]:
 # --- a processor that is not there -------------------------------------------------------------------------
 
 
+class _Address(int):
+    """Where a constant lies. A float's bits, or a large number, may happen to be the same: what is none stays one."""
+
+    def __add__(self, other: int) -> _Address:
+        return _Address(int(self) + other)
+
+    __radd__ = __add__
+
+
 class _Names:
-    """Stands for the compiler: gives each kernel a number that no argument has, and knows blocks by their address."""
+    """Stands for the compiler: gives each kernel a number that no argument has, and knows blocks by their address.
+
+    ``layouts``: the words of a block, and which of these are addresses of constants.
+    """
 
     def __init__(self) -> None:
         self.kernels: list[tuple[str, dict[str, compiled.Variant]]] = []
-        self.layouts: dict[int, tuple[str, ...]] = {}
+        self.layouts: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
         self.blocks: list[np.ndarray] = []  # kept, so that no other array gets their address
 
     def address(self, build: compiled.Builder, **variant: compiled.Variant) -> int:
@@ -176,13 +193,17 @@ class _Names:
 def processor(name: str) -> Iterator[_Names]:
     """Prepacks meanwhile take this row of `ISAS` for what the machine has, and compile nothing."""
     row = next(row for row in isa.ISAS if row.name == name)
-    names, pack = _Names(), args.ArgLayout.pack
+    names, pack, address = _Names(), args.ArgLayout.pack, Arguments.address
 
     def packed(self: args.ArgLayout, **values: Any) -> np.ndarray:
         block = pack(self, **values)
-        names.layouts[block.ctypes.data] = self.names
+        places = frozenset(name for name, value in values.items() if isinstance(value, _Address))
+        names.layouts[block.ctypes.data] = (self.names, places)
         names.blocks.append(block)
         return block
+
+    def placed(self: Arguments, array: np.ndarray, shared: bool = False) -> int:
+        return _Address(address(self, array, shared))
 
     def none(*_: object) -> str:
         return "tables and fused arithmetic are tried out on the processor itself"
@@ -191,7 +212,7 @@ def processor(name: str) -> Iterator[_Names]:
         return isa.Cpu(name, "", row)
 
     with mock.patch.object(compiled, "address", names.address), \
-            mock.patch.object(args.ArgLayout, "pack", packed), \
+            mock.patch.object(args.ArgLayout, "pack", packed), mock.patch.object(Arguments, "address", placed), \
             mock.patch.object(routes.lut, "find", none), mock.patch.object(routes.fma, "find", none), \
             mock.patch.object(tiles, "why_not", lambda isa: None if isa.tiles else "no tiles"), \
             mock.patch.object(routes, "cpu", known), mock.patch.object(relayout, "cpu", known), \
@@ -205,7 +226,8 @@ def processor(name: str) -> Iterator[_Names]:
 def told(job: Job, names: _Names) -> Iterator[str]:
     """A line for each part of a job: the kernel, its tasks and scratch, what it is built for, what divides its work."""
     if job.parts:
-        yield f"{len(job.parts)} parts: {job.tasks} tasks"
+        name, _ = names.kernels[job.parts[0].kernel - FIRST_KERNEL]
+        yield f"{name} in {len(job.parts)} parts: {job.tasks} tasks"
         for part in job.parts:
             yield from told(part, names)
         return
@@ -215,12 +237,12 @@ def told(job: Job, names: _Names) -> Iterator[str]:
     numbers += [f"{r.buffer} in {r.word}" for r in job.relocations]
     numbers += [f"{temp} of {nbytes}" for temp, nbytes in job.temps]
     for block in job.owned:
-        layout = names.layouts.get(block.ctypes.data, ())
+        layout, places = names.layouts.get(block.ctypes.data, ((), frozenset()))
         for key, word in zip(layout, block.tolist(), strict=False):
             if key in DIVIDED:
                 said[key] = min(word, FIRST_KERNEL)
             else:
-                numbers.append(f"{key} {_number(word, job, names)}")
+                numbers.append(f"{key} {_number(word, key in places, job, names)}")
     constants = [each.tobytes() for each in job.owned if each.ctypes.data not in names.layouts]
     yield f"{name}: {job.tasks} tasks, scratch {job.scratch}; " + " ".join(
         [f"{k}={'a kernel' if v == FIRST_KERNEL else v}" for k, v in said.items()]
@@ -228,12 +250,12 @@ def told(job: Job, names: _Names) -> Iterator[str]:
     )
 
 
-def _number(word: int, job: Job, names: _Names) -> str:
+def _number(word: int, is_address: bool, job: Job, names: _Names) -> str:
     """A word of an argument block; in place of an address, which constant it is of, or which kernel."""
     if FIRST_KERNEL <= word < FIRST_KERNEL + len(names.kernels):
         name, built = names.kernels[word - FIRST_KERNEL]
         return " ".join((name, *(f"{key} {value}" for key, value in built.items())))
-    for number, array in enumerate(job.owned):
+    for number, array in enumerate(job.owned if is_address else ()):
         if 0 <= word - array.ctypes.data < max(1, array.nbytes):
             return f"byte {word - array.ctypes.data} of constant {number}"
     return str(word)
@@ -246,6 +268,10 @@ def _digest(*parts: bytes) -> str:
     return made.hexdigest()[:8]
 
 
+def _label(case: Case, call: Call) -> str:
+    return f"{case.op} {', '.join(str(desc) for desc in call.descs.values())} to {call.out}"
+
+
 def layers(name: str, threads: int) -> Iterator[str]:
     """What a processor would do for every case, a line for each thing it would do."""
     asked = [(case, "") for case in cases()]
@@ -254,8 +280,7 @@ def layers(name: str, threads: int) -> Iterator[str]:
         for case, route in asked:
             call = bind(case).call
             choice = routes.choose(call, threads, {"*": route} if route else {})
-            shapes = ", ".join(str(desc) for desc in call.descs.values())
-            yield f"{case.op} {shapes} to {call.out}: {choice.route}"
+            yield f"{_label(case, call)}: {choice.route}"
             for job in choice.jobs() or ():
                 yield from (f"  {line}" for line in told(job, names))
 
@@ -282,16 +307,36 @@ def path(name: str, threads: int) -> Path:
     return FOLDER / f"{name}_{threads}.txt"
 
 
-def chosen_in(whose: str, line: str) -> str:
-    """The file that chose what a line says: the prepack beside the kernel, the rules of routes, or the schedule."""
+def chosen_in(machine: tuple[str, int], whose: str, before: str, line: str) -> str:
+    """Where a line was chosen: in the prepack beside the kernel, by what a route says of a call, or in the schedule."""
     if not line.startswith(" "):
-        return "refsim/exec/cpu/routes.py" if " to " in whose else "refsim/exec/cpu/schedule.py"
-    kernel = line.strip().partition(":")[0]
+        if " to " not in whose:
+            return "refsim/exec/cpu/schedule.py"
+        return _refused(machine, before, line) or ROUTES
+    kernel = re.split(r"[: ]", line.strip())[0]
     for path in sorted((CHECKOUT / "refsim" / "exec" / "cpu").rglob("*.py")):
         if f"\ndef {kernel}(" in path.read_text():
             beside = path.with_name("prepack.py")
             return str((beside if beside.exists() else path).relative_to(CHECKOUT))
     return "refsim/exec/cpu/job.py"
+
+
+def _refused(machine: tuple[str, int], before: str, line: str) -> str:
+    """The functions that say whether a route takes a call: the one that takes it now, or that no longer does."""
+    import returned  # lies a folder above, where scripts do not look
+
+    label, _, route = line.rpartition(": ")
+    asked = {route, before.rpartition(": ")[2]}
+    rule = next((rule for rule in routes.RULES if rule.route in asked), None)
+    with processor(machine[0]):
+        for case in cases() if rule is not None else ():
+            call = bind(case).call
+            if _label(case, call) == label:
+                context = routes.choose(call, machine[1]).context
+                reason = rule.why_not(context)
+                said = returned.by(partial(rule.why_not, context), returned.holds(reason))
+                return returned.told([place for place in reversed(said) if not place.startswith(ROUTES)])
+    return ""
 
 
 if __name__ == "__main__":

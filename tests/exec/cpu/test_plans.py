@@ -5,12 +5,18 @@ After a change on purpose: ``python tests/exec/cpu/planned.py --write``, and loo
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
 import planned
 import pytest
 import told
 
-from refsim.exec.cpu import NativeExecutor, compiled
+from refsim.exec.cpu import NativeExecutor, compiled, routes
 from refsim.exec.cpu.isa import ISAS
+from refsim.exec.cpu.winograd import prepack as winograd
 from refsim.ops.base.binding import bind
 from refsim.ops.base.prepared import Prepared
 
@@ -19,7 +25,7 @@ from refsim.ops.base.prepared import Prepared
 def test_what_is_chosen_is_what_is_written_down(isa: str, threads: int) -> None:
     written = planned.path(isa, threads).read_text().splitlines()
     found = planned.lines(isa, threads)
-    other = told.choices(written, found, planned.chosen_in)
+    other = told.choices(written, found, partial(planned.chosen_in, (isa, threads)))
     assert not other, other
 
 
@@ -51,3 +57,28 @@ def test_nothing_of_it_stays() -> None:
     assert NativeExecutor().run_prepared(prepared, bound.inputs) == bound.call.expected(bound.inputs)
     (job,) = NativeExecutor().choose(prepared).jobs() or ()
     assert compiled.name_of(job.kernel) == job.variant
+
+
+def test_a_number_is_no_address_though_a_constant_lies_there() -> None:
+    """The bits of a float may be where the system put a constant: the digest would be another one each time."""
+    names, array = planned._Names(), SimpleNamespace(ctypes=SimpleNamespace(data=0x3F80_0000), nbytes=1 << 24)
+    job: Any = SimpleNamespace(owned=[array])
+    assert planned._number(0x3F8E_38E4, False, job, names) == str(0x3F8E_38E4)
+    assert planned._number(0x3F80_0004, True, job, names) == "byte 4 of constant 0"
+    with planned.processor("portable") as names:
+        choice = routes.choose(bind(planned.conv("q8ta_conv2d_pw", (1, 8, 4, 4), 8, 1)).call)
+        (job,) = choice.jobs() or ()
+    layout, places = names.layouts[job.block.ctypes.data]
+    assert (
+        {"weight", "consts"} <= places and places.isdisjoint({"inv", "low", "high", "zp"}) and "inv" in layout
+    )
+
+
+def test_another_route_leads_to_what_said_so_and_a_part_to_its_kernel() -> None:
+    """Not to the table of routes, nor to the job that parts are joined by."""
+    label = "q8ta_conv2d_im2col 1x128x28x28 4C to 1x128x28x28 4C"
+    with mock.patch.object(winograd, "cycles", lambda *_: 1e18):
+        said = planned.chosen_in(("avx512vbmi", 1), label, label + ": winograd4", label + ": gemm")
+    assert said == "refsim/exec/cpu/winograd/prepack.py: slower"
+    part = planned.chosen_in(("amx", 1), label, "", "  depthwise in 2 parts: 3 tasks")
+    assert part == "refsim/exec/cpu/depthwise/prepack.py"

@@ -307,10 +307,10 @@ def prepared(change: Change, notes: str, frames: Sequence[tuple[str, str]]) -> s
 
 def choice(change: Change, said: str) -> str:
     """Where a choice was made that is not the one written down, if that is the changed file; "" if not."""
-    found = told.CHOSEN.search(said)
-    if found is None or not one_by_one.beside(change.file, found[1]):
-        return ""
-    return found[0]
+    for found in list(told.CHOSEN.finditer(said))[:INNERMOST]:
+        if one_by_one.beside(change.file, found[1]):
+            return found[0]
+    return ""
 
 
 def kernel(change: Change, said: str) -> str:

@@ -130,7 +130,7 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
     signal alone is not named. A device that is lost while a shader ran names a change of that shader's own file. A case
     that is wrong on several threads and right on one names a change of what several threads alone run: the runner, the
     pool, and what wakes its threads. A choice that is not the one written down names a change of the file that the test
-    says made it.
+    says made it or handed it on; at most three are said.
 """
 
 _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --record`.\n"
