@@ -37,10 +37,14 @@ class Rival:
 
 @dataclass(frozen=True)
 class Rivals:
-    """Several causes of one operator that predict the same bytes."""
+    """Several causes of one operator that predict the same bytes.
+
+    ``behind`` predict them too, but fewer of the other cases of the kernel.
+    """
 
     op: str
     causes: tuple[Rival, ...]
+    behind: tuple[Rival, ...] = ()
 
     @staticmethod
     def of(op: str, rows: Sequence[Mapping[str, Any]]) -> Rivals:
@@ -53,16 +57,31 @@ class Rivals:
         return [cause for cause in self.causes if not cause.fitted]
 
     @property
+    def fitted(self) -> list[Rival]:
+        """The causes that say nothing of another case: a part of them was taken from the bytes at hand."""
+        return [cause for cause in self.causes if cause.fitted]
+
+    @property
     def names(self) -> dict[Rival, str]:
         """The causes as texts name them: by details, where several have one name."""
-        names = [cause.name for cause in self.causes]
-        plain = len({*names}) == len(names)
-        return {cause: f'"{cause.name if plain else cause.detail}"' for cause in self.causes}
+        every = (*self.causes, *self.behind)
+        plain = len({cause.name for cause in every}) == len(every)
+        return {cause: f'"{cause.name if plain else cause.detail}"' for cause in every}
+
+    def named(self, causes: Iterable[Rival]) -> str:
+        """Some of them, in quotes."""
+        return _and([self.names[cause] for cause in causes])
 
     @property
     def same(self) -> str:
         """That they predict the same bytes, as a sentence."""
-        return f"{_and([*self.names.values()])} predict the same bytes here"
+        return f"{self.named(self.causes)} predict the same bytes here"
+
+    @property
+    def fewer(self) -> str:
+        """Which causes fit here and are named no further, and why; empty if there are none."""
+        fit = form(len(self.behind), "fits", "fit")
+        return f"{self.named(self.behind)} {fit} fewer of the wrong cases" if self.behind else ""
 
     def as_json(self) -> list[dict[str, Any]]:
         """The causes as plain data."""
@@ -99,27 +118,35 @@ class Apart:
 
         ``command`` runs the case: ``{case}`` in it stands for the name.
         """
-        same = self.rivals.same
+        same, fewer = self.rivals.same, "; ".join(("", self.rivals.fewer)) if self.rivals.fewer else ""
         if not self.case:
-            yield f"{same}; {self.why}", False
+            yield f"{same}; {self.why}{fewer}", False
             return
-        yield f"{same}; to tell them apart: {command.format(case=self.case)}", True
-        yield self.meaning, False
+        fitted = self.rivals.fitted
+        them = f"apart all but {self.rivals.named(fitted)}" if fitted else "them apart"
+        yield f"{same}; to tell {them}: {command.format(case=self.case)}", True
+        yield f"{self.meaning}{fewer}", False
 
     @property
     def why(self) -> str:
         """Why there is no case; empty if there is one."""
-        fitted = [cause for cause in self.rivals.causes if cause.fitted]
+        fitted, named = self.rivals.fitted, self.rivals.named
         if self.case:
             return ""
         if len(self.rivals.free) < 2:
             are = form(len(fitted), "is", "are")
-            return f"no case of the corpus tells them apart, since {self._named(fitted)} {are} fitted to these bytes"
+            return (
+                f"no case of the corpus tells them apart, since {named(fitted)} {are} fitted to these bytes"
+            )
         return f"no case of the corpus tells them apart, of {self.tried} tried"
 
     @property
     def meaning(self) -> str:
-        """What the report of the case says by each cause, and which of them it excludes if nothing differs there."""
+        """What the report of the case says by each cause, and which of them it excludes if nothing differs there.
+
+        A fitted cause foretells nothing there, so that it is never excluded.
+        """
+        named = self.rivals.named
         parts: list[str] = []
         counts = [one.wrong for one in self.outcomes]
         for place, one in enumerate(self.outcomes):
@@ -128,19 +155,23 @@ class Apart:
                 what += f" {form(one.wrong, 'other', 'others')}"
             if not place:
                 what = f"{counted(one.wrong, self.unit, 'differ')} there"
-            parts.append(f"{what} by {self._named(one.causes)}")
+            parts.append(f"{what} by {named(one.causes)}")
         wrong = [cause for one in self.outcomes if one.wrong for cause in one.causes]
         out = (
-            self._named(wrong)
+            named(wrong)
             if len(wrong) < len(self.rivals.free)
             else form(len(wrong) - 1, "both", "all of them")
         )
         left = [cause for cause in self.rivals.free if not any(cause in one.causes for one in self.outcomes)]
-        rest = f"; {self._named(left)} says nothing of that case" if left else ""
+        rest = ""
+        if fitted := self.rivals.fitted:
+            why = form(
+                len(fitted), "it is fitted to these bytes and says", "they are fitted to these bytes and say"
+            )
+            rest = f", but not {named(fitted)}: {why} nothing of another case"
+        if left:
+            rest += f"; {named(left)} {form(len(left), 'says', 'say')} nothing of that case"
         return f'{", ".join(parts)}; "the same" excludes {out}{rest}'
-
-    def _named(self, causes: Sequence[Rival]) -> str:
-        return _and([self.rivals.names[cause] for cause in causes])
 
     def as_json(self) -> dict[str, Any]:
         """The causes, the case (null if none was found) and what it tells, as plain data."""
@@ -153,22 +184,25 @@ class Apart:
 
 
 def rivals(report: Report, found: Sequence[Agreed] = ()) -> Rivals | None:
-    """The causes of a report that predict every byte of the whole buffer; None where there are no two of them.
+    """The causes that a report lists as predicting every byte; None where there are no two of them.
 
-    ``found`` is what other cases of the kernel say: a cause that predicts fewer of them than another is no rival.
-    Of those that are fitted to these bytes the first is enough, and none is needed beside two that are not.
+    ``found`` is what other cases of the kernel say: a cause that predicts fewer of them than another stands behind.
+    A region where a cause holds was read off these bytes: it is as good as fitted.
     """
-    exact = [cause for cause in report.causes if cause.exact and not cause.where]
+    exact = [cause for cause in report.causes[:MOST_CAUSES] if cause.exact]
     counts = {row.name: row.exact for row in found}
-    exact = [cause for cause in exact if counts.get(cause.name, 0) == max(counts.values(), default=0)]
-    free = [cause for cause in exact if not cause.fitted]
-    named = free if len(free) > 1 else exact[:2]
-    if len(named) < 2 or report.evidence.bound is None:
-        return None
-    return Rivals(
-        report.evidence.call.op.name,
-        tuple(Rival(cause.name, cause.detail, cause.fitted) for cause in named[:MOST_CAUSES]),
+    most = max(counts.values(), default=0)
+    first, behind = (
+        tuple(
+            Rival(cause.name, cause.detail, cause.fitted or bool(cause.where))
+            for cause in exact
+            if (counts.get(cause.name, 0) == most) is wanted
+        )
+        for wanted in (True, False)
     )
+    if len(first) < 2 or report.evidence.bound is None:
+        return None
+    return Rivals(report.evidence.call.op.name, first, behind)
 
 
 def apart(

@@ -12,7 +12,8 @@ import pytest
 from refsim.bytediff import diff
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.rank import Cause
-from refsim.core.buffer import PackedBuffer
+from refsim.bytediff.text import MOST_CAUSES
+from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.golden.apart import Apart, Outcome, Rival, Rivals, apart, rivals, told
 from refsim.golden.rules import case
 from refsim.golden.telling import Candidate
@@ -90,6 +91,37 @@ def test_an_outcome_of_no_difference_excludes_only_those_that_predict_some() -> 
     assert found.meaning == '1 element differs there by "a", 1 other by "b"; "the same" excludes both'
 
 
+@pytest.mark.parametrize(
+    ("number", "low", "fitted"),
+    [("0003", None, ["padding leaked"]), ("1013", 1, ["nothing written", "only a part is written"])],
+)
+def test_a_fitted_cause_is_named_and_never_excluded(number: str, low: int | None, fitted: list[str]) -> None:
+    """A lane of padding holds 0, or every byte is 1: what the causes took from these bytes foretells no other case."""
+    bound = bind(case("q8ta_conv2d_pw", int(number)))
+    expected = bound.call.expected(bound.inputs)
+    raw = np.where(expected.kinds() == ByteKind.LANE, 0, expected.raw) if low is None else np.full_like(expected.raw, low)
+    actual = PackedBuffer.from_raw(raw.astype(np.uint8), expected.desc.shape, expected.desc.layout)
+    report = diff(expected, actual, call=bound)
+    found = apart(report)
+    assert found is not None and found.case
+    listed = [cause.name for cause in report.causes[:MOST_CAUSES] if cause.exact]
+    assert [cause.name for cause in found.rivals.causes] == listed and {*fitted} < {*listed}
+    (line, command), (meaning, _) = found.lines("{case}")
+    names = " and ".join(f'"{name}"' for name in fitted)
+    assert command and line.endswith(f"; to tell apart all but {names}: {found.case}")
+    why = "it is" if len(fitted) == 1 else "they are"
+    assert f", but not {names}: {why} fitted to these bytes" in meaning
+    assert not any(cause.fitted for one in found.outcomes for cause in one.causes)
+
+
+def test_a_cause_that_holds_in_a_region_is_as_good_as_fitted() -> None:
+    bound, actual = first_wrong()
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    two = rivals(replace(report, causes=(first, replace(first, name="luck", where="only at w >= 2"))))
+    assert two is not None and [cause.fitted for cause in two.causes] == [False, True]
+
+
 def test_all_causes_that_predict_every_byte_are_named_and_told_apart() -> None:
     """One element of a model's run on a GPU fits three readings of the epilogue; the corpus has a case for each."""
     names = ("fused multiply-add", "order of the epilogue", "another precision")
@@ -114,6 +146,11 @@ def test_a_cause_that_fewer_cases_bear_out_is_no_rival() -> None:
     assert rivals(both) is not None
     counts = [Agreed(first, 3, 3, 3, 3.0), Agreed(lucky, 1, 1, 3, 1.0)]
     assert rivals(both, counts) is None
+    third = replace(first, name="zero point folded twice", detail="the input's zero point is added instead")
+    three = rivals(replace(report, causes=(lucky, first, third)), [*counts, Agreed(third, 3, 3, 3, 3.0)])
+    assert three is not None and [cause.name for cause in three.causes] == [first.name, third.name]
+    ((line, _),) = Apart(three).lines("x {case}")
+    assert line.endswith('; "luck" fits fewer of the wrong cases')
     assert rivals(both, [replace(row, exact=2) for row in counts]) is not None
 
 
@@ -192,8 +229,9 @@ def test_two_exact_causes_of_which_one_is_fitted_are_said_not_to_be_told_apart()
         assert two is not None
         return [line for line, _ in told(two, ()).lines("x {case}")]
 
-    none = '"a" and "b" predict the same bytes here; no case of the corpus tells them apart, '
-    assert said(False, True) == [f'{none}since "b" is fitted to these bytes']
-    assert said(True, True, True) == [f'{none}since "a" and "b" are fitted to these bytes']
-    assert said(False, False, True) == [f"{none}of 0 tried"], "the fitted one is not needed"
+    none = "predict the same bytes here; no case of the corpus tells them apart, "
+    three = '"a", "b" and "c"'
+    assert said(False, True) == [f'"a" and "b" {none}since "b" is fitted to these bytes']
+    assert said(True, True, True) == [f"{three} {none}since {three} are fitted to these bytes"]
+    assert said(False, False, True) == [f"{three} {none}of 0 tried"]
     assert rivals(report(True)) is None and rivals(report(False, True, bound=None)) is None
