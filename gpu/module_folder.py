@@ -19,6 +19,7 @@ from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX, no_folder
 from refsim.ops.base.module_call import ModuleDispatch, disagreements
 from refsim.spirv.module import Module
+from refsim.spirv.own import is_own
 from refsim.spirv.reflect import IMAGES, STORED, Interface, interface
 from refsim.spirv.rewrite import Rewritten, for_kompute
 
@@ -125,6 +126,10 @@ class ModuleFolder(Mapping[str, Interface]):
 
 def check(declared: Interface, dispatch: ModuleDispatch, where: str) -> None:
     """FormatError, naming the file, if a module asks for something else than the dispatch gives."""
+    if dispatch.own is None and is_own(declared):
+        raise FormatError(
+            where, "is one of refsim's own modules, which -x gpu runs", need="one of a kernel author"
+        )
     found = [*disagreements(dispatch, declared), *_more(declared, dispatch)]
     if found:
         host = "its host" if dispatch.own is None else dispatch.own.where

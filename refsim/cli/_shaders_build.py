@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from refsim.bytediff.invocations import Geometry
 from refsim.cli import _device
+from refsim.cli._verb import PROGRAM
 from refsim.core import choices
 from refsim.core.counted import numbered
 from refsim.core.errors import (
@@ -36,9 +38,11 @@ from refsim.ops.base.registry import LISTED, OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
 from refsim.spirv.module import Module
+from refsim.spirv.own import is_own
 from refsim.spirv.reflect import Interface, interface
 
 MOST_SHOWN = 5
+OWN = "is one of refsim's own modules"
 
 
 class Build:
@@ -63,6 +67,7 @@ class Build:
         self.profiles = (CANONICAL, own) if own != CANONICAL else (CANONICAL,)
         self.inside, self.own = kernels.rows_of(path)
         self.folder = Folder(self.inside, modules.known(self.own))
+        self._theirs = {shader.name for row in self.own.values() for shader in row.shaders}
         self.modules: dict[str, Module] = {}
         self.interfaces: dict[str, Interface] = {}
         self.damaged: dict[str, str] = {}
@@ -83,7 +88,10 @@ class Build:
                 module = Module.parse(bytes(read_file(Path(self.inside) / where)), where)
                 if not module.functions:
                     raise module.error("ends before its functions")
-                self.interfaces[name], self.modules[name] = interface(module), module
+                declared = interface(module)
+                if name not in self._theirs and is_own(declared):
+                    raise module.error(OWN, need="one of a kernel author")
+                self.interfaces[name], self.modules[name] = declared, module
             except RefsimError as error:
                 self.damaged[name] = str(error)
 
@@ -178,18 +186,34 @@ class Build:
             stored(self.modules[module], output_binding(module, self.own)) if module in self.modules else []
         )
 
-    def _below(self) -> str:
-        """The folder inside that was probably meant; empty if there is none with modules."""
-        inside = sorted(path.parent for path in Path(self.path).glob(f"*/*{SUFFIX}"))
-        return choices.asked(str(inside[0])) if inside else ""
+    def _nothing(self) -> FormatError:
+        """Why nothing can be checked here: refsim's own modules, files of other names, or a folder too far up."""
+        need = f"a kernel author's modules: {_example()}"
+        here = owned(Path(self.inside), self.folder.names())
+        inside = sorted({path.parent for path in Path(self.path).glob(f"*/*{SUFFIX}")})
+        below = {path: owned(path, sorted(one.stem for one in path.glob(f"*{SUFFIX}"))) for path in inside}
+        if here or (below and all(below.values())):
+            where = self.path if here else str(inside[0])
+            names = ", ".join([*(f"{name}{SUFFIX}" for name in (here or below[inside[0]])[:2]), "..."])
+            verify = [
+                PROGRAM,
+                "golden",
+                "verify",
+                *(op for op in self.wanted if op in OPS),
+                "-x",
+                _gpu(self.device),
+            ]
+            return FormatError(
+                where, "holds refsim's own modules", got=names, need=need, hints=[shlex.join(verify)]
+            )
+        got = "; ".join(self.damaged.values()) or self._there()
+        near = next((choices.asked(str(path)) for path, names in below.items() if not names), "")
+        return FormatError(self.path, "no module of a kernel that refsim knows", got=got, need=need + near)
 
     def _operators(self) -> list[str]:
         found = modules.computed(self.interfaces, self.own)
         if not found:
-            got = "; ".join(self.damaged.values()) or self._there()
-            raise FormatError(
-                self.path, "no module of a kernel that refsim knows", got=got, need=_example() + self._below()
-            )
+            raise self._nothing()
         for name in self.wanted:
             if name not in OPS or not (name in self.own or OPS[name].module or OPS[name].expand):
                 raise self._unknown(name, found)
@@ -220,8 +244,25 @@ class Build:
         return ", ".join(near[:MOST_SHOWN]) or f"{len(self.folder.names())} {SUFFIX} files"
 
 
+def owned(folder: Path, names: Sequence[str]) -> list[str]:
+    """Those of the modules in a folder that are refsim's own; the first ones decide whether it is one of refsim's."""
+    found = []
+    for name in names[:MOST_SHOWN]:
+        with suppress(RefsimError):
+            where = f"{name}{SUFFIX}"
+            if is_own(interface(Module.parse(bytes(read_file(folder / where)), where))):
+                found.append(name)
+    return found
+
+
+def _gpu(device: Any) -> str:
+    """The executor that runs refsim's own modules on a device."""
+    return f"gpu:{device.index}" if device.index else "gpu"
+
+
 def _example() -> str:
-    return f"files such as {next(iter(modules.known()))}{SUFFIX} of a build's vulkan_compute_shaders"
+    files = f"{next(iter(modules.known()))}{SUFFIX} of a build's vulkan_compute_shaders"
+    return f"files such as {files}, or a {kernels.NAME} that says how others are called"
 
 
 @contextmanager

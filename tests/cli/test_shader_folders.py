@@ -105,6 +105,27 @@ def test_an_operator_without_a_module_is_not_said_to_be_none(folder: Path, refsi
     refsim("shaders", folder, "q8ta_rellu").refused("(refsim sweep --help lists all); got q8ta_rellu, need ")
 
 
+@pytest.mark.parametrize("given", [(), ("q8ta_relu",), ("--watch",)])
+@pytest.mark.parametrize("folder", ["shaders", "shaders/spirv"])
+def test_refsims_own_modules_are_no_folder_of_an_author(folder: str, given: tuple[str, ...], refsim) -> None:
+    """Three of them have a name that ExecuTorch's have too; none of them is called as ExecuTorch calls its own."""
+    done = refsim("shaders", ROOT / folder, *given)
+    done.refused(f"{ROOT / 'shaders' / 'spirv'}: holds refsim's own modules; got ")
+    assert "need a kernel author's modules: files such as " in done.err and "refsim.toml" in done.err
+    named = "".join(f"{name} " for name in given if "-" not in name)
+    assert done.err.splitlines()[-1] == f"try: refsim golden verify {named}-x gpu"
+    assert "again:" not in done.out + done.err
+
+
+def test_one_of_refsims_own_modules_among_others_is_named(folder: Path, refsim) -> None:
+    own = ROOT / "shaders" / "spirv" / "q8ta_clone.spv"
+    (folder / own.name).write_bytes(own.read_bytes())
+    done = refsim("shaders", folder, "--case", "q8ta_relu/000?")
+    assert done.status == 1 and "damaged: q8ta_clone.spv: is one of refsim's own modules" in done.out
+    refused = refsim("replay", "q8ta_clone/0003", "-x", f"spv:{folder}")
+    refused.refused("q8ta_clone.spv: is one of refsim's own modules, which -x gpu runs")
+
+
 def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:
     content = refsim("shaders", folder, "q8ta_add", "--count", "12", "--json").json
     assert content["same"] is True and content["verb"] == "shaders"

@@ -99,7 +99,8 @@ def test_a_fitted_cause_is_named_and_never_excluded(number: str, low: int | None
     """A lane of padding holds 0, or every byte is 1: what the causes took from these bytes foretells no other case."""
     bound = bind(case("q8ta_conv2d_pw", int(number)))
     expected = bound.call.expected(bound.inputs)
-    raw = np.where(expected.kinds() == ByteKind.LANE, 0, expected.raw) if low is None else np.full_like(expected.raw, low)
+    lanes = expected.kinds() == ByteKind.LANE
+    raw = np.where(lanes, 0, expected.raw) if low is None else np.full_like(expected.raw, low)
     actual = PackedBuffer.from_raw(raw.astype(np.uint8), expected.desc.shape, expected.desc.layout)
     report = diff(expected, actual, call=bound)
     found = apart(report)
