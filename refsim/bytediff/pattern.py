@@ -112,11 +112,11 @@ def _borders(d: Differences) -> Iterator[str]:
 
 
 def _offset(d: Differences) -> Iterator[str]:
-    """Everything after a place of the buffer."""
+    """Everything from a place of the buffer on."""
     elements = np.flatnonzero(d.ev.kinds == ByteKind.VALUE)
     after = elements[elements >= d.at[0]]
     if d.at[0] > elements[0] and len(after) == len(d.at) and len(d.at) > 1:
-        yield f"everything after byte {d.at[0] * (1 if d.ev.desc.is_int8 else 4)}"
+        yield f"everything from byte {d.at[0] * (1 if d.ev.desc.is_int8 else 4)} on"
 
 
 def _blocks(d: Differences) -> Iterator[str]:

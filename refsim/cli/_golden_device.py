@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 import click
@@ -25,7 +26,7 @@ from refsim.golden.chosen import Size, choose, layouts_of
 MOST_SHOWN = 20
 
 
-@verb("export", "--size small --pte corpus")
+@verb("export", "--size small --pte out/corpus")
 @click.argument("operators", nargs=-1)
 @folder_option("Where to write the programs", "--pte", "folder")
 @click.option(
@@ -77,10 +78,10 @@ def export(
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
     say(f"{folder}: {counted(cases, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}")
     say(
-        "run each file with ExecuTorch's runtime on the device, without inputs, and save all outputs in one folder:"
+        "run each file with ExecuTorch's runtime on the device, without inputs, and save all outputs in one folder"
     )
-    say(f"  {IN_FOLDER}")
-    say(f"then: refsim golden check --pte {folder} --outputs FOLDER", command=True)
+    say(f"then: refsim golden check --pte {shlex.quote(folder)} --outputs OUTPUTS", command=True)
+    say(f"OUTPUTS: {IN_FOLDER}")
     return SAME
 
 
@@ -100,13 +101,13 @@ def _all() -> Sequence[str]:
     return exportable()
 
 
-@verb("check", "--pte corpus --outputs outputs")
+@verb("check", "--pte out/corpus --outputs out/outputs")
 @click.option("--pte", "folder", metavar="DIR", required=True, help="The folder that golden export wrote.")
 @click.option(
     "--outputs",
-    metavar="DIR",
+    metavar="OUTPUTS",
     required=True,
-    help=f"The outputs of its programs, {IN_FOLDER}.",
+    help=f"The outputs of its programs: {IN_FOLDER}.",
 )
 @click.option("--device", metavar="TEXT", help="For the certificate: the device that ran them.")
 @click.option("--driver", metavar="TEXT", help="For the certificate: its driver.")

@@ -14,6 +14,7 @@ from refsim.cli._target import target_option
 from refsim.cli._verb import verb
 from refsim.device.expose import FILL, Options, expose, write
 from refsim.device.manifest import VALUES, WORDS, path_of
+from refsim.device.outputs import FORM
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("output", "value", "operator", "shape", "layout", "as", "bytes")
@@ -130,6 +131,7 @@ def command(
             f"with the inputs of {file}, and save all outputs in order; keep {path_of(path)} beside it"
         )
     say(f"then: {_next(paths, files[0].whole)}", command=True)
+    say(f"OUTPUTS: {'those of each file, ' if len(paths) > 1 else ''}{FORM}")
     return SAME
 
 

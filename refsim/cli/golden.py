@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,7 +23,7 @@ from refsim.cli._main import DIFFERENT, SAME, Named
 from refsim.cli._options import executors_option, json_option, profile_option, root_option
 from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
-from refsim.cli._verb import verb, write_example
+from refsim.cli._verb import PROGRAM, verb, write_example
 from refsim.cli._written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
@@ -131,6 +132,13 @@ def verify(
         Share(name, 0, 1, (reason,)).check()
     failed = checks.failures(found)
     same = not damaged and not failed
+    given = {
+        "--root": root,
+        "--profile": profile and profile.name,
+        "--threads": threads > 1 and threads,
+        "--isa": isa,
+    }
+    asked = [word for name, value in given.items() if value for word in (name, str(value))]
     table = checks.tally(found)
     refused = checks.refusals(found)
     if as_json:
@@ -141,7 +149,7 @@ def verify(
             "executors": {name: dict(counts) for name, counts in table.items()},
             "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
             "ours": checks.instead(found),
-            "failures": [r.as_json() for r in failed], "same": same,
+            "failures": [_failure(r) for r in failed], "same": same,
         }  # fmt: skip
         print_json("golden verify", facts)
         return SAME if same else DIFFERENT
@@ -168,7 +176,7 @@ def verify(
         for text, count in reasons.items():
             say(f"{name} refused {counted(count, 'case')}: {text}")
     for result in failed[:MOST_SHOWN]:
-        _print_failure(result, names)
+        _print_failure(result, names, asked)
     for case, lines in _apart(failed):
         say_lines(
             [(f"{case}: {line}" if line is lines[0][0] else f"  {line}", command) for line, command in lines]
@@ -201,17 +209,30 @@ def _defects(results: Sequence[Result]) -> dict[str, int]:
     return dict(Counter(str(r.detail["message"]) for r in results if r.status == KNOWN_DEFECT))
 
 
-def _print_failure(result: Result, executors: Sequence[str]) -> None:
+def _named(result: Result) -> tuple[str, bool]:
+    """The name of a case as verbs take it, and whether its stored files were read."""
+    return result.case.removesuffix(BYTES), result.case.endswith(BYTES)
+
+
+def _failure(result: Result) -> dict[str, Any]:
+    case, stored = _named(result)
+    return {**result.as_json(), "case": case, "stored": stored}
+
+
+def _print_failure(result: Result, executors: Sequence[str], asked: Sequence[str] = ()) -> None:
+    """A case that failed, and the command that checks it again, with the options that were ``asked`` for."""
     detail = result.detail
-    say(f"{result.case} {result.executor}: {result.status} {detail.get('message', '')}".rstrip())
+    case, stored = _named(result)
+    how = ", from its stored bytes" if stored else ""
+    say(f"{case} {result.executor}: {result.status}{how} {detail.get('message', '')}".rstrip())
     if "digest" in detail:
         say(f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}...")
     if "differing" in detail:
         say(f"  {detail['differing']} differ; {'; '.join(detail['pattern'])}")
     for cause in detail.get("causes", ()):
         say(f"  likely cause: {cause}")
-    case = result.case.removesuffix(BYTES)
-    say(f"  refsim golden verify {case} -x {','.join(executors)}", command=True)
+    words = [PROGRAM, "golden", "verify", case, "-x", ",".join(executors), *asked]
+    say(f"  {shlex.join(words)}", command=True)
 
 
 def _apart(failed: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
@@ -224,7 +245,7 @@ def _apart(failed: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, bool
         two = Rivals.of(result.case.partition("/")[0], alike)
         if (key := (two.op, *(cause.name for cause in two.causes))) not in seen:
             seen.add(key)
-            yield result.case, lines_of(_told(two, result.executor), result.executor)
+            yield _named(result)[0], lines_of(_told(two, result.executor), result.executor)
 
 
 def _told(two: Rivals, executor: str) -> Apart:

@@ -25,8 +25,8 @@ from refsim.formats import profiles
 )
 @click.option(
     "--outputs",
-    metavar="DIR",
-    help=f"Instead: read the outputs of those programs, {IN_FOLDER}.",
+    metavar="OUTPUTS",
+    help=f"Instead: read the outputs of those programs: {IN_FOLDER}.",
 )
 @click.option(
     "--name",
@@ -86,9 +86,9 @@ def _write(folder: str, as_json: bool) -> int:
         print_json("probe", {"folder": folder, "files": rows})
         return SAME
     print_table(("file", "bytes"), [tuple(row.values()) for row in rows])
-    say(f"run each file in {folder} without inputs, and save all outputs in one folder:")
-    say(f"  {IN_FOLDER}")
-    say("then: refsim probe --outputs FOLDER -o profile.json", command=True)
+    say(f"run each file in {folder} without inputs, and save all outputs in one folder")
+    say("then: refsim probe --outputs OUTPUTS -o profile.json", command=True)
+    say(f"OUTPUTS: {IN_FOLDER}")
     return SAME
 
 

@@ -23,6 +23,7 @@ from refsim.core.counted import form
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
+from refsim.device.outputs import FORM
 from refsim.device.page import (
     COLUMNS,
     PAGE,
@@ -53,7 +54,7 @@ PROFILE = "profile.json"
     required=True,
     multiple=True,
     metavar="OUTPUTS",
-    help="The outputs of a run, in a form that collect reads; give it several times for several runs.",
+    help=f"The outputs of a run: {FORM}; give it several times for several runs.",
 )
 @click.option(
     "--more",

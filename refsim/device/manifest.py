@@ -170,7 +170,7 @@ def _hints(name: str) -> list[str]:
     if os.path.isfile(os.path.join(folder, "case.json")):
         return [f"refsim replay {shlex.quote(folder)} --actual OUTPUT"]
     if os.path.isfile(os.path.join(folder, "corpus.json")):
-        return [f"refsim golden check --pte {shlex.quote(folder)} --outputs FOLDER"]
+        return [f"refsim golden check --pte {shlex.quote(folder)} --outputs OUTPUTS"]
     try:
         load(name)
     except RefsimError:  # nor does expose take it

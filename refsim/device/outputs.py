@@ -29,12 +29,15 @@ Declared = tuple[str, tuple[int, ...]]
 PREFIXES = ("out", "output", "upstream_out")
 RAW = (".bin", ".raw")
 MOST_NAMED = 4
-FORMS = "an .npz, a folder of .npy or raw files, BASE of executor_runner's BASE-0.bin, or the files in order"
+FORM = "an .npz, a folder of .npy or raw files, or BASE of executor_runner's BASE-0.bin"
+FORMS = f"{FORM.replace(', or', ',')}, or the files in order"
 
 #: The sidecar of a dumped buffer.
 _IS_DUMPED = re.compile(r"delegate\d+(_v\d+)?\.json")
 #: The outputs of several programs in one folder (`beside`), for help texts and errors.
-IN_FOLDER = "those of NAME.pte as NAME.npz, in a folder NAME, or as NAME-0.bin, NAME-1.bin and so on"
+IN_FOLDER = (
+    "a folder with those of NAME.pte as NAME.npz, in a folder NAME, or as NAME-0.bin, NAME-1.bin and so on"
+)
 
 
 def read(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) -> list[np.ndarray]:

@@ -154,7 +154,7 @@ def read(folder: str | os.PathLike[str]) -> Findings:
     those of the program, or if there are none at all.
     """
     if not os.path.isdir(folder):
-        need = f"the outputs of the programs in one folder: {outputs.IN_FOLDER}{meant(folder)}"
+        need = f"the outputs of the programs: {outputs.IN_FOLDER}{meant(folder)}"
         raise FormatError(os.fspath(folder), "not a folder", got=there(folder), need=need)
     answers: list[Answer] = []
     for program in programs():

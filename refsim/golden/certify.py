@@ -131,7 +131,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
     """The programs of a folder that `refsim golden export` wrote. FormatError for any other, or a damaged one."""
     where = os.fspath(Path(folder) / MANIFEST)
     if not os.path.exists(where):
-        hints = ["refsim golden export --pte corpus"]
+        hints = ["refsim golden export --pte out/corpus"]
         raise FormatError(os.fspath(folder), f"holds no {MANIFEST}", need=NEED, hints=hints)
     content = json_file(where, NEED)
     head = (

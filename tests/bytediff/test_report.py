@@ -154,6 +154,18 @@ def test_borders_and_steps_are_patterns() -> None:
     assert "every differing element is 3" in report.pattern
 
 
+@pytest.mark.parametrize(("dtype", "first", "byte"), [(np.int8, 40, 40), (np.float32, 10, 40)])
+def test_the_first_wrong_byte_is_where_a_pattern_begins(dtype: type, first: int, byte: int) -> None:
+    good = np.arange(64).reshape(1, 4, 4, 4).astype(dtype)
+    layout = "4C" if dtype is np.int8 else "W"
+    right = PackedBuffer.pack(good, layout)
+    words = right.raw.view(dtype).copy()
+    words[first:] += 1
+    report = refsim.diff(right, PackedBuffer.from_raw(words, good.shape, layout, right.desc.dtype))
+    assert report.differences[0].place.byte == byte
+    assert f"everything from byte {byte} on" in report.pattern
+
+
 def test_padding_alone_is_said_to_be_padding() -> None:
     padding = np.flatnonzero(GOOD.kinds() != ByteKind.VALUE)
     assert refsim.diff(GOOD, changed(padding[0]), call=ADD).pattern == (

@@ -102,7 +102,7 @@ def test_what_judges_a_program_that_was_not_exposed_is_named(alone: np.ndarray, 
     save(alone)
     for program, hint in (
         ("alone/program.pte", "try: refsim replay alone --actual OUTPUT"),
-        ("corpus/q8ta_relu.pte", "try: refsim golden check --pte corpus --outputs FOLDER"),
+        ("corpus/q8ta_relu.pte", "try: refsim golden check --pte corpus --outputs OUTPUTS"),
         ("moved.pte", None),
         (models / "linear_head.pte", f"try: refsim expose {models / 'linear_head.pte'} -o exposed.pte"),
     ):
@@ -126,7 +126,7 @@ def test_what_a_folder_or_a_zip_file_lacks_is_named(alone: np.ndarray, refsim) -
     assert first[1].startswith(f"{corpus}!") and refsim(*first).status == 0
     done = refsim("golden", "check", "--pte", "alone", "--outputs", ".")
     done.refused("alone: holds no corpus.json")
-    assert done.err.splitlines()[1] == "try: refsim golden export --pte corpus"
+    assert done.err.splitlines()[1] == "try: refsim golden export --pte out/corpus"
     exposed = DEVICE / "linear_head.raw.pte"
     np.savez("six.npz", **{f"out{number}": alone for number in range(6)})
     done = refsim("collect", exposed, "six.npz", "-o", "dump")

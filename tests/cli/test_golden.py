@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 from examples import LINEAR, UNARY
 
+from refsim.cli import golden
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.exec.cpu import isa
 from refsim.golden import coverage, regen, rules, verify
-from refsim.golden.check import Result
+from refsim.golden.check import BYTES, Result
 from refsim.golden.store import Corpus, write_sums
 from refsim.ops.base.case import Case
 
@@ -111,8 +112,26 @@ def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, re
     write_sums(small)
     done = refsim("golden", "verify", OP, "--root", small)
     assert done.status == 1
-    assert f"{CASE} define: different" in done.out and f"  refsim golden verify {CASE} -x cpu" in done.out
+    assert f"{CASE} define: different" in done.out
+    assert f"  refsim golden verify {CASE} -x cpu --root {small}" in done.out.splitlines()
 
+
+def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(
+    refsim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = Result(f"{CASE}{BYTES}", "cpu", "different", {"alike": TWO_CAUSES})
+    golden._print_failure(failed, ["cpu"])
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == f"{CASE} cpu: different, from its stored bytes" and BYTES not in out
+    content = golden._failure(failed)
+    assert (content["case"], content["stored"]) == (CASE, True)
+    assert golden._failure(Result(CASE, "cpu", "different", {}))["stored"] is False
+    ((name, _),) = golden._apart([failed])
+    assert name == CASE
+    assert refsim("replay", name, "-x", "cpu").status == 0
+
+
+TWO_CAUSES = [{"name": name, "detail": "", "fitted": True} for name in ("nothing written", "padding leaked")]
 
 #: Run by every Python that finds it on its path: makes one case fail in its own way.
 SABOTAGE = """

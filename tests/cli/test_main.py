@@ -192,7 +192,7 @@ def test_a_closed_pipe_is_no_error(models: Path) -> None:
         ),
         ("extract -n 0:7 model.pte", "Missing --output; for example: refsim extract "),
         ("collect exposed.pte", "Missing OUTPUTS, --output; for example: "),
-        ("golden check", "Missing --pte, --outputs; for example: refsim golden check --pte corpus"),
+        ("golden check", "Missing --pte, --outputs; for example: refsim golden check --pte out/corpus"),
         ("locate -l", "Option '-l' requires an argument; for example: refsim locate "),
         ("triage --more a", "Option '--more' requires 2 arguments; for example: "),
         ("run --zzz", "No such option --zzz; refsim run --help lists all"),

@@ -11,6 +11,7 @@ import pytest
 from device.simulated import Runtime
 from examples import UNARY
 
+from refsim.device.outputs import FORM
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executors
 from refsim.exec.plugin import PluginExecutor
@@ -97,6 +98,8 @@ def test_what_an_executor_runs() -> None:
 def triaged(refsim, done, io: Path):
     """What the command says that `expose` printed, with the outputs of a simulated device."""
     (command,) = re.findall(r"^then: refsim (.*)$", done.out, re.M)
+    assert done.out.splitlines()[-1].startswith("OUTPUTS: ") and done.out.endswith(f"{FORM}\n")
+    assert FORM in " ".join(refsim("triage", "--help").out.split())
     words = [str(io) if word == "IN.npz" else word for word in shlex.split(command)]
     held = np.load(io)
     inputs = [held[name] for name in sorted(held.files) if name.startswith("in")]
