@@ -64,13 +64,24 @@ def noted(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        setattr(error, "__notes__", [*notes(error), what])  # noqa: B010
+        note(error, what)
         raise
 
 
+def note(error: BaseException, what: str) -> None:
+    """Let an error say one thing more."""
+    setattr(error, "__notes__", [*getattr(error, "__notes__", ()), what])  # noqa: B010
+
+
 def notes(error: BaseException) -> list[str]:
-    """What an error says it stopped, the innermost first."""
-    return list(getattr(error, "__notes__", ()))
+    """What an error says it stopped, the innermost first; what it came of has said its own before."""
+    before = notes(error.__cause__) if error.__cause__ is not None else []
+    return [*before, *getattr(error, "__notes__", ())]
+
+
+def kernel(module: str, name: str) -> str:
+    """A kernel and the file of the sources that writes it, as notes tell them."""
+    return f"kernel of {module.replace('.', '/')}.py: {name}"
 
 
 @contextlib.contextmanager

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import GuardError
 from refsim.core.jit import ready
 from refsim.core.launch import Launch
 from refsim.core.qmath import wrap32
@@ -33,7 +35,11 @@ class EmulatedExecutor(Executor):
         written = out.words.view(_WrappingWords) if ready().config.DISABLE_JIT else out.words
         with np.errstate(over="ignore"):  # plain Python warns where compiled integers wrap
             kernel((z, y, x), spec, push, *(_writable(words) for words in inputs), written)
-        out.check_guards(launch.shader)
+        try:
+            out.check_guards(launch.shader)
+        except GuardError as error:
+            doing.note(error, f"after {doing.kernel(kernel.py_func.__module__, launch.shader)} ran")
+            raise
         return out
 
 

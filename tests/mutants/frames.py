@@ -13,9 +13,10 @@ Frames = list[tuple[str, str]]
 
 
 def through(error: BaseException) -> Frames:
-    """(file, function) of the sources that an error came through, the outermost first."""
+    """(file, function) of the sources that an error came through, the outermost first, and then of what it came of."""
     places = (_place(frame) for frame in traceback.extract_tb(error.__traceback__))
-    return [place for place in places if place is not None]
+    found = [place for place in places if place is not None]
+    return found + (through(error.__cause__) if error.__cause__ is not None else [])
 
 
 def of_test(error: BaseException) -> Frames:

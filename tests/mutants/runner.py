@@ -152,6 +152,8 @@ FRAMES = "frames.json"
 _NOT_A_PROGRAM = (NameError, AttributeError, TypeError, ImportError, SyntaxError, struct.error)
 
 
+#: Characters of an error's own message: what it stopped is told after it.
+MOST_SAID = 1000
 #: Further wrong cases of a kernel that already gave one, and how many are run to find them, and for how long.
 MORE_WRONG, MORE_TRIED, MORE_SECONDS = 5, 24, 10.0
 
@@ -202,7 +204,7 @@ def _takes(runner: Any, call: Any) -> bool:
 
 def _told(error: BaseException) -> str:
     """An error and what it stopped."""
-    return " | ".join([f"{type(error).__name__}: {error}", *doing.notes(error)])
+    return " | ".join([f"{type(error).__name__}: {error}"[:MOST_SAID], *doing.notes(error)])
 
 
 def _wrong(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -10,13 +10,16 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from mutants.frames import through
 from mutants.generated import naming, sample
 from mutants.generated.change import Change
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import Agreed
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import ParameterError
 from refsim.exec.cpu import routes
+from refsim.exec.cpu.job import Job
 from refsim.golden.rules import case
 from refsim.ops.base.binding import bind
 
@@ -98,6 +101,41 @@ def test_an_error_in_preparing_a_kernel_names_its_sources() -> None:
     assert prepared("refsim/exec/cpu/gemm/kernel.py") == "preparing refsim/exec/cpu/gemm/prepack.py"
     assert prepared("refsim/exec/cpu/gemm/kernel.py", "ValueError") == ""
     assert prepared("refsim/exec/cpu/winograd/kernel.py") == prepared("refsim/exec/cpu/ir.py") == ""
+
+
+def test_what_llvm_refuses_names_who_wrote_it() -> None:
+    said = (
+        "RuntimeError: Invalid user of intrinsic instruction! | `%v3 = call i16 @f()` was written by "
+        "refsim/exec/cpu/narrow.py: narrow, called by refsim/exec/cpu/epilogue.py: narrowed | while the native kernel"
+    )
+    change = replace(changed("refsim/exec/cpu/epilogue.py"), scope="Requant.narrowed")
+    assert naming.error(change, said, []) == "refsim/exec/cpu/epilogue.py: narrowed"
+    assert not naming.error(replace(change, scope="Requant.wide"), said, [])
+    assert not naming.error(change, said.replace("was written by", "is near"), [])
+
+
+def test_a_write_outside_names_the_kernels_that_ran() -> None:
+    said = (
+        "GuardError: q8ta_add: wrote behind the buffer | after kernel of refsim/ops/q8ta_add.py: q8ta_add ran"
+    )
+    assert naming.error(changed("refsim/ops/q8ta_add.py"), said, [])
+    assert not naming.error(changed("refsim/ops/q8ta_relu.py"), said, [])
+
+
+def test_the_frames_of_what_an_error_came_of_are_the_innermost() -> None:
+    """A StopIteration that leaves a generator becomes another error, whose own frames end in the generator."""
+
+    def several() -> Iterator[Job]:
+        yield Job("x", 0, "no block", 1, 0, ())  # type: ignore[arg-type]
+
+    with pytest.raises(ValueError) as caught:
+        try:
+            list(several())
+        except ParameterError as error:
+            doing.note(error, "inside")
+            raise ValueError("outside") from error
+    assert through(caught.value)[-1] == ("refsim/exec/cpu/job.py", "__post_init__")
+    assert doing.notes(caught.value) == ["inside"]
 
 
 def changed(file: str) -> Change:

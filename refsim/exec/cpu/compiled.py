@@ -7,8 +7,9 @@ digest of their own, so that several processes may share the cache and a damaged
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import llvmlite.binding as llvm
 
 from refsim.core import cache as cache_entries
 from refsim.core import doing
-from refsim.exec.cpu.ir import Module
+from refsim.exec.cpu.ir import REMARK, Module
 from refsim.exec.cpu.isa import cpu
 
 Variant = int | str | bool
@@ -26,6 +27,8 @@ Builder = Callable[..., None]
 
 _lock = threading.Lock()
 _addresses: dict[str, int] = {}
+#: The module that writes each kernel.
+_modules: dict[str, str] = {}
 
 
 def address(build: Builder, **variant: Variant) -> int:
@@ -36,6 +39,7 @@ def address(build: Builder, **variant: Variant) -> int:
         with _lock:
             found = _addresses.get(name)
             if found is None:
+                _modules[name] = build.__module__
                 found = _addresses[name] = _link(name, build, variant)
     return found
 
@@ -43,6 +47,12 @@ def address(build: Builder, **variant: Variant) -> int:
 def name_of(entry: int) -> str:
     """The name and variant of a kernel by its entry point."""
     return next(name for name, found in _addresses.items() if found == entry)
+
+
+def told(entries: Iterable[int]) -> str:
+    """Kernels by their entry points, each with the file that writes it."""
+    names = dict.fromkeys(map(name_of, entries))
+    return ", ".join(doing.kernel(_modules[name], name) for name in names)
 
 
 def assembly(build: Builder, **variant: Variant) -> str:
@@ -74,16 +84,43 @@ def _object(name: str, build: Builder, variant: dict[str, Variant]) -> bytes:
 def _optimized(name: str, build: Builder, variant: dict[str, Variant]) -> llvm.ModuleRef:
     module = Module()
     build(module, name, **variant)
-    parsed = llvm.parse_assembly(str(module))
-    parsed.triple = _machine().triple
-    parsed.data_layout = str(_machine().target_data)
-    parsed.verify()
+    try:
+        parsed = llvm.parse_assembly(str(module))
+        parsed.triple = _machine().triple
+        parsed.data_layout = str(_machine().target_data)
+        parsed.verify()
+    except RuntimeError as error:
+        _note_writers(error, name, build, variant)
+        raise
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     # the kernels are vectors already, and unrolled where it pays
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     builder = llvm.create_pass_builder(_machine(), tuning)
     builder.getModulePassManager().run(parsed, builder)
     return parsed
+
+
+#: Lines that LLVM refused and whose writers are told.
+MOST_REFUSED = 3
+
+
+def _note_writers(error: RuntimeError, name: str, build: Builder, variant: dict[str, Variant]) -> None:
+    """Let LLVM's error say which functions wrote what it refuses: the kernel is written once more, with remarks."""
+    remarked = Module(remarks=True)
+    build(remarked, name, **variant)
+    lines = str(remarked).splitlines()
+    numbers = [int(n) - 1 for n in re.findall(r"<string>:(\d+):", str(error))]
+    refused = [lines[n] for n in numbers if n < len(lines)]
+    for text in dict.fromkeys(map(str.strip, str(error).splitlines())):
+        # LLVM prints an instruction in its own way: the result's name is the same, or that of the function
+        begin = re.match(r"%\w+ = ", text) or re.search(r"@[\w.]+", text)
+        refused += [line for line in lines if begin and re.search(rf"{re.escape(begin[0])}.*{REMARK}", line)][
+            :1
+        ]
+    for line in list(dict.fromkeys(refused))[:MOST_REFUSED]:
+        code, _, writers = line.partition(REMARK)
+        if writers:
+            doing.note(error, f"`{code.strip()}` was written by {writers}")
 
 
 @cache

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from refsim.core.errors import ParameterError
 from refsim.core.qmath import inv_scale
 from refsim.exec.cpu.epilogue import CLAMPED, CONST_ROWS, bounds_word, clamp_for, shared_fields, then_for
 from refsim.exec.cpu.job import Arguments
@@ -48,6 +49,17 @@ class ConvProblem:
     relu: bool
     float_out: bool = False
     table: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        """ParameterError if a window cannot be one: told here, where it was made, and not where it is used."""
+        for name in ("stride", "dilation", "input_dilation"):
+            if min(getattr(self, name)) < 1:
+                raise ParameterError(
+                    "convolution problem", f"{name} is no distance", got=getattr(self, name), need="1 or more"
+                )
+        if self.weight.ndim != 5 or len(self.sums) != self.weight.shape[0] * self.weight.shape[1]:
+            what = f"weights of {self.weight.shape} and {len(self.sums)} sums"
+            raise ParameterError("convolution problem", "no sum for each output channel", got=what)
 
     @property
     def groups(self) -> int:

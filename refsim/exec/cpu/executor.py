@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.buffer import FAR_WORDS, GUARD, PackedBuffer
 from refsim.core.errors import GuardError, ParameterError
 from refsim.core.launch import Launch
@@ -83,12 +84,21 @@ class NativeExecutor(Executor):
             buffers |= {name: block[FAR_WORDS:] for name, block in between.items()}
             ready.bind({name: words.ctypes.data for name, words in buffers.items()})
             ready.run()
-            ready.check_scratch(prepared.call.op.name)
-        for name, block in between.items():
-            if (block[:FAR_WORDS] != GUARD).any() or (block[-FAR_WORDS:] != GUARD).any():
-                raise GuardError(prepared.call.op.name, f"wrote beside buffer {name} between its jobs")
-        out.check_guards(prepared.call.op.name)
+            try:
+                ready.check_scratch(prepared.call.op.name)
+                _check_guards(prepared.call.op.name, between, out)
+            except GuardError as error:
+                doing.note(error, f"after {ready.told} ran")
+                raise
         return out
+
+
+def _check_guards(where: str, between: Mapping[str, np.ndarray], out: PackedBuffer) -> None:
+    """GuardError if a word beside a buffer between two jobs, or beside the output, was overwritten."""
+    for name, block in between.items():
+        if (block[:FAR_WORDS] != GUARD).any() or (block[-FAR_WORDS:] != GUARD).any():
+            raise GuardError(where, f"wrote beside buffer {name} between its jobs")
+    out.check_guards(where)
 
 
 def _between(nbytes: int) -> np.ndarray:

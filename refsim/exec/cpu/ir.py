@@ -8,9 +8,11 @@ never contracted; integers wrap. No memory access assumes any alignment.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 
@@ -203,10 +205,38 @@ class Value:
         return self.shuffle(range(2 * self.type.lanes), other)
 
 
-class Module:
-    """The text of one module: its functions, and declarations of what they call."""
+#: What stands between an instruction and who wrote it, in a module with remarks; how many writers, the innermost first.
+REMARK, MOST_WRITERS = "  ; written by ", 4
+#: Functions that write whatever they are given.
+_SCRIBES = ("line", "emit", "_writers", "_binary", "_convert", "_arguments", "call")
 
-    def __init__(self) -> None:
+
+def _writers() -> str:
+    """The innermost functions that write a kernel at this moment, each with its file."""
+    found: list[str] = []
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and len(found) < MOST_WRITERS:
+        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if module == f"{__package__}.compiled":
+            break
+        if (
+            module.startswith(__package__)
+            and name[0] != "<"
+            and not (module == __name__ and name in _SCRIBES)
+        ):
+            found.append(f"{module.replace('.', '/')}.py: {name}")
+        frame = frame.f_back
+    return ", called by ".join(dict.fromkeys(found))
+
+
+class Module:
+    """The text of one module: its functions, and declarations of what they call.
+
+    With ``remarks`` each instruction is followed by the functions that wrote it.
+    """
+
+    def __init__(self, remarks: bool = False) -> None:
+        self.remarks = remarks
         self.parts: list[str] = []
         self.declared: dict[str, str] = {}
         self.next_name = 0
@@ -239,7 +269,7 @@ class Function:
         return str(self.module.next_name)
 
     def line(self, text: str) -> None:
-        self.lines.append("  " + text)
+        self.lines.append("  " + text + (REMARK + _writers() if self.module.remarks else ""))
 
     def label(self, block: str) -> None:
         """Begin a block."""
@@ -249,7 +279,7 @@ class Function:
     def emit(self, kind: Type, text: str) -> Value:
         """One instruction that gives a value."""
         name = f"%v{self.name()}"
-        self.lines.append(f"  {name} = {text}")
+        self.line(f"{name} = {text}")
         return Value(self, kind, name)
 
     def const(self, value: float, kind: Type) -> Value:

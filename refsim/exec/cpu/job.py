@@ -68,6 +68,11 @@ class Job:
         """The kernel's name and what it is specialized for; of all parts, if there are some."""
         return " + ".join(part.variant for part in self.parts) or compiled.name_of(self.kernel)
 
+    @property
+    def kernels(self) -> tuple[int, ...]:
+        """The entry points of its kernels: of all parts, if there are some."""
+        return tuple(part.kernel for part in self.parts) or (self.kernel,)
+
     def renamed(self, **names: str) -> Job:
         """The job with some of its buffers under other names."""
         relocations = tuple(replace(r, buffer=names.get(r.buffer, r.buffer)) for r in self.relocations)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from refsim.core.errors import ParameterError
 from refsim.exec.cpu.ir import I8, I16, I32, Function, Type, Value, vec
 
 #: Vectors that become one vector of bytes.
@@ -35,6 +36,8 @@ def narrow(fn: Function, vectors: list[Value], packs: bool, offset: Value | None
 
     ``offset``: a 16-bit integer of at most 255 in magnitude, added to each before it becomes a byte.
     """
+    if len(vectors) != VECTORS:
+        raise ParameterError("narrow", "not the number of vectors", got=len(vectors), need=VECTORS)
     halves = [_halved(fn, "packssdw", I16, pair, packs) for pair in (vectors[:2], vectors[2:])]
     if offset is not None:
         kind = halves[0].type

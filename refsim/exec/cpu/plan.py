@@ -17,10 +17,11 @@ import numpy as np
 
 from refsim.core import doing, lifetimes
 from refsim.core.buffer import GUARD, GUARD_WORDS, PackedBuffer
-from refsim.core.errors import ShapeError
+from refsim.core.errors import GuardError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN, Allocation, Lifetime
 from refsim.core.tensor import TensorDesc
+from refsim.exec.cpu import compiled
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job, Relocation
@@ -287,7 +288,12 @@ class Plan:
         for value, buffer in seen.items():
             if isinstance(buffer, PackedBuffer):
                 buffer.memory[:] = self._guarded[value]
-                buffer.check_guards(f"{self.graph.where}: {step.nodes[-1]}")
+                try:
+                    buffer.check_guards(f"{self.graph.where}: {step.nodes[-1]}")
+                except GuardError as error:
+                    kernels = compiled.told(kernel for job in step.jobs for kernel in job.kernels)
+                    doing.note(error, f"after {kernels or step.route} ran")
+                    raise
         return seen
 
     def _host(self, held: dict[int, Any], step: Step) -> None:

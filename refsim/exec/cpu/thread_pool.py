@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from refsim.core.errors import GuardError
-from refsim.exec.cpu import wake
+from refsim.exec.cpu import compiled, wake
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.runner import entry, first_job, job_table, shared_words
 
@@ -77,6 +77,11 @@ class JobList:
         _pool(self.threads - 1).run(
             self._table_at, len(self.jobs), self._shared_at, self._scratch_table.ctypes.data
         )
+
+    @property
+    def told(self) -> str:
+        """The kernels of the jobs, each with the file that writes it."""
+        return compiled.told(kernel for job in self.jobs for kernel in job.kernels)
 
     def check_scratch(self, where: str) -> None:
         """GuardError if a job wrote behind its scratch."""

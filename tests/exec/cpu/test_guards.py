@@ -12,9 +12,12 @@ from refsim.core import doing
 from refsim.core.buffer import GUARD, PackedBuffer
 from refsim.core.errors import GuardError, ParameterError
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.args import ArgLayout
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
+from refsim.exec.cpu.conv_problem import conv_problem
 from refsim.exec.cpu.executor import NativeExecutor
+from refsim.exec.cpu.ir import F32, Module, vec
 from refsim.exec.cpu.job import Arguments
+from refsim.exec.cpu.narrow import narrow
 from refsim.exec.cpu.thread_pool import JobList, _guard_of, scratch_for
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import rules
@@ -101,6 +104,46 @@ def test_an_error_in_a_kernels_code_says_in_which() -> None:
     with pytest.raises(IndexError) as caught:
         compiled.address(kernel, lanes=3)
     assert doing.notes(caught.value) == [f"while the native kernel kernel_lanes3 was written ({__name__})"]
+
+
+def test_what_llvm_refuses_says_which_functions_wrote_it() -> None:
+    def kernel(module: Module, name: str) -> None:
+        with module.function(name, KERNEL_PARAMS) as fn:
+            narrow(fn, [fn.const(0, vec(F32, 4))] * 4, packs=True)
+
+    def unknown(module: Module, name: str) -> None:
+        with module.function(name, KERNEL_PARAMS) as fn:
+            fn.i64(1).splat(-1)
+
+    for build, function in ((kernel, "narrow.py: narrow"), (unknown, "ir.py: splat")):
+        with pytest.raises(RuntimeError) as caught:
+            compiled.address(build)
+        line, *_, last = doing.notes(caught.value)
+        assert " was written by refsim/exec/cpu/" in line and function in line and line.startswith("`%v")
+        assert last == f"while the native kernel {build.__name__} was written ({__name__})"
+
+
+def test_a_write_outside_says_which_kernel_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = bind(rules.case("q8ta_relu", 3))
+
+    def broken(self: PackedBuffer, where: str) -> None:
+        raise GuardError(where, "wrote behind the buffer")
+
+    monkeypatch.setattr(PackedBuffer, "check_guards", broken)
+    for runner, file in ((EmulatedExecutor(), "ops/q8ta_relu"), (NativeExecutor(), "exec/cpu/elementwise/")):
+        with pytest.raises(GuardError) as caught:
+            runner.run_call(bound.call, bound.inputs)
+        (note,) = doing.notes(caught.value)
+        assert note.startswith(f"after kernel of refsim/{file}") and note.endswith(" ran")
+
+
+@pytest.mark.parametrize("name", ["stride", "dilation", "input_dilation"])
+def test_a_window_that_cannot_be_one_is_refused_where_it_is_made(name: str) -> None:
+    conv = conv_problem(bind(rules.case("q8ta_conv2d_pw", 0)).call)
+    with pytest.raises(ParameterError, match=f"convolution problem: {name} is no distance; got \\(1, 0\\)"):
+        replace(conv, **{name: (1, 0)})
+    with pytest.raises(ParameterError, match="no sum for each output channel"):
+        replace(conv, sums=conv.sums[1:])
 
 
 def test_constants_lie_among_guard_words() -> None:

@@ -305,6 +305,27 @@ def prepared(change: Change, notes: str, frames: Sequence[tuple[str, str]]) -> s
     return f"preparing {inner}" if inner and mine else ""
 
 
+def error(change: Change, said: str, frames: Sequence[tuple[str, str]]) -> str:
+    """What an error and its notes say of the changed code: a function, a kernel, who wrote it; "" if nothing."""
+    return (
+        place(change, frames)
+        or prepared(change, said, frames)
+        or kernel(change, said)
+        or written(change, said)
+        or shader(change, said)
+    )
+
+
+def written(change: Change, said: str) -> str:
+    """The changed function, if it is one of the innermost that wrote what LLVM refused; "" if not."""
+    for line in re.findall(r"was written by ([^|\n]+)", said):
+        writers = re.findall(r"(\S+\.py): (\w+)", line)
+        found = place(change, [(file, function) for file, function in reversed(writers)])
+        if found:
+            return found
+    return ""
+
+
 def choice(change: Change, said: str) -> str:
     """Where a choice was made that is not the one written down, if that is the changed file; "" if not."""
     for found in list(told.CHOSEN.finditer(said))[:INNERMOST]:

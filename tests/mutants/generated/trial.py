@@ -268,16 +268,13 @@ class _Trial:
             if how == "chain" and (report := reports.of_chain(folder, name)) is not None:
                 return self._named(replace(made, said=f"{report.title}; {said}"), [report])
             frames = [(file, function) for file, function in found.get("frames", ())]
-            at = (
-                naming.place(self.change, frames)
-                or naming.prepared(self.change, said, frames)
-                or naming.shader(self.change, said)
-            )
+            at = naming.error(self.change, said, frames)
             return replace(made, cause=naming.cause(self.change, [*outside, said]), region=at)
         made_of = list(reports.of_cases(folder, [name, *found.get("further", ())], profile))
         if not made_of:
             said = said or "another digest of the same bytes: what a seed draws changed"
-            return replace(made, said=said, cause=naming.cause(self.change, outside))
+            at = naming.kernel(self.change, said)
+            return replace(made, said=said, cause=naming.cause(self.change, outside), region=at)
         return self._named(replace(made, said=said or f"{made_of[0].differing} differ"), made_of, outside)
 
     def _named(self, made: Verdict, found: Sequence[Report], outside: Sequence[str] = ()) -> Verdict:
@@ -286,7 +283,7 @@ class _Trial:
         cause = naming.cause(self.change, outside) or naming.named(self.change, causes)
         return replace(
             made, causes=tuple(map(str, causes)), pattern=tuple(found[0].pattern),
-            cause=cause, region=naming.region(self.change, found),
+            cause=cause, region=naming.region(self.change, found) or naming.kernel(self.change, made.said),
         )  # fmt: skip
 
     # --- models and tests --------------------------------------------------------------------------------
@@ -310,9 +307,7 @@ class _Trial:
                     cause=naming.cause(self.change, named or [outcome.message]),
                     pattern=outcome.pattern,
                     region=naming.value(self.change, outcome.pattern)
-                    or naming.place(self.change, through)
-                    or naming.prepared(self.change, outcome.message, through)
-                    or naming.kernel(self.change, outcome.message),
+                    or naming.error(self.change, outcome.message, through),
                 )  # fmt: skip
         return None
 
@@ -324,9 +319,7 @@ class _Trial:
                 return replace(
                     made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [*outside, said]),
                     region=naming.choice(self.change, said)
-                    or naming.place(self.change, frames)
-                    or naming.prepared(self.change, said, frames)
-                    or naming.kernel(self.change, said),
+                    or naming.error(self.change, said, frames),
                 )  # fmt: skip
         return None
 
