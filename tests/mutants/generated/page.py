@@ -122,15 +122,16 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
     once in a million. If padding alone is wrong, the report must say that;
   - or all wrong elements are off by one step and the change is about rounding, or all are off by the same number and it
     is about a zero point or a bias;
-  - or an error says it: its text is of the class, or the changed function is one of the three innermost that the error
-    came through. An error that stops a native kernel from being prepared, a crash in native code and a write outside of
-    a kernel's memory tell which kernel it was: they name a change of the file that writes this kernel, or of the one
-    beside it that lays out its arguments. What LLVM refuses names the functions that
-    wrote it. If run one at a time none of them crashes, the report has those that were running then, or ran last before the heap was found broken: they are no more than three. A crash that leaves its
-    signal alone is not named. A device that is lost while a shader ran names a change of that shader's own file. A case
-    that is wrong on several threads and right on one names a change of what several threads alone run: the runner, the
-    pool, and what wakes its threads. A choice that is not the one written down names a change of the file that the test
-    says made it or handed it on; at most three are said.
+  - or an error says it: its text is of the class, or the changed function is one of the three innermost that the
+    error came through. An error that stops a native kernel from being prepared, a crash in native code and a write
+    outside of a kernel's memory tell which kernel it was: they name a change of the file that writes this kernel, or
+    of the one beside it that lays out its arguments. What LLVM refuses names the functions that wrote it. If run one
+    at a time none of them crashes, the report has those that were running then, or ran last before the heap was found
+    broken: they are no more than three. A crash that leaves its signal alone is not named. A device that is lost
+    while a shader ran names a change of that shader's own file. A case that is wrong on several threads and right on
+    one names a change of what several threads alone run: the runner, the pool, and what wakes its threads. A choice
+    that is not the one written down names a change of the file that the test says made it or handed it on; at most
+    three are said.
 """
 
 _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --record`.\n"
