@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,14 @@ class EmulatedExecutor(Executor):
         try:
             out.check_guards(launch.shader)
         except GuardError as error:
-            doing.note(error, f"after {doing.kernel(kernel.py_func.__module__, launch.shader)} ran")
+            doing.note(error, f"after {doing.kernel(_module_of(kernel), launch.shader)} ran")
             raise
         return out
+
+
+def _module_of(kernel: Callable[..., object]) -> str:
+    """Where a kernel is written."""
+    return str(getattr(kernel, "py_func", kernel).__module__)
 
 
 def _writable(words: np.ndarray) -> np.ndarray:
