@@ -172,8 +172,8 @@ ROLES = (
             "nibbles of other places", "rows read at another stride",
             "weights read at another stride", "only a part is written",
             "rows apart", "lanes rotated", "byte order", "block transposed", "another layout's strides",
-            "H and W exchanged", "C and another dim exchanged", "write out of bounds", "stale or foreign buffer",
-            "padding leaked", "nothing written", "last tile missing", "batch ignored",
+            "H and W exchanged", "C and another dim exchanged", "write out of bounds", "read out of bounds",
+            "stale or foreign buffer", "padding leaked", "nothing written", "last tile missing", "batch ignored",
         ),
     ),
     Role(
@@ -196,15 +196,15 @@ ROLES = (
         r"all_\w+|live",
         (
             "edge of the input", "only a part is written", "last tile missing", "padding leaked",
-            "write out of bounds", "reduction too short", "nothing written",
+            "write out of bounds", "read out of bounds", "reduction too short", "nothing written",
         ),
     ),
     Role(
         "dispatch", r"reached|grid|local\w*|LOCAL_[XYZ]|TILE_[XYZ]|global\w*|gl_\w+|invocation\w*|workgroup\w*|launch|"
         r"threads?|tasks?|jobs?|begin|end|first|shares?",
         (
-            "only a part is written", "last tile missing", "nothing written", "write out of bounds", "batch ignored",
-            "rows apart",
+            "only a part is written", "last tile missing", "nothing written", "write out of bounds",
+            "read out of bounds", "batch ignored", "rows apart",
         ),
     ),
     Role(
@@ -218,7 +218,7 @@ ROLES = (
     ),
     Role(
         "memory", r"lifetimes?|arena|place[ds]?|alias\w*|reuse\w*|free|objects?|temps?|scratch|buffers?|guards?",
-        ("stale or foreign buffer", "write out of bounds", "padding leaked", "memory plan"),
+        ("stale or foreign buffer", "write out of bounds", "read out of bounds", "padding leaked", "memory plan"),
     ),
     Role(
         "quantization", r"steps?|quantize\w*|dequantize\w*|q|real|values?|integers?",

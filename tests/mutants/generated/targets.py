@@ -134,6 +134,7 @@ AREAS = {
             r"$^",
             (
                 "tests/gpu/test_dot.py",
+                "tests/gpu/test_reads.py",
                 "tests/gpu/test_shaders.py not binaries",
                 "tests/gpu/test_float_kernels.py",
                 "tests/gpu/test_executor.py",
