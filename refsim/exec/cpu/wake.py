@@ -45,6 +45,11 @@ def words(helpers: int, processors: int) -> np.ndarray:
     return found
 
 
+def _word(block: Value, number: int) -> Value:
+    """Where a word of a pool, or of a helper, lies."""
+    return block + 8 * number
+
+
 def _row(pool: Value, thread: Value) -> Value:
     """The words of a helper; its number as a thread begins with 1."""
     return pool + ((thread - 1) * (8 * _WORDS) + 8 * _HEAD)
@@ -55,14 +60,14 @@ def _give(fn: Function, pool: Value, helpers: Value, thread: Value, run: Value) 
 
     def child(c: Value) -> None:
         row = _row(pool, c)
-        write(fn, row + 8 * _RUN, run)
+        write(fn, _word(row, _RUN), run)
 
         def wake() -> None:
-            fn.call("pthread_mutex_lock", I32, row + 8 * _MUTEX)
-            fn.call("pthread_cond_signal", I32, row + 8 * _CONDITION)
-            fn.call("pthread_mutex_unlock", I32, row + 8 * _MUTEX)
+            fn.call("pthread_mutex_lock", I32, _word(row, _MUTEX))
+            fn.call("pthread_cond_signal", I32, _word(row, _CONDITION))
+            fn.call("pthread_mutex_unlock", I32, _word(row, _MUTEX))
 
-        fn.when(read(fn, row + 8 * _SLEEPS).eq(1), wake)
+        fn.when(read(fn, _word(row, _SLEEPS)).eq(1), wake)
 
     first = thread * 2 + 1
     fn.loop((first + 2).min(helpers + 1), child, start=first)
@@ -85,12 +90,12 @@ def _spin(
 
 def _work(fn: Function, pool: Value, run_jobs: Value, thread: Value) -> None:
     """A thread's share of the run."""
-    scratch = fn.load(fn.load(pool + 8 * _SCRATCH, PTR) + thread * 8, PTR)
+    scratch = fn.load(fn.load(_word(pool, _SCRATCH), PTR) + thread * 8, PTR)
     fn.call_pointer(
         run_jobs,
-        fn.load(pool + 8 * _TABLE, PTR),
-        fn.load(pool + 8 * _COUNT, I64),
-        fn.load(pool + 8 * _SHARED, PTR),
+        fn.load(_word(pool, _TABLE), PTR),
+        fn.load(_word(pool, _COUNT), I64),
+        fn.load(_word(pool, _SHARED), PTR),
         scratch,
         thread,
     )
@@ -103,8 +108,8 @@ def prepare(module: Module, name: str) -> None:
 
         def one(t: Value) -> None:
             row, none = _row(pool, t), fn.pointer(fn.i64(0))
-            fn.call("pthread_mutex_init", I32, row + 8 * _MUTEX, none)
-            fn.call("pthread_cond_init", I32, row + 8 * _CONDITION, none)
+            fn.call("pthread_mutex_init", I32, _word(row, _MUTEX), none)
+            fn.call("pthread_cond_init", I32, _word(row, _CONDITION), none)
 
         fn.loop(helpers + 1, one, start=1)
 
@@ -117,24 +122,24 @@ def helper(module: Module, name: str) -> None:
         last = fn.emit(PTR, "alloca i64, align 8")
         fn.store(fn.i64(0), last)
         row = _row(pool, thread)
-        at = row + 8 * _RUN
-        most = fn.load(pool + 8 * _LOOKS, I64)
+        at = _word(row, _RUN)
+        most = fn.load(_word(pool, _LOOKS), I64)
 
         def sleep() -> None:
-            fn.call("pthread_mutex_lock", I32, row + 8 * _MUTEX)
-            write(fn, row + 8 * _SLEEPS, fn.i64(1))
+            fn.call("pthread_mutex_lock", I32, _word(row, _MUTEX))
+            write(fn, _word(row, _SLEEPS), fn.i64(1))
 
             def wait() -> Value:
                 still = read(fn, at).eq(fn.load(last, I64))
                 fn.when(
                     still,
-                    lambda: fn.call("pthread_cond_wait", I32, row + 8 * _CONDITION, row + 8 * _MUTEX),
+                    lambda: fn.call("pthread_cond_wait", I32, _word(row, _CONDITION), _word(row, _MUTEX)),
                 )
                 return still
 
             fn.repeat(wait)
-            write(fn, row + 8 * _SLEEPS, fn.i64(0))
-            fn.call("pthread_mutex_unlock", I32, row + 8 * _MUTEX)
+            write(fn, _word(row, _SLEEPS), fn.i64(0))
+            fn.call("pthread_mutex_unlock", I32, _word(row, _MUTEX))
 
         def turn() -> Value:
             _spin(fn, at, lambda run: run.eq(fn.load(last, I64)), looks, most)
@@ -143,7 +148,7 @@ def helper(module: Module, name: str) -> None:
             fn.store(run, last)
             _give(fn, pool, helpers, thread, run)
             _work(fn, pool, run_jobs, thread)
-            fn.emit(I64, f"atomicrmw add {pool + 8 * _FINISHED}, i64 1 seq_cst, align 8")
+            fn.emit(I64, f"atomicrmw add {_word(pool, _FINISHED)}, i64 1 seq_cst, align 8")
             return fn.const(1, I1)
 
         fn.repeat(turn)
@@ -159,8 +164,8 @@ def launch(module: Module, name: str) -> None:
         pool, helpers, run_jobs, run, table, count, shared, scratch = fn.params
         looks = fn.emit(PTR, "alloca i64, align 8")
         for word, value in ((_TABLE, table), (_COUNT, count), (_SHARED, shared), (_SCRATCH, scratch)):
-            fn.store(value, pool + 8 * word)
-        finished = pool + 8 * _FINISHED
+            fn.store(value, _word(pool, word))
+        finished = _word(pool, _FINISHED)
         write(fn, finished, fn.i64(0))
         here = fn.i64(0)
         _give(fn, pool, helpers, here, run)

@@ -119,6 +119,9 @@ def _layers() -> Iterator[Case]:
     yield conv(
         depth, (1, 4, 5, 40_000), 4, 3, groups=4, layout="4W4C"
     )  # a row alone is more than is kept at once
+    yield conv(
+        depth, (1, 8, 215, 499), 8, 1, 2, groups=8
+    )  # eight tasks a thread, where more would end sooner
     yield conv("q8ta_conv2d_transposed", (1, 64, 14, 14), 32, 2, 2, padding=(0, 0))
     yield conv(wide, (1, 64, 3, 1413), 32, 3)
     for kernel in ((7, 3), (3, 7), (1, 5), (5, 1)):  # few channels: windows may be copied, or not

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -230,3 +231,45 @@ def test_a_processor_without_tiles_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     choice = NativeExecutor().choose(Prepared(bind(conv((1, 256, 14, 14), 256, 1)).call))
     assert dict(choice.rejected)["amx"] == f"{row.name} has no tiles"
     assert "asked for" in dict(choice.rejected)["amx_emulated"]
+
+
+# --- what the system is asked ----------------------------------------------------------------------------
+
+
+class _System:
+    """Stands for the C library: keeps what it is asked, and answers with a number."""
+
+    def __init__(self, answer: int) -> None:
+        self.answer, self.asked = answer, list[tuple[object, ...]]()
+
+    def syscall(self, *words: object) -> int:
+        assert all(isinstance(word, ctypes.c_long) for word in words)  # int would leave half of a register
+        self.asked.append(tuple(word.value for word in words))  # type: ignore[attr-defined]
+        ctypes.set_errno(0 if self.answer == 0 else errno.EOPNOTSUPP)
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [0, -1])
+def test_what_the_system_is_asked(answer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux, Documentation/arch/x86/xstate.rst."""
+    system = _System(answer)
+    monkeypatch.setattr(
+        ctypes, "CDLL", lambda name, use_errno: system if name is None and use_errno else None
+    )
+    monkeypatch.setattr(tiles.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(tiles.platform, "machine", lambda: "x86_64")
+    said = tiles.refused.__wrapped__()
+    assert system.asked == [(158, 0x1023, 18)]
+    assert said == (
+        f"the operating system refuses tile registers (errno {errno.EOPNOTSUPP})" if answer else None
+    )
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"), [("Darwin", "x86_64"), ("Linux", "aarch64"), ("Windows", "AMD64")]
+)
+def test_other_systems_are_not_asked(system: str, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", None)
+    monkeypatch.setattr(tiles.platform, "system", lambda: system)
+    monkeypatch.setattr(tiles.platform, "machine", lambda: machine)
+    assert tiles.refused.__wrapped__() == "only Linux on x86-64 is asked for tiles"

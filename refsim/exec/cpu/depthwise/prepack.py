@@ -45,7 +45,7 @@ class Groups:
         Beyond the last one it stands for none.
         """
         size = VECTORS * self.lanes
-        starts = np.minimum(self.first + size * np.arange(self.count), max(0, total - size))
+        starts = np.maximum(np.minimum(self.first + size * np.arange(self.count), total - size), 0)
         return np.minimum(starts[:, None, None] + order(self.lanes * ranges) % size, total - 1)
 
     def ranges(self, conv: ConvProblem, isa: Isa, together: int) -> int:
