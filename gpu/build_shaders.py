@@ -33,6 +33,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from refsim.core import choices
 from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
 from refsim.ops.base import coopmat
 from refsim.ops.base.registry import OPS
@@ -197,7 +198,7 @@ def needs_matrices(source: Path, options: Sequence[str]) -> bool:
 def refuse_contractable(binary: Path, where: str) -> None:
     """FormatError if a driver may fuse some arithmetic of a module."""
     if loose := spirv.contractable(binary.read_bytes()):
-        raise FormatError(where, "arithmetic could be fused", got=", ".join(loose[:5]), need="NoContraction")
+        raise FormatError(where, "arithmetic could be fused", got=choices.first(loose), need="NoContraction")
 
 
 def compact(code: bytes, folder: Path, coop: bool = False) -> bytes:

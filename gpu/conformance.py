@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import PROFILES
@@ -39,6 +40,9 @@ from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.modules import ModuleExecutor, Options
+
+#: Failures of each kind that are printed.
+MOST_FAILED = 3
 
 
 @dataclass
@@ -206,8 +210,10 @@ def main(arguments: list[str]) -> int:
         print(
             f"{count.name:28} {count.compared:6} compared {len(count.failed):4} failed {count.seconds:7.1f} s"
         )
-        for what in count.failed[:3]:
+        for what in count.failed[:MOST_FAILED]:
             print(f"    {what}")
+        if len(count.failed) > MOST_FAILED:
+            print(f"    {choices.more(len(count.failed) - MOST_FAILED, '--json FILE has all')}")
     failed = sum(len(count.failed) for count in counts)
     print(f"{sum(count.compared for count in counts)} compared, {failed} failed")
     if options.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from refsim.bytediff.findings import Difference, Findings
-from refsim.core import table
+from refsim.core import choices, table
 from refsim.core.counted import counted
 
 MOST_CAUSES = 5
@@ -16,10 +16,11 @@ def lines(findings: Findings) -> Iterator[str]:
     return (line for line, _ in styled(findings))
 
 
-def styled(findings: Findings, width: int | None = None) -> Iterator[tuple[str, str]]:
+def styled(findings: Findings, width: int | None = None, way: str = "") -> Iterator[tuple[str, str]]:
     """(line, style): verdict, counts, pattern, causes, and the first differences as a table.
 
     Styles are ``same``, ``different``, ``head``, ``cause`` or none. Only the table is made to fit ``width``.
+    ``way`` says how to see what lists leave out.
     """
     yield verdict(findings), "same" if findings.same else "different"
     for count in findings.counts:
@@ -39,6 +40,8 @@ def styled(findings: Findings, width: int | None = None) -> Iterator[tuple[str, 
         yield "what fits in part:", "head"
     for number, cause in enumerate(findings.causes[:MOST_CAUSES], 1):
         yield f"  {number}. {cause}", "cause" if number == 1 else ""
+    if len(findings.causes) > MOST_CAUSES:
+        yield f"  {choices.more(len(findings.causes) - MOST_CAUSES, way)}", ""
     if not findings.differences:
         yield unlisted(findings), "head"
         return

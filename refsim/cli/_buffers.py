@@ -19,7 +19,7 @@ from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import not_written, print_json, remark, say, width, wrote
 from refsim.cli._verb import Lacking
 from refsim.cli._written import Written
-from refsim.core import atomic_write
+from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import Layout
@@ -191,7 +191,7 @@ def print_report(report: Report, telling: Telling | None = None) -> None:
 
     With ``telling``, also which causes predict the same bytes, and what tells them apart.
     """
-    for line, style in styled(report, width()):
+    for line, style in styled(report, width(), choices.IN_JSON):
         say(line, **STYLES[style])
     if telling is not None:
         telling.say(report)
@@ -209,6 +209,8 @@ def written_by(module: str, stores: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"written by {module}{SUFFIX}"
     for place, source in stores[:MOST_STORES]:
         yield f"stored at {place}" + (f": {source}" if source else "")
+    if len(stores) > MOST_STORES:
+        yield f"stored at {choices.more(len(stores) - MOST_STORES, choices.IN_JSON)}"
 
 
 def show(

@@ -12,6 +12,7 @@ import numpy as np
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._target import Opened
+from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
 from refsim.exec.model import Model
@@ -31,8 +32,8 @@ def partial_option(function: F) -> F:
 
 
 def named(names: Sequence[str]) -> str:
-    """The first few names."""
-    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+    """The first few names, and how many more there are."""
+    return choices.first(names, MOST_NAMED)
 
 
 @dataclass

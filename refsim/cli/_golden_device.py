@@ -158,7 +158,7 @@ def check(
     for row in told[:MOST_SHOWN]:
         say(f"{row.case} {row.layouts}: {'; '.join(what(row))}")
     if len(told) > MOST_SHOWN:
-        say(f"... {len(told) - MOST_SHOWN} more (--json lists all)")
+        say(choices.more(len(told) - MOST_SHOWN, choices.IN_JSON))
     for name, text in found.as_json()["known"].items():
         say(f"known defect {name}: {text}")
     say(f"profile {found.profile}; {verdict(found)}")

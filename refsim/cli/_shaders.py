@@ -32,8 +32,11 @@ def print_folder(build: Build, once: bool) -> None:
         if row.note:
             say(f"damaged: {row.note}")
     strangers = modules.strangers(build.folder.names(), build.own)
-    for name, meant in [row for row in strangers if row[1]][:MOST_SHOWN]:
+    near = [row for row in strangers if row[1]]
+    for name, meant in near[:MOST_SHOWN]:
         say(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
+    if len(near) > MOST_SHOWN:
+        say(f"unknown: {choices.more(len(near) - MOST_SHOWN)}")
     others = sum(not meant for _, meant in strangers)
     if others:
         say(f"{counted(others, 'other module')} of operators that refsim has no reference for")
@@ -71,7 +74,7 @@ def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
         for tried in outcome.bad[:MOST_BAD]:
             say(f"{tried.verdict}: {tried.candidate.name}")
         if len(outcome.bad) > MOST_BAD:
-            say(f"... {len(outcome.bad) - MOST_BAD} more (--json lists all)")
+            say(choices.more(len(outcome.bad) - MOST_BAD, choices.IN_JSON))
     say(sentence(build, outcome))
 
 
@@ -134,7 +137,8 @@ def remarks(build: Build, found: Explained) -> Iterator[str]:
         results = counted(found.distinct, "distinct result")
         yield f"  the device does not repeat itself: {results} in {counted(found.runs, 'run')}"
     if len(found.cases) > 1:
-        named = ", ".join(cause.counted for cause in found.causes[:MOST_CAUSES]) or "no known cause fits"
+        counts = [cause.counted for cause in found.causes]
+        named = choices.first(counts, MOST_CAUSES, choices.IN_JSON) or "no known cause fits"
         yield f"  of {len(found.cases)} wrong cases: {named}"
 
 

@@ -241,7 +241,7 @@ class Build:
             for name, meant in modules.strangers(self.folder.names(), self.own)
             if meant
         ]
-        return ", ".join(near[:MOST_SHOWN]) or f"{len(self.folder.names())} {SUFFIX} files"
+        return choices.first(near, MOST_SHOWN) or f"{len(self.folder.names())} {SUFFIX} files"
 
 
 def owned(folder: Path, names: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from refsim.cli._idle import Share
 from refsim.cli._output import print_table, say
+from refsim.core import choices
 from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
 from refsim.sweep.plan import Plan
 from refsim.sweep.run import MOST_FOLDERS
@@ -30,6 +31,8 @@ def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, s
     why = reasons(found)
     for text, count in why.most_common(MOST_SHOWN):
         say(f"{REFUSED} {count}: {text}")
+    if len(why) > MOST_SHOWN:
+        say(f"{REFUSED}: {choices.more(len(why) - MOST_SHOWN, choices.IN_JSON)}")
     written = Counter((failure.subject, failure.variant) for failure, folder in failed if folder)
     for failure, folder in failed[:MOST_SHOWN]:
         say(
@@ -42,7 +45,7 @@ def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, s
         elif written[failure.subject, failure.variant] >= MOST_FOLDERS:
             say(f"  its case is not written: {MOST_FOLDERS} of this operator and executor are")
     if len(failed) > MOST_SHOWN:
-        say(f"... {len(failed) - MOST_SHOWN} more (--json lists them)")
+        say(choices.more(len(failed) - MOST_SHOWN, choices.IN_JSON))
     calls = sum(row.statuses[status] for row in found for status in COMPARED)
     wrong = sum(row.failed for row in found)
     if wrong > len(failed):

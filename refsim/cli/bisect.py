@@ -19,7 +19,7 @@ from refsim.cli._buffers import (
     print_report,
     write_html,
 )
-from refsim.cli._complete import Completeness, check_run, named, of_other_inputs, partial_option
+from refsim.cli._complete import MOST_NAMED, Completeness, check_run, named, of_other_inputs, partial_option
 from refsim.cli._given import recorded as dump_at
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
@@ -30,6 +30,7 @@ from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import Opened, opened, target_option
 from refsim.cli._verb import Lacking, verb
+from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError
 from refsim.core.qmath import CANONICAL, Profile
@@ -146,8 +147,8 @@ def command(
     compared = [row for row in rows if row.run is not None]
     if not compared:
         raise FormatError(
-            where, "holds none of the model's buffers", got=", ".join(sorted(recorded.entries)[:3]),
-            need=", ".join(row.output for row in rows[:3]) + ", ...",
+            where, "holds none of the model's buffers", got=choices.first(sorted(recorded.entries), MOST_NAMED),
+            need=f"such as {choices.first([row.output for row in rows], MOST_NAMED)}",
         )  # fmt: skip
     doubted = None
     if (

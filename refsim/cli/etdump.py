@@ -10,6 +10,7 @@ from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import verb
+from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
 from refsim.core.qmath import Profile
@@ -19,6 +20,8 @@ from refsim.formats.dumps import value_name
 from refsim.formats.etdump.read import read_etdump
 from refsim.formats.targets import TargetRow
 
+#: Outputs whose first difference is told.
+MOST_FIRST = 3
 COLUMNS = (
     "run", "instruction", "delegate", "value", "shape", "dtype", "elements", "differing", "steps", "largest",
 )  # fmt: skip
@@ -74,11 +77,13 @@ def command(
     print_table((*COLUMNS, *([COLUMN] if made else [])), table, DROP)
     elements, different = sum(row.elements for row in rows), sum(row.differing for row in rows)
     say(f"{counted(len(rows), 'output')} of delegates, {counted(elements, 'element')}: {different} differ")
-    for row in wrong[:3]:
+    for row in wrong[:MOST_FIRST]:
         assert row.first is not None
         say(f"first that differs in run {row.run}, {row.value}: element {','.join(map(str, row.first))}")
         if row.node is not None:
             made.say(row.delegate, row.node)
+    if len(wrong) > MOST_FIRST:
+        say(choices.more(len(wrong) - MOST_FIRST, "the table has all"))
     if missing:
         say(f"not recorded: {named(missing)}")
     return _status(dump, not wrong, needed, [] if enough else missing)

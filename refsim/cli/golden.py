@@ -42,6 +42,8 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.registry import LISTED
 
 MOST_SHOWN = 20
+#: Likely causes of a failure that are said.
+MOST_CAUSES = 3
 #: How many pairs of causes that predict the same bytes are told apart; each may take a second.
 MOST_APART = 3
 
@@ -182,7 +184,7 @@ def verify(
             [(f"{case}: {line}" if line is lines[0][0] else f"  {line}", command) for line, command in lines]
         )
     if len(failed) > MOST_SHOWN:
-        say(f"... {len(failed) - MOST_SHOWN} more (--json lists all)")
+        say(choices.more(len(failed) - MOST_SHOWN, choices.IN_JSON))
     say(f"{checked(found)}; {counted(len(failed), 'failure')}, {time.monotonic() - begin:.0f} s")
     return SAME if same else DIFFERENT
 
@@ -229,8 +231,11 @@ def _print_failure(result: Result, executors: Sequence[str], asked: Sequence[str
         say(f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}...")
     if "differing" in detail:
         say(f"  {detail['differing']} differ; {'; '.join(detail['pattern'])}")
-    for cause in detail.get("causes", ()):
+    causes = detail.get("causes", ())
+    for cause in causes[:MOST_CAUSES]:
         say(f"  likely cause: {cause}")
+    if len(causes) > MOST_CAUSES:
+        say(f"  {choices.more(len(causes) - MOST_CAUSES, choices.IN_JSON)}")
     words = [PROGRAM, "golden", "verify", case, "-x", ",".join(executors), *asked]
     say(f"  {shlex.join(words)}", command=True)
 
@@ -421,6 +426,8 @@ def coverage(root: str | None, as_json: bool) -> int:
     say("rarest: the cases with the feature that fewest have")
     for hole in holes[:MOST_SHOWN]:
         say(f"hole: {hole}")
+    if len(holes) > MOST_SHOWN:
+        say(choices.more(len(holes) - MOST_SHOWN, choices.IN_JSON))
     kinds = ", ".join(f"{number} {kind}" for kind, number in chains.items())
     say(f"{counted(sum(chains.values()), 'chain')}: {kinds}")
     stored = f"{sum(whole.values())} of them also stored whole, which golden verify checks twice"

@@ -26,6 +26,7 @@ from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import verb
+from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.qmath import Profile
@@ -34,6 +35,7 @@ from refsim.exec.repeat import Buffer, Repeated, repeat
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")
+MOST_COUNTS = 8
 MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
 
 
@@ -167,7 +169,7 @@ def _counts(buffer: Buffer) -> str:
     counts = [len(members) for members in buffer.results.values()]
     if len(counts) == 1:
         return "the same in all runs"
-    shown = ", ".join(map(str, counts[:8])) + (", ..." if len(counts) > 8 else "")
+    shown = choices.first(counts, MOST_COUNTS, choices.IN_JSON)
     return f"{len(counts)} distinct results (runs: {shown})"
 
 

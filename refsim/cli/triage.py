@@ -44,6 +44,8 @@ from refsim.golden.named import CASES
 
 #: In the folder of a triage: the profile that was given.
 PROFILE = "profile.json"
+#: Reports that are printed.
+MOST_REPORTS = 3
 
 
 @verb("triage", "exposed.pte -i in.npz --outputs outputs.npz -o found")
@@ -198,10 +200,12 @@ def _print(
     if several is not None:
         for line in repeats_lines(several):
             say(line)
-    for v in found.suspects[:3]:
+    for v in found.suspects[:MOST_REPORTS]:
         assert v.report is not None
         print_report(v.report, telling)
         made.say(v.row.delegate, v.row.node)
+    if len(found.suspects) > MOST_REPORTS:
+        say(choices.more(len(found.suspects) - MOST_REPORTS, "--html FILE has the report of each"))
     for v in found.suspects:
         if v.row.output in commands:
             say(f"run node {v.row.node} alone: {commands[v.row.output]}", command=True)

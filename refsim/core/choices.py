@@ -7,12 +7,16 @@ from collections.abc import Iterable, Sequence
 
 #: Characters of a list, after which only the number of further names is given.
 MOST_LISTED = 120
+#: Names of a list whose first few say enough.
+MOST_NAMED = 4
 #: How alike two names must be for one to be taken for a slip of the other.
 ALIKE = 0.6
 #: What is left of a part that had to be cut.
 _LEAST = 48
 _DIGITS = "0123456789"
 _MEANT = "; did you mean "
+#: How a verb shows the whole of a list that its text cuts.
+IN_JSON = "--json lists all"
 _HIDDEN = re.compile(r"\.\.\. and (\d+) more")
 
 
@@ -69,8 +73,22 @@ def listed(names: Iterable[str], most: int = MOST_LISTED, hidden: int = 0) -> st
     count = len(held)
     while count > 1 and len(", ".join(held[:count])) > most:
         count -= 1
-    hidden += len(held) - count
-    return ", ".join(held[:count]) + (f", ... and {hidden} more" if hidden else "")
+    return first(held, count, hidden=hidden)
+
+
+def first(names: Iterable[object], count: int = MOST_NAMED, way: str = "", hidden: int = 0) -> str:
+    """The first ``count`` names, and how many more there are: the one place where a list is cut.
+
+    ``way`` says how to see all, where there is one; ``hidden`` names more were there before.
+    """
+    held = [str(name) for name in names]
+    hidden += max(0, len(held) - count)
+    return ", ".join([*held[:count], *([more(hidden, way)] if hidden else [])])
+
+
+def more(hidden: int, way: str = "") -> str:
+    """The end of a list that is cut: ``... and 7 more``, and in parentheses how to see all."""
+    return f"... and {hidden} more" + (f" ({way})" if way else "")
 
 
 def need(name: str, names: Iterable[str], *others: str) -> str:

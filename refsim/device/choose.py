@@ -201,7 +201,7 @@ def select(found: list[Candidate], patterns: tuple[str, ...]) -> tuple[list[Cand
     for pattern, regex in zip(patterns, compiled, strict=True):
         named = [c for c in found if regex.search(c.name) or (c.writer and regex.search(c.writer.name))]
         if not named:
-            few = ", ".join(c.name for c in found[:3])
+            few = choices.first([c.name for c in found])
             names = [c.name for c in found] + [c.writer.name for c in found if c.writer]
             need = f"a name such as {few}{choices.meant(pattern, names)}"
             raise GraphError("--value", "no such value", got=repr(pattern), need=need)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, RawBufferError
@@ -122,7 +123,10 @@ def collect(parts: Sequence[Part], target: Target | None = None) -> Collected:
                 continue  # an output that no delegate writes
             if c is None or (row.held is not None and (row.held.shape, row.held.dtype) != _kind(c)):
                 raise FormatError(
-                    place, "not a value of the program", got=row.value, need=", ".join([*known][:3])
+                    place,
+                    "not a value of the program",
+                    got=row.value,
+                    need=choices.need(str(row.value), known),
                 )
             if c.name not in held:
                 held[c.name] = _held(c, row.way or m.PLAIN, array, place)

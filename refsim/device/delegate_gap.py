@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.errors import FormatError, ShapeError
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
@@ -95,8 +96,8 @@ def gaps_of(
     shapes = [None if array is None else array.shape for array in arguments]
     if len(arguments) != len(wanted) or shapes != [tensor.shape for tensor in wanted]:
         raise FormatError(
-            place, "not the arguments of this delegate", got=shapes[:6],
-            need=f"{[tensor.shape for tensor in wanted][:6]}, of delegate {delegate} of {model.path}",
+            place, "not the arguments of this delegate", got=choices.first(shapes),
+            need=f"{choices.first([tensor.shape for tensor in wanted])}, of delegate {delegate} of {model.path}",
         )  # fmt: skip
     arrays = [np.asarray(array) for array in arguments]
     count = len(graph.inputs)

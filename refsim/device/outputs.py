@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.dtypes import BY_NAME
 from refsim.core.errors import FormatError, ShapeError
@@ -28,7 +29,6 @@ Declared = tuple[str, tuple[int, ...]]
 #: Names of an .npz file's arrays before their number, the first that it has.
 PREFIXES = ("out", "output", "upstream_out")
 RAW = (".bin", ".raw")
-MOST_NAMED = 4
 FORM = "an .npz, a folder of .npy or raw files, or BASE of executor_runner's BASE-0.bin"
 FORMS = f"{FORM.replace(', or', ',')}, or the files in order"
 
@@ -70,8 +70,8 @@ def beside(
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first of some names, and whether there are more."""
-    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+    """The first of some names, and how many more there are."""
+    return choices.first(names)
 
 
 def _files(names: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.errors import FormatError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import outputs
@@ -161,9 +162,9 @@ def read(folder: str | os.PathLike[str]) -> Findings:
         arrays = outputs.beside(folder, program.name, program.declared)
         answers += _answers(program, arrays, os.fspath(Path(folder) / program.name))
     if all(row.answer == MISSING for row in answers):
-        some = ", ".join(f"{program.name}.npz" for program in programs()[:3])
+        some = choices.first([f"{program.name}.npz" for program in programs()])
         raise FormatError(
-            os.fspath(folder), "no outputs of these programs", need=f"{some}, ...; {outputs.IN_FOLDER}"
+            os.fspath(folder), "no outputs of these programs", need=f"{some}; {outputs.IN_FOLDER}"
         )
     return Findings(tuple(answers))
 

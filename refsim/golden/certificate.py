@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import refsim
+from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.html import rendered
 from refsim.golden.certify import KNOWN_DEFECT, LEGAL, MISSING, SAME, VERDICTS, WRONG, Certificate, Verdict
 
+#: Likely causes of a case that are said.
+MOST_CAUSES = 3
 MEANINGS = {
     SAME: "every byte that the kernel defines is the definition's",
     LEGAL: "other bytes, which a device may write that rounds as a profile says",
@@ -39,8 +42,10 @@ def what(row: Verdict) -> Iterator[str]:
         yield "no outputs"
     else:
         yield f"{row.detail['differing']} differ; {'; '.join(row.detail['pattern'])}"
-        for cause in row.detail["causes"]:
-            yield f"likely cause: {cause}"
+        causes = row.detail["causes"]
+        yield from (f"likely cause: {cause}" for cause in causes[:MOST_CAUSES])
+        if len(causes) > MOST_CAUSES:
+            yield choices.more(len(causes) - MOST_CAUSES, choices.IN_JSON)
 
 
 def page(certificate: Certificate) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff import diff
+from refsim.core import choices
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
@@ -36,7 +37,6 @@ from refsim.ops.base.defect import Defect
 MISSING = "missing"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING)
 NEED = "what refsim golden export wrote"
-MOST_CAUSES = 3
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,9 @@ def check(
             )
             step()
     if all(row.verdict == MISSING for row in found):
-        some = ", ".join(file.name.removesuffix(".pte") + ".npz" for file in files[:3])
+        some = choices.first([file.name.removesuffix(".pte") + ".npz" for file in files])
         raise FormatError(
-            os.fspath(folder), "no outputs of these programs", need=f"{some}, ...; {outputs.IN_FOLDER}"
+            os.fspath(folder), "no outputs of these programs", need=f"{some}; {outputs.IN_FOLDER}"
         )
     profile = _profile(found)
     return Certificate(dict(about), profile, tuple(_settled(row, profile) for row in found))
@@ -253,7 +253,7 @@ def _detail(bound: BoundCase, actual: PackedBuffer) -> dict[str, Any]:
         "differing": report.differing,
         "pattern": ["nothing was written"] if unwritten else list(report.pattern),
         "first": report.as_json()["differences"],
-        "causes": [str(cause) for cause in report.causes[:MOST_CAUSES]],
+        "causes": [str(cause) for cause in report.causes],
     }
 
 

@@ -207,7 +207,7 @@ def compared(bound: BoundCase, expected: PackedBuffer, actual: PackedBuffer) -> 
     return {
         "differing": report.differing,
         "pattern": list(report.pattern),
-        "causes": [str(cause) for cause in report.causes[:3]],
+        "causes": [str(cause) for cause in report.causes],
         **({} if two is None else {"alike": two.as_json()}),
     }
 

@@ -40,10 +40,13 @@ def open_case(name: str) -> Stored:
         beside = Path(name).with_name(CASE_JSON)
         meant_folder = choices.asked(str(beside.parent)) if beside.is_file() else ""
         hints = [] if meant_folder else _whole_dump(os.path.dirname(name), Path(name).with_suffix(".json"))
-        hints = _zipped(name) or hints
+        zipped = _zipped(name)
+        got = f"a zip file of cases: {choices.first(zipped, MOST_HINTS)}" if zipped else "a file"
+        replays = [shlex.join(["refsim", "replay", f"{name}!{one}"]) for one in zipped[:MOST_HINTS]]
+        hints = replays or hints
         if Path(name).suffix == ".pte" and not meant_folder:
             hints = [shlex.join(["refsim", "extract", name, "-n", "0:0", "--random", "0", "-o", "case"])]
-        raise FormatError(name, "not a case", got="a file", need=f"{_NEED}{meant_folder}", hints=hints)
+        raise FormatError(name, "not a case", got=got, need=f"{_NEED}{meant_folder}", hints=hints)
     if Path(name).is_dir() and not (Path(name) / CASE_JSON).exists():
         raise _no_case_in(name)
     if Path(name).exists():
@@ -74,14 +77,13 @@ def _numbered(name: str) -> str:
 
 
 def _zipped(path: str) -> list[str]:
-    """The commands that replay the first cases of a zip file; nothing for any other file."""
+    """The cases of a zip file; nothing for any other file."""
     if not zipfile.is_zipfile(path):
         return []
     with archive(path, "a zip file of cases") as opened:
-        names = sorted(
+        return sorted(
             one.removesuffix(f"/{CASE_JSON}") for one in opened.NameToInfo if one.endswith(f"/{CASE_JSON}")
         )
-    return [shlex.join(["refsim", "replay", f"{path}!{one}"]) for one in names[:MOST_HINTS]]
 
 
 def cases_in(folder: str | os.PathLike[str]) -> list[str]:
@@ -110,7 +112,8 @@ def _no_case_in(folder: str) -> FormatError:
     held = cases_in(folder)
     if held:
         hints = [replayed(case) for case in held[:MOST_HINTS]]
-        return FormatError(folder, "a folder of cases", need="one of the cases in it", hints=hints)
+        need = f"one of the cases in it: {choices.first(map(os.path.basename, held), MOST_HINTS)}"
+        return FormatError(folder, "a folder of cases", need=need, hints=hints)
     dump = _whole_dump(folder, *Path(folder).glob("delegate*.json"))
     if dump:
         return FormatError(folder, "a dump, and no case", need=_NEED, hints=dump)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from refsim.core import choices
 from refsim.core.errors import ParameterError, RefsimError
 from refsim.core.folder_write import current, writing
 from refsim.formats.cases import add_to_zip, contents
@@ -43,8 +44,7 @@ class Change:
         for what in ("added", "removed", "redrawn", "changed", "damaged"):
             names = getattr(self, what)
             if names:
-                some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-                yield f"{self.op}: {len(names)} {what}: {some}"
+                yield f"{self.op}: {len(names)} {what}: {choices.first(names)}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses import grouped_channels, strips
 from refsim.bytediff.rerun import AS_UNSIGNED, UNSIGNED, finished, has_weights, integer_sums, quantized
+from refsim.core import choices
 
 #: More channels than these are not searched; so many wrong positions vote.
 MOST_CHANNELS, VOTERS = 48, 24
@@ -136,8 +137,8 @@ def offsets(ev: Evidence) -> Iterator[Prediction]:
         found[fits] = np.rint((least[fits] + most[fits]) / 2).astype(np.int64)
         found[(least < 0) & (most > 0)] = 0  # right as it is
         if found.any():
-            numbers = ", ".join(f"{n:+d}" for n in found[found != 0][:4])
-            detail = f"each {what} has its own: {numbers}" + (" and so on" if (found != 0).sum() > 4 else "")
+            numbers = choices.first([f"{n:+d}" for n in found[found != 0]])
+            detail = f"each {what} has its own: {numbers}"
             yield Prediction(detail, finished(ev, acc + found[classes].reshape(acc.shape)), inferred=True)
 
 
@@ -223,7 +224,5 @@ def _said(source: np.ndarray) -> str:
         factor = (source[changed[1]] - source[changed[0]]) / (changed[1] - changed[0])
         rule = f"those of channel {factor:g} * i {source[changed[0]] - factor * changed[0]:+g}"
     else:
-        rule = ", ".join(f"{k} has those of {source[k]}" for k in changed[:4]) + (
-            " and so on" if len(changed) > 4 else ""
-        )
+        rule = choices.first([f"{k} has those of {source[k]}" for k in changed])
     return rule if len(changed) == len(source) else f"{rule}, in {len(changed)} of {len(source)} channels"

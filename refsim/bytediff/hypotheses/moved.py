@@ -8,6 +8,7 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.invocations import coordinates
+from refsim.core import choices
 from refsim.core.buffer import ByteKind
 
 #: So many differing cells vote, and so few distinct values among them could be anywhere.
@@ -104,9 +105,8 @@ def _said(name: str, source: np.ndarray, changed: np.ndarray) -> str:
             offset = source[changed[0]] - factor * changed[0]
             at = f"{factor} * i {offset:+g}" if factor != 1 else f"i {offset:+g}"
             return f"{name} i holds {name} {at if factor else f'{offset:g}'}, for {len(changed)} of them"
-    listed = ", ".join(f"{k} holds {source[k]}" for k in changed[:4])
-    more = ", and so on" if len(changed) > 4 else ""
-    return f"{name}s exchanged: {listed}{more}"
+    listed = choices.first([f"{k} holds {source[k]}" for k in changed])
+    return f"{name}s exchanged: {listed}"
 
 
 @hypothesis("words of other places")

@@ -17,6 +17,7 @@ from refsim.bytediff.rerun import (
     logical_weight,
     products,
 )
+from refsim.core import choices
 
 #: Sums of more groups of products than this are not taken apart, nor are larger outputs.
 MOST_GROUPS, MOST_OUTPUTS = 27, 1 << 13
@@ -136,7 +137,7 @@ def _said(name: str, names: list[str], times: np.ndarray) -> str:
     said = []
     for change in np.unique(times[times != 0]):
         where = np.flatnonzero(times == change)
-        listed = ", ".join(names[k] for k in where[:6]) + (" and so on" if len(where) > 6 else "")
+        listed = choices.first([names[k] for k in where])
         how = {-1: "counted once less", 1: "counted once more"}.get(int(change), f"counted {change:+d} times")
         said.append(f"{name} {listed} {how}")
     return "; ".join(said)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.core import choices
 from refsim.core.buffer import ByteKind
 
 #: So many distinct right values, and so many elements for each of them, or a function says nothing.
@@ -42,5 +43,5 @@ def _said(values: np.ndarray, became: np.ndarray) -> str:
         return f"{len(values)} values came out {distance[0]:+d}"
     if len(np.unique(became)) == 1:
         return f"values from {values[0]} to {values[-1]} came out as {became[0]}"
-    listed = ", ".join(f"{a} as {b}" for a, b in list(zip(values, became, strict=True))[:4])
-    return f"{len(values)} values came out as others: {listed}, and so on"
+    listed = choices.first([f"{a} as {b}" for a, b in zip(values, became, strict=True)])
+    return f"{len(values)} values came out as others: {listed}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from refsim.core import choices
 from refsim.core.errors import FormatError
 from refsim.formats.exported.program import MOST_BYTES, ExportedProgram, parse
 from refsim.formats.reading import MAX_JSON_BYTES, archive, member, parsed, reading
@@ -46,7 +47,7 @@ def read_exported(path: str | os.PathLike[str], method: str = "forward") -> Expo
             (name for name in found if name.endswith(f"/{method}.json")), found[0] if found else None
         )
         if chosen is None:
-            raise FormatError(where, "holds no exported program", got=", ".join(names[:3]), need=NEED)
+            raise FormatError(where, "holds no exported program", got=choices.first(names), need=NEED)
         return Exported(_program(file, chosen, where))
 
 
