@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from refsim.core import choices
-from refsim.core.errors import FormatError, RefsimError
+from refsim.core import choices, folder_write
+from refsim.core.errors import FormatError, ParameterError, RefsimError
+from refsim.core.no_clobber import free
 from refsim.device.manifest import source_of
 from refsim.formats.cases import CASE_JSON
 from refsim.formats.dumps import Recorded
 from refsim.formats.npz import members_of
 from refsim.formats.reading import archive
+from refsim.formats.run_identity import RunIdentity
 from refsim.golden.named import cases_in, replayed
 
 #: The folders that `refsim triage -o` makes.
@@ -105,6 +107,22 @@ def recorded(path: str, program: str = "") -> Recorded:
             typed = [hint.replace(" EXPOSED ", f" {known} ", 1) for hint in kind.hints(path)]
             raise FormatError(path, kind.what, need=kind.need(path), hints=typed)
     return Recorded(path)
+
+
+def same_run(folder: str, run: RunIdentity) -> None:
+    """ParameterError if a dump is to be added to a folder of something else than buffers of the same run."""
+    if not os.path.isdir(folder) or not any(name.endswith(".json") for name in folder_write.names(folder)):
+        return
+    need = f"a folder of the same file and inputs, or a new one, such as {free(folder)}"
+    try:
+        there = Recorded(folder)
+    except FormatError as error:
+        raise ParameterError(folder, "holds something else than a dump", got=str(error), need=need) from error
+    if other := there.other_run(run):
+        raise ParameterError(folder, "holds a dump of another run", got=other, need=need)
+    if unsaid := there.unsaid():
+        what = f"buffers that do not say of which {' and of which '.join(unsaid)} they are"
+        raise ParameterError(folder, "holds a dump of an unknown run", got=what, need=need)
 
 
 def hints(path: str) -> list[str]:

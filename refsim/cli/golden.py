@@ -123,10 +123,11 @@ def verify(
     corpus = Corpus(_root(root))
     cases, names = tuple(map(full_name, cases)), executors.split(",")
     begin = time.monotonic()
-    damaged = corpus.damaged()
     conditions = checks.Conditions(profile, threads, isa)
     if isa is not None:
         isas.environment(isa)  # what this machine lacks is said before anything starts
+    checks.check_executors(corpus, names, conditions)
+    damaged = corpus.damaged()
     done, found = _verified(corpus, cases, names, workers, seconds, results, resume, conditions)
     if results is not None:
         wrote(results)

@@ -14,6 +14,7 @@ from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._complete import Completeness, check_run, named, partial_option
 from refsim.cli._execute import COLUMNS, DROP, Result, execute
 from refsim.cli._given import recorded as dump_at
+from refsim.cli._given import same_run
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import (
     executor_profile_option,
@@ -33,6 +34,7 @@ from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS
 from refsim.exec.model import Model
 from refsim.formats import npz
+from refsim.formats.run_identity import identity
 from refsim.formats.targets import TargetRow
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ def command(
     model = aimed.model
     made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
+    if dump:
+        same_run(dump[1], identity(model.path, given))
     notes: list[str] = []
     if recorded is not None:
         notes = check_run(recorded, aimed, given, partial) + aimed.misfits(recorded.path)

@@ -15,8 +15,10 @@ from refsim.exec.executor import Executor, ExecutorInfo
 #: ``open_named(rest, threads)``, which returns None for an unknown ``rest``, and ``executors()``.
 BACKENDS = {"cpu": "refsim.exec.cpu", "gpu": "refsim_gpu", "spv": "refsim_gpu.modules"}
 
+#: What every machine has.
+ALWAYS = ("cpu", "cpu:emulated")
 #: What can be asked for, as errors list it.
-NAMES = ("cpu", "cpu:emulated", "gpu", "gpu:N", "spv:DIR")
+NAMES = (*ALWAYS, "gpu", "gpu:N", "spv:DIR")
 
 #: Old name -> new name.
 RENAMED = {"cpu:model": "cpu:emulated"}

@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from refsim.core.errors import DeviceError, FormatError, RefsimError
+from refsim.core.errors import DeviceError, FormatError, ParameterError, RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa
 from refsim.exec.executor import OURS
+from refsim.exec.factory import ALWAYS
 from refsim.exec.fingerprint import foreign, sources
 from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import served
@@ -166,6 +167,18 @@ class _CaseServer:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+
+def check_executors(corpus: Corpus, executors: Sequence[str], conditions: Conditions) -> None:
+    """What cannot be opened is said before the corpus is read: raises as `run` does, in a process as there.
+
+    ParameterError if one is named twice.
+    """
+    if len(set(executors)) != len(executors):
+        what = "one executor is named twice"
+        raise ParameterError(WHERE, what, got=",".join(executors), need="distinct names")
+    if not set(executors) <= set(ALWAYS):
+        _started(corpus.root, executors, CASE_SECONDS, conditions).close()
 
 
 def _started(root: Path, executors: Sequence[str], seconds: float, conditions: Conditions) -> Worker:

@@ -184,9 +184,30 @@ def test_two_dumps_into_one_folder_do_not_mix(head, dump: Path, refsim) -> None:
     with writing(dump):
         refsim("run", *head, "--dump", ".", dump).refused("another process writes there")
     assert refsim("run", *head, "--golden", dump).status == 0
-    # another run's buffers over a part of these: what is left of the first run is noticed
-    assert refsim("run", head[0], "--random", 3, "--dump", "v24", dump).status == 0
+    assert refsim("run", *head, "--dump", "v24", dump).status == 0  # the same run
+    before = {path.name: path.read_bytes() for path in dump.iterdir()}
+    other = (head[0], "--random", 3, "--dump", "v24")
+    refsim("run", *other, dump).refused(
+        f"holds a dump of another run; got delegate0_v17 is of other inputs, need a folder of the same file "
+        f"and inputs, or a new one, such as {dump}-2"
+    )
+    assert before == {path.name: path.read_bytes() for path in dump.iterdir()}
+    # buffers of another run that came there otherwise are noticed too
+    assert refsim("run", *other, f"{dump}-2").status == 0
+    for path in Path(f"{dump}-2").iterdir():
+        path.replace(dump / path.name)
     refsim("run", *head, "--golden", dump).refused("v24 is of other inputs")
+
+
+def test_a_dump_is_added_to_no_folder_of_something_else(head, dump: Path, tmp_path: Path, refsim) -> None:
+    sidecar = dump / "delegate0_v24.json"
+    content = json.loads(sidecar.read_text())
+    del content["run"]["inputs"]
+    sidecar.write_text(json.dumps(content))
+    refsim("run", *head, "--dump", ".", dump).refused("buffers that do not say of which inputs they are")
+    (tmp_path / "settings.json").write_text("{}")
+    refsim("run", *head, "--dump", ".", tmp_path).refused("holds something else than a dump; got ")
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".bin"] == []
 
 
 def test_a_run_that_fails_leaves_the_dump_as_it_was(head, dump: Path, refsim, monkeypatch) -> None:

@@ -374,6 +374,19 @@ def test_an_executor_that_is_not_there_is_named(small: Path) -> None:
         list(verify.run(corpus, verify.tasks(corpus), ["cup"]))
 
 
+@pytest.mark.parametrize(
+    ("executors", "said"), [("gpuu", "executor: unknown; got 'gpuu'"), ("cpu,cpu", "one executor is named twice")]
+)
+def test_an_executor_that_is_not_there_is_named_before_anything_is_read(
+    executors: str, said: str, small: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(self: Corpus) -> list[str]:
+        raise AssertionError("the corpus was read")
+
+    monkeypatch.setattr(Corpus, "damaged", read)
+    refsim("golden", "verify", "--root", small, "-x", executors).refused(said)
+
+
 def test_cases_on_kernels_of_refsims_own_are_counted(
     small: Path, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
