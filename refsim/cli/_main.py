@@ -27,6 +27,7 @@ from refsim.core.errors import MOST_IN_LINE, RefsimError
 from refsim.core.escape import escaped
 from refsim.core.no_clobber import free
 from refsim.core.status import BAD_INPUT, DIFFERENT, INTERRUPTED, PIPE_CLOSED, SAME
+from refsim.formats.file import closed
 
 HERE = Path(__file__).parent
 PREFIX = "refsim: "
@@ -130,7 +131,8 @@ def _run(given: Sequence[str], document: Document) -> int:
         return BAD_INPUT
     except click.ClickException as error:
         return complain("UsageError", usage(error, given, root), BAD_INPUT)
-    except RefsimError as error:
+    except (RefsimError, PermissionError) as found:
+        error = found if isinstance(found, RefsimError) else closed(found)
         line = error.line(MOST_IN_LINE - len(PREFIX))
         status = complain(type(error).__name__, line, error.exit_status, error)
         for hint in error.hints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from refsim.cli._document import Document, Made
-from refsim.cli._written import Written
+from refsim.cli._written import Written, can_be_written
 from refsim.core.layout import Layout, layout
 from refsim.core.no_clobber import must_be_new
 
@@ -36,13 +37,16 @@ class New(Written):
     """
 
     def __init__(self, folder: bool = True, unless: str = "") -> None:
-        self.folder, self.unless = folder, unless
+        super().__init__(folder)
+        self.unless = unless
         self.name = "folder" if folder else "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         path = str(value)
         if self.folder:
             must_be_new(path)
+        if self.folder or not os.path.isdir(path):
+            can_be_written(path, self.folder)
         document = None if ctx is None else ctx.find_object(Document)
         if document is not None and param is not None:
             document.made[path] = Made(tuple(param.opts), self.folder, self.unless)

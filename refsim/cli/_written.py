@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from refsim.core.errors import ParameterError, RefsimError
+from refsim.core.errors import FormatError, ParameterError, RefsimError
 from refsim.core.no_clobber import free
+from refsim.formats.file import there
 
 
 class Written(click.ParamType):
@@ -19,8 +20,32 @@ class Written(click.ParamType):
 
     name = "text"
 
+    def __init__(self, folder: bool = False) -> None:
+        self.folder = folder
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        can_be_written(str(value), self.folder)
         return str(value)
+
+
+def can_be_written(path: str, folder: bool) -> None:
+    """FormatError, before anything runs, where no file can be written, or no folder made with its parents."""
+    if not folder and os.path.isdir(path):
+        raise FormatError(
+            path, "is a folder, and a file is written", need=f"a file, such as {os.path.join(path, 'NAME')}"
+        )
+    above = os.path.dirname(os.path.abspath(path))
+    while folder and not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        got = there(path) if not folder else f"{os.path.relpath(above)}, which is no folder"
+        raise FormatError(path, "cannot be written", got=got, need="a path in a folder that is there")
+
+
+class Pattern(click.ParamType):
+    """A word that is no path, beside others that are."""
+
+    name = "text"
 
 
 class Word(NamedTuple):
@@ -78,6 +103,8 @@ def _refused(one: Word, what: str) -> ParameterError:
 def _words(one: click.Parameter, value: Any, kind: click.ParamType | None = None) -> Iterator[Word]:
     """Every word of a parameter: of several values, and of several words in each."""
     kind = kind or one.type
+    if isinstance(kind, Pattern):
+        return
     if isinstance(value, str):
         if isinstance(kind, Written) or one.name not in _NO_PATHS:
             called = one.opts[0] if isinstance(one, click.Option) else one.metavar or (one.name or "").upper()

@@ -344,7 +344,11 @@ def _log(
     if path is None:
         yield lambda rows: None
         return
-    with open(path, "a" if os.path.isfile(path) else "w", encoding="utf-8") as file:
+    try:
+        opened = open(path, "a" if os.path.isfile(path) else "w", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise FormatError(path, "cannot be written", got=error.strerror, need="a writable path") from error
+    with opened as file:
         if os.path.isfile(path):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -37,7 +37,7 @@ REPORT = "report.json"
 @click.option(
     "--output",
     "-o",
-    type=Written(),
+    type=Written(folder=True),
     metavar="DIR",
     help=f"Where to write {LOWERED}, the delegates and {REPORT}.",
 )

@@ -27,7 +27,7 @@ from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import verb
-from refsim.cli._written import Written
+from refsim.cli._written import Pattern, Written
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
@@ -59,7 +59,7 @@ EXPECTED_NAMES = ("out", "upstream_out")
 )
 @click.option(
     "--dump",
-    type=(str, Written()),
+    type=(Pattern(), Written(folder=True)),
     metavar="REGEX DIR",
     help="Save each buffer whose value name and operator match: raw, with a JSON sidecar.",
 )

@@ -21,11 +21,12 @@ from refsim.cli._verb import PROGRAM, verb
 from refsim.cli._written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
-from refsim.core.errors import IncompleteError, ParameterError
+from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.cpu import isa as isas
 from refsim.exec.factory import executor_named
 from refsim.exec.fingerprint import foreign, sources
+from refsim.formats.file import there
 from refsim.golden.named import cases_in
 from refsim.ops.base.registry import LISTED, OPS
 from refsim.sweep import plan as plans
@@ -75,7 +76,7 @@ from refsim.sweep.servers import LOCAL, NONE, server
 )
 @click.option("--resume", is_flag=True, help="Go on with that file; only what it lacks is computed.")
 @click.option(
-    "--failures", type=Written(), metavar="DIR", default="sweep-failures", show_default=True,
+    "--failures", type=Written(folder=True), metavar="DIR", default="sweep-failures", show_default=True,
     help="Where cases of failures go, for refsim replay.",
 )  # fmt: skip
 @click.option(
@@ -229,5 +230,6 @@ def _models(folder: str | None, runs: int) -> dict[str, int]:
         return {}
     paths = sorted(Path(folder).rglob("*.pte"))
     if not paths:
-        raise ParameterError("sweep --models", "no .pte file there", got=folder)
+        got = None if Path(folder).is_dir() else there(folder)
+        raise FormatError(folder, "no .pte file there", got=got, need="a folder of .pte files for --models")
     return {str(path.resolve()): runs for path in paths}

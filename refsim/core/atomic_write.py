@@ -20,24 +20,25 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     file that it points to is replaced. Raises FormatError, naming the path, if it cannot be written.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file() and not target.is_dir():
+    named = target if os.path.islink(path) else Path(path)
+    if os.path.exists(target) and not target.is_file() and not target.is_dir():
         try:
             with open(target, "wb") as stream:
                 yield stream
         except OSError as error:
-            raise _unwritable(target, error) from error
+            raise _unwritable(named, error) from error
         return
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise _unwritable(named, error) from error
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes it private
         os.replace(temporary, target)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise _unwritable(named, error) from error
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)

@@ -22,7 +22,7 @@ from refsim.core.errors import FormatError, GraphError, LayoutError, RefsimError
 from refsim.core.layout import layout
 from refsim.core.tensor import TensorDesc
 from refsim.formats.file import quote, read_file
-from refsim.formats.pte.read import Pte, read_pte
+from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
 from refsim.formats.pte.schema import Tensor
 from refsim.formats.reading import json_file
 from refsim.formats.targets import targets
@@ -130,6 +130,8 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
     """An exposed file and its manifest; FormatError unless they belong together."""
     name = os.fspath(exposed)
     data = read_file(exposed, suffix=".pte")
+    if kind_of(data) is None:
+        raise unknown(data, name)
     pte = read_pte(data, name)
     where = path_of(exposed)
     if not os.path.exists(where):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from itertools import islice
+from pathlib import Path
 
 from refsim.core import choices, size_limit
 from refsim.core.counted import counted
@@ -12,7 +13,15 @@ from refsim.core.errors import FormatError, LimitError
 
 #: How alike two names of files must be, and how many of a folder are looked at.
 _ALIKE, _MOST_NAMES = 0.75, 10_000
-FOLDER = "a folder"
+FOLDER, ZIP = "a folder", "a zip file"
+#: How files begin, at which byte, and what they are then.
+_MAGICS = (
+    (0, b"PK\x03\x04", ZIP), (0, b"PK\x05\x06", ZIP), (0, b"\x93NUMPY", "an array (.npy)"),
+    (4, b"ET12", "a .pte"), (4, b"VH00", "a delegate blob"), (4, b"ED00", "an ETDump"),
+    (0, b"\x03\x02\x23\x07", "a SPIR-V module"), (0, b"SQLite format 3", "a database"), (0, b"\x7fELF", "a program"),
+)  # fmt: skip
+#: How much of a file of another kind is quoted, and looked at for that.
+_SHOWN, LOOKED = 16, 64
 
 
 def read_file(path: str | os.PathLike[str], most: int | None = None, suffix: str = "") -> memoryview:
@@ -31,7 +40,7 @@ def read_file(path: str | os.PathLike[str], most: int | None = None, suffix: str
         size_limit.check(name, found.st_size, size_limit.FILE)
         with open(path, "rb") as file:
             return view(file.read(found.st_size))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise unreadable(name, suffix) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -40,7 +49,8 @@ def read_file(path: str | os.PathLike[str], most: int | None = None, suffix: str
 
 def unreadable(path: str | os.PathLike[str], suffix: str = "") -> FormatError:
     """The error where no file can be read: what is there, and which file was probably meant."""
-    need = f"a file of it, such as {_some(path, suffix)}" if _some(path, suffix) else "a readable file"
+    some = _some(path, suffix)
+    need = f"a file of it, such as {some}" if some else f"a {suffix} file" if suffix else "a readable file"
     return FormatError(os.fsdecode(path), "cannot be read", got=there(path), need=need + meant(path, suffix))
 
 
@@ -49,10 +59,29 @@ def there(path: str | os.PathLike[str]) -> str:
     name = os.fsdecode(path)
     if os.path.isdir(name):
         return FOLDER
+    if os.path.isfile(name):
+        return "a file"
     if os.path.lexists(name):
         return "no regular file" if os.path.exists(name) else "a link to nothing"
     parent = os.path.dirname(name)
-    return f"no such folder as {parent}" if parent and not os.path.isdir(parent) else "no such file"
+    if parent and os.path.isdir(parent) and not enters(parent):
+        return f"a path in {parent}, which you may not enter"
+    if not parent or os.path.isdir(parent):
+        return "no such file"
+    return f"{parent}, which is no folder" if os.path.exists(parent) else f"no such folder as {parent}"
+
+
+def enters(folder: str) -> bool:
+    """Whether this process may look at what is in a folder."""
+    return os.access(folder, os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def closed(error: PermissionError) -> FormatError:
+    """The error where this process may not read or write: it names the folder that it cannot enter, if there is one."""
+    name = os.fsdecode(error.filename or "a file")
+    above = [os.fspath(one) for one in reversed(Path(name).parents)]
+    where = next((one for one in above if os.path.isdir(one) and not enters(one)), name)
+    return FormatError(where, "no access", got=error.strerror, need="the right to read it, or to write there")
 
 
 def meant(path: str | os.PathLike[str], suffix: str = "") -> str:
@@ -84,6 +113,22 @@ def _names(folder: str, suffix: str) -> list[str]:
 def view(data: bytes | bytearray | memoryview) -> memoryview:
     """A read-only byte view of ``data``; nothing is copied."""
     return memoryview(data).cast("B").toreadonly()
+
+
+def held(data: bytes | bytearray | memoryview) -> str:
+    """What a file holds that is not what a reader wants, in words: ``a zip file``, ``text: 'hello'``."""
+    start = bytes(data[:LOOKED])
+    if not start:
+        return "an empty file"
+    for at, magic, what in _MAGICS:
+        if start.startswith(magic, at):
+            return what
+    text = start.decode(errors="ignore")
+    if text.encode() in (start, start[: len(text.encode())]) and len(start) - len(text.encode()) < 4:
+        line = text.strip().splitlines()[0] if text.strip() else ""
+        if all(letter.isprintable() or letter.isspace() for letter in text):
+            return f"text: {quote(line[:_SHOWN] + ('...' if len(line) > _SHOWN else ''))}"
+    return f"bytes that begin with {start[:8].hex(' ')}"
 
 
 def quote(content: object) -> str:

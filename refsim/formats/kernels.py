@@ -16,7 +16,7 @@ from typing import Any
 from refsim.core import choices
 from refsim.core.errors import FormatError, LayoutError, ParameterError, RefsimError, UnknownOperatorError
 from refsim.core.layout import layout
-from refsim.formats.file import quote, read_file
+from refsim.formats.file import held, quote, read_file
 from refsim.formats.kernel_keys import KEYS, PADDING
 from refsim.formats.module_folder import SUFFIX as MODULE_SUFFIX
 from refsim.ops.base.arg import Kind
@@ -65,7 +65,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, ModuleCall]:
     try:
         text = bytes(read_file(where, MAX_BYTES)).decode()
     except UnicodeDecodeError as error:
-        raise FormatError(where, "no text", got=f"a wrong byte at {error.start}", need="UTF-8") from error
+        got = f"{held(error.object)}, and no UTF-8 at byte {error.start}"
+        raise FormatError(where, "no text", got=got, need="a file like docs/own-kernels.md shows") from error
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:

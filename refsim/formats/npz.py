@@ -16,7 +16,7 @@ from refsim.core import size_limit
 from refsim.core.atomic_write import replacing
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ShapeError
-from refsim.formats.file import quote, unreadable
+from refsim.formats.file import LOOKED, held, quote, unreadable
 from refsim.formats.reading import archive, member_file, reading
 
 #: Shape and dtype that an array must have. Where None is given instead, any array that is not too large will do.
@@ -59,7 +59,9 @@ def read_arrays(
         zipped = zipfile.is_zipfile(name)
     if not zipped:
         if len(wanted) != 1:
-            raise FormatError(name, "not an .npz file", need=f"{len(wanted)} arrays")
+            with open(name, "rb") as file:
+                got = held(file.read(LOOKED))
+            raise FormatError(name, "not an .npz file", got=got, need=f"an .npz with {len(wanted)} arrays")
         return [read_npy(name, wanted[0])]
     with archive(name, _KIND) as opened:
         members = members_of(opened)
@@ -133,7 +135,7 @@ def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtyp
     """Shape, whether columns come first, and dtype."""
     start = file.read(8)
     if start[:6] != _MAGIC or len(start) < 8:
-        raise FormatError(where, f"not {_KIND}", got=quote(start), need="the magic of .npy")
+        raise FormatError(where, f"not {_KIND}", got=held(start), need="an .npy, or an .npz of arrays")
     length = _LENGTHS.get((start[6], start[7]))
     if length is None:
         raise FormatError(where, "unknown .npy version", got=f"{start[6]}.{start[7]}", need="1.0 or 2.0")

@@ -18,7 +18,7 @@ from typing import IO, Any
 from refsim.core import size_limit
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.file import meant, quote, read_file, there
+from refsim.formats.file import LOOKED, ZIP, held, meant, quote, read_file, there
 
 #: What the libraries that parse files raise over damaged ones, and what content of another form raises here. Readers
 #: keep the block below as small as they can: an error of a kernel or of a definition is none of the file.
@@ -59,7 +59,13 @@ def parsed(
     if len(data) > most:
         raise LimitError(where, "too large", got=counted(len(data), "byte"), need=f"<= {most}")
     with reading(where, what, need):
-        return json.loads(bytes(data))
+        try:
+            return json.loads(bytes(data))
+        except UnicodeDecodeError as error:
+            raise FormatError(where, what, got=held(data), need=need) from error
+        except json.JSONDecodeError as error:
+            at = f"{error.msg} in line {error.lineno}, column {error.colno}"
+            raise FormatError(where, what, got=at if error.pos else held(data), need=need) from error
 
 
 def json_file(path: str | os.PathLike[str], need: str, most: int = MAX_JSON_BYTES) -> Any:
@@ -74,7 +80,12 @@ def archive(path: str | os.PathLike[str], kind: str) -> zipfile.ZipFile:
         if not os.path.isfile(path):  # opening a pipe may never end
             raise FormatError(where, f"not {kind}", got=there(path) + meant(path))
         size_limit.check(where, os.path.getsize(path), size_limit.FILE)
-        return zipfile.ZipFile(path)
+        try:
+            return zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            with open(path, "rb") as file:
+                got = held(file.read(LOOKED))
+            raise FormatError(where, f"not {kind}", got=f"{got}, damaged" if got == ZIP else got) from error
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, LimitError, MissingDependencyError
 from refsim.core.extras import install
 from refsim.formats.cases import Files, Stored, read, sha256
-from refsim.formats.file import quote, read_file
+from refsim.formats.file import quote, read_file, there
 from refsim.formats.reading import archive, reading
 from refsim.golden import chain
 from refsim.ops.base.case import Case
@@ -99,7 +99,8 @@ class Corpus:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         if not self.place(SUMS).is_file():
-            raise FormatError(str(self.root), "holds no corpus", need=f"a folder with {SUMS}")
+            got = None if self.root.is_dir() else there(self.root)
+            raise FormatError(str(self.root), "holds no corpus", got=got, need=f"a folder with {SUMS}")
 
     def operators(self) -> list[str]:
         places = (self.root / "digests", self.root / folder_write.COMMIT / "digests")

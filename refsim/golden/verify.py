@@ -19,7 +19,7 @@ from refsim.exec.factory import ALWAYS
 from refsim.exec.fingerprint import foreign, sources
 from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import served
-from refsim.formats.file import read_file
+from refsim.formats.file import LOOKED, held, read_file
 from refsim.formats.reading import reading
 from refsim.golden.chain import CHAINS
 from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Result
@@ -242,13 +242,16 @@ def state(corpus: Corpus, executors: Sequence[str], conditions: Conditions | Non
 def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Result]]:
     """Case -> results of an earlier run. FormatError if the corpus, the sources or the executors were different."""
     with reading(str(path), _NO_RESULTS):
-        lines = str(read_file(path), "utf-8").split("\n")
+        data = read_file(path)
+        if not bytes(data[:LOOKED]).startswith(b"{"):
+            raise FormatError(str(path), _NO_RESULTS, got=held(data), need="a file of --results")
+        lines = str(data, "utf-8").split("\n")
         head, *rows = [json.loads(text) for text in lines[:-1]]  # the last is empty, or cut off by a kill
     if head != {"golden verify": expected}:
-        held = head.get("golden verify", {}) if isinstance(head, dict) else {}
-        names = {*held, *expected} if isinstance(held, dict) else set(expected)
+        known = head.get("golden verify", {}) if isinstance(head, dict) else {}
+        names = {*known, *expected} if isinstance(known, dict) else set(expected)
         other = sorted(
-            name for name in names if not isinstance(held, dict) or held.get(name) != expected.get(name)
+            name for name in names if not isinstance(known, dict) or known.get(name) != expected.get(name)
         )
         raise FormatError(
             str(path), "results of another state", got=f"other {', '.join(_STATE.get(name, name) for name in other)}",

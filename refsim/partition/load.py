@@ -11,7 +11,7 @@ from typing import Any
 
 from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
 from refsim.core.extras import TORCH_FIX
-from refsim.formats.file import read_file
+from refsim.formats.file import held, read_file
 
 ZIP_MAGIC = b"PK\x03\x04"
 
@@ -31,7 +31,7 @@ def load(path: str | os.PathLike[str], trust: bool = False) -> Any:
     name = os.fsdecode(path)
     data = read_file(path, suffix=".pt2")
     if bytes(data[:4]) != ZIP_MAGIC:
-        raise FormatError(name, "not a .pt2 file", need="what torch.export.save writes")
+        raise FormatError(name, "not a .pt2 file", got=held(data), need="what torch.export.save writes")
     need_torch("lower")
     import torch
 

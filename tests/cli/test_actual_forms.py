@@ -121,7 +121,7 @@ def test_what_a_folder_or_a_zip_file_lacks_is_named(alone: np.ndarray, refsim) -
     """A zip file of cases without a name, a folder without a corpus; a list that is cut says so."""
     corpus = default_root() / "cases" / "q8ta_add.zip"
     done = refsim("replay", corpus)
-    done.refused("not a case; got a file")
+    done.refused("not a case; got a zip file of cases: 0175, 0176, 0177, ... and ")
     first = shlex.split(done.err.splitlines()[1].removeprefix("try: refsim "))
     assert first[1].startswith(f"{corpus}!") and refsim(*first).status == 0
     done = refsim("golden", "check", "--pte", "alone", "--outputs", ".")

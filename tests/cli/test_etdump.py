@@ -78,7 +78,7 @@ def test_refusals(refsim, models: Path) -> None:
     refsim("etdump", models / "mixed_ops.pte", DUMP, "--buffer", BUFFER).refused(
         "not the arguments of this delegate"
     )
-    refsim("etdump", FILE, FILE).refused("wrong file identifier")
+    refsim("etdump", FILE, FILE).refused("not an ETDump; got a .pte, need what")
 
 
 def test_a_call_that_was_not_recorded(refsim, tmp_path: Path) -> None:

@@ -375,7 +375,8 @@ def test_an_executor_that_is_not_there_is_named(small: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("executors", "said"), [("gpuu", "executor: unknown; got 'gpuu'"), ("cpu,cpu", "one executor is named twice")]
+    ("executors", "said"),
+    [("gpuu", "executor: unknown; got 'gpuu'"), ("cpu,cpu", "one executor is named twice")],
 )
 def test_an_executor_that_is_not_there_is_named_before_anything_is_read(
     executors: str, said: str, small: Path, refsim, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, LimitError
 from refsim.formats.etdump.schema import ETDUMP, DumpedTensor, DumpedValue, EtDump, Run
-from refsim.formats.file import read_file, view
+from refsim.formats.file import held, read_file, view
 from refsim.formats.flatbuffer.decode import decode
 
 #: Most runs in a file, and most events in all of them: tables of a flatbuffer may be shared.
@@ -114,7 +114,10 @@ def read_etdump(path: str | os.PathLike[str], buffer: str | os.PathLike[str] | N
                 where, "cut short", got=counted(len(data) - base, "byte"), need=f"{size}, as it begins"
             )
         data = data[base : base + size]
-    held = view(b"") if buffer is None else read_file(buffer)
+    if bytes(data[4:8]) != ETDUMP.identifier:
+        got, need = held(data), "what ExecuTorch's event tracer writes"
+        raise FormatError(where, "not an ETDump", got=got, need=need)
+    memory = view(b"") if buffer is None else read_file(buffer)
     dump = decode(data, ETDUMP, where, base)
     events = sum(len(run.events) for run in dump.runs)
     if len(dump.runs) > _MOST_RUNS or events > _MOST_EVENTS:
@@ -124,4 +127,4 @@ def read_etdump(path: str | os.PathLike[str], buffer: str | os.PathLike[str] | N
             got=f"{len(dump.runs)}, {events}",
             need=f"<= {_MOST_RUNS}, {_MOST_EVENTS}",
         )
-    return Recording(where, dump, held)
+    return Recording(where, dump, memory)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError
-from refsim.formats.file import quote, read_file, view
+from refsim.formats.file import held, quote, read_file, view
 from refsim.formats.flatbuffer.decode import decode, unread
 from refsim.formats.limits import LIMITS, Limits, span
 from refsim.formats.pte.check import check_plan
@@ -96,9 +96,8 @@ def kind_of(data: bytes | bytearray | memoryview) -> str | None:
 
 def unknown(data: bytes | bytearray | memoryview, name: str) -> FormatError:
     """The error for a file that is of neither kind."""
-    need = "a .pte, which refsim lower makes of a .pt2" if name.endswith(".pt2") else None
-    got = bytes(view(data)[:8]).hex(" ") or "no bytes"
-    return FormatError(name, "neither a .pte file nor a delegate blob", got=got, need=need)
+    need = "a .pte, which refsim lower makes of a .pt2" if name.endswith(".pt2") else "a .pte of ExecuTorch"
+    return FormatError(name, "neither a .pte file nor a delegate blob", got=held(data), need=need)
 
 
 def read_pte(data: bytes | bytearray | memoryview, where: str = "pte", limits: Limits = LIMITS) -> Pte:
