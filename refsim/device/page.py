@@ -29,7 +29,11 @@ def nothing(report: Report | None) -> Sequence[str]:
 def cells(v: Verdict, several: Repeats | None = None) -> tuple[object, ...]:
     """A row of the table. Where ``several`` runs do not agree about the operator, the verdict says of each."""
     text = v.text if several is None else several.verdicts.get(v.row.output, v.text)
-    return (v.row.delegate, v.row.node, v.row.operator, v.row.output, text, v.cause)
+    cause = v.cause
+    if several is not None and v.row.output in several.elsewhere:
+        run, why = several.elsewhere[v.row.output]
+        cause = f"{why} (run {run})" if why else ""
+    return (v.row.delegate, v.row.node, v.row.operator, v.row.output, text, cause)
 
 
 def summary(found: Triage) -> str:
@@ -105,11 +109,22 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
         yield f"  {found.region}"
     yield from (f"  {line}" for line in found.pattern)
     if found.right:
-        numbers = [str(run) for group in found.right for run in found.groups[group]]
-        yield f"this operator is right in {form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
-    elif found.of:
+        yield f"this operator is right in {_runs(found, found.right)}"
+    elif found.of and not found.unjudged:
         yield "this operator is right in none of them"
+    if found.of and found.unjudged and found.operator:
+        yield f"whether it is right in {_runs(found, found.unjudged)} is not known: its inputs are not exposed"
+    if found.judged is not None:
+        yield f"it is judged with the inputs of run {found.judged}, in which it is wrong"
     yield f"each report is of run {found.shown}"
+    for value, (run, _) in found.elsewhere.items():
+        yield f"{value} is wrong in run {run}; triage with the --outputs of that run alone reports on it"
+
+
+def _runs(found: Repeats, groups: Sequence[int]) -> str:
+    """``run 1``, ``runs 0, 2``: the runs of some groups."""
+    numbers = [str(run) for group in groups for run in found.groups[group]]
+    return f"{form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
 
 
 def data(

@@ -128,10 +128,13 @@ class Repeats:
     """Several runs with the same inputs. ``groups``: numbers of the runs that gave the same bytes everywhere.
 
     ``first`` is the first value whose elements part, or without one whose padding does; ``elements`` of it differ
-    between some of them, of ``of``, and so do ``padding`` bytes of padding. ``pattern`` says what the elements have in
-    common, ``region`` which tiles, lanes or channels they fill. ``right``: the groups in which the operator of that
-    value is right, or legal. ``padding_first`` is a value before it whose padding alone parts. ``shown`` is the run
-    with most wrong operators. ``verdicts``: value -> in which runs its operator is what, where the runs do not agree.
+    between some of them, of ``of``, and so do ``padding`` bytes of padding. ``pattern`` says what the elements have
+    in common, ``region`` which tiles, lanes or channels they fill. ``right``: the groups in which the operator of
+    that value is right, or legal, each on its own inputs; ``unjudged``: those in which they are unknown. ``judged``
+    is a run in which it is wrong, with whose inputs the pattern was sought; None without one. ``padding_first`` is a
+    value before it whose padding alone parts. ``shown`` is the run with most wrong operators. ``verdicts``: value ->
+    in which runs its operator is what, where the runs do not agree; ``elsewhere``: value -> the first run in which
+    its operator is wrong, and the likeliest cause there, where it is not in the run that is shown.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -143,9 +146,12 @@ class Repeats:
     pattern: tuple[str, ...] = ()
     region: str = ""
     right: tuple[int, ...] = ()
+    unjudged: tuple[int, ...] = ()
+    judged: int | None = None
     padding_first: str = ""
     shown: int = 0
     verdicts: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
 def triage(
@@ -302,7 +308,10 @@ def repeats(runs: Sequence[Triage]) -> Repeats:
     else:
         found = _parted(numbered, [runs[members[0]] for members in numbered], first or spare)
     before = spare if spare != found.first else ""
-    return replace(found, padding_first=before, shown=worst(runs), verdicts=_disagreed(runs))
+    shown = worst(runs)
+    return replace(
+        found, padding_first=before, shown=shown, verdicts=_disagreed(runs), elsewhere=_elsewhere(runs, shown)
+    )
 
 
 def worst(runs: Sequence[Triage]) -> int:
@@ -325,6 +334,17 @@ def _disagreed(runs: Sequence[Triage]) -> dict[str, str]:
         for value, told in texts.items()
         if len(told) > 1
     }
+
+
+def _elsewhere(runs: Sequence[Triage], shown: int) -> dict[str, tuple[int, str]]:
+    """Value -> (run, cause): the first run in which its operator is wrong, where it is not in the run ``shown``."""
+    here = {v.row.output for v in runs[shown].wrong}
+    found: dict[str, tuple[int, str]] = {}
+    for number, run in enumerate(runs):
+        for v in run.wrong:
+            if v.row.output not in here:
+                found.setdefault(v.row.output, (number, v.cause))
+    return found
 
 
 def _values(held: PackedBuffer | np.ndarray) -> bytes:
@@ -360,10 +380,15 @@ def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], nam
         cells = np.stack([np.asarray(one).reshape(-1).view(_plain(one)) for one in held])
         apart = (cells != cells[0]).any(axis=0)
         return Repeats(groups, name, operator, int(apart.sum()), apart.size)
-    judged = judge(buffers, None if found[0] is None else found[0].row.own)
+    kinds = [UNKNOWN if v is None else v.kind for v in found]
+    wrong = next((n for n, v in enumerate(found) if v is not None and v.kind == WRONG and v.row.own), None)
+    chosen = found[wrong or 0]
+    judged = judge(buffers, None if chosen is None else chosen.row.own)
     return Repeats(
         groups, name, operator, judged.flips, judged.elements, judged.padding, judged.pattern,
-        str(judged.region or ""), judged.right,
+        str(judged.region or ""), right=tuple(n for n, kind in enumerate(kinds) if kind in (SAME, LEGAL)),
+        unjudged=tuple(n for n, kind in enumerate(kinds) if kind in (UNKNOWN, FOLLOWS)),
+        judged=None if wrong is None else groups[wrong][0],
     )  # fmt: skip
 
 

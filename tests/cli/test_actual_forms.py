@@ -130,4 +130,4 @@ def test_what_a_folder_or_a_zip_file_lacks_is_named(alone: np.ndarray, refsim) -
     exposed = DEVICE / "linear_head.raw.pte"
     np.savez("six.npz", **{f"out{number}": alone for number in range(6)})
     done = refsim("collect", exposed, "six.npz", "-o", "dump")
-    done.refused("got 6: out0, out1, out2, out3, ..., need 5")
+    done.refused("got 6: out0, out1, out2, out3, ... and 2 more, need 5")

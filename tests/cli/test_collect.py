@@ -24,5 +24,7 @@ def test_json_and_refusals(refsim, tmp_path: Path) -> None:
     other = DEVICE / "linear_head_gemv.raw.npz"
     refsim("collect", given[0], other, "-o", tmp_path / "x").refused("out0: does not fit")
     refsim("collect", *given, "--more", *given, "-o", tmp_path / "x").refused("collected twice")
-    refsim("collect", given[1], given[1], "-o", tmp_path / "x").refused("identifier")
+    refsim("collect", given[1], given[1], "-o", tmp_path / "x").refused(
+        "neither a .pte file nor a delegate blob; got a zip file"
+    )
     assert not (tmp_path / "x").exists()

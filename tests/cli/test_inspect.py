@@ -75,7 +75,7 @@ def test_what_is_written_beside_a_graph_is_named_in_a_comment_of_it(
 
 def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
     refsim("inspect", tmp_path / "absent.pte").refused("cannot be read")
-    refsim("inspect", tmp_path).refused("cannot be read; got a folder, need a readable file")
+    refsim("inspect", tmp_path).refused("cannot be read; got a folder, need a .pte file")
     refsim("inspect", models).refused(f"got a folder, need a file of it, such as {models}/linear_head.pte")
     (tmp_path / "x.pte").write_bytes(b"\0" * 64)
     refsim("inspect", tmp_path / "x.pte").refused("neither a .pte file nor a delegate blob")

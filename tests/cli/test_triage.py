@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -62,11 +63,11 @@ def test_an_operator_whose_inputs_are_not_exposed(refsim, models: Path, tmp_path
     bad = right["out3"].copy()  # of node 2
     bad.view(np.uint8)[0] ^= 0x7F
 
-    def ran(name: str, *values: str) -> list[object]:
+    def ran(name: str, *values: str, last: np.ndarray = bad) -> list[object]:
         exposed, outputs = tmp_path / f"{name}.pte", tmp_path / f"{name}.npz"
         given = [word for value in values for word in ("--value", value)]
         told = refsim("expose", models / "linear_head.pte", "-o", exposed, *given, "--json").json
-        arrays = {"delegate0_v20": right["out2"], "delegate0_v24": bad}
+        arrays = {"delegate0_v20": right["out2"], "delegate0_v24": last}
         rows = told["manifests"][0]["outputs"]
         np.savez(outputs, **{row["output"]: arrays.get(row["value"], right["out0"]) for row in rows})
         return ["triage", exposed, *x, "--outputs", outputs, "--partial"]
@@ -82,6 +83,11 @@ def test_an_operator_whose_inputs_are_not_exposed(refsim, models: Path, tmp_path
         )
         assert fix is not None
     assert not (tmp_path / "found" / "cases").exists()
+    # of two runs, that which is right is found without the inputs too
+    *words, _ = ran("few", "delegate0_v24", last=right["out3"])
+    shutil.move(words[-1], tmp_path / "right.npz")
+    several = refsim(*ran("few", "delegate0_v24"), "--outputs", tmp_path / "right.npz")
+    assert several.status == 1 and "this operator is right in run 1\n" in several.out
     done = refsim(*ran("more", *fix[1].replace("--value", "").split()), "-o", tmp_path / "case")
     assert "no case of" not in done.out and (tmp_path / "case" / "cases" / "delegate0_v24").is_dir()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.core.qmath import NVIDIA
 from refsim.device.expose import Options, expose, write
-from refsim.device.page import data, render, repeats_lines, summary
+from refsim.device.page import cells, data, render, repeats_lines, summary
 from refsim.device.triage import LEGAL, SAME, UNKNOWN, WRONG, Triage, repeats, triage
 from refsim.formats.cases import read_folder, write_folder
 from refsim.ops.base.target import Target
@@ -124,6 +125,29 @@ def test_runs_that_part(tmp_path: Path) -> None:
     again = repeats(runs[::2])
     assert list(repeats_lines(again)) == ["2 runs, the same bytes in all of them"]
     assert WRONG in {v.kind for v in runs[1].verdicts}
+
+
+def test_the_operator_that_parts_is_judged_where_it_is_wrong(tmp_path: Path) -> None:
+    """Run 0 has most wrong operators, and the one that parts is right in it: it is wrong in run 1."""
+    path, outputs = simulated(tmp_path)
+    first = changed(outputs, 2, 5)
+    runs = []
+    for number, one in enumerate([changed(changed(outputs, 3, 1), 4, 1), first, outputs]):
+        runs.append(triage([(path, [saved(one, tmp_path / f"{number}.npz")])], given("linear_head")))
+    found = repeats(runs)
+    node = {v.row.output: v for v in runs[1].wrong}["delegate0_v20"]
+    assert (found.first, found.right, found.judged, found.unjudged) == ("delegate0_v20", (0, 2), 1, ())
+    assert found.shown == 0 and found.elsewhere["delegate0_v20"] == (1, node.cause)
+    lines = list(repeats_lines(found))
+    assert "this operator is right in runs 0, 2" in lines
+    assert "it is judged with the inputs of run 1, in which it is wrong" in lines
+    assert (
+        "delegate0_v20 is wrong in run 1; triage with the --outputs of that run alone reports on it" in lines
+    )
+    row = next(v for v in runs[0].verdicts if v.row.output == "delegate0_v20")
+    assert row.kind == SAME and cells(row, found)[4:] == ("wrong 1 in run 1", "")
+    causes = replace(found, elsewhere={"delegate0_v20": (1, "byte order")})
+    assert cells(row, causes)[5] == "byte order (run 1)"
 
 
 def test_runs_that_part_in_padding_before_they_part_in_elements(tmp_path: Path) -> None:
