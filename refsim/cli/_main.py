@@ -132,12 +132,12 @@ def _run(given: Sequence[str], document: Document) -> int:
     except click.ClickException as error:
         return complain("UsageError", usage(error, given, root), BAD_INPUT)
     except (RefsimError, PermissionError) as found:
-        error = found if isinstance(found, RefsimError) else closed(found)
-        line = error.line(MOST_IN_LINE - len(PREFIX))
-        status = complain(type(error).__name__, line, error.exit_status, error)
-        for hint in error.hints:
+        typed = found if isinstance(found, RefsimError) else closed(found)
+        line = typed.line(MOST_IN_LINE - len(PREFIX))
+        status = complain(type(typed).__name__, line, typed.exit_status, typed)
+        for hint in typed.hints:
             say(f"try: {hint}", err=True, command=True)
-        if hasattr(error.__cause__, "last_lines"):  # another process died or was silent
+        if hasattr(typed.__cause__, "last_lines"):  # another process died or was silent
             say(rerun(given, document.made), err=True, command=True)
         return status
     except MemoryError:
