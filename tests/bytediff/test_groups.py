@@ -25,8 +25,9 @@ def linear(rows: int, k: int, out: int, group: int, seed: int = 3) -> BoundCase:
     return bind(Case(name, {"group": group}, inputs, "W", seed, features))
 
 
-MANY, WIDE, ODD, SINGLE = (
+MANY, LONG, WIDE, ODD, SINGLE = (
     linear(6, 64, 16, 32),
+    linear(11, 32, 8, 16),
     linear(4, 256, 8, 256),
     linear(5, 64, 12, 32),
     linear(1, 512, 12, 32),
@@ -40,6 +41,11 @@ def kernel(
     row_of: Callable[[int], int] = lambda row: row,
     zp_times: int = 1,
     workers: int | None = None,
+    most: int = 127,
+    packed: Callable[[np.ndarray], np.ndarray] = lambda q: q,
+    starts_anew: bool = True,
+    sums_at: Callable[[int, int], tuple[int, int]] = lambda g, n: (g, n),
+    zero_of: Callable[[int], int] | None = None,
 ) -> np.ndarray:
     """A kernel of its own for several rows, in plain loops, with a place for each bug."""
     x, scale, zp = (bound.inputs[name].unpack() for name in ("x", "scale", "zp"))
@@ -48,13 +54,15 @@ def kernel(
     out = np.zeros(bound.call.out.shape, np.float32)
     values = np.array([[nibble(n, k, weight) for k in range(x.shape[1])] for n in range(out.shape[1])])
     for row, n in np.ndindex(*out.shape):
-        zero, step = int(zp[row_of(row)]), scale[row_of(row)]
+        zero, step = int(zp[(zero_of or row_of)(row)]), scale[row_of(row)]
         with np.errstate(over="ignore"):
-            q = np.clip(np.rint(x[row] * (F(1) / step)) + zero, -128, 127).astype(int)
-        total = F(0)
+            q = packed(np.clip(np.rint(x[row] * (F(1) / step)) + zero, -128, most).astype(int))
+        total, before = F(0), 0
         for g, first in enumerate(range(0, x.shape[1], group)):
             own = q[first : first + group]
-            acc = int(own @ values[n, first : first + group]) - zp_times * zero * int(c["weight_sums"][g, n])
+            acc = before + int(own @ values[n, first : first + group])
+            acc -= zp_times * zero * int(c["weight_sums"][sums_at(g, n)])
+            before = 0 if starts_anew else acc
             if workers is not None:
                 acc += 8 * (int(own.sum()) - _by_workers(own, workers))
             at, column = scale_of(g, n)
@@ -75,6 +83,17 @@ def _by_workers(q: np.ndarray, workers: int) -> int:
             own += int(q[4 * block : 4 * block + 4].sum()) + own
         total += own
     return total
+
+
+def _seven_apart(q: np.ndarray) -> np.ndarray:
+    """Words of four whose lanes are ored 7 bits apart, and read 8 bits apart."""
+    made = []
+    for four in q.reshape(-1, 4):
+        word = 0
+        for k, value in enumerate(four):
+            word |= (int(value) & 255) << 7 * k
+        made += [((word >> 8 * k & 255) ^ 128) - 128 for k in range(4)]
+    return np.array(made)
 
 
 def in_one_chain(bound: BoundCase) -> np.ndarray:
@@ -101,6 +120,11 @@ ROWS: tuple[tuple[str, str, BoundCase, dict[str, Any]], ...] = (
     ("scale of another group", "of the first group for all", MANY, {"scale_of": lambda g, n: (0, n)}),
     ("scale of another group", "stored by rows, read by groups", MANY,
      {"scale_of": lambda g, n: (n % 2, (n + 16 * g) // 2)}),
+    ("clamp bounds", "rows are quantized: at most 63", MANY, {"most": 63}),
+    ("words put together wrongly", "quantized rows: lanes 7 bits apart", MANY, {"packed": lambda q: _seven_apart(q)}),
+    ("sums over other groups", "a sum goes on in the next group", MANY, {"starts_anew": False}),
+    ("weight sums of other outputs", "place // 4 * 4 for the place", MANY, {"sums_at": lambda g, n: (g, n // 4 * 4)}),
+    ("zero point of rows", "word place // 8 of a line", LONG, {"zero_of": lambda row: row // 8 * 4 + row % 4}),
 )  # fmt: skip
 
 
@@ -114,7 +138,7 @@ def check(name: str, detail: str, bound: BoundCase, values: np.ndarray) -> None:
 
 
 def test_the_kernel_without_a_bug() -> None:
-    for bound in (MANY, WIDE, ODD):
+    for bound in (MANY, LONG, WIDE, ODD):
         assert np.array_equal(kernel(bound), bound.call.expected(bound.inputs).unpack())
 
 

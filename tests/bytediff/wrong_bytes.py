@@ -13,6 +13,7 @@ from wrong_kernels import CONV, conv
 from wrong_linear import ROWS as LINEAR_ROWS
 from wrong_sums import ROWS as SUM_ROWS
 from wrong_winograd import ROWS as WINOGRAD_ROWS
+from wrong_words import ROWS as WORD_ROWS
 
 from refsim.bytediff.invocations import writer
 from refsim.core.buffer import ByteKind, PackedBuffer
@@ -287,6 +288,7 @@ ROWS: tuple[Row, ...] = (
     *SUM_ROWS,
     *WINOGRAD_ROWS,
     *LINEAR_ROWS,
+    *WORD_ROWS,
     ("nothing written", "every byte is 0x00", _edited(BOUND, lambda b: np.zeros_like(b.raw))),
     ("last tile missing", "x >= 64", _edited(BOUND, _tail_zero)),
     ("last tile missing", "all dispatches rounded down", _grids_floored("both")),

@@ -26,6 +26,7 @@ from refsim.bytediff.hypotheses import (
     values,
     window,
     winograd,
+    words,
 )
 
 ALL: tuple[Hypothesis, ...] = (
@@ -42,6 +43,7 @@ ALL: tuple[Hypothesis, ...] = (
     addressing.channels_exchanged,
     groups.sums_doubled,
     groups.sums_of_others,
+    groups.sums_miscounted,
     groups.range_of_rows,
     groups.zero_point_of_rows,
     groups.scale_of_rows,
@@ -91,6 +93,7 @@ ALL: tuple[Hypothesis, ...] = (
     taps.words,
     winograd.transform,
     lanes.exchanged,
+    words.joined,
     steps.operations,
     dispatch.stale_buffer,
     dispatch.stale_constant,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses import grouped_floats, grouped_rows
 from refsim.bytediff.rerun import rerun
 from refsim.ops.base.int4 import COLUMNS, HALVES, PAIRS, ZERO, NibbleBlocks
 
@@ -16,6 +17,12 @@ def int4_cells(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> np.ndarr
     assert ev.call.op.int4 is not None
     with np.errstate(all="ignore"):
         return ev.with_values(ev.call.op.int4.compute(ev.call, ev.arrays, values, scales))
+
+
+def int4_predicted(ev: Evidence, detail: str, values: np.ndarray, scales: np.ndarray) -> Iterator[Prediction]:
+    """The buffer for other weights; none where some of the most wrong elements are nowhere near it."""
+    if grouped_floats.telling(ev, values, scales):
+        yield Prediction(detail, int4_cells(ev, values, scales))
 
 
 def int4_weights(ev: Evidence) -> tuple[np.ndarray, np.ndarray] | None:
@@ -41,7 +48,7 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
         ("the low nibble of a byte read twice", np.repeat(values[:, 0::2], 2, axis=1)),
         ("the high nibble of a byte read twice", np.repeat(values[:, 1::2], 2, axis=1)),
     ):
-        yield Prediction(what, int4_cells(ev, changed, scales))
+        yield from int4_predicted(ev, what, changed, scales)
 
 
 @hypothesis("weights laid out for another kernel", needs_call=True)
@@ -55,7 +62,7 @@ def blocks(ev: Evidence) -> Iterator[Prediction]:
     own = ev.call.op.int4.blocks
     for other, what in _layouts(own):
         read = own.values(other.words(values), *values.shape)
-        yield Prediction(what, int4_cells(ev, read, scales))
+        yield from int4_predicted(ev, what, read, scales)
 
 
 def _layouts(own: NibbleBlocks) -> Iterator[tuple[NibbleBlocks, str]]:
@@ -86,24 +93,24 @@ def groups(ev: Evidence) -> Iterator[Prediction]:
     size = values.shape[1] // count
     if count > 1:
         for by, what in ((1, "before"), (-1, "after")):
-            yield Prediction(
-                f"scale of the group {what}", int4_cells(ev, values, np.roll(scales, by, axis=1))
-            )
-        yield Prediction(
-            "scale of the first group for all", int4_cells(ev, values, np.repeat(scales[:, :1], count, 1))
+            yield from int4_predicted(ev, f"scale of the group {what}", values, np.roll(scales, by, axis=1))
+        yield from int4_predicted(
+            ev, "scale of the first group for all", values, np.repeat(scales[:, :1], count, 1)
         )
         turned = np.resize(scales.T.reshape(-1), scales.shape)
-        yield Prediction("scales stored by groups, read by rows", int4_cells(ev, values, turned))
+        yield from int4_predicted(ev, "scales stored by groups, read by rows", values, turned)
         turned = scales.reshape(count, -1).T
-        yield Prediction("scales stored by rows, read by groups", int4_cells(ev, values, turned))
+        yield from int4_predicted(ev, "scales stored by rows, read by groups", values, turned)
         place = np.arange(values.shape[1])
         for other in (size * 2, size // 2, 32, 64):
             if other > 0:
                 read = scales[:, np.minimum(place // other, count - 1)]
-                yield Prediction(f"groups of {other} instead of {size}", int4_cells(ev, values, read))
+                yield from int4_predicted(ev, f"groups of {other} instead of {size}", values, read)
     for by, what in ((1, "before"), (-1, "after"), (4, "four before"), (-4, "four after")):
-        yield Prediction(f"scales of the row {what}", int4_cells(ev, values, np.roll(scales, by, axis=0)))
-    yield Prediction("scales left out", int4_cells(ev, values, np.ones_like(scales)))
+        yield from int4_predicted(ev, f"scales of the row {what}", values, np.roll(scales, by, axis=0))
+    yield from int4_predicted(ev, "scales left out", values, np.ones_like(scales))
+    yield from grouped_rows.group_scales(ev)
+    yield from grouped_floats.scales(ev)
 
 
 @hypothesis("order of float sums", needs_call=True)
@@ -114,6 +121,7 @@ def order(ev: Evidence) -> Iterator[Prediction]:
         return
     for what, values in grouped.orders(ev.call, ev.arrays):
         yield Prediction(f"added up as {what}", ev.with_values(values))
+    yield from grouped_floats.precisions(ev)
     bias = ev.call.consts.get("bias")
     if bias is None:
         return
@@ -137,15 +145,16 @@ def short(ev: Evidence) -> Iterator[Prediction]:
     size = values.shape[1] // scales.shape[1]
     for left_out, what in ((4, "the last block of four"), (1, "the last element"), (size, "the last group")):
         kept = np.where(np.arange(values.shape[1]) < values.shape[1] - left_out, values, 0)
-        yield Prediction(f"{what} left out", int4_cells(ev, kept, scales))
+        yield from int4_predicted(ev, f"{what} left out", kept, scales)
     within = np.where(np.arange(values.shape[1]) % size < size - 4, values, 0)
-    yield Prediction("the last block of each group left out", int4_cells(ev, within, scales))
+    yield from int4_predicted(ev, "the last block of each group left out", within, scales)
     lanes = 1 if ev.call.op.int4.lanes is None else ev.call.op.int4.lanes(ev.call)
     if lanes > 1:
         lane = np.arange(values.shape[1]) // COLUMNS % lanes
         kept = np.where(lane < lanes - 1, values, 0)
-        yield Prediction(f"the last of {lanes} lanes left out", int4_cells(ev, kept, scales))
+        yield from int4_predicted(ev, f"the last of {lanes} lanes left out", kept, scales)
         for part in (2, 4):
             kept = np.where(lane < lanes // part, values, 0)
             what = f"all but the first {lanes // part} of {lanes} lanes left out"
-            yield Prediction(what, int4_cells(ev, kept, scales))
+            yield from int4_predicted(ev, what, kept, scales)
+        yield from grouped_floats.trees(ev)

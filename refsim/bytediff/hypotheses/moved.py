@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses import phases
 from refsim.bytediff.invocations import coordinates
 from refsim.core import choices
 from refsim.core.buffer import ByteKind
@@ -44,6 +45,7 @@ def moved(ev: Evidence) -> Iterator[Prediction]:
             far = f"{distance:+d} {unit} away" if distance else "at the same place"
             yield Prediction(f"they are those of {name} {far}", fresh, True)
     yield from _slices(ev)
+    yield from phases.moved(ev)
 
 
 def _sources(ev: Evidence) -> Mapping[str, np.ndarray]:

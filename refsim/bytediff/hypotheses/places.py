@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.hypotheses.int4 import int4_cells, int4_weights
+from refsim.bytediff.hypotheses.int4 import int4_predicted, int4_weights
 from refsim.bytediff.rerun import rerun
 from refsim.core.buffer import GUARD, PackedBuffer
 from refsim.ops.base import group_linear, group_weights
@@ -34,10 +34,10 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
         made = np.where(inside, nibble, -ZERO).astype(np.int8)
         if made.tobytes() not in seen:
             seen.add(made.tobytes())
-            yield Prediction(what, int4_cells(ev, made, scales))
+            yield from int4_predicted(ev, what, made, scales)
     word, shift = _own(ev.call.op.int4.blocks.columns_first, *values.shape)
     for what, taken in _bits(words[word].astype(np.int32), shift.astype(np.int32)):
-        yield Prediction(what, int4_cells(ev, taken.astype(np.int64) - ZERO, scales))
+        yield from int4_predicted(ev, what, taken.astype(np.int64) - ZERO, scales)
     # by kernels that load a byte and not a word; rows that are looked up have neighbours in a byte
     if ev.call.op.family is Family.LOOKUP:
         raw = values.astype(np.int32) + ZERO
@@ -48,7 +48,7 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
     else:
         byte = (words[word] >> shift // 8 * 8 & 255).astype(np.int32)
     for what, taken in _bits(byte, (shift % 8).astype(np.int32)):
-        yield Prediction(f"{what}, of a byte", int4_cells(ev, taken.astype(np.int64) - ZERO, scales))
+        yield from int4_predicted(ev, f"{what}, of a byte", taken.astype(np.int64) - ZERO, scales)
 
 
 def _bits(words: np.ndarray, shift: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

@@ -139,6 +139,7 @@ ROLES = (
             "reduction too short", "float sum too short", "order of float sums", "sums of groups doubled",
             "unsigned lanes", "weights in another order", "scale of another group",
             "weights laid out for another kernel", "range of rows", "sums of 16 bits", "sums not reset",
+            "sums over other groups",
             "weights of other channels", "lanes exchanged", "sums off by a constant",
         ),
     ),
@@ -157,7 +158,7 @@ ROLES = (
     Role(
         "lanes", r"lanes?\w*|bytes?|shuffle|insert|extract|shr|sext|zext|quarters|zipped|unzip\w*|lane_of|words?_of",
         (
-            "sign smeared over a word", "products miscounted", "nibbles of other places",
+            "sign smeared over a word", "words put together wrongly", "products miscounted", "nibbles of other places",
             "byte order", "lanes rotated", "unsigned lanes", "block transposed", "padding leaked",
             "nibbles read wrong", "lanes exchanged",
         ),

@@ -1,0 +1,100 @@
+"""Wrong elements that are right ones of a neighbour: another neighbour for each lane, column or row of a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction
+
+#: Larger outputs are not searched; nor is one with fewer distinct wrong values, which could be anywhere.
+MOST_ELEMENTS, LEAST_VALUES = 1 << 15, 6
+#: How far an element may come from along N, C, H and W; so many wrong elements of a phase vote.
+REACH, VOTERS = (1, 4, 4, 4), 64
+#: The share of the wrong elements of a phase that its distance must explain, and how many it must explain at least.
+LEAST_SHARE, LEAST_CELLS = 0.8, 4
+#: Dims (of N, C, H and W) whose remainders make a phase, and by what they are divided.
+_DIVISIONS = (
+    ((3, 2),), ((3, 4),), ((2, 2),), ((2, 4),), ((1, 4),), ((3, 2), (2, 2)), ((3, 4), (1, 4)), ((3, 4), (2, 2)),
+)  # fmt: skip
+
+
+def moved(ev: Evidence) -> Iterator[Prediction]:
+    """Elements of each phase that come from a neighbour at a distance of the phase's own."""
+    want, got, wrong = ev.want[ev.places], ev.got[ev.places], ev.differing[ev.places]
+    if not 8 <= want.size <= MOST_ELEMENTS or not wrong.any():
+        return
+    if len(np.unique(got[wrong])) < LEAST_VALUES:
+        return
+    distances = [d for d in product(*(range(-r, r + 1) for r in REACH)) if any(d) and _fits(d, want.shape)]
+    coords = np.indices(want.shape)
+    for division in _DIVISIONS:
+        if any(want.shape[axis] <= 1 for axis, _ in division):
+            continue
+        phase = np.zeros(want.shape, np.int64)
+        for axis, by in division:
+            phase = phase * by + coords[axis] % by
+        fresh, told, count = want.copy(), [], 0
+        for number in np.unique(phase[wrong]):
+            mine = phase == number
+            found = _distance(want, got, mine & wrong, distances)
+            if found is None:
+                continue
+            fresh[mine] = _shifted(want, coords, found)[mine]
+            told.append(f"{_phase(division, int(number))} those of {_away(found)}")
+            count += 1
+        if count:
+            names = "; ".join(told[:4]) + ("; and so on" if count > 4 else "")
+            cells = ev.want.copy()
+            cells[ev.places] = fresh
+            yield Prediction(names, cells, True)
+
+
+def _fits(distance: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    # along two dims at most: an element that moves along three says little
+    if sum(map(bool, distance)) > 2:
+        return False
+    return all(abs(d) < size for d, size in zip(distance, shape, strict=True))
+
+
+def _distance(
+    want: np.ndarray, got: np.ndarray, wrong: np.ndarray, distances: list[tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """Where most of these elements come from; None if there is no one place."""
+    places = np.argwhere(wrong)
+    if len(places) < LEAST_CELLS:
+        return None
+    places = places[:: max(1, len(places) // VOTERS)][:VOTERS]
+    held = got[tuple(places.T)]
+    sources = places[None] + np.array(distances)[:, None]  # distance, voter, dim
+    inside = ((sources >= 0) & (sources < np.array(want.shape))).all(axis=-1)
+    taken = want[tuple(np.moveaxis(np.where(inside[..., None], sources, 0), -1, 0))]
+    hits = ((taken == held) & inside).sum(axis=1)
+    count = np.maximum(inside.sum(axis=1), LEAST_CELLS)
+    good = (hits >= LEAST_SHARE * count) & (2 * inside.sum(axis=1) >= len(places))
+    if not good.any():
+        return None
+    near = np.abs(np.array(distances)).sum(axis=1)
+    best = np.lexsort((near, -hits * good))[0]
+    return distances[int(best)]
+
+
+def _shifted(want: np.ndarray, coords: np.ndarray, distance: tuple[int, ...]) -> np.ndarray:
+    at = [along + d for along, d in zip(coords, distance, strict=True)]
+    inside = np.all([(a >= 0) & (a < size) for a, size in zip(at, want.shape, strict=True)], axis=0)
+    taken = want[tuple(np.where(inside, a, 0) for a in at)]
+    return np.where(inside, taken, 0).astype(want.dtype)
+
+
+def _phase(division: tuple[tuple[int, int], ...], number: int) -> str:
+    said = []
+    for axis, by in reversed(division):
+        said.append(f"{'nchw'[axis]} % {by} is {number % by}")
+        number //= by
+    return "where " + " and ".join(reversed(said)) + ":"
+
+
+def _away(distance: tuple[int, ...]) -> str:
+    return ", ".join(f"{dim} {d:+d}" for dim, d in zip("nchw", distance, strict=True) if d)

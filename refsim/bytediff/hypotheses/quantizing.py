@@ -1,0 +1,154 @@
+"""Floats that become bytes in another way: other bounds, another rounding or step, other bytes of a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+F = np.float32
+_MOST = float(1 << 30)  # beyond any byte, within int32
+#: What is added to a number below 2**22 so that its integer part stands in the low bits: 3 * 2**22, and its bits.
+MAGIC = 0x4B400000
+
+
+def whole(y: np.ndarray) -> np.ndarray:
+    """float64: steps, rounded to nearest even; what is no number is 0."""
+    with np.errstate(all="ignore"):
+        return np.clip(np.nan_to_num(np.rint(y.astype(np.float64)), nan=0.0), -_MOST, _MOST)
+
+
+def clamped(steps: np.ndarray, zp: np.ndarray, low: int = -128, high: int = 127) -> np.ndarray:
+    """int64: whole steps and the zero point, kept between two bounds."""
+    found: np.ndarray = np.clip(steps + zp, low, high).astype(np.int64)
+    return found
+
+
+def bounded(x: np.ndarray, inv: np.ndarray, zp: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """(what is wrong, the bytes) with other bounds, which are those of the steps before the zero point is added."""
+    with np.errstate(all="ignore"):
+        steps = whole(x * inv)
+    zp = zp.astype(np.int64)
+    lows = {"-64": -64, "-127": -127, "-129": -129, "-256": -256, "0": 0, "128": 128}
+    highs = {"63": 63, "126": 126, "128": 128, "254": 254, "0": 0, "-127": -127}
+    bounds = {f"at least {what}": (low - zp, 127 - zp) for what, low in lows.items()}
+    bounds |= {f"at most {what}": (-128 - zp, high - zp) for what, high in highs.items()}
+    bounds |= {
+        "the lower bound moved by the zero point the wrong way": (-128 + zp, 127 - zp),
+        "the upper bound moved by the zero point the wrong way": (-128 - zp, 127 + zp),
+        "both bounds moved by the zero point the wrong way": (-128 + zp, 127 + zp),
+        "the lower bound not moved by the zero point": (-128 + 0 * zp, 127 - zp),
+        "the upper bound not moved by the zero point": (-128 - zp, 127 + 0 * zp),
+        "bounds not moved by the zero point": (-128 + 0 * zp, 127 + 0 * zp),
+        "the lower bound multiplied by the zero point": (-128 * zp, 127 - zp),
+        "the upper bound multiplied by the zero point": (-128 - zp, 127 * zp),
+        "no upper bound": (-128 - zp, 0 * zp + (1 << 30)),
+        "no lower bound": (0 * zp - (1 << 30), 127 - zp),
+        "no bounds": (0 * zp - (1 << 30), 0 * zp + (1 << 30)),
+    }
+    for what, (low, high) in bounds.items():
+        made = np.minimum(np.maximum(steps, low), high).astype(np.int64) + zp
+        yield what, made
+        wrapped = _byte(made)
+        if not np.array_equal(wrapped, made):
+            yield f"{what}, the low eight bits kept", wrapped
+
+
+def _byte(q: np.ndarray) -> np.ndarray:
+    return (q + 128) % 256 - 128
+
+
+def stepped(x: np.ndarray, inv: np.ndarray, zp: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """(what is wrong, the bytes) with another rounding, another step, or the zero point added in another way."""
+    zp = zp.astype(np.int64)
+    with np.errstate(all="ignore"):
+        y, scale = x * inv, F(1) / inv
+        for what, rounding in (("down", np.floor), ("up", np.ceil), ("toward zero", np.trunc)):
+            yield f"rounded {what}", clamped(np.clip(np.nan_to_num(rounding(y)), -_MOST, _MOST), zp)
+        yield "the zero point not added", clamped(whole(y), 0 * zp)
+        yield "the zero point subtracted", clamped(whole(y), -zp)
+        yield "the zero point added twice", clamped(whole(y), 2 * zp)
+        yield "the zero point multiplied", clamped(np.clip(whole(y) * zp, -_MOST, _MOST), 0 * zp)
+        yield "the zero point alone", clamped(0 * whole(y), zp)
+        for what, other in (
+            ("multiplied by the scale, not by its inverse", x * scale),
+            ("divided by the scale, not multiplied by its inverse", x / scale),
+            ("the inverse of the scale added", x + inv), ("the inverse of the scale subtracted", x - inv),
+            ("not divided by the scale", x + 0 * inv), ("the inverse of the scale alone", 0 * x + inv),
+            ("twice as many steps", 2 * y), ("half as many steps", y / 2), ("minus as many steps", -y),
+            ("the scale is added to 1, not 1 divided by it", x * (F(1) + scale)),
+            ("the scale is taken from 1, not 1 divided by it", x * (F(1) - scale)),
+        ):  # fmt: skip
+            yield what, clamped(whole(other), zp)
+
+
+def joined(q: np.ndarray, zp: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """(what is wrong, the bytes) of words of four that are put together wrongly; ``q`` [.., 4], ``zp`` fits it.
+
+    By masked lanes that are ored at their places. And by digits to the base 256: each a float's low bits, from
+    which the exponent, the zero point and 128 are taken off again in all four at once.
+    """
+    lanes = q.astype(np.int64)
+    for each in (0, 2, 4, 5, 6, 7, 9, 12, 16):
+        yield f"lanes {each} bits apart", _or((lanes & 255) << (each * np.arange(4)) & 0xFFFFFFFF)
+    for mask in (127, 128, 254, 256, 510, 15):
+        yield f"lanes masked by {mask} instead of 255", _or((lanes & mask) << (8 * np.arange(4)))
+    digit = MAGIC + lanes - zp
+    off = MAGIC - 128 - zp[..., 0]
+    right = [8, 8, 8]
+    for at, of in enumerate(("the first", "the second", "the third")):
+        for each in (0, 4, 7, 9, 16):
+            shifts = [each if k == at else by for k, by in enumerate(right)]
+            yield f"the bytes behind {of} moved by {each} bits", _digits(digit, off, shifts)
+        left_out = digit * (np.arange(4) != at + 1)
+        yield f"the byte behind {of} left out", _digits(left_out, off, right)
+    for what, other in (
+        ("128 not taken off", off + 128), ("64 taken off, not 128", off + 64), ("256 taken off, not 128", off - 128),
+        ("127 taken off, not 128", off + 1), ("129 taken off, not 128", off - 1),
+        ("-128 taken off, not 128", off + 256),
+        ("the zero point not added", off + zp[..., 0]), ("the zero point subtracted", off + 2 * zp[..., 0]),
+        ("nothing taken off", 0 * off),
+    ):  # fmt: skip
+        yield f"bytes as digits: {what}", _digits(digit, other, right)
+    for factor in (0x01010100, 0x01010102, 0x00808080, 0x02020202, -0x01010101, 0):
+        yield f"bytes as digits: the offset times {factor:#x}", _digits(digit, off, right, factor)
+    yield "the sign bit of each byte turned", _byte(lanes + 128)
+    yield "the sign bit of each byte set", (lanes & 127) - 128
+    yield "the sign bit of each byte cleared", lanes & 127
+
+
+def _or(parts: np.ndarray) -> np.ndarray:
+    return _bytes_of(np.bitwise_or.reduce(parts, axis=-1))
+
+
+def _digits(digit: np.ndarray, off: np.ndarray, shifts: list[int], factor: int = 0x01010101) -> np.ndarray:
+    total = digit[..., 3]
+    for lane in (2, 1, 0):
+        total = digit[..., lane] + ((total << shifts[lane]) & 0xFFFFFFFF)
+    return _bytes_of((total - off * factor) ^ 0x80808080)
+
+
+def _bytes_of(words: np.ndarray) -> np.ndarray:
+    """int64 [.., 4]: the signed bytes of words."""
+    unsigned = (words & 0xFFFFFFFF).astype("<u4")
+    return unsigned[..., None].view(np.int8).astype(np.int64)
+
+
+def lanes_read(words: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """(how, int64 [.., 4]): the lanes of words that are read from other bits; ``words`` int32."""
+    raw, k = words.astype(np.int64)[..., None], np.arange(4)
+    for each in (0, 4, 7, 9, 16):
+        yield f"{each} bits apart", _field(raw, each * k, 8)
+    for bits in (4, 7, 9, 16):
+        yield f"of {bits} bits", _field(raw, 8 * k, bits)
+    for mask in (127, 254, 256):
+        yield f"masked by {mask} instead of 255", ((raw >> 8 * k & mask) ^ 128) - 128
+    for sign in (64, 127, 256):
+        yield f"with the sign by {sign} instead of 128", ((raw >> 8 * k & 255) ^ sign) - 128
+        yield f"with {sign} taken off instead of 128", ((raw >> 8 * k & 255) ^ 128) - sign
+
+
+def _field(raw: np.ndarray, first: np.ndarray, bits: int) -> np.ndarray:
+    """Signed fields of 32-bit words; bits beyond the word are those of its sign."""
+    half = 1 << (bits - 1)
+    return ((raw >> np.minimum(first, 63) & (2 * half - 1)) ^ half) - half

@@ -1,0 +1,75 @@
+"""Words put together or taken apart wrongly, and lanes that come from a neighbour: plain loops with one bug."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
+
+Made = tuple[BoundCase, Any]
+
+
+def _relu() -> BoundCase:
+    params = {"in_scale": 0.05, "in_zp": 3, "out_scale": 0.04, "out_zp": -9}
+    return bind(Case("q8ta_relu", params, {"x": ((1, 8, 5, 6), "4C1W")}, "4C1W", 11))
+
+
+def _words_of(put: Callable[[list[int]], int]) -> Made:
+    """The right bytes of each word, put together again by ``put``."""
+    bound = _relu()
+    out = PackedBuffer(bound.call.out)
+    right = bound.call.expected(bound.inputs)
+    for at, four in enumerate(right.data.reshape(-1, 4)):
+        word = put([int(q) for q in four]) & 0xFFFFFFFF
+        out.words[at] = word - (word >> 31 << 32)
+    return bound, out
+
+
+def _four_bits_apart(four: list[int]) -> int:
+    return (four[0] & 255) | (four[1] & 255) << 4 | (four[2] & 255) << 8 | (four[3] & 255) << 12
+
+
+def _as_digits(four: list[int]) -> int:
+    """Added up as digits; the second is moved by 7 bits. Each has the bits of a float, and 9 too little."""
+    low = [0x4B400000 + q + 9 for q in four]
+    total = low[0] + (low[1] + (low[2] + (low[3] << 8) << 7) << 8)
+    return total - (0x4B400000 + 9 - 128) * 0x01010101 ^ 0x80808080
+
+
+def _lanes_of_seven() -> Made:
+    """Lane k read from bit 7 k."""
+    inputs = {"x": ((1, 8, 5, 6), "4C1W")}
+    bound = bind(Case("q8ta_dequantize", {"scale": 0.5, "zp": 2}, inputs, "CHANNELS_PACKED", 4))
+    x = bound.inputs["x"]
+    read = PackedBuffer(x.desc)
+    for at, word in enumerate(x.words):
+        for k in range(4):
+            byte = (int(word) >> 7 * k) & 255
+            read.data[4 * at + k] = byte - (byte >> 7 << 8)
+    values = [np.float32((int(q) - 2) * 0.5) for q in read.unpack().reshape(-1)]
+    return bound, np.array(values, np.float32).reshape(1, 8, 5, 6)
+
+
+def _odd_columns() -> Made:
+    """In odd columns the first of each two rows holds what stands in the second."""
+    bound = bind(Case("q8ta_clone", {}, {"x": ((1, 8, 6, 6), "4C1W")}, "4C1W", 2, style="random"))
+    values = bound.inputs["x"].unpack().copy()
+    values[..., ::2, 1::2] = values[..., 1::2, 1::2]
+    return bound, values
+
+
+ROWS: tuple[tuple[str, str, Callable[[], Made]], ...] = (
+    ("words put together wrongly", "lanes 4 bits apart", lambda: _words_of(_four_bits_apart)),
+    (
+        "words put together wrongly",
+        "the bytes behind the second moved by 7 bits",
+        lambda: _words_of(_as_digits),
+    ),
+    ("words put together wrongly", "lanes of x read 7 bits apart", _lanes_of_seven),
+    ("values moved", "where w % 2 is 1 and h % 2 is 0: those of h +1", _odd_columns),
+)
