@@ -39,11 +39,11 @@ def lines(slow: np.ndarray, fast: np.ndarray, length: int, count: int) -> Iterat
         yield f"{by:+d} away", own + by
     for by in (1, -1):
         yield f"{by:+d} line away", own + by * length
-    for what, other in (
+    for what, moved in (
         ("place // 4", fast // 4), ("4 * place", 4 * fast), ("place % 4", fast % 4), ("place // 4 * 4", fast // 4 * 4),
         ("2 * place", 2 * fast), ("place // 2", fast // 2), ("-place", -fast),
     ):  # fmt: skip
-        yield f"{what} for the place in a line", slow * length + other
+        yield f"{what} for the place in a line", slow * length + moved
 
 
 def lane_places(rows: int, length: int, words: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -66,12 +66,12 @@ def lane_places(rows: int, length: int, words: int) -> Iterator[tuple[str, np.nd
         yield f"word {what} of a line", own + word, lane
     yield "the line and its length added", line + words + place // 4, lane
     yield "the word taken from that of the line", own - place // 4, lane
-    for what, other in (
+    for what, taken_from in (
         ("place % 2", place % 2), ("place % 3", place % 3), ("place % 5", place % 5), ("place % 8", place % 8),
         ("place // 4", place // 4), ("place", place), ("0", 0 * place), ("3 - place % 4", 3 - place % 4),
         ("place % 4 + 1", place % 4 + 1), ("1", 0 * place + 1), ("2", 0 * place + 2), ("3", 0 * place + 3),
     ):  # fmt: skip
-        yield f"lane {what}", own + place // 4, other
+        yield f"lane {what}", own + place // 4, taken_from
     swapped = row % length * words + row // length // 4
     yield "line and place exchanged", swapped, row // length % 4
 
