@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
@@ -38,6 +39,7 @@ from refsim.ops.base.spec import Call
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NO_SOURCES: Mapping[str, str] = MappingProxyType({})
 #: How many differences are listed unless --limit says so.
 LIMIT = 10
 #: Lines of a module's source that are named: a kernel has few that store.
@@ -140,16 +142,23 @@ def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
     return raw
 
 
+def says(path: str) -> str:
+    """The file that says what a raw buffer is: its .json, else the case.json beside it."""
+    beside = Path(path).with_suffix(".json")
+    return str(beside if beside.is_file() else beside.with_name(CASE_JSON))
+
+
 def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
     return {path: raw_file(path) for path in paths}
 
 
 def described(
-    path: str, layout: Layout | None, shape: Sequence[int] | None
+    path: str, layout: Layout | None, shape: Sequence[int] | None, sources: Mapping[str, str] = NO_SOURCES
 ) -> tuple[Layout | None, Sequence[int] | None]:
     """Layout and shape of a raw buffer: as given, else as the .json beside it says.
 
     FormatError if both say something, and not the same. With both given, a .json of something else is none of ours.
+    ``sources``: what gave the "layout" and the "shape", if not an option.
     """
     beside = Path(path).with_suffix(".json")
     if not beside.is_file():
@@ -164,7 +173,8 @@ def described(
     for what, given, said in (("layout", layout, entry.layout), ("shape", shape, entry.shape)):
         if given is not None and given != said:
             need = f"{said}, as it says, or a buffer without that file"
-            raise FormatError(str(beside), f"says another {what} of {path}", got=given, need=need)
+            got = f"{given} of {sources[what]}" if what in sources else given
+            raise FormatError(str(beside), f"says another {what} of {path}", got=got, need=need)
     return entry.layout, entry.shape
 
 

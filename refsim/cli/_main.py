@@ -49,11 +49,23 @@ class Named(click.Group):
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             names = self.list_commands(ctx)
             there = f": {choices.listed(names)}; {ctx.command_path} --help says what each does"
-            near = choices.meant(name, [*names, "help"])
+            near = _of_group(ctx, name) or choices.meant(name, [*names, "help"])
             ctx.fail(f"No such command {name!r}{near or there}")
         if (document := ctx.find_object(Document)) is not None:
             document.verb = f"{ctx.command_path} {name}".partition(" ")[2]
         return super().resolve_command(ctx, args)
+
+
+def _of_group(ctx: click.Context, name: str) -> str:
+    """Asks back where a verb stands one group away: ``verify`` is one of golden's, ``golden sweep`` is none."""
+    top = ctx.find_root()
+    assert isinstance(top.command, click.Group)
+    verbs = {verb: top.command.get_command(top, verb) for verb in top.command.list_commands(top)}
+    if ctx is not top:
+        return choices.asked(f"{PROGRAM} {name}") if name in verbs else ""
+    groups = {verb: group for verb, group in verbs.items() if isinstance(group, click.Group)}
+    inside = [f"{verb} {one}" for verb, group in groups.items() for one in group.list_commands(ctx)]
+    return next((choices.asked(f"{PROGRAM} {one}") for one in inside if one.endswith(f" {name}")), "")
 
 
 class Verbs(Named):

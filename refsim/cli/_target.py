@@ -12,11 +12,13 @@ import click
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
 from refsim.device.fitting import Fit, chosen, fit, misfit
-from refsim.device.manifest import source_of
+from refsim.device.manifest import lost, source_of
+from refsim.device.noticed import exposed
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import Recorded
 from refsim.formats.targets import DEFAULT, TargetRow, distinct, named, targets
 from refsim.graph.aliases import RUNTIME, read_as_another
+from refsim.ops.base.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,9 +78,7 @@ def opened(
     source = "the default" if family is None else "--target"
     if runs:
         _not_exposed(file)
-    held = {row.name: Opened(load(file, row.target(profile), runs), row, source)}
-    if runs:
-        _own_memory(held[row.name].model)
+    held = {row.name: Opened(_loaded(file, row.target(profile), runs), row, source)}
     if recorded is None:
         return held[row.name]
     fits = {row.name: fit(held[row.name].model, recorded)}
@@ -91,6 +91,19 @@ def opened(
     if family is None and fits[found.row.name].fitting:
         found.source = f"the layouts of {fits[found.row.name]} buffers in {recorded.path}"
     return found
+
+
+def _loaded(file: str, target: Target, runs: bool) -> Model:
+    """The model. FormatError for one that cannot run here since it was exposed, and its manifest is gone."""
+    try:
+        model = load(file, target, runs)
+        if runs:
+            _own_memory(model)
+        return model
+    except GraphError as error:
+        if runs and exposed(file):
+            raise lost(file) from error
+        raise
 
 
 def _not_exposed(file: str) -> None:

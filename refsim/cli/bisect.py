@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial as partial_of
 from typing import Any
 
 import click
 
 from refsim.bytediff import Report
+from refsim.cli._again import again
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
     all_bytes_option,
@@ -32,17 +34,20 @@ from refsim.cli._target import Opened, opened, target_option
 from refsim.cli._verb import Lacking, verb
 from refsim.core import choices
 from refsim.core.counted import counted, form
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.device.bisect import GIVEN, Row, allowed, bisect, other_inputs, unblamed
 from refsim.device.ran import Ran, run_on
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
+from refsim.exec.trace import find_node
 from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
+#: The options that the command that explains another operator does without.
+ONCE = {"--node": True, "-n": True, "--html": True, "--node-data": True}
 SAME_TEXT, NOT_DUMPED, UNFIT, UNKNOWN = "same", "not dumped", "does not fit", "-"
 
 
@@ -94,6 +99,11 @@ def _text(report: Report) -> str:
 )
 @inputs_options
 @partial_option
+@click.option(
+    "--node",
+    "-n",
+    help="Explain this operator, not the first that is wrong: NUMBER, DELEGATE:NUMBER, or the name of its output.",
+)
 @target_option("as the dumped layouts say")
 @device_profile_option
 @all_bytes_option
@@ -109,6 +119,7 @@ def command(
     inputs: str | None,
     seed: int | None,
     partial: bool,
+    node: str | None,
     family: TargetRow | None,
     profile: Profile | None,
     all_bytes: bool,
@@ -131,6 +142,7 @@ def command(
     made = read_origins(found.model, origin)
     model, profile = found.model, profile or (None if family is None else family.profile)
     given = model_inputs(model, inputs, seed)
+    asked = None if node is None else _asked(model, node)
     recorded: Recorded | Ran
     runner = None if executor is None else executor_named(executor)
     if executor is not None and runner is not None:
@@ -143,8 +155,9 @@ def command(
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
         how = partial_of(launched, runner)
         told = dict(profile=profile, device=not all_bytes, limit=limit)
-        rows = bisect(model, recorded, given, tell, 1, how, others, **told)
+        rows = bisect(model, recorded, given, tell, 1, how, others, asked, **told)
     compared = [row for row in rows if row.run is not None]
+    chosen = next((row for row in rows if (row.delegate, row.node) == asked), None)
     if not compared:
         raise FormatError(
             where, "holds none of the model's buffers", got=choices.first(sorted(recorded.entries), MOST_NAMED),
@@ -160,6 +173,10 @@ def command(
         notes.append(why)
         if rows[0].given:
             doubted = rows[0] = unblamed(rows[0])
+    if chosen is not None and chosen.run is None:
+        raise FormatError(
+            where, f"holds no buffer of node {node}", need=f"{chosen.output}, or another --node"
+        )
     guilty = next((row for row in rows if row.wrong), None)
     first = next((row for row in compared if row.run is not None and not row.run.same), None)
     held = frozenset(row.output for row in compared)
@@ -183,7 +200,16 @@ def command(
         found,
         as_json,
         doubted,
+        chosen,
     )
+
+
+def _asked(model: Model, text: str) -> tuple[int, int]:
+    """(delegate, node) of --node; GraphError for a float operator, of which no buffer is compared."""
+    delegate, node = find_node(model, text)
+    if node.call is None and node.meaning is None:
+        raise GraphError(f"{model.path}: {node}", "is a float operator", need="an int8 operator")
+    return delegate, node.number
 
 
 def _show(
@@ -201,8 +227,9 @@ def _show(
     aimed: Opened,
     as_json: bool,
     doubted: Row | None,
+    asked: Row | None,
 ) -> int:
-    chosen = None if legal else guilty or first
+    chosen = asked or (None if legal else guilty or first)
     report = (
         None if chosen is None else chosen.alone if chosen.wrong and chosen.alone is not None else chosen.run
     )
@@ -242,6 +269,7 @@ def _show(
                 say(f"cause: {row.cause}")
     if report is not None:
         print_report(report, telling)
+    _say_others([row for row in rows if row.wrong and row is not chosen])
     if doubted is not None and guilty is None:
         say(
             f"no operator is called wrong: node {doubted.node} {doubted.operator} differs, but its inputs were not "
@@ -250,6 +278,18 @@ def _show(
     if same:
         say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
     return whole.status(same)
+
+
+def _say_others(rows: Sequence[Row]) -> None:
+    """The command that explains the next of the wrong operators that no report above is about, and the others."""
+    if not rows:
+        return
+    first, *more = rows
+    command = again(ONCE, "--node", f"{first.delegate}:{first.node}")
+    say(f"explain node {first.node} {first.operator}: {command}", command=True)
+    if more:
+        others = choices.listed(f"{row.delegate}:{row.node}" for row in more)
+        say(f"explain the other wrong operators: the same with --node {others}")
 
 
 def _allowed_before(rows: list[Row], first: Row) -> list[str]:

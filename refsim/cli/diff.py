@@ -14,6 +14,7 @@ from refsim.cli._buffers import (
     limit_option,
     raw_buffer,
     raw_files,
+    says,
     show,
 )
 from refsim.cli._document import Document
@@ -102,9 +103,13 @@ def command(
             "--profile needs --case CASE: what it allows depends on the call that wrote the buffer"
         )
     bound = open_case(case).bound if case is not None else None
+    options: dict[str, object] = {"layout": layout, "shape": shape}
+    sources = {what: f"--case {case}" for what, held in options.items() if held is None and bound is not None}
     if bound is not None:
         layout, shape = layout or bound.call.out.layout, shape or bound.call.out.shape
-    kind, dims = described(actual, *described(expected, layout, shape))
+    kind, dims = described(expected, layout, shape, sources)
+    found = {what: sources.get(what, says(expected)) for what, held in options.items() if held is None}
+    kind, dims = described(actual, kind, dims, found)
     if kind is None or dims is None:
         lacking = " and ".join(
             option for option, held in (("--layout", kind), ("--shape", dims)) if held is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -26,7 +27,7 @@ from refsim.cli._options import (
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import opened, target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import PROGRAM, verb
 from refsim.cli._written import Pattern, Written
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
@@ -40,6 +41,8 @@ from refsim.formats.targets import TargetRow
 if TYPE_CHECKING:
     from refsim.exec.cpu.plan import Memory
 
+#: How the names of the executors begin that need no device.
+CPU = "cpu"
 EXPECTED_NAMES = ("out", "upstream_out")
 
 
@@ -160,6 +163,10 @@ def command(
                 say(line)
         for verdict in verdicts:
             say(verdict_text(verdict, expect))
+        if not same:
+            chosen = ["--target", family.name] if family is not None else []
+            words = [file, *(["-i", inputs] if inputs else ["--random", str(seed)]), *chosen]
+            say(next_step(result, words, golden), command=True)
         for number, found in held.items():
             say(f"memory of delegate {number} as a whole: {found}")
         if dump:
@@ -282,6 +289,26 @@ def output_verdicts(result: Result, wanted: Sequence[np.ndarray] | None) -> list
             {"output": f"out{number}", "shape": list(array.shape), "dtype": str(array.dtype), "same": same}
         )
     return verdicts
+
+
+def next_step(result: Result, words: Sequence[str], golden: str | None) -> str:
+    """The command that says which operator gave other bytes; ``words``: the file, its inputs and its target."""
+    (name, first), *others = result.outputs.items()
+    parts = (
+        n for n, run in others if any(a.tobytes() != b.tobytes() for a, b in zip(first, run, strict=True))
+    )
+    if (other := next(parts, None)) is not None:
+        return f"which operator: {_command('compare', *words, '-x', name, '-x', other)}"
+    if result.different and golden is not None:
+        return f"which operator: {_command('bisect', *words, '--actual', golden)}"
+    if (device := next((n for n in result.outputs if not n.startswith(CPU)), None)) is not None:
+        return f"which operator: {_command('bisect', *words, '-x', device)}"
+    buffers = "with the buffers in DIR that the other run had, as refsim expose hands them out of a device"
+    return f"which operator, {buffers}: {_command('bisect', *words, '--actual', 'DIR')}"
+
+
+def _command(*words: str) -> str:
+    return shlex.join([PROGRAM, *words])
 
 
 def verdict_text(verdict: dict[str, Any], expect: str | None) -> str:

@@ -79,6 +79,7 @@ def bisect(
     explained: int | None = None,
     launched: Callable[[Call], Geometry | None] = lambda call: None,
     others: bool = False,
+    asked: tuple[int, int] | None = None,
     **options: Any,
 ) -> list[Row]:
     """A row for each int8 operator, quantize and dequantize, in execution order; ``options`` are those of `diff`.
@@ -86,6 +87,7 @@ def bisect(
     If an operator's inputs were dumped too, it is also computed on those. That separates an operator that is wrong
     from one that got wrong inputs. ``tell`` is called after each node of the model, int8 or not. Of the wrong
     operators after the first ``explained`` ones, the reports say only what differs: causes take their time.
+    ``asked``: the delegate and the number of the one node that is explained instead.
     ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the
     device had other inputs than these, so that no operator is wrong but on inputs that were dumped.
     """
@@ -96,6 +98,7 @@ def bisect(
         diverged = others or any(row.run is not None and not row.run.same for row in rows)
         if traced.bound is not None:
             why = explained is None or sum(row.wrong for row in rows) < explained
+            why = why if asked is None else (traced.delegate, traced.node.number) == asked
             row = _row(
                 traced, recorded, before.get(traced.bound.call.op.name), diverged, why, launched, options
             )

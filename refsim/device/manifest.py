@@ -157,11 +157,16 @@ def _left_behind(name: str) -> None:
     from refsim.device.noticed import exposed  # only this error needs it
 
     if exposed(name):
-        where = path_of(name)
-        lacks = "not its manifest" if os.path.exists(where) else "missing"
-        raise FormatError(
-            name, f"is exposed, but {where} is {lacks}", need="that file: copy it from where expose wrote it"
-        )
+        raise lost(name)
+
+
+def lost(name: str) -> FormatError:
+    """The error for an exposed file whose manifest was left behind."""
+    where = path_of(name)
+    lacks = "not its manifest" if os.path.exists(where) else "missing"
+    return FormatError(
+        name, f"is exposed, but {where} is {lacks}", need="that file: copy it from where expose wrote it"
+    )
 
 
 def _hints(name: str) -> list[str]:

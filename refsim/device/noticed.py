@@ -26,9 +26,10 @@ def exposed(path: str | os.PathLike[str]) -> bool:
 def is_exposed(model: Model) -> bool:
     """Whether a graph hands out buffers as words, or the plain numbers of values that stand for others.
 
-    Programs of cases do the first too, but they have packed inputs as words as well, or no inputs.
+    Programs of cases do the first too, but they have packed inputs as words as well, or no inputs, or one output: an
+    exposed file keeps its own outputs beside those.
     """
-    if model.plan is None or not model.plan.inputs:
+    if model.plan is None or not model.plan.inputs or len(model.plan.outputs) < 2:
         return False
     graphs = model.graphs.values()
     if any(other_view(graph, number) is not None for graph in graphs for number in graph.inputs):

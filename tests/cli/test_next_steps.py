@@ -12,6 +12,7 @@ from device.simulated import Runtime
 from examples import UNARY
 
 from refsim.device.outputs import FORM
+from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executors
 from refsim.exec.plugin import PluginExecutor
@@ -90,6 +91,70 @@ def test_what_an_executor_runs() -> None:
             raise AssertionError
 
     assert Limited(None).runs(call) and not Limited("too large").runs(call)
+
+
+# --- the operator behind a difference ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulated executor gives a wrong byte in a relu, and writes nothing in a sum."""
+    honest = EmulatedExecutor.run
+
+    def run(self, launch, inputs):
+        out = honest(self, launch, inputs)
+        if launch.shader == "q8ta_relu":
+            out.words[0] ^= 1
+        if launch.shader == "q8ta_add":
+            out.words[:] = 0
+        return out
+
+    monkeypatch.setattr(EmulatedExecutor, "run", run)
+
+
+def test_each_wrong_operator_has_a_command_that_explains_it(
+    two_wrong: None, refsim, models: Path, tmp_path
+) -> None:
+    given = ("bisect", models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", "-x", "cpu:emulated")
+    done = refsim(*given, "--html", tmp_path / "page.html")
+    assert "wrong: node 4 q8ta_relu" in done.out and "wrong: node 6 q8ta_add" in done.out
+    ((node, operator, command),) = re.findall(r"^explain node (\d+) (\S+): refsim (.*)$", done.out, re.M)
+    assert (
+        (node, operator) == ("6", "q8ta_add") and command.endswith(" --node 0:6") and "--html" not in command
+    )
+    again = refsim(*shlex.split(command))
+    assert again.status == 1 and "node 6 q8ta_add, computed from its dumped inputs: " in again.out
+    assert "1. nothing written: " in again.out and "nothing written" not in done.out
+    assert re.findall(r"^explain node (\d+)", again.out, re.M) == ["4"]
+    report = refsim(*given, "--node", "delegate0_v66", "--json").json["report"]
+    assert "node 6 q8ta_add" in report["title"] and report["causes"][0]["name"] == "nothing written"
+    assert "node 3" in refsim(*given, "-n", "0:3").out, "one that is right has a report too"
+    refsim(*given, "-n", "0:99").refused("0:99")
+
+
+def test_a_run_that_differs_names_the_command_that_finds_the_operator(
+    two_wrong: None, refsim, models: Path, tmp_path: Path
+) -> None:
+    def step(*more: object) -> str:
+        done = refsim("run", models / "mixed_ops.pte", *more)
+        assert done.status == 1
+        (command,) = re.findall(r"^which operator.*: refsim (.*)$", done.out, re.M)
+        return command
+
+    io = models / "mixed_ops.io.npz"
+    command = step("-i", io, "-x", "cpu,cpu:emulated")
+    assert command.startswith("compare ")
+    found = refsim(*shlex.split(command))
+    assert found.status == 1 and "node 4 q8ta_relu" in found.out
+    refsim("run", models / "mixed_ops.pte", "-i", io, "--dump", ".", tmp_path / "dump", "-x", "cpu:emulated")
+    command = step("-i", io, "--golden", tmp_path / "dump")
+    assert command.endswith(f" --actual {tmp_path / 'dump'}")
+    found = refsim(*shlex.split(command))
+    assert found.status == 1 and "wrong: node 6 q8ta_add" in found.out
+    command = step("--random", 3, "--target", "mali", "--expect", io)
+    assert command == f"bisect {models / 'mixed_ops.pte'} --random 3 --target mali --actual DIR"
+    same = refsim("run", models / "mixed_ops.pte", "-i", io, "-x", "cpu", "--expect", io)
+    assert same.status == 0 and "which operator" not in same.out
 
 
 # --- outputs of exposed files ------------------------------------------------------------------------------

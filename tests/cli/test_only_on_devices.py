@@ -34,7 +34,9 @@ def test_an_exposed_file(refsim, models: Path, tmp_path: Path, verb: str, way: t
     if way == ("--as", "values"):
         assert done.status == 0  # floats of their own, which are right here as well
     else:
-        done.refused(ELSEWHERE)
+        done.refused(
+            f"{out}: is exposed, but {out}.json is missing; need that file: copy it from where expose wrote it"
+        )
 
 
 @pytest.mark.parametrize("way", ["words", "constants"])

@@ -38,7 +38,9 @@ def test_layout_and_shape_come_from_the_sidecar(tmp_path: Path, refsim) -> None:
     assert not (tmp_path / "c.npy").exists()
 
 
-def test_a_sidecar_that_says_something_else_is_an_error(tmp_path: Path, refsim) -> None:
+def test_a_sidecar_that_says_something_else_is_an_error(
+    tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As many bytes in another shape would be another array."""
     np.save(tmp_path / "a.npy", np.arange(96, dtype=np.int8).reshape(1, 6, 4, 4))
     refsim("pack", tmp_path / "a.npy", "-l", "4C", "-o", tmp_path / "a.bin", "--sidecar")
@@ -52,6 +54,12 @@ def test_a_sidecar_that_says_something_else_is_an_error(tmp_path: Path, refsim) 
         )
         refsim(*verb, "-l", "4C1W", "-s", "1,6,4,4").refused("says another layout")
         assert refsim(*verb, "-l", "4C", "-s", "1,6,4,4").status == 0
+    refsim("pack", tmp_path / "a.npy", "-l", "4W4C", "-o", tmp_path / "c.bin", "--sidecar")
+    monkeypatch.chdir(tmp_path)
+    two = refsim("diff", "a.bin", "c.bin")
+    two.refused("c.json: says another layout of c.bin; got 4C of a.json, need 4W4C, as it says")
+    case = refsim("diff", "a.bin", "a.bin", "--case", "q8ta_add/0003")
+    case.refused("a.json: says another layout of a.bin; got 4W4C of --case q8ta_add/0003, need 4C")
     (tmp_path / "a.json").write_text("notes of somebody else")
     assert (
         refsim("unpack", tmp_path / "a.bin", "-l", "4C", "-s", "1,6,2,8", "-o", tmp_path / "c.npy").status
