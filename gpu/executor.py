@@ -56,9 +56,8 @@ class KomputeExecutor(Executor):
         has_dot = self.device.info.integer_dot_product
         if use_dot and not has_dot:
             raise DeviceError(self.name, "no packed dot product", got=self.device.info.name)
-        dot = (
-            has_dot and self.device.layer is not None if use_dot is None else use_dot
-        )  # a plain Kompute enables nothing
+        # a plain Kompute enables nothing
+        dot = has_dot and self.device.layer is not None if use_dot is None else use_dot
         self.pipelines = Pipelines(self.device, self.name, dot, coop, spelled_out)
         self._calls = None if self.device.layer is None else Calls(self.pipelines)
         #: By the ids of graphs: each graph, its constants on the device, its sessions by what they watch.

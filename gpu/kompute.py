@@ -288,10 +288,6 @@ class Device:
         """An operation between dispatches that wrote these tensors and what reads or overwrites them."""
         return self.kp.OpTensorSyncLocal(list(written)) if self.layer is None else self.layer.Barrier()
 
-    def uploaded(self) -> list[Any]:
-        """The operations between uploads and what reads them. Kompute's own dispatches bring theirs."""
-        return [] if self.layer is None else [self.layer.Barrier()]
-
     def fetched(self, tensors: Sequence[Any]) -> list[Any]:
         """The operations, behind an `order`, that bring tensors back which that did not bring."""
         return [self.kp.OpTensorSyncLocal(list(tensors))] if tensors and self.layer is not None else []

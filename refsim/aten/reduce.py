@@ -13,7 +13,6 @@ from refsim.aten.row import Exact, Float, Place, axis, contiguous, sized
 
 #: Invocations that share one result of a reduction over a texture, and over a row of a buffer.
 WORKERS, ROW_WORKERS = 4, 64
-Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def in_order(rows: np.ndarray) -> np.ndarray:

@@ -85,9 +85,8 @@ def grid_sampler_2d(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, al
     )  # fmt: skip
     parts = [_pixels(x, r, c, zeros) for r, c, _ in corners]
     total = _weighted(parts, [weight[:, None] for _, _, weight in corners])
-    return (
-        total + x.dtype.type(0) if zeros else total
-    )  # those outside are not added to a sum that starts from 0
+    # those outside are not added to a sum that starts from 0
+    return total + x.dtype.type(0) if zeros else total
 
 
 def _cubic(t: np.ndarray) -> list[np.ndarray]:

@@ -34,9 +34,8 @@ class Rng:
 
     def integer(self, low: int, high: int) -> int:
         """One integer in [low, high], both included."""
-        return low + int(self._bits.random_raw()) % (
-            high - low + 1
-        )  # as `ints` draws one, without the arrays
+        # as `ints` draws one, without the arrays
+        return low + int(self._bits.random_raw()) % (high - low + 1)
 
     def choice(self, options: Sequence[T]) -> T:
         return options[self.integer(0, len(options) - 1)]

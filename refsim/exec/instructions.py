@@ -77,10 +77,8 @@ def prepared_plan(
 ) -> PreparedModel:
     """The instructions of a plan, each with what it reads found out."""
     where = f"{model.path}: {plan.name}"
-    written, arrays = (
-        set(plan.inputs),
-        set(plan.inputs),
-    )  # what runs have by now, and what of it is surely an array
+    # what runs have by now, and what of it is surely an array
+    written, arrays = set(plan.inputs), set(plan.inputs)
     _one_chain(plan, where)
     made: list[Instruction] = []
     for at, instruction in enumerate(plan.chains[0].instructions):

@@ -281,9 +281,8 @@ def _text(file: IO[bytes]) -> str:
 
 
 def _scratch_file() -> IO[bytes]:
-    from tempfile import (
-        TemporaryFile,
-    )  # imported here: it takes 5 ms, and questions to a driver keep no stderr
+    # imported here: it takes 5 ms, and questions to a driver keep no stderr
+    from tempfile import TemporaryFile
 
     return TemporaryFile()
 

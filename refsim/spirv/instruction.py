@@ -94,9 +94,8 @@ def _places(pattern: str, args: tuple[int, ...], at: int, wide: bool) -> list[in
         elif letter == "m":
             mask, at = args[at], at + 1
             at += bool(mask & 2)  # Aligned has a literal
-            scopes = bool(mask & 8) + bool(
-                mask & 16
-            )  # MakePointerAvailable and MakePointerVisible have a scope
+            # MakePointerAvailable and MakePointerVisible have a scope each
+            scopes = bool(mask & 8) + bool(mask & 16)
             found += range(at, min(at + scopes, len(args)))
             at += scopes
         elif letter == "o":

@@ -14,12 +14,8 @@ from refsim.spirv.reflect import entry_point
 from refsim.spirv.rewrite import CHAINS
 from refsim.spirv.types import Types
 
-WORKGROUP, LOCAL, GLOBAL, LOCAL_INDEX = (
-    26,
-    27,
-    28,
-    29,
-)  # WorkgroupId, LocalInvocationId, GlobalInvocationId, ...Index
+#: WorkgroupId, LocalInvocationId, GlobalInvocationId, LocalInvocationIndex
+WORKGROUP, LOCAL, GLOBAL, LOCAL_INDEX = 26, 27, 28, 29
 NUMBERS = (WORKGROUP, LOCAL, GLOBAL, LOCAL_INDEX)
 #: Built-ins that tie an invocation to its place in a subgroup.
 SUBGROUP = frozenset((36, 38, 40, 41, *range(4416, 4421)))
