@@ -31,6 +31,7 @@ from refsim.exec.model import load
 from refsim.formats import profiles
 from refsim.formats.recordings import read
 from refsim.golden import recorded
+from refsim.golden.check import REFUSED
 from refsim.golden.judge import WRONG, judged
 from refsim.graph.interpreter import Event
 from refsim.ops.base.binding import BoundCase, bind
@@ -121,7 +122,7 @@ def _recorded(folder: Path, every: int) -> Iterator[tuple[str, Call, Mapping[str
 def compare_modules(executor: Executor, folder: Path, count: Count, target: Target | None = None) -> None:
     """Repeat each recorded call on kernels of another build; see `refsim.golden.recorded`."""
     for row in recorded.check(executor, folder, target=target):
-        if row.verdict != recorded.REFUSED:
+        if row.verdict != REFUSED:
             count.add(str(row), row.accepted)
 
 

@@ -20,7 +20,7 @@ from refsim.core.errors import RefsimError
 from refsim.core.launch import Launch
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.tensor import TensorDesc
-from refsim.graph.bytewise import BYTES, Table, quantized, tables
+from refsim.graph.bytewise import BYTES, Table, quantized, readers_of, tables
 from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import results
 from refsim.ops.base.prepared import Prepared
@@ -76,10 +76,7 @@ class Plan:
         #: Values that follow from constants alone.
         self.folded: dict[int, np.ndarray] = {}
         self._fold()
-        self._readers: dict[int, list[Node]] = defaultdict(list)
-        for node in graph.nodes:
-            for value in {*node.inputs.values(), *refs(node.args)}:
-                self._readers[value].append(node)
+        self._readers = readers_of(graph)
         self._makers = {value: node for node in graph.nodes for value in node.outputs}
         self._tables = tables(graph, self.constants)
         self._clamps = dict(self._byte_maps())
@@ -313,11 +310,10 @@ class Plan:
                 turns[turn].jobs += jobs
                 made |= dict.fromkeys((job.output for job in jobs if isinstance(job.output, int)), turn)
             elif node.number in self.why_host:
-                read = [*node.inputs.values(), *refs(node.args)]
-                turn = max((made.get(v, told.get(v, 0)) for v in read), default=0)
+                turn = max((made.get(v, told.get(v, 0)) for v in node.reads), default=0)
                 turns[turn].host.append(node)
                 told |= dict.fromkeys(node.outputs, turn)
-                brought |= set(read)
+                brought |= set(node.reads)
         for value, turn in made.items():
             if value in brought:
                 turns[turn].fetched.append(value)
@@ -329,7 +325,7 @@ class Plan:
         found: dict[int, list[Node]] = {}
 
         def walk(node: Node, to: list[Node]) -> None:
-            for value in (*node.inputs.values(), *refs(node.args)):
+            for value in node.reads:
                 before = self._makers.get(value)
                 if before is not None and before.number not in seen:
                     seen.add(before.number)

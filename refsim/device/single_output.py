@@ -20,7 +20,6 @@ from refsim.formats import npz
 from refsim.formats.file import read_file
 from refsim.formats.reading import archive
 
-_MAGIC = b"\x93NUMPY"
 #: For help texts and errors.
 FORMS = "a raw buffer, an .npy, an .npz with one array that fits, or BASE of executor_runner's BASE-0.bin"
 
@@ -46,7 +45,7 @@ def read(path: str | os.PathLike[str], desc: TensorDesc) -> tuple[np.ndarray, st
                 arrays = {one: npz.member_array(opened, f"{one}.npy", f"{name}: {one}") for one in members}
                 return _only(name, arrays, desc)
     data = bytes(read_file(name))
-    if data.startswith(_MAGIC):
+    if data.startswith(npz.MAGIC):
         return _only(name, {"": npz.read_npy(name)}, desc)
     return np.frombuffer(data, np.uint8), ""
 

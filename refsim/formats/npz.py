@@ -24,7 +24,7 @@ Wanted = tuple[tuple[int, ...], np.dtype[Any]]
 
 #: Version of the format -> how the length of the header is written.
 _LENGTHS = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I")}
-_MAGIC = b"\x93NUMPY"
+MAGIC = b"\x93NUMPY"
 _NEED, _KIND = ".npy or .npz", "a readable array file"
 MAX_HEADER, MAX_DIMS = 1 << 14, 32
 #: A pair of the header, which every writer makes a dict of three. It is matched and never evaluated.
@@ -134,7 +134,7 @@ def array_in(file: IO[bytes], size: int, where: str, wanted: Wanted | None = Non
 def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether columns come first, and dtype."""
     start = file.read(8)
-    if start[:6] != _MAGIC or len(start) < 8:
+    if start[:6] != MAGIC or len(start) < 8:
         raise FormatError(where, f"not {_KIND}", got=held(start), need="an .npy, or an .npz of arrays")
     length = _LENGTHS.get((start[6], start[7]))
     if length is None:

@@ -16,9 +16,11 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.rng import Rng
+from refsim.exec.definition import Definition
 from refsim.exec.executor import Executor, run_graph
 from refsim.formats.cases import sha256
 from refsim.formats.reading import reading
+from refsim.golden.rules import case_name
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.interpreter import Event, Observer, run_nodes
 from refsim.ops.base.arg import Kind
@@ -133,7 +135,7 @@ class ChainEntry:
 
     @property
     def name(self) -> str:
-        return f"{CHAINS}/{self.number:04d}"
+        return case_name(CHAINS, self.number)
 
 
 def line(entry: ChainEntry) -> str:
@@ -179,17 +181,10 @@ def _link(row: Mapping[str, Any]) -> Link:
 Values = dict[int, PackedBuffer | np.ndarray]
 
 
-class _Definitions:
-    """Runs each call by its definition."""
-
-    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        return prepared.call.expected(inputs)
-
-
 def defined(graph: Graph, data: np.ndarray) -> tuple[list[np.ndarray], Values]:
     """The outputs by definition, operator by operator, and every value between."""
     seen: Values = {}
-    outputs = run_nodes(graph, [data], _Definitions(), observe=_keeping(seen))
+    outputs = run_nodes(graph, [data], Definition(), observe=_keeping(seen))
     return outputs, seen
 
 

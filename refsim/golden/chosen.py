@@ -16,7 +16,7 @@ from math import prod
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
-from refsim.golden.rules import RULES, case
+from refsim.golden.rules import RULES, case, case_name
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -48,7 +48,7 @@ class Numbered:
 
     @property
     def name(self) -> str:
-        return f"{self.case.op}/{self.number:04d}"
+        return case_name(self.case.op, self.number)
 
 
 def exportable() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from refsim.core import choices
 from refsim.core.errors import ParameterError
-from refsim.golden.rules import RULES
+from refsim.golden.rules import RULES, case_name
 from refsim.golden.telling import UPSTREAM, recorded_cases
 
 #: Characters of the operators that one part of the error lists.
@@ -18,7 +18,7 @@ _GLOB = "*?["
 
 def names(op: str, upstream: Path | None) -> list[str]:
     """All cases of an operator: those of the corpus, and its recordings in the folder ``upstream``."""
-    corpus = [f"{op}/{number:04d}" for number in range(RULES[op].count)]
+    corpus = [case_name(op, number) for number in range(RULES[op].count)]
     return corpus + [one.name for one in recorded_cases(op, upstream)]
 
 

@@ -14,15 +14,13 @@ from refsim.exec.executor import Executor
 from refsim.exec.trace import bound_of
 from refsim.formats import recordings
 from refsim.formats.recordings import Differences, Recording
+from refsim.golden.check import ACCEPTED, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged
 from refsim.golden.store import default_root
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.target import Target
 
 DIFFERENCES = "differences.json"
-#: Verdicts beside those of `judged`: refsim does not take the call; the executor could not run it.
-REFUSED, ERROR = "refused", "error"
-ACCEPTED = (SAME, LEGAL, KNOWN_DEFECT, REFUSED)
 OTHER_PADDING = 0x7B
 
 
@@ -32,8 +30,9 @@ class Outcome:
 
     ``same``: the bytes of the recorded device. ``legal``: those of another device that was recorded, or that another
     profile allows. ``known``: the recorded bytes and the executor's differ by a cause that differences.json lists.
-    ``note`` says which cause, or what went wrong. ``bound`` is None if refsim refuses the call, and ``actual`` if
-    nothing was computed. ``padding`` is the byte in the padding of the inputs.
+    ``refused``: refsim does not take the call. ``error``: the executor could not run it. ``note`` says which
+    cause, or what went wrong. ``bound`` is None if refsim refuses the call, and ``actual`` if nothing was computed.
+    ``padding`` is the byte in the padding of the inputs.
     """
 
     recording: Recording

@@ -16,7 +16,7 @@ from refsim.core.folder_write import current, writing
 from refsim.formats.cases import add_to_zip, contents
 from refsim.formats.reading import archive, member
 from refsim.golden import chain, chain_rules
-from refsim.golden.rules import RULES, case
+from refsim.golden.rules import RULES, case, case_name
 from refsim.golden.store import CHAIN_FILE, SUMS, Corpus, Entry, digest, line, sums_of
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
@@ -78,7 +78,7 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
 def _plan_chains(corpus: Corpus | None) -> Planned:
     entries = []
     for number, one in enumerate(chain_rules.chains()):
-        outputs, _ = chain.defined(one.graph(f"{chain.CHAINS}/{number:04d}"), one.data())
+        outputs, _ = chain.defined(one.graph(case_name(chain.CHAINS, number)), one.data())
         entries.append(chain.ChainEntry(number, one, chain.digest(outputs)))
     old = {} if corpus is None else {entry.number: entry for entry in corpus.chains()}
     new = [(entry, chain.line(entry), chain.line(replace(entry, sha256=""))) for entry in entries]

@@ -20,6 +20,11 @@ SEEDS = 1 << 31
 RULES: dict[str, CaseRule] = {name: op.golden for name, op in OPS.items()}
 
 
+def case_name(op: str, number: int) -> str:
+    """What the corpus calls case ``number`` of an operator, or of its chains: ``q8ta_add/0001``."""
+    return f"{op}/{number:04d}"
+
+
 def case(name: str, number: int) -> Case:
     """Case ``number`` of an operator."""
     combinations = OPS[name].layouts

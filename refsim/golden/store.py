@@ -26,6 +26,7 @@ from refsim.formats.cases import Files, Stored, read, sha256
 from refsim.formats.file import quote, read_file, there
 from refsim.formats.reading import archive, reading
 from refsim.golden import chain
+from refsim.golden.rules import case_name
 from refsim.ops.base.case import Case
 from refsim.ops.base.spec import Call
 
@@ -44,7 +45,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        return f"{self.case.op}/{self.number:04d}"
+        return case_name(self.case.op, self.number)
 
 
 def digest(call: Call, buffer: PackedBuffer) -> str:
@@ -86,7 +87,7 @@ def parse(op: str, text: str, where: str) -> Entry:
 def full_name(name: str) -> str:
     """The name of a case as the corpus writes it: q8ta_add/0001 for q8ta_add/1. Other names stay as they are."""
     op, _, number = name.partition("/")
-    return f"{op}/{int(number):04d}" if _is_number(number) else name
+    return case_name(op, int(number)) if _is_number(number) else name
 
 
 def _is_number(text: str) -> bool:

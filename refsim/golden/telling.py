@@ -23,7 +23,7 @@ from refsim.core.errors import RefsimError
 from refsim.formats import recordings
 from refsim.formats.recordings import Recording
 from refsim.golden import coverage
-from refsim.golden.rules import RULES, case
+from refsim.golden.rules import RULES, case, case_name
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -105,7 +105,7 @@ def matching(op: str, pattern: str, upstream: Path | None = None) -> list[Candid
     """Every case of the operator, corpus and recordings, whose name matches a shell pattern; small ones first."""
     found: Iterable[Candidate] = ()
     if not pattern.startswith(UPSTREAM):
-        names = {number: f"{op}/{number:04d}" for number in range(RULES[op].count)}
+        names = {number: case_name(op, number) for number in range(RULES[op].count)}
         found = [_candidate(op, number) for number, name in names.items() if fnmatchcase(name, pattern)]
     recorded = [one for one in recorded_cases(op, upstream) if fnmatchcase(one.name, pattern)]
     return sorted((*found, *recorded), key=lambda one: (one.hidden, one.elements))
@@ -126,7 +126,7 @@ def recorded_cases(op: str, upstream: Path | None) -> Iterator[Candidate]:
 
 
 def _candidate(op: str, number: int) -> Candidate:
-    return Candidate(f"{op}/{number:04d}", op, case(op, number))
+    return Candidate(case_name(op, number), op, case(op, number))
 
 
 def _combinations(op: str, layouts: Mapping[str, Collection[str]]) -> frozenset[int]:

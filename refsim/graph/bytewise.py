@@ -8,7 +8,7 @@ arithmetic with a constant, or several of them. Every executor that looks values
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,10 +137,6 @@ def readers_of(graph: Graph) -> Mapping[int, list[Node]]:
     """The nodes that read each value."""
     found: dict[int, list[Node]] = defaultdict(list)
     for node in graph.nodes:
-        for value in _read(node):
+        for value in node.reads:
             found[value].append(node)
     return found
-
-
-def _read(node: Node) -> Iterable[int]:
-    return {*node.inputs.values(), *refs(node.args)}

@@ -15,10 +15,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.row import Place
-from refsim.core.layout import (
-    Layout,
-    W,
-)
+from refsim.core.layout import Layout, W
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.meaning import Meaning
 from refsim.ops.base.prepared import Prepared
@@ -43,10 +40,14 @@ class Node:
     prepared: Prepared | None = None
     inputs: dict[str, int] = field(default_factory=dict)  # of a q8ta operator: argument name -> value id
     meaning: Meaning | None = None
-    buffers: bool = (
-        False  # of a q8ta operator: some of its tensors lie in buffers on the device, not in textures
-    )
+    # of a q8ta operator: some of its tensors lie in buffers on the device, not in textures
+    buffers: bool = False
     notes: tuple[str, ...] = ()  # of a q8ta operator: what else is odd about its arguments
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Ids of the values that it reads, each once: the inputs of its call, then the tensors among its arguments."""
+        return tuple(dict.fromkeys((*self.inputs.values(), *refs(self.args))))
 
     @property
     def is_float(self) -> bool:
@@ -84,10 +85,10 @@ class Ref:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the graph. ``desc`` describes its buffer if it is int8 in a packed layout, or float32 in another.
+    """A tensor of the graph. ``desc`` describes its buffer; None if it has none.
 
-    A tensor without elements has no buffer, as the two further results of a batch norm.
-    So it does for int32 that some operator's kernel reads as indices.
+    It has one if it is int8 in a packed layout, float32 in another layout, or int32 that a kernel reads as indices. A
+    tensor without elements has none, such as the two further results of a batch norm.
     """
 
     id: int
@@ -96,10 +97,9 @@ class Tensor:
     layout: Layout | None
     mem_obj_id: int = -1
     data: np.ndarray | None = None
-    buffer: bool = (
-        False  # in a buffer on the device, not in a texture; float operators add in another order there
-    )
-    index: bool = False
+    # in a buffer on the device, not in a texture; float operators add in another order there
+    buffer: bool = False
+    index: bool = False  # int32 that a kernel reads as indices
 
     @property
     def desc(self) -> TensorDesc | None:

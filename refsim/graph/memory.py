@@ -14,9 +14,8 @@ from refsim.core.errors import GraphError
 from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C1W, WIDTH_PACKED
 from refsim.core.lifetimes import Allocation, Lifetime
 from refsim.core.tensor import TensorDesc
+from refsim.formats.vkgraph.edit import PREPACK
 from refsim.formats.vkgraph.schema import DATATYPES, ValueList, VkGraph, VkTensor
-
-PREPACK = "et_vk.prepack.default"
 
 
 def lifetimes(graph: VkGraph) -> dict[int, Lifetime]:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import MissingDependencyError, RefsimError, UnknownOperatorError
-from refsim.core.launch import Launch
 from refsim.core.qmath import Profile
+from refsim.exec.definition import Definition
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
@@ -25,25 +25,12 @@ from refsim.formats.dumps import value_name
 from refsim.golden.check import DIFFERENT, ERROR
 from refsim.golden.judge import SAME
 from refsim.graph.interpreter import Event
-from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.target import Target
 from refsim.sweep.outcome import REFUSED, Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant
 
 Held = PackedBuffer | np.ndarray
 FOREIGN = "kernels of another build are compared call by call only"
-
-
-class Definition(Executor):
-    """Computes calls as their operators define them."""
-
-    name = "define"
-
-    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        raise NotImplementedError("a definition has no launches")
-
-    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        return prepared.call.expected(inputs)
 
 
 class _Different(Exception):
@@ -61,9 +48,8 @@ class ModelRunner:
     def run(self, chunk: Chunk, runners: Mapping[Variant, Executor]) -> list[Outcome]:
         """An outcome for each variant. What a runner refuses as a whole is decided by ``runners``."""
         found = {v: Outcome(chunk.subject, chunk.first, chunk.count, v) for v in chunk.variants}
-        for number in sorted(
-            chunk.numbers, key=lambda k: k % len(chunk.profiles)
-        ):  # each model is loaded once
+        # in this order each model is loaded once
+        for number in sorted(chunk.numbers, key=lambda k: k % len(chunk.profiles)):
             seed, profile = chunk.draw(number)
             try:
                 model = self._load(chunk.subject, profile)

@@ -15,8 +15,8 @@ from refsim.exec.executor import OURS, YOURS, Source
 from refsim.formats.recordings import Recording
 from refsim.golden import check as case_check
 from refsim.golden import recorded, verify
+from refsim.golden.check import ERROR, REFUSED
 from refsim.golden.judge import judged
-from refsim.golden.recorded import ERROR, REFUSED
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared

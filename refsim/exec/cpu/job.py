@@ -13,8 +13,15 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.ir import Module, Value
 
+#: Bytes of a line of the caches. Parts of a scratch begin at one, so that no vector lies across two.
+LINE_BYTES = 64
 #: Larger constants are not copied.
 SURROUNDED_BYTES = 1 << 20
+
+
+def next_line(place: int) -> int:
+    """The first byte, at ``place`` or behind it, that begins a line of the caches."""
+    return -(-place // LINE_BYTES) * LINE_BYTES
 
 
 @dataclass(frozen=True)

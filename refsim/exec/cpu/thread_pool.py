@@ -12,10 +12,9 @@ import numpy as np
 
 from refsim.core.errors import GuardError
 from refsim.exec.cpu import compiled, wake
-from refsim.exec.cpu.job import Job
+from refsim.exec.cpu.job import LINE_BYTES, Job, next_line
 from refsim.exec.cpu.runner import entry, first_job, job_table, shared_words
 
-_ALIGN = 64
 #: Bytes behind scratch that hold this value and that no kernel may write.
 _GUARD_BYTES, _GUARD = 256, 0xA5
 
@@ -23,7 +22,7 @@ _GUARD_BYTES, _GUARD = 256, 0xA5
 def scratch_for(jobs: Sequence[Job], threads: int) -> list[np.ndarray]:
     """Working memory for lists of these jobs that never run at the same time: a block for each thread."""
     size = max((job.scratch for job in jobs), default=0)
-    blocks = [np.empty(size + _ALIGN + _GUARD_BYTES, np.uint8) for _ in range(threads)]
+    blocks = [np.empty(size + LINE_BYTES + _GUARD_BYTES, np.uint8) for _ in range(threads)]
     for block in blocks:
         _guard_of(block)[:] = _GUARD
     return blocks
@@ -31,8 +30,8 @@ def scratch_for(jobs: Sequence[Job], threads: int) -> list[np.ndarray]:
 
 def _guard_of(block: np.ndarray) -> np.ndarray:
     """The bytes of a block of scratch that nothing may write: those behind the largest job's."""
-    first = -int(block.ctypes.data) % _ALIGN
-    return block[first + len(block) - _ALIGN - _GUARD_BYTES :]
+    first = -int(block.ctypes.data) % LINE_BYTES
+    return block[first + len(block) - LINE_BYTES - _GUARD_BYTES :]
 
 
 class JobList:
@@ -57,7 +56,7 @@ class JobList:
         self._scratch = scratch_for(jobs, self.threads) if scratch is None else scratch[: self.threads]
         # an array's address takes a microsecond to ask for
         self._table_at, self._shared_at = self._table.ctypes.data, self._shared.ctypes.data
-        self._scratch_at = [_aligned(block) for block in self._scratch]
+        self._scratch_at = [next_line(int(block.ctypes.data)) for block in self._scratch]
         self._scratch_table = np.array(self._scratch_at, np.int64)
         if buffers is not None:
             self.bind(buffers)
@@ -96,11 +95,6 @@ class JobList:
 def _processors() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _aligned(block: np.ndarray) -> int:
-    """The first address in a block that begins a line of memory."""
-    return -(-int(block.ctypes.data) // _ALIGN) * _ALIGN
 
 
 class ThreadPool:

@@ -19,7 +19,7 @@ from refsim.exec.cpu.amx.tiles import COLUMNS, EMULATED_BYTES, ROW_BYTES, ROWS, 
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
 from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.isa import Isa
-from refsim.exec.cpu.job import Arguments, Job
+from refsim.exec.cpu.job import Arguments, Job, next_line
 from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 from refsim.exec.cpu.strides import NHWC, PackedStrides
@@ -307,16 +307,16 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) 
     out_words = channels if conv.float_out else -(-channels // 4)
 
     # scratch: places, tiles, sums, junk, bytes, packed pixels, registers
-    at_tiles = _aligned(8 * (ROWS + block_h * span + 2 * ROWS + ROWS))
-    at_sums = _aligned(at_tiles + 8 * kernel.TILE_WORDS * (layout.tiles(cut) + 1))
+    at_tiles = next_line(8 * (ROWS + block_h * span + 2 * ROWS + ROWS))
+    at_sums = next_line(at_tiles + 8 * kernel.TILE_WORDS * (layout.tiles(cut) + 1))
     sums_bytes = 4 * panel * (shapes.a * ROWS + 4)
     at_junk = at_sums + 2 * sums_bytes
-    at_bytes = _aligned(at_junk + 4 * (out_words + panel))
+    at_bytes = next_line(at_junk + 4 * (out_words + panel))
     out_bytes = panel * (4 if conv.float_out else 1)
-    at_pixels = _aligned(at_bytes + (0 if direct else block_h * block_w * out_bytes + 4 * panel))
+    at_pixels = next_line(at_bytes + (0 if direct else block_h * block_w * out_bytes + 4 * panel))
     beyond = ROWS * tap_pixel + ROW_BYTES + 2 * ROWS * 4
     region = 0 if layout.in_place else ((block_h - 1) * conv.stride[0] + extent[0]) * pitch
-    at_registers = _aligned(at_pixels + region + beyond)
+    at_registers = next_line(at_pixels + region + beyond)
 
     args = Arguments()
     block = args.block(
@@ -378,7 +378,3 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) 
         tasks=images * row_blocks * column_blocks * groups * made.per_group,
         scratch=at_registers + (EMULATED_BYTES if emulated else 0),
     )
-
-
-def _aligned(place: int) -> int:
-    return -(-place // 64) * 64

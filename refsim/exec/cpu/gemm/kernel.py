@@ -15,6 +15,7 @@ from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.ir import I64, Function, Module, Value
+from refsim.exec.cpu.job import LINE_BYTES
 
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
 #: `at_*` are places in scratch; `direct` tells that full panels go straight to `out` at `out_*` strides.
@@ -32,9 +33,6 @@ GEMM = ArgLayout(
     "at_outs", "at_spills", "at_bytes", "at_pixels", "at_taps",
     "inv", "low", "high", "zp", "then",
 )  # fmt: skip
-
-#: Bytes of a line of the caches.
-LINE = 64
 
 
 def gemm(
@@ -118,7 +116,7 @@ def gemm(
 
                 def ahead(i: Value) -> Value:
                     """Tiles take turns in asking for the next panel; too few for all lines would only slow down."""
-                    return (tiles >= vectors).select(a.panel_bytes + i % vectors * LINE, 0)
+                    return (tiles >= vectors).select(a.panel_bytes + i % vectors * LINE_BYTES, 0)
 
                 def tile(i: Value) -> None:
                     p = (i * rows).min(count - rows).max(0)

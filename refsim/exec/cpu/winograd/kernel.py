@@ -17,8 +17,9 @@ import numpy as np
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import MADDWD
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
-from refsim.exec.cpu.gemm.kernel import LINE, product
+from refsim.exec.cpu.gemm.kernel import product
 from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
+from refsim.exec.cpu.job import LINE_BYTES
 
 #: Tasks: images x blocks of tiles x parts. `tile_*`: rows and columns of tiles in all and of a block. `row_bytes`: of
 #: packed pixels; `v_pitch`: of the transformed channels of a tile. `direct` tells that full panels of blocks that no
@@ -140,7 +141,7 @@ def winograd(
                 column0 * m - a.pad_w, width * m + 2, fn.i64(0), a.in_words, pixels, a.pitch,
             )  # fmt: skip
             count = height * width
-            plane = count.max(rows) * a.v_pitch + LINE  # one element of all tiles
+            plane = count.max(rows) * a.v_pitch + LINE_BYTES  # one element of all tiles
 
             def tile_in(r: Value, c: Value) -> None:
                 corner = pixels + (r * m * a.pitch + c * m * a.pixel_bytes)
@@ -165,7 +166,7 @@ def winograd(
                         first = (i * rows).min(count - rows).max(0)
                         bases = [v_at + (x * plane + (first + k) * a.v_pitch) for k in range(rows)]
                         zero = fn.const(0, vec(I32, lanes))
-                        ahead = element_bytes + i % vectors * LINE  # each group asks for a share
+                        ahead = element_bytes + i % vectors * LINE_BYTES  # each group asks for a share
                         sums = product(
                             fn, MADDWD, bases, here, fn.i64(0), a.k4s, [[zero] * vectors] * rows, ahead
                         )[0]

@@ -12,10 +12,9 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
 from refsim.exec.cpu.dot import MADDWD, lay_out
 from refsim.exec.cpu.epilogue import then_for
-from refsim.exec.cpu.gemm.kernel import LINE
 from refsim.exec.cpu.gemm.prepack import TileConfig, tile_for
 from refsim.exec.cpu.isa import Isa
-from refsim.exec.cpu.job import Arguments, Job
+from refsim.exec.cpu.job import LINE_BYTES, Arguments, Job, next_line
 from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 from refsim.exec.cpu.winograd import kernel
@@ -120,9 +119,9 @@ def lower(
     pitch = (block_columns * m + 2) * pixel_bytes
     v_pitch = -(-pixel_bytes // (2 * isa.lanes)) * 4 * isa.lanes
     most = max(tiles, tile.rows)
-    at_v = _aligned((block_rows * m + 2) * pitch + 4 * isa.lanes)
-    at_m = _aligned(at_v + transform.size**2 * (most * v_pitch + LINE))
-    at_bytes = _aligned(at_m + transform.size**2 * most * panel * 4)
+    at_v = next_line((block_rows * m + 2) * pitch + 4 * isa.lanes)
+    at_m = next_line(at_v + transform.size**2 * (most * v_pitch + LINE_BYTES))
+    at_bytes = next_line(at_m + transform.size**2 * most * panel * 4)
     float_zp = conv.float_zp and not conv.zp_is_exact
     consts = constant_rows(conv, 0, float_zp, transform.scale**2)
     for row, shift in ((1, -transform.shift), (3, transform.shift)):  # sums come multiplied by a power of two
@@ -184,7 +183,3 @@ def lower(
 def _even(size: int, most: int) -> int:
     """The size of parts of at most `most`, as equal as they can be."""
     return -(-size // -(-size // most))
-
-
-def _aligned(place: int) -> int:
-    return -(-place // 64) * 64
