@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
@@ -17,14 +17,14 @@ from refsim.cli._progress import progress
 from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError
-from refsim.core.folder_write import writing
+from refsim.core.folder_write import FolderWriter, writing
 from refsim.core.layout import layout
 from refsim.core.locate import at_byte
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.formats import dumps
-from refsim.formats.run_identity import identity
+from refsim.formats.run_identity import RunIdentity, identity
 from refsim.graph.graph import Node
 from refsim.graph.interpreter import Event, Observer
 
@@ -162,7 +162,6 @@ def execute(
         raise ParameterError(
             "executors", "one is named twice", got=",".join(executors), need="distinct names"
         )
-    rows: dict[str, Row] = {}
     # all of them exist before the first runs
     runners = {name: executor_named(name, threads) for name in executors}
     dumping = {
@@ -173,48 +172,71 @@ def execute(
     }
     if dump_folder and dump_regex is not None and not dumping:
         raise _no_match(model, dump_regex)
-    result = Result([], {}, [], [], runners)
-    run = identity(model.path, inputs) if dumping else None
-
-    def wants(delegate: int, value: int) -> bool:
-        name = dumps.value_name(delegate, value)
-        return name in dumping or (recorded is not None and name in recorded)
-
+    seen = _Seen(recorded, dumping, identity(model.path, inputs) if dumping else None)
+    result = Result([], {}, seen.dumped, [], runners)
     count = sum(1 for _ in model.nodes()) * len(runners) * repeat
     with ExitStack() as stack:
         advance = stack.enter_context(progress("operators", count))
         writer = stack.enter_context(writing(dump_folder)) if dump_folder else None
-        for number, (name, runner) in enumerate(runners.items()):
+        for name, runner in runners.items():
 
-            def tell(event: Event, name: str = name, first: bool = number == 0) -> None:
+            def tell(event: Event, name: str = name, writer: FolderWriter | None = writer) -> None:
                 advance(len(event.nodes))
-                _add_times(rows, event, name)
-                for node in event.nodes:
-                    for value in node.outputs:
-                        row, held = rows[dumps.value_name(event.delegate, value)], event.outputs.get(value)
-                        if recorded is not None and row.value in recorded and isinstance(held, PackedBuffer):
-                            found = _checked(node, held, recorded, row.value)
-                            before = row.checks.get(name)  # of a repeated run: one wrong run is enough
-                            row.checks[name] = before if before is not None and before.different else found
-                        if first and row.value in dumping and held is not None and writer is not None:
-                            params = node.call.params if node.call else None
-                            info = dumps.sidecar(row.value, held, node.name, node.number, params, run)
-                            dumps.write(writer, info, held)
-                            if row.value not in result.dumped:
-                                result.dumped.append(row.value)
+                seen.step(event, name, writer)
 
-            observer = Observer(tell, wants)
+            observer = Observer(tell, seen.wants)
             for _ in range(repeat):
                 result.outputs[name] = model.run(inputs, runner, observer)
             if runner.foreign:
-                _add_sources(rows, model, name, runner)
+                _add_sources(seen.rows, model, name, runner)
             result.watched = {
                 number: observer.watched(number, graph) for number, graph in model.graphs.items()
             }
-    result.rows = list(rows.values())
+            writer = None  # of the first executor alone
+    result.rows = list(seen.rows.values())
     if recorded is not None:
-        result.unmatched = sorted(set(recorded.entries) - set(rows))
+        result.unmatched = sorted(set(recorded.entries) - set(seen.rows))
     return result
+
+
+class _Seen:
+    """What the steps of all runs show: a row for each output, its bytes compared with recorded ones, and dumped.
+
+    ``dumping``: the names of the buffers to dump; ``run``: what their sidecars say of the run.
+    """
+
+    def __init__(self, recorded: dumps.Recorded | None, dumping: Set[str], run: RunIdentity | None) -> None:
+        self.recorded, self.dumping, self.run = recorded, dumping, run
+        self.rows: dict[str, Row] = {}
+        self.dumped: list[str] = []
+
+    def wants(self, delegate: int, value: int) -> bool:
+        name = dumps.value_name(delegate, value)
+        return name in self.dumping or (self.recorded is not None and name in self.recorded)
+
+    def step(self, event: Event, executor: str, writer: FolderWriter | None) -> None:
+        """``writer``: where this executor's buffers are dumped; None if they are not."""
+        _add_times(self.rows, event, executor)
+        for node in event.nodes:
+            for value in node.outputs:
+                row, held = self.rows[dumps.value_name(event.delegate, value)], event.outputs.get(value)
+                if isinstance(held, PackedBuffer):
+                    self._compare(row, node, held, executor)
+                if held is not None and writer is not None and row.value in self.dumping:
+                    self._dump(row, node, held, writer)
+
+    def _compare(self, row: Row, node: Node, held: PackedBuffer, executor: str) -> None:
+        if self.recorded is None or row.value not in self.recorded:
+            return
+        before = row.checks.get(executor)
+        if before is None or not before.different:  # of a repeated run: one wrong run is enough
+            row.checks[executor] = _checked(node, held, self.recorded, row.value)
+
+    def _dump(self, row: Row, node: Node, held: PackedBuffer | np.ndarray, writer: FolderWriter) -> None:
+        params = node.call.params if node.call else None
+        dumps.write(writer, dumps.sidecar(row.value, held, node.name, node.number, params, self.run), held)
+        if row.value not in self.dumped:
+            self.dumped.append(row.value)
 
 
 def _names(delegate: int, value: int, node: Node) -> str:
@@ -280,7 +302,7 @@ def _row(event: Event, node: Node, value: int) -> Row:
     return Row(
         delegate=event.delegate,
         node=node.number,
-        operator=operator_name(node),
+        operator=node.operator,
         kernels=kernels(node),
         value=dumps.value_name(event.delegate, value),
         shape=desc.shape if desc else tensor.shape,
@@ -288,11 +310,6 @@ def _row(event: Event, node: Node, value: int) -> Row:
         dtype=str(tensor.dtype),
         nbytes=desc.nbytes if desc else prod(tensor.shape) * tensor.dtype.itemsize,
     )
-
-
-def operator_name(node: Node) -> str:
-    """``q8ta_add``; for a float operator, its name without the parts that are always the same."""
-    return node.operator
 
 
 def note(node: Node) -> str | None:

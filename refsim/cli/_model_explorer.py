@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from refsim.cli._execute import kernels, operator_name
+from refsim.cli._execute import kernels
 from refsim.cli._origins import Origins
 from refsim.cli._output import shape_text, wrote
 from refsim.cli._written import Written
@@ -173,7 +173,7 @@ class _Writer:
             modules = origin.module.split(".") if origin is not None and origin.module else []
             about = _about(node) | ({} if origin is None else {"made by": "\n".join(origin.lines())})
             group = "/".join([f"delegate {number}", *modules])
-            self.add(name, operator_name(node), group, edges, about, facts)
+            self.add(name, node.operator, group, edges, about, facts)
             held |= {value: (name, str(at)) for at, value in enumerate(node.outputs)}
         return [held.get(value) for value in graph.outputs]
 

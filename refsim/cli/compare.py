@@ -22,7 +22,6 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._complete import Completeness
-from refsim.cli._execute import operator_name
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
 from refsim.cli._options import EXECUTORS, executor_profile_option, json_option
@@ -191,9 +190,7 @@ def _row(name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffe
     first, second = _bytes(a), _bytes(b)
     different = int((first != second).sum()) if len(first) == len(second) else max(len(first), len(second))
     node = traced.node
-    return Row(
-        traced.delegate, node.number, operator_name(node), name, len(first), different, a, b, traced.bound
-    )
+    return Row(traced.delegate, node.number, node.operator, name, len(first), different, a, b, traced.bound)
 
 
 def _judge(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from refsim.cli._execute import kernels, note, operator_name
+from refsim.cli._execute import kernels, note
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
@@ -237,7 +237,7 @@ def transitions(graph: Graph) -> Iterator[dict[str, Any]]:
             continue
         yield {
             "node": node.number,
-            "operator": operator_name(node),
+            "operator": node.operator,
             "from": _long_layout(source),
             "to": _long_layout(target),
             "bytes": _nbytes(target),
@@ -267,7 +267,7 @@ def dot(model: Model) -> Iterator[str]:
             yield f'    {writer[value]} [label="input {at}", shape=oval];'
         for node in graph.nodes:
             name = f"d{number}_n{node.number}"
-            yield f"    {name} [label={_quoted(operator_name(node))}];"
+            yield f"    {name} [label={_quoted(node.operator)}];"
             for value in dict.fromkeys(refs(node.args)):
                 if value in writer:
                     yield _edge(writer[value], name, graph.tensors[value])
@@ -294,7 +294,7 @@ def _operator(number: int, graph: Graph, node: Node, taken: Mapping[tuple[int, i
         "node": node.number,
         "node_id": node.node_id,
         "name": node.name,
-        "operator": operator_name(node),
+        "operator": node.operator,
         "kernels": taken.get((number, node.number)) or kernels(node),
         "inputs": [value_name(number, i) for i in refs(node.args) if graph.tensors[i].data is None],
         "outputs": [_tensor(number, graph.tensors[i]) for i in node.outputs],

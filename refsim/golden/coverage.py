@@ -169,15 +169,31 @@ def _several_blocks(case: Case) -> bool:
     return w > 4 and (c > 4 or h > 4)
 
 
-def _rows() -> Iterable[Feature]:
+def _residue(dim: int, residue: int) -> Callable[[Case], bool]:
+    return lambda case: shape4(case)[dim] % 4 == residue
+
+
+def _with_zp(zp: int) -> Callable[[Case], bool]:
+    return lambda case: zp in _zero_points(case)
+
+
+def _of_style(style: str) -> Callable[[Case], bool]:
+    return lambda case: case.style == style
+
+
+def _with_bias(on: bool) -> Callable[[Case], bool]:
+    return lambda case: bool(case.features.get("bias")) is on
+
+
+def _activated(activation: str) -> Callable[[Case], bool]:
+    return lambda case: case.params["activation"] == activation
+
+
+def _sizes() -> Iterable[Feature]:
     for residue in range(4):
         for dim, name in ((3, "W"), (2, "H"), (1, "C")):
             applies = _free_channels if name == "C" else _image
-
-            def has(case: Case, dim: int = dim, residue: int = residue) -> bool:
-                return shape4(case)[dim] % 4 == residue
-
-            yield Feature(f"{name} % 4 == {residue}", applies, has)
+            yield Feature(f"{name} % 4 == {residue}", applies, _residue(dim, residue))
     yield Feature("N >= 2", _image, lambda case: shape4(case)[0] >= 2)
     yield Feature("N == 1", _image, lambda case: shape4(case)[0] == 1)
     yield Feature(
@@ -185,62 +201,63 @@ def _rows() -> Iterable[Feature]:
         lambda op: op.family in BY_ROWS and not op.one_row,
         lambda c: len(_shape(c)) > (1 if OPS[c.op].family is Family.LOOKUP else 2),
     )
-    yield from _grouped()
+
+
+def _shapes() -> Iterable[Feature]:
     yield Feature("rank below 4", _any_rank, lambda case: len(_shape(case)) < 4, False)
     yield Feature("rank above 4", lambda op: op.max_rank > 4, lambda c: len(c.inputs["x"][0]) > 4, False)
     yield Feature("prime H and W", _image, lambda case: {*shape4(case)[2:]} <= PRIMES)
     yield Feature("H != W", _image, lambda case: shape4(case)[2] != shape4(case)[3])
     yield Feature("H and W without a common factor", _image, lambda case: gcd(*shape4(case)[2:]) == 1)
     yield Feature("several blocks a row", _image, _several_blocks)
+
+
+def _quantization() -> Iterable[Feature]:
     for zp in ZERO_POINTS[:5]:
-
-        def with_zp(case: Case, zp: int = zp) -> bool:
-            return zp in _zero_points(case)
-
-        yield Feature(f"zero point {zp}", _scalars, with_zp)
+        yield Feature(f"zero point {zp}", _scalars, _with_zp(zp))
     yield Feature(
         "distinct scales", _several_scales, lambda case: len(set(_scales(case))) == len(_scales(case))
     )
     yield Feature(
         "distinct zero points", _several_scales, lambda c: len(set(_zero_points(c))) == len(_zero_points(c))
     )
+
+
+def _tiles() -> Iterable[Feature]:
     yield Feature("W > 64", lambda op: _any_rank(op) and _scalars(op), lambda case: shape4(case)[3] > 64)
     yield Feature("more than 32 output channels", _has_weights, lambda c: c.features["out_channels"] > 32)
     yield Feature("more than 15,000 positions", _tiled, lambda case: _positions(case) > 15_000)
+    yield Feature("more than 65,536 positions", _tiled, lambda case: _positions(case) > 65_536, False)
+    yield Feature("3x3 over more than 227 channels", _wide_window, _is_wide, False)
+
+
+def _data() -> Iterable[Feature]:
     for style in SPREAD:
-
-        def of_style(case: Case, style: str = style) -> bool:
-            return case.style == style
-
-        yield Feature(f"data {style}", _always, of_style)
-    yield Feature("sums that cancel", _has_weights, lambda case: case.style == "cancelling", False)
+        yield Feature(f"data {style}", _always, _of_style(style))
+    yield Feature("sums that cancel", _has_weights, _of_style("cancelling"), False)
     yield Feature(
         "weights of the other sign",
         lambda op: _has_weights(op) or op.int4 is not None,
         lambda case: bool(case.features.get("negated")),
         False,
     )
-    yield Feature("more than 65,536 positions", _tiled, lambda case: _positions(case) > 65_536, False)
-    yield Feature("3x3 over more than 227 channels", _wide_window, _is_wide, False)
     yield Feature("poisoned padding", _always, lambda case: case.poison)
     yield Feature("zeroed padding", _always, lambda case: not case.poison)
+
+
+def _sums() -> Iterable[Feature]:
     for on, what in ((True, "bias"), (False, "no bias")):
-
-        def with_bias(case: Case, on: bool = on) -> bool:
-            return bool(case.features.get("bias")) is on
-
-        yield Feature(what, _has_weights, with_bias)
+        yield Feature(what, _has_weights, _with_bias(on))
     for activation in ("relu", "none"):
-
-        def activated(case: Case, activation: str = activation) -> bool:
-            return case.params["activation"] == activation
-
-        yield Feature(f"activation {activation}", _activates, activated)
+        yield Feature(f"activation {activation}", _activates, _activated(activation))
     yield Feature("output channels % 4 != 0", _long_sums, lambda case: case.features["out_channels"] % 4 != 0)
     yield Feature("K >= 256", _long_sums, lambda case: _k(case) >= 256)
     yield Feature(
         "K > 100000", lambda op: op.family in BY_ROWS and _has_weights(op), lambda case: _k(case) > 100_000
     )
+
+
+def _window_params() -> Iterable[Feature]:
     yield Feature("stride > 1", _has_window, _pair("stride", lambda h, w: max(h, w) > 1))
     yield Feature("unequal strides", _has_window, _pair("stride", lambda h, w: h != w))
     yield Feature("padding", _has_window, _pair("padding", lambda h, w: max(h, w) > 0))
@@ -276,12 +293,14 @@ def _grouped() -> Iterable[Feature]:
     def outside(case: Case) -> bool:
         return bool(case.features.get("outside"))
 
+    def of_group(size: int) -> Callable[[Case], bool]:
+        return lambda case: case.params["group_size"] == size
+
+    def more_outputs(most: int) -> Callable[[Case], bool]:
+        return lambda case: one_row(case) and outputs(case) > most
+
     for size in (4, 8, 16, 32, 64):
-
-        def with_group(case: Case, size: int = size) -> bool:
-            return case.params["group_size"] == size
-
-        yield Feature(f"groups of {size}", _param("group_size"), with_group)
+        yield Feature(f"groups of {size}", _param("group_size"), of_group(size))
     yield Feature("one row", sums, one_row)
     yield Feature("several rows", sums, lambda case: not one_row(case))
     yield Feature("float bias", sums, lambda case: case.features["bias"])
@@ -289,11 +308,7 @@ def _grouped() -> Iterable[Feature]:
     yield Feature("a row of at least 512", sums, lambda case: _shape(case)[-1] >= 512)
     yield Feature("outputs % 8 == 4", sums, lambda case: outputs(case) % 8 == 4)
     for most in (1024, 4096):
-
-        def more(case: Case, most: int = most) -> bool:
-            return one_row(case) and outputs(case) > most
-
-        yield Feature(f"one row, more than {most} outputs", sums, more)
+        yield Feature(f"one row, more than {most} outputs", sums, more_outputs(most))
     yield Feature(
         "more than 65,536 rows",
         lambda op: op.int4 is not None and op.family is not Family.GROUP_LINEAR,  # no device has such a grid
@@ -308,7 +323,9 @@ def _grouped() -> Iterable[Feature]:
     yield Feature("more than 1024 indices", lookup, lambda case: prod(_shape(case)) > 1024)
 
 
-FEATURES: tuple[Feature, ...] = tuple(_rows())
+#: In the order of the rows of `refsim golden coverage`.
+_TOPICS = (_sizes, _grouped, _shapes, _quantization, _tiles, _data, _sums, _window_params)
+FEATURES: tuple[Feature, ...] = tuple(feature for rows in _TOPICS for feature in rows())
 Layouts = tuple[str, ...]
 
 
