@@ -21,7 +21,7 @@ from bench.networks import MODELS
 from refsim.exec.model import Model
 from refsim_gpu import spirv
 from refsim_gpu.executor import KomputeExecutor
-from refsim_gpu.lanes import Lane, Operation, recorded
+from refsim_gpu.run_memory import Operation, RunMemory, recorded
 from refsim_gpu.session import GraphSession
 
 #: Runs of each row, by the kind of device: a driver for the CPU takes a hundred times as long.
@@ -40,11 +40,11 @@ def profile(executor: KomputeExecutor, name: str, console: Console) -> dict[str,
     session = executor.session(graph)
     if more or len(session.plan.turns) != 1:
         raise SystemExit(f"{name}: more than one submission; only one can be split")
-    session.release(lane := _lane(session))
+    session.release(memory := _memory(session))
     found: dict[str, Any] = {"host": _host(model, inputs, executor, session)}
-    operations = lane._turns[0][0]
+    operations = memory._turns[0][0]
     found["device"] = _device(executor, operations)
-    found["parts"], each = _parts(executor, session, lane)
+    found["parts"], each = _parts(executor, session, memory)
     for title, rows in found.items():
         table = Table(title, "us", "", title=name)
         for row, figure in rows.items():
@@ -54,10 +54,10 @@ def profile(executor: KomputeExecutor, name: str, console: Console) -> dict[str,
     return found | {"each": each}
 
 
-def _lane(session: GraphSession) -> Lane:
-    lane = session._free.pop()
-    assert isinstance(lane, Lane)
-    return lane
+def _memory(session: GraphSession) -> RunMemory:
+    memory = session._free.pop()
+    assert isinstance(memory, RunMemory)
+    return memory
 
 
 def kind(executor: KomputeExecutor) -> str:
@@ -106,8 +106,8 @@ def _host(
 def _split(session: GraphSession, inputs: list[np.ndarray], runs: int) -> dict[str, float]:
     """The steps of session.run, timed from outside."""
     spent: dict[str, list[float]] = defaultdict(list)
-    lane = _lane(session)
-    session.release(lane)
+    memory = _memory(session)
+    session.release(memory)
 
     def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
@@ -118,8 +118,8 @@ def _split(session: GraphSession, inputs: list[np.ndarray], runs: int) -> dict[s
 
         return run
 
-    start, wait = lane.start, lane.wait
-    lane.start, lane.wait = timed("submit", start), timed("wait", wait)
+    start, wait = memory.start, memory.wait
+    memory.start, memory.wait = timed("submit", start), timed("wait", wait)
     try:
         for _ in range(runs):
             begin = time.perf_counter()
@@ -130,7 +130,7 @@ def _split(session: GraphSession, inputs: list[np.ndarray], runs: int) -> dict[s
             spent["before"].append(began - begin)
             spent["after"].append(end - began)
     finally:
-        lane.start, lane.wait = start, wait
+        memory.start, memory.wait = start, wait
     us = {name: statistics.median(samples) * 1e6 for name, samples in spent.items()}
     return {
         "  bring inputs": us["before"] - us["submit"],
@@ -190,11 +190,11 @@ def sequence_us(executor: KomputeExecutor, operations: list[Operation]) -> float
 
 
 def _parts(
-    executor: KomputeExecutor, session: GraphSession, lane: Lane
+    executor: KomputeExecutor, session: GraphSession, memory: RunMemory
 ) -> tuple[dict[str, Any], list[tuple[str, float]]]:
     """us of all operations of a kind, and of each, where a timestamp stands behind each."""
     device = executor.device
-    operations, places = lane._turns[0]
+    operations, places = memory._turns[0]
     names = {
         place: f"{job.node.operator}: {job.launch.shader}"
         for place, job in zip(places, session.plan.turns[0].jobs, strict=True)

@@ -15,8 +15,8 @@ from refsim.core import doing
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.errors import GuardError
 from refsim.core.launch import Launch
-from refsim_gpu.lanes import ALIGN, Order, Part, block_bytes, recorded
 from refsim_gpu.pipelines import GUARD_WORD, Pipelines, check_guards, padded_push, take_output
+from refsim_gpu.run_memory import ALIGN, Order, Part, block_bytes, recorded
 
 #: Memory that is kept between calls, in bytes; larger calls get memory for themselves.
 KEPT = 64 << 20

@@ -48,17 +48,18 @@ class Order:
 class Segment:
     """What the device does in a turn, recorded."""
 
-    def __init__(self, pipelines: Pipelines, turn: Turn, lane: PlainLane) -> None:
+    def __init__(self, pipelines: Pipelines, turn: Turn, memory: PlainRunMemory) -> None:
         self.device, kp = pipelines.device, pipelines.device.kp
         order = Order(self.device)
         uploads: dict[Hashable, Any] = {}
         places = []
         for job in turn.jobs:
-            uploads |= {name: lane.input(name) for name in job.inputs if lane.is_given(name)}
+            uploads |= {name: memory.input(name) for name in job.inputs if memory.is_given(name)}
             inputs = [
-                lane.tensors[name] if name in lane.tensors else lane.constant(name) for name in job.inputs
+                memory.tensors[name] if name in memory.tensors else memory.constant(name)
+                for name in job.inputs
             ]
-            output = lane.output(job.output, PackedBuffer(job.launch.out))
+            output = memory.output(job.output, PackedBuffer(job.launch.out))
             algorithm = pipelines.algorithm(job.launch, [*inputs, output])
             places.append(order.dispatch(algorithm, inputs, output))
         order.settle()
@@ -87,8 +88,8 @@ class Segment:
         return [self._took[place] / tick for place in self._places]
 
 
-class PlainLane:
-    """Memory for one run of a plan, and everything recorded; as `refsim_gpu.lanes.Lane`."""
+class PlainRunMemory:
+    """Memory for one run of a plan, and everything recorded; as `refsim_gpu.run_memory.RunMemory`."""
 
     def __init__(self, pipelines: Pipelines, plan: Plan, constants: Constants) -> None:
         self._device, self._plan, self._constants = pipelines.device, plan, constants

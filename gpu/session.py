@@ -1,11 +1,11 @@
 """A whole graph on the device: constants uploaded once, pipelines made once, dispatches recorded once.
 
-What runs, and in which order, says refsim_gpu.plan. All that the device does in one turn is one submission: what comes
-in is copied to it, dispatches follow, ordered where one reads or overwrites what another writes or reads, and what the
-host needs is copied back: what a node of the host or an output of the graph takes, and what is watched.
+refsim_gpu.plan says what runs, and in which order. All that the device does in one turn is one submission. What comes
+in is copied to the device. Dispatches follow, ordered where one reads or overwrites what another writes or reads. Then
+what the host needs is copied back: what its nodes and the graph's outputs take, and what is watched.
 
-Several runs may be in flight, each in a lane of memory of its own (refsim_gpu.lanes). A plain Kompute has one lane, in
-which nothing shares memory (refsim_gpu.plain).
+Several runs may be in flight, each in memory of its own (refsim_gpu.run_memory). With a plain Kompute nothing shares
+memory (refsim_gpu.plain).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.errors import GraphError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
-from refsim.graph.graph import Graph, Node, refs
+from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, Runner, logical, run_node, stored
-from refsim_gpu.lanes import Blocks, Lane, upload
 from refsim_gpu.pipelines import Pipelines, check_guards, take_output
-from refsim_gpu.plain import PlainLane
+from refsim_gpu.plain import PlainRunMemory
 from refsim_gpu.plan import Plan, Turn
+from refsim_gpu.run_memory import Blocks, RunMemory, upload
 
 Values = dict[int, PackedBuffer | np.ndarray]
 Constants = dict[Hashable, Any]
@@ -46,12 +46,12 @@ class GraphSession:
         if layered:
             upload(pipelines.device, self.plan, constants)
         self._blocks = Blocks(self.plan) if layered else None
-        self._free: list[Lane | PlainLane] = [self._lane()]
+        self._free: list[RunMemory | PlainRunMemory] = [self._memory()]
         self.held: Values = {}
         for value, array in self.plan.constants.items():
             folded = value in self.plan.folded
             self.held[value] = stored(graph, value, array, graph.where) if folded else array
-        read = {value for turn in self.plan.turns for node in turn.host for value in _reads(node)}
+        read = {value for turn in self.plan.turns for node in turn.host for value in node.reads}
         #: Inputs that the host reads too.
         self.also = [value for value in graph.inputs if value in read or value in graph.outputs]
         #: Outputs that nobody else sees: they come back in logical order, as arrays.
@@ -67,10 +67,10 @@ class GraphSession:
         self.where = [_where(turn) for turn in self.plan.turns]
         self.makers = {job.output: job.node for turn in self.plan.turns for job in turn.jobs}
 
-    def _lane(self) -> Lane | PlainLane:
+    def _memory(self) -> RunMemory | PlainRunMemory:
         if self._blocks is None:
-            return PlainLane(self.pipelines, self.plan, self._constants)
-        return Lane(self.pipelines, self.plan, self._constants, self._blocks)
+            return PlainRunMemory(self.pipelines, self.plan, self._constants)
+        return RunMemory(self.pipelines, self.plan, self._constants, self._blocks)
 
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
@@ -83,26 +83,26 @@ class GraphSession:
         graph = self.graph
         if len(inputs) != len(graph.inputs):
             raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
-        lane = self._free.pop() if self._free else self._lane()
-        return Run(self, lane, inputs, number, observe)
+        memory = self._free.pop() if self._free else self._memory()
+        return Run(self, memory, inputs, number, observe)
 
-    def release(self, lane: Lane | PlainLane) -> None:
+    def release(self, memory: RunMemory | PlainRunMemory) -> None:
         """A run has ended, and well: what failed may leave guard words behind that are not as they were."""
-        self._free.append(lane)
+        self._free.append(memory)
 
 
 class Run:
-    """One run of a session, in a lane of its own."""
+    """One run of a session, in memory of its own."""
 
     def __init__(
         self,
         session: GraphSession,
-        lane: Lane | PlainLane,
+        memory: RunMemory | PlainRunMemory,
         inputs: Sequence[np.ndarray],
         number: int,
         observe: Observer | None,
     ) -> None:
-        self.session, self.lane, self.number, self.observe = session, lane, number, observe
+        self.session, self.memory, self.number, self.observe = session, memory, number, observe
         graph = session.graph
         self._given = dict(zip(graph.inputs, inputs, strict=True))
         self._values: Values = dict(session.held)
@@ -112,7 +112,7 @@ class Run:
         self._arrays: dict[int, np.ndarray] = {}
         self._put: set[int] = set()
         for value, array in self._given.items():
-            if value in lane.writes:
+            if value in memory.writes:
                 self._write(value, array)
         self._begin(0)
 
@@ -123,7 +123,7 @@ class Run:
             if turn:
                 self._begin(turn)
             self._end(turn)
-        session.release(self.lane)
+        session.release(self.memory)
         if self.observe is not None:
             self._report(self.observe)
         return [
@@ -134,19 +134,19 @@ class Run:
         """Give the device what the host has made, and submit."""
         if turn >= len(self.session.where) or not (where := self.session.where[turn]):
             return
-        for value in self.lane.writes.keys() - self._put:
+        for value in self.memory.writes.keys() - self._put:
             if value in self._values:
                 self._write(value, None)
-        self.lane.start(turn, self.observe is not None, where)
+        self.memory.start(turn, self.observe is not None, where)
 
     def _end(self, turn: int) -> None:
         """Wait, take what comes back, and run the host's nodes."""
         session, work = self.session, self.session.plan.turns[turn]
         if where := session.where[turn]:
-            self.lane.wait(turn, where)
+            self.memory.wait(turn, where)
             if self.observe is not None:
                 tick = session.pipelines.device.info.timestamp_ns * 1e-9
-                for job, ticks in zip(work.jobs, self.lane.ticks(turn), strict=True):
+                for job, ticks in zip(work.jobs, self.memory.ticks(turn), strict=True):
                     self._took[job.node.number] = self._took.get(job.node.number, 0.0) + ticks * tick
             for value in work.fetched:
                 self._read(value)
@@ -157,28 +157,28 @@ class Run:
 
     def _write(self, value: int, array: np.ndarray | None) -> None:
         """A value into the memory that is copied to the device; None: what the host has made."""
-        graph, desc, memory = self.session.graph, self.session.plan.descs[value], self.lane.writes[value]
+        graph, desc, words = self.session.graph, self.session.plan.descs[value], self.memory.writes[value]
         self._put.add(value)
         self._check(value, array)
         if graph.tensors[value].desc is None:
             given = np.asarray(
                 self._values[value] if array is None else stored(graph, value, array, graph.where)
             )
-            memory[:] = given.astype(np.int32).reshape(-1).view(np.uint32)
+            words[:] = given.astype(np.int32).reshape(-1).view(np.uint32)
             return
         if array is not None and desc.layout is WIDTH_PACKED and array.shape == graph.tensors[value].shape:
-            np.copyto(memory.view(desc.dtype).reshape(array.shape), array, casting="unsafe")
+            np.copyto(words.view(desc.dtype).reshape(array.shape), array, casting="unsafe")
             return
         held = self._values[value] if array is None else stored(graph, value, array, graph.where)
         assert isinstance(held, PackedBuffer)
         if held.desc != desc:
             held = PackedBuffer.pack(held.unpack(), desc.layout, dtype=desc.dtype)
-        memory[:] = held.words.view(np.uint32)
+        words[:] = held.words.view(np.uint32)
 
     def _read(self, value: int) -> None:
         """A value out of the memory that came back."""
         session = self.session
-        desc, tensor, data = session.plan.descs[value], session.graph.tensors[value], self.lane.reads[value]
+        desc, tensor, data = session.plan.descs[value], session.graph.tensors[value], self.memory.reads[value]
         check_guards(desc, data, f"{session.pipelines.name}: {session.makers[value]}")
         if value in session.alone or tensor.desc is None:
             inner = data[GUARD_WORDS : GUARD_WORDS + desc.words].view(desc.dtype)
@@ -222,7 +222,3 @@ def _where(turn: Turn) -> str:
         return ""
     first, last = turn.jobs[0].node, turn.jobs[-1].node
     return f"{first}" + (f" to {last}" if last is not first else "")
-
-
-def _reads(node: Node) -> set[int]:
-    return {*node.inputs.values(), *refs(node.args)}

@@ -23,8 +23,8 @@ from refsim.graph.interpreter import Event, Observer
 from refsim_gpu import plain, system
 from refsim_gpu.executor import MOST_SESSIONS, KomputeExecutor
 from refsim_gpu.kompute import Device
-from refsim_gpu.lanes import Blocks, Order
 from refsim_gpu.plan import Plan
+from refsim_gpu.run_memory import Blocks, Order
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -262,10 +262,10 @@ from refsim import load
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import ErrorCase
 from refsim.ops.base.registry import OPS
-from refsim_gpu import lanes
+from refsim_gpu import run_memory
 from refsim_gpu.executor import KomputeExecutor
 if "unordered" in sys.argv:
-    lanes.Order.settle = lambda self: None
+    run_memory.Order.settle = lambda self: None
 with KomputeExecutor({index}, coop="emulated" if "coop" in sys.argv else "auto") as gpu:
     for path in {models!r}:
         model = load(path)

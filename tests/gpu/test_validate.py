@@ -20,10 +20,10 @@ import pytest
 
 RUN = '''
 from refsim import load
-from refsim_gpu import lanes
+from refsim_gpu import run_memory
 from refsim_gpu.executor import KomputeExecutor
 if {unordered}:
-    lanes.Order.settle = lambda self: None
+    run_memory.Order.settle = lambda self: None
 model = load("tests/data/models/mixed_ops.pte")
 with KomputeExecutor() as gpu:
     model.run(model.random_inputs(1), gpu)

@@ -8,7 +8,7 @@ from mutants.mutant import MODEL, NETWORK, Mutant, edit
 
 _SESSION, _LANES, _PLAN, _LIVES, _GRAPH = (
     "gpu/session.py",
-    "gpu/lanes.py",
+    "gpu/run_memory.py",
     "refsim/exec/cpu/plan.py",
     "refsim/core/lifetimes.py",
     "refsim/graph/build.py",

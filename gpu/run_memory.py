@@ -1,7 +1,7 @@
 """A plan in memory of the layer's: one block of the device's for all values, which share it, and recordings over it.
 
-A lane is what one run needs for itself; several lanes are in flight at once, and share constants. Words that come in or
-go back lie between guard words, for themselves alone. Between other values' words may lie what other values left.
+A `RunMemory` is what one run needs for itself. Several runs are in flight at once, and share constants. Words that come
+in or go back lie between guard words, for themselves alone. Between other values' words may lie what other values left.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def staged(names: Iterable[int], sizes: Callable[[int], int]) -> tuple[dict[int,
     return found, max(at, ALIGN)
 
 
-class Lane:
+class RunMemory:
     """Memory for one run of a plan, and everything recorded over it."""
 
     def __init__(
@@ -241,4 +241,4 @@ def upload(device: Device, plan: Plan, constants: dict[Hashable, Part]) -> None:
     staging.destroy()
 
 
-__all__ = ["Blocks", "Lane", "Order", "Part", "recorded", "upload"]
+__all__ = ["Blocks", "Order", "Part", "RunMemory", "recorded", "upload"]
