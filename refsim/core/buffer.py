@@ -194,7 +194,7 @@ class PackedBuffer:
         return buffer
 
     def unpack(self) -> np.ndarray:
-        """The logical array, in the tensor's own rank."""
+        """The logical array (NCHW), a copy in the tensor's own rank and dtype. Quantized values stay quantized."""
         return unpacked(self.desc, self.data)
 
     def kinds(self) -> np.ndarray:

@@ -16,7 +16,7 @@ from refsim.formats.targets import TargetRow
 class Fit:
     """How many buffers have the shapes and layouts of a model: ``fitting`` of ``count`` that are values of it.
 
-    ``first`` says of the first that has not what it is and what it should be.
+    ``first`` says of the first that does not fit what it is and what it should be.
     """
 
     fitting: int

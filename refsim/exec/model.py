@@ -54,7 +54,7 @@ class Model:
                 yield number, node
 
     def input_shapes(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of every input."""
+        """Shape and dtype of every input, in the file's order. GraphError if one is no tensor."""
         if self.plan is None:
             (graph,) = self.graphs.values()
             return [(graph.tensors[i].shape, graph.tensors[i].dtype) for i in graph.inputs]
@@ -68,7 +68,10 @@ class Model:
         return shapes
 
     def random_inputs(self, seed: int) -> list[np.ndarray]:
-        """Inputs uniform in [-1, 1). LimitError if they are larger than files may ask for."""
+        """Inputs uniform in [-1, 1), then converted to each input's dtype: integers become 0, truth values True.
+
+        LimitError if they are larger than files may ask for.
+        """
         wanted = self.input_shapes()
         drawn = sum(prod(shape) * dtype.itemsize for shape, dtype in wanted)
         size_limit.check(f"{self.path}: random inputs", drawn)
@@ -83,6 +86,8 @@ class Model:
     ) -> list[np.ndarray]:
         """Run the model on these input arrays and return the output arrays, in the file's order.
 
+        ``inputs`` have the shapes and dtypes of `input_shapes`. Arrays are logical: four dims are NCHW. Floats are real
+        values, int8 are quantized ones.
         ``observe`` is called after each node of a delegate, with its buffers. An `Observer` says which buffers it
         wants; executors may then compute other nodes together in one step. Raises ShapeError for inputs that do not
         fit, and UnknownOperatorError for a float operator without an implementation.
