@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delegates import BUFFER, FLOAT32, INT32, Builder
+from inspected import notes
 
 import refsim
 from refsim.cli import main
@@ -149,10 +150,7 @@ def test_planes_are_computed_alike_and_the_other_name_means_the_same() -> None:
 def test_inspect_says_what_upstream_does(
     data: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "delegate.bin"
-    path.write_bytes(data)
-    assert main(["inspect", str(path)]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    (line,) = notes(data, tmp_path, capsys)
     assert text in line and "upstream" in line
 
 
@@ -169,10 +167,7 @@ def test_inspect_says_what_upstream_does(
 def test_what_upstream_does_right_has_no_note(
     data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "delegate.bin"
-    path.write_bytes(data)
-    assert main(["inspect", str(path)]) == 0
-    assert "note: " not in capsys.readouterr().out
+    assert not notes(data, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delegates import Builder
+from inspected import notes
 
 import refsim
 from refsim.cli import main
@@ -105,10 +106,7 @@ def test_shapes_that_mean_nothing(small: tuple[int, ...], need: str) -> None:
 def test_inspect_says_what_upstream_does(
     data: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "delegate.bin"
-    path.write_bytes(data)
-    assert main(["inspect", str(path)]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    (line,) = notes(data, tmp_path, capsys)
     assert text in line and "upstream" in line
 
 

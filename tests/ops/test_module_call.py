@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_convolution import convolution
 
 from refsim.core.errors import ParameterError, RefsimError, UnknownOperatorError
 from refsim.core.tensor import TensorDesc
@@ -119,14 +120,6 @@ def test_the_module_that_a_device_and_a_folder_allow() -> None:
 
 
 # --- the host's own packing modules ----------------------------------------------------------------------
-
-
-def convolution(channels: int, out: int, **params: object) -> Call:
-    values = dict(in_scale=0.5, in_zp=-3, out_scale=0.1, out_zp=7, kernel_size=(3, 2), stride=(2, 1)) | params
-    case = Case(
-        "q8ta_conv2d_general", values, {"x": ((2, channels, 9, 10), "4C1W")}, "4C", 5, {"out_channels": out}
-    )
-    return bind(case).call
 
 
 def test_packing_by_hand() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_convolution import convolution
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError
@@ -135,14 +136,6 @@ def test_texels_hold_the_tensor(seed: int) -> None:
     assert block[:4].tolist() == [w, h, c, n]
     assert block[4:8].tolist() == [*tensor.image_extent(desc), 1]
     assert block[8:].tolist() == [0, 1, 2, 2, inner, 0, 0, 0]
-
-
-def convolution(channels: int, out: int, **params: object) -> Call:
-    values = dict(in_scale=0.5, in_zp=-3, out_scale=0.1, out_zp=7, kernel_size=(3, 2), stride=(2, 1)) | params
-    case = Case(
-        "q8ta_conv2d_general", values, {"x": ((2, channels, 9, 10), "4C1W")}, "4C", 5, {"out_channels": out}
-    )
-    return bind(case).call
 
 
 def test_a_convolution_by_hand() -> None:
