@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from mutants.mutant import MODEL, NETWORK, Mutant, edit
 
-_SESSION, _LANES, _PLAN, _LIVES, _GRAPH = (
+_SESSION, _MEMORY, _PLAN, _LIVES, _GRAPH = (
     "gpu/session.py",
     "gpu/run_memory.py",
     "refsim/exec/cpu/plan.py",
@@ -61,14 +61,14 @@ MUTANTS: tuple[Mutant, ...] = (
     model("cpu-S3-inplace", "S3", "cpu", (_STALE,), (_LIVES, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
     model("cpu-S1-plan", "S1", "cpu", (_STALE,), (_PLAN, "[job for step in steps for job in step.jobs], threads, addresses", "[job for step in (*steps[1:], steps[0]) for job in step.jobs], threads, addresses")),
     # --- the recorded sequence of the device's executor ---------------------------------------------------
-    model("gpu-S1-download", "S1", "gpu", (_STALE, "nothing written"), (_LANES, "order.add((\"copy\", (block, self._down, down[value])), [block], [])", "order.operations.insert(2, (\"copy\", (block, self._down, down[value])))")),
+    model("gpu-S1-download", "S1", "gpu", (_STALE, "nothing written"), (_MEMORY, "order.add((\"copy\", (block, self._down, down[value])), [block], [])", "order.operations.insert(2, (\"copy\", (block, self._down, down[value])))")),
     model("gpu-S1-dispatch", "S1", "gpu", (_STALE,),
-        (_LANES, "return order.add((\"dispatch\", arguments), inputs, [output])", "order.operations.insert(max(0, len(order.operations) - 2), (\"dispatch\", arguments))\n        return 0")),
+        (_MEMORY, "return order.add((\"dispatch\", arguments), inputs, [output])", "order.operations.insert(max(0, len(order.operations) - 2), (\"dispatch\", arguments))\n        return 0")),
     model("gpu-S1-upload", "S1", "gpu", (_STALE,),
-        (_LANES, "order.add((\"copy\", (source, self._memory, inner)), [source], [target])", "self.__dict__.setdefault(\"late\", []).append((\"copy\", (source, self._memory, inner)))"),
-        (_LANES, "self._turns.append((order.operations, steps))", "self._turns.append((order.operations + self.__dict__.pop(\"late\", []), steps))")),
-    model("gpu-S3-pool", "S3", "gpu", (_STALE, "wrote before the buffer"), (_LANES, "Lifetime(-1, len(jobs)) if name in own else Lifetime(first[name], last[name])", "Lifetime(first[name], first[name])")),
-    model("gpu-S3-upload", "S3", "gpu", (_STALE,), (_SESSION, "            if value in lane.writes:\n", "            again, lane.__dict__[\"ran\"] = lane.__dict__.get(\"ran\", False), True\n            if value in lane.writes and not again:\n")),
-    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_LANES, "constants[name] = (memory, at, held.nbytes)\n", "constants[name] = constants.setdefault((held.nbytes, str(name)[-9:]), (memory, at, held.nbytes))\n")),
+        (_MEMORY, "order.add((\"copy\", (source, self._memory, inner)), [source], [target])", "self.__dict__.setdefault(\"late\", []).append((\"copy\", (source, self._memory, inner)))"),
+        (_MEMORY, "self._turns.append((order.operations, steps))", "self._turns.append((order.operations + self.__dict__.pop(\"late\", []), steps))")),
+    model("gpu-S3-pool", "S3", "gpu", (_STALE, "wrote before the buffer"), (_MEMORY, "Lifetime(-1, len(jobs)) if name in own else Lifetime(first[name], last[name])", "Lifetime(first[name], first[name])")),
+    model("gpu-S3-upload", "S3", "gpu", (_STALE,), (_SESSION, "            if value in memory.writes:\n", "            again, memory.__dict__[\"ran\"] = memory.__dict__.get(\"ran\", False), True\n            if value in memory.writes and not again:\n")),
+    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_MEMORY, "constants[name] = (memory, at, held.nbytes)\n", "constants[name] = constants.setdefault((held.nbytes, str(name)[-9:]), (memory, at, held.nbytes))\n")),
 )
 # fmt: on
