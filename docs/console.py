@@ -30,7 +30,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 WIDTH = 80
-MOST_TIME = 99.999
+#: Milliseconds between which every time has three decimals, and fits the columns of the pages.
+LEAST_TIME, MOST_TIME = 0.001, 99.999
 ELLIPSIS = "..."
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 #: A file or folder that a command writes.
@@ -85,19 +86,22 @@ class Example:
 
 @contextlib.contextmanager
 def _here() -> Iterator[None]:
-    """In the root of the checkout, with `WIDTH` columns, and with output that is the same on a busy machine.
+    """In the root of the checkout, with `WIDTH` columns, and with output that is the same on any machine.
 
-    There a time may be so long that a table would leave out one column more.
+    On a busy one a time may be so long that a table would leave out one column more. On a quick one it may be so short
+    that it gets more decimals.
     """
     from refsim.cli import _output, _progress
 
-    text = _output._text
+    number = _output._number
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         patch.setenv("COLUMNS", str(WIDTH))
         patch.setattr(_progress, "FIRST_LINE", 1e6)
         patch.setattr(
-            _output, "_text", lambda value: text(min(value, MOST_TIME) if isinstance(value, float) else value)
+            _output,
+            "_number",
+            lambda value: number(min(max(value, LEAST_TIME), MOST_TIME) if value > 0 else value),
         )
         yield
 

@@ -14,6 +14,7 @@ import click
 import pytest
 
 from refsim.bytediff.hypotheses import ALL
+from refsim.cli import _output
 from refsim.cli._main import root
 from refsim.core.layout import Layout
 from refsim.exec.factory import executors
@@ -38,6 +39,13 @@ EXAMPLES = [example for page in console.PAGES for example in console.examples(pa
 
 def test_readme_has_an_example() -> None:
     assert {"demo"} == {e.command.split()[1] for e in EXAMPLES if e.page.name == "README.md"}
+
+
+def test_neither_a_quick_machine_nor_a_busy_one_changes_a_page() -> None:
+    with console._here():
+        assert {_output._text(ms) for ms in (0.00042, 0.001)} == {"0.001"}
+        assert {_output._text(ms) for ms in (99.999, 1234.5)} == {"99.999"}
+    assert _output._text(0.00042) == "0.00042"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.page.name}: {e.command}")
