@@ -106,7 +106,7 @@ def test_bad_input_is_one_line_and_writes_nothing(kind: str, tmp_path: Path, ref
             ["-l", "4C", "-o", "OUT/o.bin", "--lane", "256"],
             "'256' is not a byte: -128 to 255, or 0x00 to 0xFF",
         ),
-        (["-l", "4C", "-o", "OUT"], "cannot be written"),
+        (["-l", "4C", "-o", "OUT"], "is a folder, and a file is written"),
         (["-l", "4C", "-o", "OUT/a.npy/o.bin"], "cannot be written"),
     ],
 )

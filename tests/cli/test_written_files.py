@@ -223,6 +223,7 @@ REFUSED = (
     "would replace it",
     "already exists",
     "is a file, and a folder is made",
+    "is a folder, and a file is written",
     "too; need a name for each",
 )
 

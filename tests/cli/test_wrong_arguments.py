@@ -172,7 +172,7 @@ def test_a_case_of_a_zip_file_that_is_not_there(refsim: Callable) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("check other.pt2", "got 77 6f 72 64 73 0a, need a .pte, which refsim lower makes of a .pt2"),
+        ("check other.pt2", "got text: 'words', need a .pte, which refsim lower makes of a .pt2"),
         ("diff case/out.bin case/out.bin --profile nvidia", "--profile needs --case CASE: "),
         ("bisect model.pte -x cpu --actual case --random 0", "or run the file with -x EXECUTOR, not both"),
         ("run model.pte --random 0 -i in.npy", "with -i FILE or with --random SEED, not both"),
