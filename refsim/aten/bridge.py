@@ -90,7 +90,7 @@ def find(name: str, where: str) -> Operator:
             where,
             "float operator without an implementation",
             got=name,
-            need=f"one of {len(TABLE)} names (docs/numerics.md), or torch installed ({TORCH_FIX})",
+            need=f"one of the {len(TABLE)} that need no torch, or torch installed ({TORCH_FIX})",
         )
     return Operator(name, row)
 

@@ -46,7 +46,9 @@ def regen(
                 need=choices.need(name, known),
             )
     if not fresh:
-        _must_exist("golden regen", target, "a folder with a corpus, or --new")
+        _must_exist(
+            "golden regen", target, "--root FOLDER with a corpus, such as golden in a checkout, or --new"
+        )
     return _write(writing, target, operators or known, reason, dry_run, as_json, "regen")
 
 

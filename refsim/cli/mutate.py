@@ -89,7 +89,10 @@ def checkout_module(name: str) -> ModuleType:
     tests = Path(refsim.__file__).resolve().parents[1] / "tests"
     if not (tests / "mutants").is_dir():
         raise ParameterError(
-            "mutate", "needs a checkout of the sources", got=str(tests.parent), need="tests/mutants there"
+            "mutate",
+            "needs a checkout of the sources",
+            got=f"an installed package, {Path(refsim.__file__).parent}",
+            need="refsim's repository, or its unpacked sdist, and this command in its folder",
         )
     if str(tests) not in sys.path:
         sys.path.append(str(tests))

@@ -18,7 +18,7 @@ from refsim.formats.reading import reading
 SCHEMA = 1
 #: What a constant of an operator may be.
 CONST_DTYPES = ("int8", "uint8", "int32", "float32")
-_NEED = "see docs/formats.md"
+_NEED = "a case.json as refsim extract writes it"
 
 
 @dataclass(frozen=True)

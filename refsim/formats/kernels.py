@@ -66,7 +66,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, ModuleCall]:
         text = bytes(read_file(where, MAX_BYTES)).decode()
     except UnicodeDecodeError as error:
         got = f"{held(error.object)}, and no UTF-8 at byte {error.start}"
-        raise FormatError(where, "no text", got=got, need="a file like docs/own-kernels.md shows") from error
+        raise FormatError(
+            where, "no text", got=got, need="a refsim.toml with a table [OPERATOR] for each kernel"
+        ) from error
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import refsim as refsim_package
 from refsim.core.errors import MOST_IN_LINE
 from refsim.formats.file import held
 
@@ -165,6 +167,23 @@ def test_what_may_not_be_read_is_named(unprivileged: Path, refsim, monkeypatch: 
         path = "folder" if "folder" in row else "text"
         done.refused("Permission denied" if "in.npz" not in row.split()[-1] else "which you may not enter")
         assert done.err.startswith(f"refsim: {path}"), done.err
+
+
+#: A path of a checkout in a text, or a target of its Makefile.
+IN_CHECKOUT = re.compile(r"\b(docs|tests|shaders|bench|release)/\w|\bmake [a-z]+\b")
+#: Files of refsim whose texts may name such paths, for what they do needs a checkout.
+CHECKOUT_ONLY = {"mutate.py", "__main__.py", "gpu_fix.py"}
+
+
+def test_no_text_leads_to_a_file_that_only_a_checkout_has() -> None:
+    found = []
+    for path in sorted(Path(refsim_package.__file__).parent.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        comments = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in comments)
+        said = [text for text in texts if isinstance(text, str) and IN_CHECKOUT.search(text)]
+        found += [(path.name, text) for text in said if path.name not in CHECKOUT_ONLY]
+    assert found == []
 
 
 @pytest.mark.parametrize(
