@@ -192,7 +192,9 @@ def default_root() -> Path:
     root = Path(__file__).parents[2] / "golden"
     if (root / SUMS).is_file():
         return root
-    fix = f"{install('golden')} (or the {MODULE} wheel of the same release), or --root DIR"
+    fix = (
+        f"{install('golden')} (or the {MODULE} wheel of the same release), or, for refsim golden, --root DIR"
+    )
     try:
         module = import_module(MODULE)
     except ImportError:

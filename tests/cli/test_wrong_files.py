@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import refsim as refsim_package
 from refsim.core.errors import MOST_IN_LINE
 from refsim.formats.file import held
+from refsim.golden import store
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 
@@ -184,6 +186,13 @@ def test_no_text_leads_to_a_file_that_only_a_checkout_has() -> None:
         said = [text for text in texts if isinstance(text, str) and IN_CHECKOUT.search(text)]
         found += [(path.name, text) for text in said if path.name not in CHECKOUT_ONLY]
     assert found == []
+
+
+def test_only_verbs_with_a_root_are_told_of_one(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """replay, extract and diff read cases of the corpus too, and have no option --root."""
+    monkeypatch.setattr(store, "__file__", "/no/such/place/store.py")
+    monkeypatch.setitem(sys.modules, store.MODULE, None)
+    refsim("replay", "q8ta_relu/1").refused("or, for refsim golden, --root DIR", status=3)
 
 
 @pytest.mark.parametrize(
