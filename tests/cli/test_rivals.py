@@ -131,9 +131,8 @@ def test_verify_notes_them() -> None:
     bound = bind(case("q8ta_relu", 141))
     call = replace(bound.call, params=replace(bound.call.params, in_zp=0))
     detail = compared(bound, bound.call.expected(bound.inputs), call.expected(bound.inputs))
-    assert [row["name"] for row in detail["alike"]] == [
-        "zero point not folded", "zero point one off", "another operation",
-    ]  # fmt: skip
+    free = [row["name"] for row in detail["alike"] if not row["fitted"]]
+    assert {"zero point not folded", "zero point one off", "another operation"} <= {*free}
 
 
 def test_shaders(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
