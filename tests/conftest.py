@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 # On cores that others use too, the threads of a small matrix product wait for each other longer than they compute.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -22,3 +23,11 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     if op == "==" and isinstance(left, PackedBuffer) and isinstance(right, PackedBuffer):
         return [told.buffers(right, left)]
     return None
+
+
+def pytest_runtest_makereport(item: Any, call: Any) -> None:
+    """A failed assertion says which functions made what it compares; None leaves the report to pytest."""
+    import asked
+
+    if call.excinfo is not None and (said := asked.told(call.excinfo.value)):
+        call.excinfo.value.add_note(said)

@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Any
 
+import asked
+
 from mutants import frames, last_words, objects
 from refsim.core import doing
 
@@ -79,6 +81,8 @@ def ended_by_limit(status: str) -> bool:
 _watches: list[Watch] = []
 #: The sources that the error came through that the last phase of a test ended with, if one did.
 _through: frames.Frames = []
+#: And which functions a failed assertion asked.
+_asked: list[str] = []
 
 
 def pytest_configure() -> None:
@@ -102,6 +106,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 def pytest_runtest_makereport(item: Any, call: Any) -> None:
     """Before pytest makes its report, which has no frames; None leaves that to it."""
     _through[:] = frames.of_test(call.excinfo.value) if call.excinfo else []
+    _asked[:] = [said] if call.excinfo and (said := asked.told(call.excinfo.value)) else []
 
 
 def pytest_runtest_logreport(report: Any) -> None:
@@ -109,4 +114,5 @@ def pytest_runtest_logreport(report: Any) -> None:
     if report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
         message = " ".join((crash.message if crash else str(report.longrepr)).split())
-        sys.stderr.write(f"FAILED {report.nodeid} - {message[:SAID]}{THROUGH}{json.dumps(_through)}\n")
+        said = " | ".join([message[:SAID], *_asked])
+        sys.stderr.write(f"FAILED {report.nodeid} - {said}{THROUGH}{json.dumps(_through)}\n")

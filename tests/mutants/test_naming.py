@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from mutants.frames import through
-from mutants.generated import naming, sample
+from mutants.generated import naming, page, record, sample
 from mutants.generated.change import Change
+from mutants.generated.trial import TESTS, Verdict
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import Agreed
 from refsim.core import doing
@@ -196,3 +197,33 @@ def test_a_choice_names_a_change_of_the_file_that_makes_it(file: str, names: boo
     )
     assert bool(naming.choice(change, handed)) is names
     assert not naming.choice(change, "exit status 1")
+
+
+@pytest.mark.parametrize(
+    ("test", "said", "named"),
+    [
+        ("tests/graph/test_aliases.py::test_x[1]", "assert 1 == 2", "tested by tests/graph/test_aliases.py"),
+        ("tests/graph/test_memory.py::test_x", "assert 1 == 2", ""),
+        ("tests/exec/test_aliases.py::test_x", "assert 1 == 2", ""),
+        ("tests/graph/test_heads.py::test_x", "assert 1 | asked of refsim/graph/memory.py: f", ""),
+        (
+            "tests/graph/test_heads.py::test_x",
+            "assert 1 | asked of refsim/graph/memory.py: f, refsim/graph/aliases.py: g",
+            "asked of refsim/graph/aliases.py: g",
+        ),
+    ],
+)
+def test_what_the_failed_test_alone_says(test: str, said: str, named: str) -> None:
+    change = Change("refsim/graph/aliases.py", "x = 1\n", 4, 5, "2", "constant", "other", "x = 1")
+    assert naming.by_test(change, test, said) == named
+    rows = [
+        Verdict("a", "graph", "", TESTS, test, said, region=named),
+        Verdict("b", "graph", "", TESTS, test, said, cause="memory plan", region=named),
+        Verdict("c", "graph", "", TESTS, test, said, region="refsim/graph/aliases.py: other"),
+    ]
+    *_, total = record.summary(rows)
+    assert (total.named, total.by_test) == (2 + bool(named), int(bool(named)))
+    assert total.as_json()["named_by_test"] == total.by_test
+    assert page._by_test(total) == (
+        " By nothing but the failed test 1 are named; without these, 2 of 3 (66 %)." if named else ""
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mutants.generated.change import Change
-from mutants.generated.words import NOTHING, exchanged, other_numbers
+from mutants.generated.words import COMMUTE, NOTHING, exchanged, other_numbers
 
 _TOKEN = re.compile(
     r"(?P<skip>\s+|//[^\n]*|/\*.*?\*/|\\\n)"
@@ -159,7 +159,7 @@ def _arguments(tokens: Sequence[_Token], source: str) -> Iterator[_Found]:
         ):
             continue
         parts = _parts(tokens, at + 1)
-        for (a, b), (c, d) in pairwise(parts):
+        for (a, b), (c, d) in pairwise(parts[1:] if token.text in COMMUTE else parts):
             first, second = source[a:b], source[c:d]
             yield a, d, second + source[b:c] + first, "arguments"
 

@@ -31,7 +31,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import asked
 import told
 
 from mutants import last_words, one_by_one
@@ -51,6 +53,8 @@ TOGETHER = tuple(f"refsim/exec/cpu/{name}.py" for name in ("runner", "wake", "th
 LOST = re.compile(r"DeviceError: (\w+): .*the device was lost")
 #: So many places in the sources, the innermost of those that an error came through, tell where it began.
 INNERMOST = 3
+#: A test that failed, and whose file mirrors the changed one.
+MIRROR = "tested by "
 #: Fewer wrong elements have no region.
 FEW = 8
 #: What the note of an error says that stopped a native kernel from being prepared, and where these kernels are.
@@ -325,6 +329,21 @@ def written(change: Change, said: str) -> str:
         if found:
             return found
     return ""
+
+
+def by_test(change: Change, test: str, said: str) -> str:
+    """What a failed test alone says of where it is; "" if not there.
+
+    A failed assertion says which functions made what it compares: one of them is of the changed file. Or the test's
+    file has the changed one's name, by the house's rule: tests/graph/test_aliases.py is of refsim/graph/aliases.py.
+    """
+    for line in re.findall(rf"{asked.ASKED}([^|\n]+)", said):
+        for file, function in re.findall(r"(\S+\.py): (\w+)", line):
+            if file == change.file:
+                return f"{asked.ASKED}{file}: {function}"
+    path = Path(change.file)
+    mirror = Path("tests", *path.parts[1:-1], f"test_{path.name}")
+    return f"{MIRROR}{mirror}" if test.partition("::")[0] == str(mirror) else ""
 
 
 def choice(change: Change, said: str) -> str:

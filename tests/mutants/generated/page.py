@@ -42,7 +42,7 @@ def section() -> str:
         seed=about["seed"],
         left_out=left_out,
         totals=table(_COLUMNS, [total.cells() for total in totals]),
-        choices=_choices(totals[-1]),
+        choices=_choices(totals[-1]) + _by_test(totals[-1]),
         kinds=table(("kind", "what changes", "that count", "noticed", "named"), _kinds(verdicts)),
         survivors=_survivors(verdicts) + _paragraph(about.get("note", "")),
     )
@@ -66,6 +66,14 @@ def _choices(every: record.Total) -> str:
         f"Of those that tests noticed, {every.by_choice} changed nothing but a choice that is written down. "
         f"Without these, {record.share(noticed, meant)} were noticed."
     )
+
+
+def _by_test(every: record.Total) -> str:
+    """What the names would be without those that a test's name or its assertion gives."""
+    if not every.by_test:
+        return ""
+    without = record.share(every.named - every.by_test, every.noticed)
+    return f" By nothing but the failed test {every.by_test} are named; without these, {without}."
 
 
 def _survivors(verdicts: Sequence[Verdict]) -> str:
@@ -108,7 +116,8 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
   fails as well, it is an error of the run.
 - Sizes of blocks and tasks and costs of estimates that stand at the level of a module are not drawn. No byte depends on
   them: `tests/exec/cpu/test_tuning.py` sets each to other values and compares. Nor are calls of `prefetch` drawn, nor
-  the sign of a divisor where it only counts whether nothing is left, nor another negative number for an open length.
+  the sign of a divisor where it only counts whether nothing is left, nor another negative number for an open length,
+  nor another order of arguments that commute, such as those of `min` and of a dot product.
 - *Noticed* are those that the corpus, a model or a test shows: other bytes, a typed error, a crash, or no end.
 - *Named* is one whose report says what it is. Nobody wrote that down before, so this is the rule
   (`tests/mutants/generated/naming.py`):
@@ -131,7 +140,11 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
     while a shader ran names a change of that shader's own file. A case that is wrong on several threads and right on
     one names a change of what several threads alone run: the runner, the pool, and what wakes its threads. A choice
     that is not the one written down names a change of the file that the test says made it or handed it on; at most
-    three are said.
+    three are said;
+  - or nothing but the failed test says it: one of at most three functions that its assertion asked for what it
+    compares (`tests/asked.py`) is of the changed file, or the test's file mirrors the changed one, as
+    `tests/graph/test_aliases.py` does `refsim/graph/aliases.py`. How many are named by this alone is said below the
+    tables.
 """
 
 _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --record`.\n"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from mutants.generated.change import Change
-from mutants.generated.words import NOTHING, exchanged, other_numbers
+from mutants.generated.words import COMMUTE, NOTHING, exchanged, other_numbers
 
 _OPERATORS: dict[type[ast.operator], tuple[str, tuple[str, ...]]] = {
     ast.Add: ("+", ("-",)),
@@ -58,6 +58,7 @@ class _Source:
 
     def __init__(self, text: str, has_floats: bool) -> None:
         self.text, self.has_floats = text, has_floats
+        self.has_nans = has_floats and re.search(r"(?i)nan", text) is not None
         self.tree = ast.parse(text)
         self._lines = [0]
         for line in text.split("\n"):
@@ -386,9 +387,12 @@ def _constant(node: ast.Constant, s: _Source) -> Iterator[_Found]:
 
 
 def _called(node: ast.Call, s: _Source) -> Iterator[_Found]:
-    least = isinstance(node.func, ast.Name) and node.func.id in ("min", "max")
-    # of whole numbers, none of which is NaN, the least is the same in any order
-    for first, second in pairwise(() if least and not s.has_floats else node.args):
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    # the least of a number and of NaN is either of them in Python
+    commutes = name in COMMUTE and not (name in ("min", "max") and s.has_nans)
+    for first, second in pairwise(node.args):
+        if commutes and first is node.args[0]:
+            continue
         odd = (ast.Starred, ast.Lambda, ast.JoinedStr)
         if isinstance(first, odd) or isinstance(second, odd) or _is_string(first) != _is_string(second):
             continue

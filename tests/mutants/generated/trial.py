@@ -319,7 +319,8 @@ class _Trial:
                 return replace(
                     made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [*outside, said]),
                     region=naming.choice(self.change, said)
-                    or naming.error(self.change, said, frames),
+                    or naming.error(self.change, said, frames)
+                    or naming.by_test(self.change, failed, said),
                 )  # fmt: skip
         return None
 

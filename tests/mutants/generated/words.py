@@ -8,6 +8,11 @@ from collections.abc import Iterator
 #: The dim of number 0: adding it and taking it away are the same.
 NOTHING = "W"
 
+#: Functions whose first two arguments may stand in any order: the same value, by what the function means.
+COMMUTE = frozenset(
+    ("min", "max", "minimum", "maximum", "dot", "dot4", "mul_add", "mul_add4", "fma", "umulExtended", "equal")
+)
+
 #: Words within a name, parted by `_` or a digit, and what may stand there by mistake.
 EXCHANGED = {
     "w": ("h", "c"), "h": ("w",), "c": ("w", "n"), "n": ("c",),
