@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from refsim.bytediff import diff
+from refsim.bytediff.hypotheses import quotients
 from refsim.core.buffer import PackedBuffer
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -196,6 +197,54 @@ def test_another_range_is_named(bound: BoundCase) -> None:
     bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(x, "W")})
     wrong = _of_rows(bound, np.minimum(short.min(1), 0), np.maximum(short.max(1), 0))
     check("range of rows", "without the last values", bound, wrong)
+
+
+@pytest.mark.parametrize("bound", RANGES, ids=lambda bound: bound.call.op.name)
+def test_another_step_from_range_to_scale_is_named(bound: BoundCase) -> None:
+    """Another number of steps, the greatest value in place of the least, and rows that begin elsewhere."""
+    x = np.random.default_rng(6).uniform(-1, 5, (9, 37)).astype(np.float32)
+    x[:, 0], x[:, 36] = -np.arange(9) / F(4) - 1, 6 + np.arange(9) / F(2)
+    bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(x, "W")})
+    lo, hi = np.minimum(x.min(1), 0), np.maximum(x.max(1), 0)
+    check("range of rows", "rows 36 values apart", bound, _of_rows(bound, *_ranges_of(x, 36)))
+    if not bound.call.out.is_int8:
+        check("range of rows", "lo without its sign", bound, _of_rows(bound, -lo, hi))
+        check(
+            "range of rows",
+            "the steps of the range: one more",
+            bound,
+            ((hi - lo) / F(256)).astype(np.float32),
+        )
+
+
+def _ranges_of(x: np.ndarray, apart: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of rows of 37 values that begin so far apart."""
+    rows = [x.reshape(-1)[row * apart : row * apart + 37] for row in range(9)]
+    return np.array([min(row.min(), 0) for row in rows]), np.array([max(row.max(), 0) for row in rows])
+
+
+def test_a_division_that_loses_a_digit_is_named() -> None:
+    """Scales by a division that cuts off what is behind the last digit: the next float toward zero."""
+    bound = next(bound for bound in RANGES if not bound.call.out.is_int8)
+    x = np.random.default_rng(9).uniform(-1, 5, (9, 37)).astype(np.float32)
+    bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(x, "W")})
+    width = np.maximum(x.max(1), 0) - np.minimum(x.min(1), 0)
+    exact = width.astype(np.float64) / 255
+    cut = exact.astype(np.float32)
+    cut = np.where(cut > exact, np.nextafter(cut, F(0)), cut).astype(np.float32)
+    check("range of rows", "its division: rounded down", bound, cut)
+
+
+@pytest.mark.parametrize("count", [20000])
+def test_the_division_without_a_bug_is_that_of_binary32(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, (right, _, _) in quotients._STEPS.items():
+        monkeypatch.setitem(quotients._TABLE, name, np.full((1, 1), right, np.int64))
+    rng = np.random.default_rng(8)
+    a, b = rng.integers(0, 1 << 32, count, np.uint32), rng.integers(0, 0x7F800001, count, np.uint32)
+    with np.errstate(all="ignore"):
+        want, made = a.view(F) / b.view(F), quotients.divided(a.view(F), b.view(F))[0]
+    same = (want.view(np.uint32) == made.view(np.uint32)) | np.isnan(want) & np.isnan(made)
+    assert same.all()
 
 
 def test_lines_of_memory_read_too_far_apart() -> None:

@@ -167,6 +167,13 @@ def _half_rows() -> tuple[BoundCase, np.ndarray]:
     return ROWS5, chained(x, real_weights(ROWS5), ROWS5.call.consts["bias"], 1)
 
 
+def _three_elements_on() -> tuple[BoundCase, np.ndarray]:
+    """Blocks of four that begin three elements behind one another."""
+    flat = ROWS5.inputs["x"].unpack().reshape(-1)
+    x = np.array([[flat[(row * 16 + k // 4) * 3 + k % 4] for k in range(64)] for row in range(5)], F)
+    return ROWS5, chained(x, real_weights(ROWS5), ROWS5.call.consts["bias"], 1)
+
+
 def _added_scale() -> tuple[BoundCase, np.ndarray]:
     """A weight plus its scale."""
     size, given = ROWS5.call.params.group_size, scales(ROWS5)
@@ -258,6 +265,7 @@ ROWS: tuple[tuple[str, str, Wrong], ...] = (
     ("nibbles of other places", "shifted to the left", _made(WORDS, values=_shifted_left)),
     ("nibbles of other places", "the bits of the mask set, not kept, of a byte",
      _made(WORDS, nibble=lambda byte, k: (byte >> 4 * (k % 2) | 15) - 8)),
+    ("rows read at another stride", "x: blocks of four 3 elements apart", _three_elements_on),
     ("rows read at another stride", "32 elements apart instead of 64", _half_rows),
     ("constants of other channels", "bias: ", _bias_of_the_next),
     ("weights of other channels", "in 18 of 24 channels", _weights_of_the_first),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from wrong_sums import LINEAR
 
 from refsim.core.buffer import PackedBuffer
 from refsim.ops.base.binding import BoundCase, bind
@@ -63,6 +64,38 @@ def _odd_columns() -> Made:
     return bound, values
 
 
+def _numbers_by(heights: int) -> Made:
+    """NCHW bytes of a packed tensor whose rows are counted in planes of another height."""
+    bound = bind(Case("int8x4_to_nchw", {}, {"x": ((2, 6, 5, 7), "4W4C")}, "4W", 3, style="random"))
+    x = bound.inputs["x"].unpack()
+    made = np.zeros(420, np.int8)
+    for number in range(420):
+        row = number // 7
+        plane = row // 5
+        made[number] = x[plane // 6, plane % 6, row % heights, number % 7]
+    return bound, made.reshape(1, 1, 1, 420)
+
+
+def _lanes_mixed_up() -> Made:
+    """Bytes of a packed tensor from NCHW bytes, the lane by place % 2."""
+    params = {"shape": (2, 6, 5, 7)}
+    bound = bind(Case("nchw_to_int8x4", params, {"x": ((420,), "4W")}, "4W4C", 3, style="random"))
+    x = bound.inputs["x"].unpack()
+    made = np.array([x[place // 4 * 4 + place % 2] for place in range(420)], np.int8)
+    return bound, made.reshape(2, 6, 5, 7)
+
+
+def _scales_bound_as_sums() -> Made:
+    """The words of the weight scales read as weight sums."""
+    p, consts = LINEAR.call.params, LINEAR.call.consts
+    scales = np.asarray(consts["weight_scales"])
+    acc = LINEAR.inputs["x"].unpack().astype(np.int64) @ np.asarray(consts["weight"]).T.astype(np.int64)
+    held = acc - p.in_zp * scales.view(np.int32).astype(np.int64)
+    t = ((held + 2**31) % 2**32 - 2**31).astype(np.float32) * (scales * np.float32(p.in_scale))
+    q = np.rint(t * (np.float32(1) / np.float32(p.out_scale)))
+    return LINEAR, (np.clip(q, -128 - p.out_zp, 127 - p.out_zp) + p.out_zp).astype(np.int8)[None, None]
+
+
 ROWS: tuple[tuple[str, str, Callable[[], Made]], ...] = (
     ("words put together wrongly", "lanes 4 bits apart", lambda: _words_of(_four_bits_apart)),
     (
@@ -71,5 +104,12 @@ ROWS: tuple[tuple[str, str, Callable[[], Made]], ...] = (
         lambda: _words_of(_as_digits),
     ),
     ("words put together wrongly", "lanes of x read 7 bits apart", _lanes_of_seven),
+    ("one coordinate for another", "H: the coordinate by 1 instead of H", lambda: _numbers_by(1)),
+    ("one coordinate for another", "lane place % 2 instead of place % 4", _lanes_mixed_up),
+    (
+        "channel constants misplaced",
+        "weight_sums read from the words of weight_scales",
+        _scales_bound_as_sums,
+    ),
     ("values moved", "where w % 2 is 1 and h % 2 is 0: those of h +1", _odd_columns),
 )

@@ -93,6 +93,7 @@ def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
         whole = np.where(np.arange(len(value)) < len(value) // 4 * 4, value, 0).astype(value.dtype)
         yield from _with(ev, name, whole, "missing beyond the last whole word of channels")
 
+    yield from _bound_elsewhere(ev)
     # the first channel of a word computed with another factor than 4
     names = [name for name in _CHANNEL if ev.call.consts[name] is not None]
     for factor in (0, 1, 2, 3, 5, 8):
@@ -110,6 +111,19 @@ def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
             if cells is not None:
                 what = f"of the channel {factor} * word + lane"
                 yield Prediction(f"{', '.join(chosen)} {what}", cells)
+
+
+def _bound_elsewhere(ev: Evidence) -> Iterator[Prediction]:
+    """The words of one constant read as those of another: buffers bound, or named, in each other's place."""
+    held = {name: value for name in _CHANNEL if (value := ev.call.consts[name]) is not None}
+    for name, other in permutations(held, 2):
+        read = np.ascontiguousarray(held[other]).view(held[name].dtype)
+        yield from _with(ev, name, read, f"read from the words of {other}")
+    for a, b in ((a, b) for a, b in permutations(held, 2) if a < b):
+        changed = {x: np.ascontiguousarray(held[y]).view(held[x].dtype) for x, y in ((a, b), (b, a))}
+        cells = rerun(ev, consts=changed)
+        if cells is not None:
+            yield Prediction(f"{a} and {b} read from the words of each other", cells)
 
 
 def _with(ev: Evidence, name: str, value: np.ndarray, what: str) -> Iterator[Prediction]:

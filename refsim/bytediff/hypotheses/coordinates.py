@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses import unrolled
 from refsim.bytediff.hypotheses.addressing import written
 from refsim.bytediff.rerun import has_weights, is_convolution, is_depthwise, logical_weight, rerun, weighed
 from refsim.core import index
@@ -37,6 +38,7 @@ def exchanged(ev: Evidence) -> Iterator[Prediction]:
     for chosen, what in _rules():
         if any(ev.desc.sizes_whcn[dim] > 1 for dim in range(4) if chosen[dim] != dim):
             yield Prediction(f"each output computed as that with {what}", _computed(ev, chosen))
+    yield from unrolled.read(ev)
 
 
 def _rules() -> Iterator[tuple[tuple[int, ...], str]]:

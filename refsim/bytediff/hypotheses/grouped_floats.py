@@ -19,6 +19,7 @@ from refsim.bytediff.hypotheses.grouped_rows import (
     close,
     floats,
     many_rows,
+    read_by_fours,
 )
 from refsim.core.qmath import flush, mul_add
 from refsim.ops.base.int4 import COLUMNS
@@ -89,9 +90,10 @@ class Floats:
         same = (values == self.got) | (values != values) & (self.got != self.got)
         return bool(np.count_nonzero(same & self.wrong) >= LEAST_SHARE * np.count_nonzero(self.wrong))
 
-    def told(self, real: np.ndarray) -> bool:
-        """Whether they may speak for other weights [N, K]: the order of the sums is left open."""
-        x, by = self.x[self.chosen].astype(np.float64), real.T.astype(np.float64)
+    def told(self, real: np.ndarray, given: np.ndarray | None = None) -> bool:
+        """Whether they may speak for other weights [N, K], or another x: the order of the sums is left open."""
+        given = self.x if given is None else given
+        x, by = given[self.chosen].astype(np.float64), real.T.astype(np.float64)
         bias = 0 if self.bias is None else self.bias
         return close(x @ by + bias, np.abs(x) @ np.abs(by) + np.abs(bias), self.got, self.wrong)
 
@@ -171,6 +173,19 @@ def precisions(ev: Evidence) -> Iterator[Prediction]:
             if rows.explains(rows.finished(added(rows.sums(x, real, True, narrowed)))):
                 made = rows.finished(added(rows.sums(rows.x, real, True, narrowed)))
                 yield Prediction(f"{what} in binary64", ev.with_values(made))
+
+
+def inputs(ev: Evidence) -> Iterator[Prediction]:
+    """Rows whose blocks of four are read elsewhere."""
+    if not float_rows(ev) or not Floats.of(ev).small:
+        return
+    rows = Floats.of(ev)
+    real = rows.real(rows.scales)
+    with np.errstate(all="ignore"):
+        for what, x in read_by_fours(rows.x):
+            if rows.told(real, x):
+                made = rows.finished(added(rows.sums(x, real)))
+                yield Prediction(f"x: {what}", ev.with_values(made))
 
 
 def scales(ev: Evidence) -> Iterator[Prediction]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction
-from refsim.bytediff.hypotheses import grouped_places, quantizing
+from refsim.bytediff.hypotheses import grouped_places, quantizing, quotients
+from refsim.core.buffer import GUARD
 from refsim.core.qmath import flush
 from refsim.ops.base import group_linear, group_weights
 from refsim.ops.base.epilogue import align4
@@ -172,10 +173,30 @@ def zero_points(ev: Evidence) -> Iterator[Prediction]:
     )  # fmt: skip
 
 
-def _again(rows: Rows, zp: np.ndarray, inv: np.ndarray | None = None) -> np.ndarray:
-    """The rows quantized with other zero points, or other inverse scales."""
+def inputs(ev: Evidence) -> Iterator[Prediction]:
+    """Rows whose blocks of four are read elsewhere, before they are quantized."""
+    if not many_rows(ev):
+        return
+    rows = Rows.of(ev)
+    for what, x in read_by_fours(rows.x):
+        q = _again(rows, rows.right["zp"], x=x)
+        yield from rows.tried([(f"x: {what}", {"q": q})])
+
+
+def read_by_fours(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """(how, rows) that are read by fours at other places; guard words lie behind them."""
+    behind = np.full(x.size, GUARD, np.int32).view(F)
+    memory = np.concatenate([x.reshape(-1), behind])
+    for what, at in grouped_places.fours(*x.shape):
+        yield what, grouped_places.taken(memory, at)
+
+
+def _again(
+    rows: Rows, zp: np.ndarray, inv: np.ndarray | None = None, x: np.ndarray | None = None
+) -> np.ndarray:
+    """The rows quantized with other zero points, other inverse scales, or other elements."""
     with np.errstate(all="ignore"):
-        given = rows.x * (rows.inv if inv is None else inv)[:, None]
+        given = (rows.x if x is None else x) * (rows.inv if inv is None else inv)[:, None]
     return quantizing.clamped(quantizing.whole(given), zp[:, None])
 
 
@@ -207,6 +228,18 @@ def scales(ev: Evidence) -> Iterator[Prediction]:
         ("its inverse", rows.inv),
     ):
         yield from rows.tried(iter([(f"{what}, for the outputs", {"step": step})]))
+
+
+def divisions(ev: Evidence) -> Iterator[Prediction]:
+    """The inverse of a row's scale by a wrong division."""
+    if not many_rows(ev) or not Rows.of(ev).small:
+        return
+    rows = Rows.of(ev)
+    with np.errstate(all="ignore"):
+        inverses = quotients.divided(np.ones_like(rows.inv), rows.right["step"])
+    for what, inv in zip(quotients.names(), inverses, strict=True):
+        if not np.array_equal(inv, rows.inv):
+            yield from rows.tried([(f"1 / scale: {what}", {"q": _again(rows, rows.right["zp"], inv)})])
 
 
 def weight_sums(ev: Evidence) -> Iterator[Prediction]:

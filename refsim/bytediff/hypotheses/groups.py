@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.hypotheses import grouped_rows
+from refsim.bytediff.hypotheses import grouped_rows, ranges
 from refsim.bytediff.rerun import rerun
 from refsim.core.qmath import flush
 from refsim.ops.base import group_linear, group_weights, int4, row_range
@@ -140,6 +140,7 @@ def quantized(ev: Evidence) -> Iterator[Prediction]:
         made = group_weights.of_one(call, arrays, weights, group_linear.LANES)
         yield Prediction("the activation is not quantized", ev.with_values(made))
         yield from grouped_rows.steps(ev)
+        yield from grouped_rows.divisions(ev)
     else:
         made = group_weights.of_many(call, arrays, weights, group_weights.own_sums(call))
         yield Prediction("the activation is quantized", ev.with_values(made))
@@ -179,6 +180,7 @@ def range_of_rows(ev: Evidence) -> Iterator[Prediction]:
     if 0 < whole < x.shape[-1]:
         short = np.where(np.arange(x.shape[-1]) < whole, x, np.float32(0))
         yield from _fed(ev, "without the last values, which fill no word of four", x=short)
+    yield from ranges.other_steps(ev)
 
 
 def _range(ev: Evidence, detail: str, scale: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> Prediction:

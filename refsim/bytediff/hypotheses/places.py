@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses import grouped_floats, grouped_rows
 from refsim.bytediff.hypotheses.int4 import int4_predicted, int4_weights
 from refsim.bytediff.rerun import rerun
 from refsim.core.buffer import GUARD, PackedBuffer
@@ -119,6 +120,10 @@ def _read(by_strips: bool, rows: int, k: int) -> Iterator[tuple[str, np.ndarray,
         "one less": within - 1,
         "minus it": -within,
     }
+    inners |= {f"row & {mask}": n & mask for mask in (1, 2, 6, 7, -3, -4)} | {
+        "row | 3": n | 3,
+        "row ^ 3": n ^ 3,
+    }
     for what, inner in inners.items():
         yield f"the word of a block: {what}", *at(own, inner + 0 * c)
     bytes_of = {f"column % {size}": c % size for size in (2, 3, 5, 8)} | {
@@ -141,6 +146,8 @@ def _read(by_strips: bool, rows: int, k: int) -> Iterator[tuple[str, np.ndarray,
     halves |= {f"row % {size}": n % size for size in (2, 3, 4)} | {"row // 8": n // 8 % 2}
     for step in (2, 3, 5, 8, -4):
         yield f"halves of a byte {step} bits apart", *at(own, step=step)
+    for mask in (2, 3, 5, 6, 8, -4):
+        yield f"halves of a byte moved by row & {mask}", *at(own, upper=(n & mask) + 0 * c, step=1)
     for what, upper in halves.items():
         yield f"the half of a byte: {what}", *at(own, upper=upper + 0 * c)
 
@@ -165,6 +172,8 @@ def rows(ev: Evidence) -> Iterator[Prediction]:
             cells = rerun(ev, inputs={name: moved})
             if cells is not None:
                 yield Prediction(f"lines of {name} {what}", cells)
+    yield from grouped_rows.inputs(ev)
+    yield from grouped_floats.inputs(ev)
     if ev.call.op.family is Family.GROUP_LINEAR and ev.call.out.shape[-2] > 1:
         q = group_weights.quantized(ev.call, ev.arrays) - ev.arrays["zp"][..., None].astype(np.int32)
         for what, moved in _strides(q):

@@ -1,0 +1,172 @@
+"""Bytes of a packed tensor and their numbers in NCHW order, with one step of the way from one to the other wrong.
+
+Part of "one coordinate for another": each step is tried with every other operation and size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from refsim.bytediff.evidence import Evidence, Prediction
+from refsim.core import index
+from refsim.core.buffer import FAR_WORDS, GUARD, GUARD_WORDS, PackedBuffer
+from refsim.core.layout import DIM_NAMES
+from refsim.ops.base.traits import Family
+
+#: Larger tensors are left alone, and coordinates beyond this are no address.
+MOST_ELEMENTS, MOST_COORDINATE = 1 << 14, 1 << 40
+Step = Callable[[Any, Any], Any]
+_BESIDE = GUARD_WORDS + FAR_WORDS
+_OPERATIONS: Mapping[str, Step] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
+    "//": lambda a, b: a // np.maximum(b, 1), "%": lambda a, b: a % np.maximum(b, 1),
+}  # fmt: skip
+
+
+def read(ev: Evidence) -> Iterator[Prediction]:
+    """The buffer, if elements were read at other places."""
+    found = (
+        {Family.STAGE_OUT: _out, Family.STAGE_IN: _in}.get(ev.call.op.family)
+        if ev.bound is not None
+        else None
+    )
+    if found is None or ev.call.out.numel > MOST_ELEMENTS:
+        return
+    seen = set()
+    for what, word, lane in found(ev):
+        values = _taken(next(iter(ev.inputs.values())), word, lane)
+        if values.tobytes() not in seen:
+            seen.add(values.tobytes())
+            yield Prediction(what, ev.with_values(values.reshape(ev.call.out.shape)))
+
+
+def _taken(buffer: PackedBuffer, word: np.ndarray, lane: np.ndarray) -> np.ndarray:
+    """Lanes of words; beside the buffer there are guard words, and behind these probably nothing."""
+    words = buffer.words.astype(np.int64)
+    inside = (word >= 0) & (word < len(words))
+    beside = (word >= -_BESIDE) & (word < len(words) + _BESIDE)
+    held = np.where(inside, words[np.where(inside, word, 0)], np.where(beside, int(GUARD), 0))
+    shift = np.where(lane < 0, 63, np.minimum(8 * np.maximum(lane, 0), 63))
+    found: np.ndarray = ((held >> shift & 255) ^ 128) - 128
+    return found
+
+
+def _split(at: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """(what, word, lane) of a byte's place, with another word or lane."""
+    word, lane = at // 4, at % 4
+    for size in (1, 2, 3, 5, 8):
+        yield f"word place // {size} instead of place // 4", at // size, lane
+        yield f"lane place % {size} instead of place % 4", word, at % size
+    for what, other in (
+        ("place % 4", lane),
+        ("4 * place", 4 * at),
+        ("place + 4", at + 4),
+        ("place - 4", at - 4),
+    ):
+        yield f"word {what} instead of place // 4", other, lane
+    for what, other in (
+        ("place // 4", word),
+        ("4 * place", 4 * at),
+        ("0", 0 * at),
+        ("3 - place % 4", 3 - lane),
+    ):
+        yield f"lane {what} instead of place % 4", word, other
+    yield "word and lane exchanged", lane, word
+    for by in (1, -1, 4, -4):
+        yield f"the byte {by:+d} away", (at + by) // 4, (at + by) % 4
+
+
+def _sizes(ev: Evidence, packed: Any) -> dict[str, int]:
+    """Sizes that may stand for others, by name."""
+    found = {name: packed.sizes_whcn[dim] for dim, name in enumerate(DIM_NAMES)}
+    return found | {"1": 1, "the number of elements": ev.call.out.numel}
+
+
+def _out(ev: Evidence) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Of each number in NCHW order the place in the packed input."""
+    (x,) = ev.inputs.values()
+    size = _sizes(ev, x.desc)
+    number = np.arange(ev.call.out.numel, dtype=np.int64)
+
+    def place(changed: Mapping[str, tuple[str, int]], order: tuple[int, ...] = (0, 1, 2, 3)) -> np.ndarray:
+        rest, coords = number, []
+        for name in DIM_NAMES[:3]:
+            for part, symbol in (("the coordinate", "%"), ("what is left", "//")):
+                how, by = changed.get(f"{name}: {part}", (symbol, size[name]))
+                found = np.clip(_OPERATIONS[how](rest, by), -MOST_COORDINATE, MOST_COORDINATE)
+                if part == "the coordinate":
+                    coords.append(found)
+                else:
+                    rest = found
+        coords.append(rest)
+        return _place(x, [coords[dim] for dim in order])
+
+    for name in DIM_NAMES[:3]:
+        for part, symbol in (("the coordinate", "%"), ("what is left", "//")):
+            step = f"{name}: {part}"
+            for other in _OPERATIONS:
+                if other != symbol:
+                    yield from _whole(
+                        f"{step} by {other} instead of {symbol}", place({step: (other, size[name])})
+                    )
+            for what, by in size.items():
+                if by != size[name]:
+                    yield from _whole(f"{step} by {what} instead of {name}", place({step: (symbol, by)}))
+        for what, by in size.items():
+            if by != size[name]:
+                both = {f"{name}: the coordinate": ("%", by), f"{name}: what is left": ("//", by)}
+                yield from _whole(f"{name} counted by {what}", place(both))
+    yield from _split(place({}))
+
+
+def _place(x: PackedBuffer, coords: list[np.ndarray]) -> np.ndarray:
+    found: np.ndarray = index.buf_idx(x.desc.meta, 0, x.desc.hashed, *coords)
+    return found
+
+
+def _whole(what: str, at: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    yield what, at // 4, at % 4
+
+
+def _in(ev: Evidence) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Of each element of the packed output its number in NCHW order."""
+    out = ev.call.out
+    size = _sizes(ev, out)
+    n, c, h, w = np.indices(out.sizes_whcn[::-1], np.int64)
+    coords = {"W": w, "H": h, "C": c, "N": n}
+
+    def number(changed: Mapping[str, tuple[str, int]], of: Mapping[str, np.ndarray]) -> np.ndarray:
+        found = of["N"]
+        for outer, inner in (("N", "C"), ("C", "H"), ("H", "W")):
+            how, by = changed.get(f"{outer} times {inner}", ("*", size[inner]))
+            found = np.clip(_OPERATIONS[how](found, by), -MOST_COORDINATE, MOST_COORDINATE)
+            how, _ = changed.get(f"plus {inner}", ("+", 0))
+            found = np.clip(_OPERATIONS[how](found, of[inner]), -MOST_COORDINATE, MOST_COORDINATE)
+        return found
+
+    for outer, inner in (("N", "C"), ("C", "H"), ("H", "W")):
+        for other in _OPERATIONS:
+            if other != "*":
+                step = {f"{outer} times {inner}": (other, size[inner])}
+                yield from _whole(
+                    f"{outer} {other} {inner} instead of {outer} * {inner}", number(step, coords)
+                )
+            if other != "+":
+                yield from _whole(
+                    f"{other} instead of + before {inner}", number({f"plus {inner}": (other, 0)}, coords)
+                )
+        for what, by in size.items():
+            if by != size[inner]:
+                step = {f"{outer} times {inner}": ("*", by)}
+                yield from _whole(f"{outer} times {what} instead of {inner}", number(step, coords))
+    for name in DIM_NAMES:
+        for other in DIM_NAMES:
+            if other != name:
+                yield from _whole(f"{other} for {name}", number({}, {**coords, name: coords[other]}))
+    inner = DIM_NAMES[out.layout.inner]
+    first = {**coords, inner: coords[inner] // 4 * 4}
+    yield from _whole("the first lane's for all", number({}, first))
+    yield from _split(number({}, coords))
