@@ -55,6 +55,7 @@ _QUICK = {
     "native": (
         "tests/exec/cpu/test_plans.py",
         "tests/exec/cpu/test_unwritten.py",
+        "tests/exec/cpu/test_fenced.py",
         "tests/exec/cpu/test_tasks.py",
     ),
     "emulated": ("tests/ops/test_launches.py",),
