@@ -12,6 +12,7 @@ from wrong_int4 import ROWS as INT4_ROWS
 from wrong_kernels import CONV, conv
 from wrong_linear import ROWS as LINEAR_ROWS
 from wrong_sums import ROWS as SUM_ROWS
+from wrong_windows import ROWS as WINDOW_ROWS
 from wrong_winograd import ROWS as WINOGRAD_ROWS
 from wrong_words import ROWS as WORD_ROWS
 
@@ -287,6 +288,7 @@ ROWS: tuple[Row, ...] = (
     *INT4_ROWS,
     *SUM_ROWS,
     *WINOGRAD_ROWS,
+    *WINDOW_ROWS,
     *LINEAR_ROWS,
     *WORD_ROWS,
     ("nothing written", "every byte is 0x00", _edited(BOUND, lambda b: np.zeros_like(b.raw))),

@@ -82,6 +82,7 @@ def other_layout(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction(f"output written as {row}", as_row)
     if ev.bound is not None:
         yield from _layouts_exchanged(ev)
+        yield from _strides_of_others(ev)
     for row in INT8_LAYOUTS if ev.bound is not None else ():
         for name, _, buffer in each_input(ev):
             if row is not buffer.desc.layout:
@@ -93,6 +94,21 @@ def other_layout(ev: Evidence) -> Iterator[Prediction]:
                 cells = rerun(ev, inputs={name: gathered(buffer, at)})
                 if cells is not None:
                     yield Prediction(f"{name} read with the blocks of {row} and its own strides", cells)
+
+
+def _strides_of_others(ev: Evidence) -> Iterator[Prediction]:
+    """A tensor addressed with the strides of another one of the call, which has another shape."""
+    descs = {name: buffer.desc for name, buffer in ev.inputs.items()}
+    for other, desc in {**descs, "the output": ev.desc}.items():
+        for name, buffer in ev.inputs.items():
+            if desc.meta == buffer.desc.meta or desc.is_int8 != buffer.desc.is_int8:
+                continue
+            cells = rerun(ev, inputs={name: gathered(buffer, _by_meta(buffer.desc, desc.meta))})
+            if cells is not None:
+                yield Prediction(f"{name} read with the strides of {other}", cells)
+        if desc.meta != ev.desc.meta and desc.is_int8 == ev.desc.is_int8:
+            at = _by_meta(ev.desc, desc.meta)
+            yield Prediction(f"output written with the strides of {other}", written(ev, at))
 
 
 def _layouts_exchanged(ev: Evidence) -> Iterator[Prediction]:

@@ -15,6 +15,7 @@ from refsim.bytediff.rerun import (
     is_convolution,
     is_depthwise,
     logical_weight,
+    replaced,
     rerun,
     weighed,
 )
@@ -42,6 +43,23 @@ def unsigned_lanes(ev: Evidence) -> Iterator[Prediction]:
         if cells is not None:
             yield Prediction("weights read as uint8", cells)
         yield from _raised(ev, weight)
+        yield from _flipped(ev)
+
+
+def _flipped(ev: Evidence) -> Iterator[Prediction]:
+    """Bytes that are made unsigned, or back, once too often or not at all: their sign bit is the other one."""
+    for name, x, _ in each_input(ev):
+        other = x ^ np.int8(-128)
+        cells = rerun(ev, inputs={name: other})
+        if cells is not None:
+            yield Prediction(f"{name} read with its sign bit flipped", cells)
+        zp = getattr(ev.call.params, "in_zp", 0)
+        params = (
+            replaced(ev.call.params, in_zp=zp + 128 if zp < 0 else zp - 128) if is_convolution(ev) else None
+        )
+        cells = None if params is None else convolve(ev, params=params, x=other)
+        if cells is not None:
+            yield Prediction(f"{name} and its border read with the sign bit flipped", cells)
 
 
 def _raised(ev: Evidence, weight: np.ndarray) -> Iterator[Prediction]:

@@ -12,12 +12,13 @@ from refsim.bytediff.hypotheses import unrolled
 from refsim.bytediff.hypotheses.addressing import written
 from refsim.bytediff.rerun import has_weights, is_convolution, is_depthwise, logical_weight, rerun, weighed
 from refsim.core import index
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import GUARD, PackedBuffer
 from refsim.core.layout import DIM_NAMES
 from refsim.core.tensor import TensorDesc
 
 #: Weights of more words than this are not read again in every order.
 MOST_WEIGHTS = 1 << 14
+_GUARD = GUARD.reshape(1).view(np.int8)
 
 
 @hypothesis("one coordinate for another")
@@ -81,7 +82,10 @@ def _read(buffer: PackedBuffer, at: np.ndarray) -> np.ndarray:
 @hypothesis("weights read at another stride", needs_call=True)
 def weight_strides(ev: Evidence) -> Iterator[Prediction]:
     """Words [tap][word of channels][output channel] read at another stride, or some words away."""
-    if not has_weights(ev) or is_depthwise(ev):
+    if not has_weights(ev):
+        return
+    if is_depthwise(ev):
+        yield from _depthwise(ev)
         return
     convolution = is_convolution(ev)
     weight = logical_weight(ev) if convolution else ev.call.consts["weight"]
@@ -98,10 +102,39 @@ def weight_strides(ev: Evidence) -> Iterator[Prediction]:
     o, t, k = tuple(np.indices((outputs, count, depth)))
     for what, at in _strides(o, t, k, outputs, count, depth):
         inside = (at >= 0) & (at < len(words))
-        read = np.where(inside[..., None], words[np.where(inside, at, 0)], 0).astype(np.int8)
-        changed = read.reshape(padded.shape)[:out, :, :channels].reshape(weight.shape)
-        for how, cells in weighed(ev, changed):
-            yield Prediction(f"{what}{how}", cells)
+        # behind the weights lie zeros of a panel, or the guard words around a constant
+        for beyond in (np.zeros(4, np.int8), _GUARD) if not inside.all() else (_GUARD,):
+            read = np.where(inside[..., None], words[np.where(inside, at, 0)], beyond).astype(np.int8)
+            changed = read.reshape(padded.shape)[:out, :, :channels].reshape(weight.shape)
+            for how, cells in weighed(ev, changed):
+                yield Prediction(f"{what}{how}", cells)
+
+
+def _depthwise(ev: Evidence) -> Iterator[Prediction]:
+    """The same of words [tap][word of channels]."""
+    weight = logical_weight(ev)
+    outputs = len(weight)
+    padded = np.zeros((-(-outputs // 4) * 4, weight[0].size), np.int8)
+    padded[:outputs] = weight.reshape(outputs, -1)
+    words = np.ascontiguousarray(padded.reshape(-1, 4, padded.shape[1]).transpose(2, 0, 1)).reshape(-1, 4)
+    count, wide = padded.shape[1], len(padded) // 4
+    t, c = np.indices((count, wide))
+    rules = {
+        f"taps {stride} words apart instead of {wide}": (stride, 1, 0)
+        for stride in (0, 1, wide - 1, wide + 1, 2 * wide, 4 * wide)
+    }
+    rules |= {f"word {factor} * c of a tap for word c": (wide, factor, 0) for factor in (0, 2, 4)}
+    rules |= {f"words {by:+d} away": (wide, 1, by) for by in (1, -1, wide, -wide)}
+    seen = {weight.tobytes()}
+    for what, (stride, factor, by) in rules.items():
+        at = t * stride + c * factor + by
+        inside = (at >= 0) & (at < len(words))
+        read = np.where(inside[..., None], words[np.where(inside, at, 0)], 0)
+        changed = read.transpose(1, 2, 0).reshape(padded.shape)[:outputs].reshape(weight.shape)
+        if changed.tobytes() not in seen:
+            seen.add(changed.tobytes())
+            for how, cells in weighed(ev, changed):
+                yield Prediction(f"{what}{how}", cells)
 
 
 def _strides(
@@ -117,6 +150,12 @@ def _strides(
         )
         yield f"the word of output {lane - 1} for {lane} of four", right - (o % 4 == lane)
         yield f"the word of output {lane + 1} for {lane} of four", right + (o % 4 == lane)
+    for factor in (0, 0.5, 2, 4) if outputs > 4 else ():
+        first = o // 4 * 4
+        yield (
+            f"the first of four outputs at {factor:g} times its place",
+            right - first + (factor * first).astype(int),
+        )
     if depth > 1:
         for stride in dict.fromkeys((0, 1, 4, outputs - 4, outputs + 4, 2 * outputs)):
             if stride != outputs:

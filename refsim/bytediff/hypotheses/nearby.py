@@ -89,6 +89,32 @@ def neighbours(ev: Evidence) -> Iterator[Prediction]:
                 yield Prediction(f"{name} read {by:+d} word away", cells)
 
 
+def _ended(ev: Evidence) -> Iterator[Prediction]:
+    """An image that is taken to end where another tensor or another dim does."""
+    x, (out_h, out_w) = ev.arrays["x"], ev.call.out.shape[-2:]
+    height, width = x.shape[-2:]
+    ends = {
+        (out_h, out_w): "as the output does",
+        (out_h, width): "its rows as the output's",
+        (height, out_w): "its columns as the output's",
+    }
+    ends |= {
+        (width, height): "H and W exchanged",
+        (width, width): "W for both",
+        (height, height): "H for both",
+    }
+    for (rows, columns), what in ends.items():
+        if rows >= height and columns >= width:
+            continue
+        fresh = x.copy()
+        fresh[..., rows:, :] = ev.call.params.in_zp
+        fresh[..., columns:] = ev.call.params.in_zp
+        cells = rerun(ev, inputs={"x": fresh})
+        if cells is not None:
+            said = f"x taken to end at row {min(rows, height)} and column {min(columns, width)}"
+            yield Prediction(f"{said}: {what}", cells)
+
+
 @hypothesis("edge of the input", needs_call=True)
 def edges(ev: Evidence) -> Iterator[Prediction]:
     """The first or last row, column, channel or image of an input taken as outside of it; or the edge repeated."""
@@ -107,3 +133,5 @@ def edges(ev: Evidence) -> Iterator[Prediction]:
                     if cells is not None:
                         outside = "the zero point" if fill == zp else "0"
                         yield Prediction(f"the {which} {dim} of {name} read as {outside}", cells)
+    if is_convolution(ev):
+        yield from _ended(ev)

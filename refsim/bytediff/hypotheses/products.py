@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses import response
 from refsim.bytediff.rerun import (
     UNSIGNED,
     finished,
@@ -27,9 +28,13 @@ LEAST_EACH = 3
 
 @hypothesis("products miscounted", needs_call=True)
 def miscounted(ev: Evidence) -> Iterator[Prediction]:
-    """Products of some taps or words of channels left out, counted again, or subtracted; or lanes mixed up."""
+    """Products of some taps or words of channels left out, counted again, or subtracted; or taps or lanes mixed up."""
     call = ev.call
-    if not has_weights(ev) or call.out.numel > MOST_OUTPUTS:
+    if not has_weights(ev):
+        return
+    if is_convolution(ev) and np.count_nonzero(ev.differing) >= LEAST_EACH:
+        yield from response.solved(ev, _usable(ev))
+    if call.out.numel > MOST_OUTPUTS:
         return
     yield Prediction("none is counted", finished(ev, np.zeros_like(integer_sums(ev))))
     if int(np.count_nonzero(ev.differing)) < LEAST_EACH:
