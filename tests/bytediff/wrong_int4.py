@@ -167,6 +167,12 @@ def _half_rows() -> tuple[BoundCase, np.ndarray]:
     return ROWS5, chained(x, real_weights(ROWS5), ROWS5.call.consts["bias"], 1)
 
 
+def _scales_bound_as_bias() -> tuple[BoundCase, np.ndarray]:
+    """The first scales read as the bias."""
+    words = np.asarray(ROWS5.call.consts["scales"]).reshape(-1)[:24]
+    return ROWS5, chained(ROWS5.inputs["x"].unpack(), real_weights(ROWS5), words, 1)
+
+
 def _three_elements_on() -> tuple[BoundCase, np.ndarray]:
     """Blocks of four that begin three elements behind one another."""
     flat = ROWS5.inputs["x"].unpack().reshape(-1)
@@ -255,6 +261,7 @@ ROWS: tuple[tuple[str, str, Wrong], ...] = (
     ("scale of another group", "scales of the row after", _made(ROWS5, at=lambda n, k: ((n + 1) % 24, k // 16))),
     ("order of float sums", "added up as one chain over K", _one_chain),
     ("order of float sums", "bias left out", _no_bias),
+    ("order of float sums", "bias read from the words of scales", _scales_bound_as_bias),
     ("order of float sums", "each block of four added up in binary64", _wide_blocks),
     ("float sum too short", "the lanes are not added up", _no_tree),
     ("scale of another group", "scales read at place // 4 * 4 for the place in a line",

@@ -76,6 +76,19 @@ def _numbers_by(heights: int) -> Made:
     return bound, made.reshape(1, 1, 1, 420)
 
 
+def _turned_pixels() -> Made:
+    """Pixels shuffled by 2, with the columns of a pixel turned."""
+    params = {"in_scale": 0.5, "in_zp": 1, "out_inv_scale": 2.0, "out_zp": 1, "upscale": 2}
+    bound = bind(
+        Case("q8ta_pixel_shuffle", params, {"x": ((1, 16, 4, 5), "4C1W")}, "4C1W", 3, style="random")
+    )
+    x = bound.inputs["x"].unpack()
+    made = bound.call.expected(bound.inputs).unpack().copy()
+    for c, h, w in np.ndindex(*made.shape[1:]):
+        made[0, c, h, w] = x[0, (c * 2 + h % 2) * 2 + (1 - w % 2), h // 2, w // 2]
+    return bound, made
+
+
 def _lanes_mixed_up() -> Made:
     """Bytes of a packed tensor from NCHW bytes, the lane by place % 2."""
     params = {"shape": (2, 6, 5, 7)}
@@ -105,6 +118,7 @@ ROWS: tuple[tuple[str, str, Callable[[], Made]], ...] = (
     ),
     ("words put together wrongly", "lanes of x read 7 bits apart", _lanes_of_seven),
     ("one coordinate for another", "H: the coordinate by 1 instead of H", lambda: _numbers_by(1)),
+    ("one coordinate for another", "x within the pixel: turned", _turned_pixels),
     ("one coordinate for another", "lane place % 2 instead of place % 4", _lanes_mixed_up),
     (
         "channel constants misplaced",

@@ -133,6 +133,13 @@ def order(ev: Evidence) -> Iterator[Prediction]:
         cells = rerun(ev, consts={"bias": changed})
         if cells is not None:
             yield Prediction(f"bias {what}", cells)
+    for name, other in ev.call.consts.items():  # bound, or named, in its place
+        if other is None or name == "bias" or other.itemsize != bias.itemsize or other.size < bias.size:
+            continue
+        words = np.ascontiguousarray(other).reshape(-1)[: bias.size].view(np.float32)
+        cells = rerun(ev, consts={"bias": words})
+        if cells is not None:
+            yield Prediction(f"bias read from the words of {name}", cells)
 
 
 @hypothesis("float sum too short", needs_call=True)

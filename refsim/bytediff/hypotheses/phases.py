@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -11,8 +12,8 @@ from refsim.bytediff.evidence import Evidence, Prediction
 
 #: Larger outputs are not searched; nor is one with fewer distinct wrong values, which could be anywhere.
 MOST_ELEMENTS, LEAST_VALUES = 1 << 15, 6
-#: How far an element may come from along N, C, H and W; so many wrong elements of a phase vote.
-REACH, VOTERS = (1, 4, 4, 4), 64
+#: How far an element may come from along N, C, H and W, and along one of these alone; so many wrong elements vote.
+REACH, ALONE, VOTERS = (1, 4, 4, 4), 7, 64
 #: The share of the wrong elements of a phase that its distance must explain, and how many it must explain at least.
 LEAST_SHARE, LEAST_CELLS = 0.8, 4
 #: Dims (of N, C, H and W) whose remainders make a phase, and by what they are divided.
@@ -28,7 +29,7 @@ def moved(ev: Evidence) -> Iterator[Prediction]:
         return
     if len(np.unique(got[wrong])) < LEAST_VALUES:
         return
-    distances = [d for d in product(*(range(-r, r + 1) for r in REACH)) if any(d) and _fits(d, want.shape)]
+    distances = [d for d in _distances() if _fits(d, want.shape)]
     coords = np.indices(want.shape)
     for division in _DIVISIONS:
         if any(want.shape[axis] <= 1 for axis, _ in division):
@@ -40,22 +41,35 @@ def moved(ev: Evidence) -> Iterator[Prediction]:
         for number in np.unique(phase[wrong]):
             mine = phase == number
             found = _distance(want, got, mine & wrong, distances)
-            if found is None:
-                continue
-            fresh[mine] = _shifted(want, coords, found)[mine]
-            told.append(f"{_phase(division, int(number))} those of {_away(found)}")
-            count += 1
+            held = np.unique(got[mine & wrong])
+            if found is not None:
+                fresh[mine] = _shifted(want, coords, found)[mine]
+                told.append(f"{_phase(division, int(number))} those of {_away(found)}")
+                count += 1
+            elif len(held) == 1 and np.count_nonzero(mine & wrong) >= LEAST_CELLS:
+                fresh[mine] = held[0]
+                told.append(f"{_phase(division, int(number))} all the same")
         if count:
-            names = "; ".join(told[:4]) + ("; and so on" if count > 4 else "")
+            names = "; ".join(told[:4]) + ("; and so on" if len(told) > 4 else "")
             cells = ev.want.copy()
             cells[ev.places] = fresh
             yield Prediction(names, cells, True)
 
 
+@cache
+def _distances() -> tuple[tuple[int, ...], ...]:
+    """Along two dims at most: an element that moves along three says little."""
+    near = [d for d in product(*(range(-r, r + 1) for r in REACH)) if 1 <= sum(map(bool, d)) <= 2]
+    far = [
+        tuple(by * (axis == k) for k in range(4))
+        for axis in (1, 2, 3)
+        for by in range(-ALONE, ALONE + 1)
+        if by
+    ]
+    return tuple(dict.fromkeys((*near, *far)))
+
+
 def _fits(distance: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    # along two dims at most: an element that moves along three says little
-    if sum(map(bool, distance)) > 2:
-        return False
     return all(abs(d) < size for d, size in zip(distance, shape, strict=True))
 
 

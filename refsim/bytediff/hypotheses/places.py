@@ -39,6 +39,11 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
     word, shift = _own(ev.call.op.int4.blocks.columns_first, *values.shape)
     for what, taken in _bits(words[word].astype(np.int32), shift.astype(np.int32)):
         yield from int4_predicted(ev, what, taken.astype(np.int64) - ZERO, scales)
+    half = shift % 8 // 4 * 4
+    masked = words[word] >> half & 0x0F0F0F0F  # the nibbles of one half, each alone in its byte
+    for each in (0, 2, 4, 5, 6, 7, 9, 12, 16):
+        taken = masked >> np.minimum(each * (shift // 8), 63) & 15
+        yield from int4_predicted(ev, f"bytes of masked nibbles {each} bits apart", taken - ZERO, scales)
     # by kernels that load a byte and not a word; rows that are looked up have neighbours in a byte
     if ev.call.op.family is Family.LOOKUP:
         raw = values.astype(np.int32) + ZERO

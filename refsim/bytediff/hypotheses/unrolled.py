@@ -1,4 +1,4 @@
-"""Bytes of a packed tensor and their numbers in NCHW order, with one step of the way from one to the other wrong.
+"""Bytes of a packed tensor and where they come from, with one step of the way there wrong: NCHW bytes, pixels shuffled.
 
 Part of "one coordinate for another": each step is tried with every other operation and size.
 """
@@ -28,19 +28,68 @@ _OPERATIONS: Mapping[str, Step] = {
 
 def read(ev: Evidence) -> Iterator[Prediction]:
     """The buffer, if elements were read at other places."""
-    found = (
-        {Family.STAGE_OUT: _out, Family.STAGE_IN: _in}.get(ev.call.op.family)
-        if ev.bound is not None
-        else None
-    )
+    ways = {Family.STAGE_OUT: _out, Family.STAGE_IN: _in, Family.SHUFFLE: _shuffled}
+    found = ways.get(ev.call.op.family) if ev.bound is not None else None
     if found is None or ev.call.out.numel > MOST_ELEMENTS:
         return
-    seen = set()
+    (x,) = ev.inputs.values()
+    seen: set[bytes] = set()
+    made: np.ndarray | None = None
     for what, word, lane in found(ev):
-        values = _taken(next(iter(ev.inputs.values())), word, lane)
+        values = _taken(x, word, lane)
+        if made is None and ev.call.op.family is Family.SHUFFLE:
+            made = _requantized(values, ev.logical)  # the first is as it should be
+        values = values if made is None else made[values + 128]
         if values.tobytes() not in seen:
             seen.add(values.tobytes())
             yield Prediction(what, ev.with_values(values.reshape(ev.call.out.shape)))
+
+
+def _requantized(values: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """What becomes of each byte, as the right output tells; of those that it has not, their neighbour's."""
+    known, first = np.unique(values.reshape(-1), return_index=True)
+    becomes = want.reshape(-1)[first]
+    found: np.ndarray = becomes[np.clip(np.searchsorted(known, np.arange(-128, 128)), 0, len(known) - 1)]
+    return found.astype(np.int64)
+
+
+def _shuffled(ev: Evidence) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Of each upscaled pixel its place in the input, where it is one of r * r channels; the right way first."""
+    (x,) = ev.inputs.values()
+    r = int(ev.call.params.upscale)
+    n, c, h, w = np.indices(ev.call.out.sizes_whcn[::-1], np.int64)
+
+    def place(changed: Mapping[str, Any]) -> np.ndarray:
+        of = {"column": w // r, "row": h // r, "x": w % r, "y": h % r, "wide": r, "square": r, **changed}
+        channel = changed.get("channel", (c * of["wide"] + of["y"]) * of["square"] + of["x"])
+        return _place(x, [of["column"], of["row"], channel, n])
+
+    own = place({})
+    yield from _whole("the right place", own)
+    for name, along, across in (("column", w, h), ("row", h, w)):
+        for what, other in (
+            ("left as it is", along), ("% r", along % r), ("* r", along * r), ("+ 1", along // r + 1),
+            ("- 1", along // r - 1), (f"// {r + 1}", along // (r + 1)), ("of the other", across // r), ("0", 0 * along),
+        ):  # fmt: skip
+            yield from _whole(f"{name} of the input: {what}", place({name: other}))
+    for name, along, across in (("x", w, h), ("y", h, w)):
+        for what, other in (
+            ("left as it is", along), ("// r", along // r), ("+ 1", along % r + 1), ("turned", r - 1 - along % r),
+            (f"% {r + 1}", along % (r + 1)), ("of the other", across % r), ("0", 0 * along),
+            ("taken away", -(along % r)),
+        ):  # fmt: skip
+            yield from _whole(f"{name} within the pixel: {what}", place({name: other}))
+    for name, what in (("wide", "channels of a pixel's row"), ("square", "rows of a pixel")):
+        for apart in dict.fromkeys((r + 1, r - 1, 2 * r, r * r, 1, 0)):
+            if apart != r:
+                yield from _whole(f"{what} {apart} apart instead of {r}", place({name: apart}))
+    for what, channel in (
+        ("column and row within the pixel exchanged", (c * r + w % r) * r + h % r),
+        ("all of one offset before those of the next", ((h % r) * r + w % r) * ev.call.out.sizes_whcn[2] + c),
+        ("r added to the channel", (c + r + h % r) * r + w % r), ("r added to the row", c * r + h % r + r + w % r),
+    ):  # fmt: skip
+        yield from _whole(f"channel: {what}", place({"channel": channel}))
+    yield from _split(own)
 
 
 def _taken(buffer: PackedBuffer, word: np.ndarray, lane: np.ndarray) -> np.ndarray:
