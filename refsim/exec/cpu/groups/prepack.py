@@ -80,7 +80,7 @@ def _products(
     padded = -(-out // lanes) * lanes
     args = Arguments()
     held = {
-        "weight": args.address(_strips(weight[:, : k // 2], padded, lanes)),
+        "weight": args.address(_strips(weight, padded, lanes)),
         "weight_scales": args.address(_wide(scales, padded)),
         "bias": args.address(_wide(np.zeros(1, np.float32) if bias is None else bias, padded)),
     }
