@@ -27,6 +27,16 @@ STRIDED = bind(
     Case("q8ta_conv2d_dw", {**WINDOW, "stride": (2, 2)}, {"x": ((1, 8, 14, 13), "4W4C")}, "4W4C", seed=4)
 )
 
+POINTWISE = bind(
+    Case(
+        "q8ta_conv2d_pw",
+        {**WINDOW, "kernel_size": (1, 1), "padding": (0, 0), "groups": 1},
+        {"x": ((2, 8, 9, 11), "4W4C")},
+        "4W4C",
+        seed=6,
+        features={"out_channels": 8},
+    )
+)
 ROW = bind(
     Case("q8ta_linear_gemv", SCALES, {"x": ((1, 40), "4W")}, "4W", seed=5, features={"out_channels": 18})
 )
@@ -137,7 +147,23 @@ def _outputs_apart() -> Made:
     return ROW, (np.clip(q, -128 - p.out_zp, 127 - p.out_zp) + p.out_zp).astype(np.int8)[None, None, None]
 
 
+def _neighbours_added() -> Made:
+    """A pointwise convolution that counts the next column, too; behind the last one there is the zero point."""
+    p, consts, x = (
+        POINTWISE.call.params,
+        POINTWISE.call.consts,
+        POINTWISE.inputs["x"].unpack().astype(np.int64),
+    )
+    beside = np.concatenate([x[..., 1:], np.full_like(x[..., :1], p.in_zp)], 3)
+    weight = np.asarray(consts["weight"]).astype(np.int64)[:, :8]
+    wsum, scale = (np.asarray(consts[name])[:, None, None] for name in ("weight_sums", "weight_scales"))
+    t = (np.einsum("oc,nchw->nohw", weight, x + beside) - p.in_zp * wsum).astype(F) * (scale * F(p.in_scale))
+    q = np.rint(t * (F(1) / F(p.out_scale)))
+    return POINTWISE, (np.clip(q, -128 - p.out_zp, 127 - p.out_zp) + p.out_zp).astype(np.int8)
+
+
 ROWS = (
+    ("products miscounted", "the input of tap (0, 1) by the weights of tap (0, 0)", _neighbours_added),
     ("weights read at another stride", "four outputs at 2 times its place", _outputs_apart),
     ("products miscounted", "tap (1, 1) counted once more", _taps_shuffled),
     ("products miscounted", "counted once less", _in_even_columns),

@@ -8,7 +8,7 @@ bytes tell them, and every byte of the buffer proves them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
@@ -28,7 +28,9 @@ PHASES = (2, 4)
 #: What rounding leaves of a difference, in steps of the output, in the mean of squares.
 ROUNDED = 0.5
 #: More may be left if all numbers were found, such as at the edges of an image.
-MOST_LEFT = 8
+MOST_LEFT = 2
+#: An input says something if it lies in the image for so many of the outputs.
+LEAST_INSIDE = 0.5
 #: So many columns must explain that much of a difference, or more are not looked for.
 FIRST, LEAST_GAIN = 6, 0.85
 #: So many of the numbers are told.
@@ -60,7 +62,9 @@ def solved(ev: Evidence, usable: tuple[np.ndarray, np.ndarray, np.ndarray]) -> I
     rounded = ROUNDED * getattr(ev.call.params, "out_scale", 0.0)
     rows, columns = np.indices(ev.call.out.shape[-2:])
     for how, added in (("", 0), (AS_UNSIGNED, UNSIGNED)):
-        matrix = (signed + added * seen.own[:, None]).reshape(len(at), -1) * unit[:, None]
+        matrix = ((signed + added * seen.own[:, None]) * signed.any(axis=0)).reshape(len(at), -1) * unit[
+            :, None
+        ]
         for what, along, mine, modulus in (("", 0 * rows, seen.h, 1), *_phases(rows, columns, seen)):
             phase, sums, said = mine % modulus, integer_sums(ev), list[str]()
             for k in np.unique(phase):
@@ -156,7 +160,8 @@ class _Seen:
             inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
             row, column = np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)
             values = self.x[self.n[:, None], self.channels, row[:, None], column[:, None]]
-            found.append(np.where(inside[:, None], values, p.in_zp))
+            known = inside.mean() >= LEAST_INSIDE  # else it is the zero point, and fits whatever is constant
+            found.append(np.where(inside[:, None], values, p.in_zp) * known)
         made: np.ndarray = np.stack(found, axis=1) @ self.weight.transpose(0, 2, 1)
         return made
 
@@ -178,7 +183,9 @@ def _added(ev: Evidence, weight: np.ndarray, changed: Changed, added: int) -> np
     around = [(0, 0), (0, 0), *((by * step, 0) for step in p.dilation)]
     x = np.pad(conv.nchw4(ev.arrays["x"]), around, constant_values=p.in_zp)
     size = (ev.call.out.shape[-2], ev.call.out.shape[-1])
-    sums = conv.accumulate(replace(p, kernel_size=wider.shape[1:3]), x, wider, size)
+    # without what an operator says of its own windows: a pointwise one has no wider window
+    window = conv.ConvParams(**{field.name: getattr(p, field.name) for field in fields(conv.ConvParams)})
+    sums = conv.accumulate(replace(window, kernel_size=wider.shape[1:3]), x, wider, size)
     each = added * wider.sum((1, 2, 3))
     return sums + each[:, None, None]
 
