@@ -158,6 +158,13 @@ def spec(dispatch: ModuleDispatch, loaded: Loaded, rewritten: Rewritten) -> list
     return [given.get(number, defaults.get(number, 0)) for number in range(max(given, default=-1) + 1)]
 
 
+def key_of(dispatch: ModuleDispatch, loaded: Loaded) -> tuple[Any, ...]:
+    """What a pipeline is made of: dispatches with equal keys can share one. The words of the buffers are no part."""
+    shapes = tuple((bind.count, bind.extent, bind.writes) for bind in dispatch.binds)
+    numbers = (dispatch.push, dispatch.spec, dispatch.grid, dispatch.local)
+    return (dispatch.shader, loaded.stamp, shapes, *numbers)
+
+
 class ModulePipelines:
     """The pipelines of a folder's modules on a device, the least recently used of which make room for others."""
 
@@ -180,16 +187,7 @@ class ModulePipelines:
     def pipeline(self, dispatch: ModuleDispatch) -> Pipeline:
         """The pipeline of a dispatch, kept or new."""
         loaded, rewritten = self.folder.rewritten(dispatch)
-        shapes = tuple((bind.count, bind.extent, bind.writes) for bind in dispatch.binds)
-        key = (
-            dispatch.shader,
-            loaded.stamp,
-            shapes,
-            dispatch.push,
-            dispatch.spec,
-            dispatch.grid,
-            dispatch.local,
-        )
+        key = key_of(dispatch, loaded)
         known = self._kept.pop(key, None)
         if known is None:
             known = Pipeline(self.device, loaded, rewritten, dispatch, str(self.folder.file(dispatch.shader)))

@@ -34,7 +34,7 @@ from refsim.spirv.instrument import Choice
 from refsim.spirv.order import LOCAL, LOCAL_INDEX, WORKGROUP, built_ins
 from refsim.spirv.types import Types
 from refsim.spirv.writers import DIFFER, LAST, OTHER
-from refsim_gpu.module_pipelines import ModulePipelines, Pipeline, contents, given
+from refsim_gpu.module_pipelines import ModulePipelines, Pipeline, contents, given, key_of
 from refsim_gpu.watched import (
     BEFORE,
     BEHIND,
@@ -88,9 +88,7 @@ class Sanitizer:
         return list(dict.fromkeys(found))
 
     def _watched(self, step: ModuleDispatch) -> Watched:
-        shapes = tuple((bind.count, bind.extent, bind.writes) for bind in step.binds)
-        stamp = self.pipelines.folder.load(step.shader).stamp
-        key = (step.shader, stamp, shapes, step.push, step.spec, step.grid, step.local)
+        key = key_of(step, self.pipelines.folder.load(step.shader))
         known = self._kept.pop(key, None) or Watched(self.pipelines, step)
         self._kept[key] = known
         while len(self._kept) > MOST_KEPT:
