@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction
+from refsim.core import choices
 
 #: Larger outputs are not searched; nor is one with fewer distinct wrong values, which could be anywhere.
 MOST_ELEMENTS, LEAST_VALUES = 1 << 15, 6
@@ -50,7 +51,7 @@ def moved(ev: Evidence) -> Iterator[Prediction]:
                 fresh[mine] = held[0]
                 told.append(f"{_phase(division, int(number))} all the same")
         if count:
-            names = "; ".join(told[:4]) + ("; and so on" if len(told) > 4 else "")
+            names = choices.first(told)
             cells = ev.want.copy()
             cells[ev.places] = fresh
             yield Prediction(names, cells, True)
