@@ -15,6 +15,7 @@ help:  ## list the targets
 include gpu/gpu.mk
 include tests/interop/interop.mk
 
+# The .pth: in the folder that holds a clone called refsim, Python would take the clone itself for an empty package.
 $(VENV)/.installed: setup.cfg pyproject.toml gpu/requirements-build.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON) here; fix: apt-get install python3 python3-venv"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' || { \
@@ -24,6 +25,7 @@ $(VENV)/.installed: setup.cfg pyproject.toml gpu/requirements-build.txt
 	@echo "== setting up $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN) pip install --quiet --editable '.[test]' || { echo "make: pip could not install refsim, see above"; exit 2; }
+	@$(VENV)/bin/python -c 'import sysconfig; open(sysconfig.get_path("purelib") + "/refsim-checkout.pth", "w").write("$(CURDIR)\n")'
 	@touch $@
 
 demo: $(VENV)/.installed  ## run a real .pte on the CPU and compare every packed buffer with what ET-VK wrote

@@ -423,9 +423,12 @@ def main() -> int:
     for page in PAGES:
         old = page.read_text()
         new = renewed(old)
+        if new == old:
+            continue
         if "--write" in sys.argv[1:]:
             page.write_text(new)
-        elif new != old:
+            print(f"wrote {page.name}")
+        else:
             print(f"{page.name}: a table is stale; fix: python docs/tables.py --write")
             stale = 1
     return stale

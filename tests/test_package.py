@@ -51,6 +51,14 @@ def test_no_file_names_a_path_of_one_machine() -> None:
     assert not found
 
 
+def test_a_folder_called_refsim_is_not_taken_for_the_package(tmp_path: Path) -> None:
+    """As where the clone lies: its folder has the package's name, and no __init__.py. `make` sees to it."""
+    (tmp_path / "refsim" / "golden").mkdir(parents=True)
+    code = "import refsim; print(refsim.load.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "load\n", f"{done.stderr}; an environment that make did not set up?"
+
+
 def test_every_package_of_the_tree_is_listed() -> None:
     listed = set(setup()["options"]["packages"].split())
     found = {"refsim", "refsim_gpu"}
