@@ -55,7 +55,11 @@ def executor_named(name: str, threads: int = 1) -> Executor:
     if name in RENAMED:
         print(f"refsim: note: executor {name} is now called {RENAMED[name]}", file=sys.stderr)
         name = RENAMED[name]
-    kind, _, rest = name.partition(":")
+    kind, colon, rest = name.partition(":")
+    if (
+        not colon and kind.partition("@")[0] == "gpu"
+    ):  # gpu@coop=off, as spv:DIR@OPTIONS needs no number either
+        kind, rest = "gpu", kind.removeprefix("gpu")
     found: Executor | None
     if kind in BACKENDS:
         found = backend(kind).open_named(rest, threads)

@@ -188,6 +188,13 @@ def test_nonsense_is_one_line(arguments: list[str], match: str, folder: Path, re
     refsim("shaders", *arguments).refused(match)
 
 
+def test_what_is_asked_back_is_there(refsim) -> None:
+    """The folder has no module of q8ta_relu, which is nearest to the name."""
+    asked = refsim("shaders", BINARY.parent, "q8ta_rel")
+    asked.refused("need q8ta_conv2d")
+    assert "q8ta_relu" not in asked.err
+
+
 def test_no_such_device(folder: Path, refsim) -> None:
     refsim("shaders", folder, "--device", "99").refused("no such device; got 99", status=3)
 

@@ -261,6 +261,11 @@ def test_any_text_is_a_word_or_refused(text: str) -> None:
         assert 0 <= expression.word(site(call_of(SUM)), text) < 1 << 32
 
 
+def test_a_comparison_with_one_sign_is_told_of_two() -> None:
+    with pytest.raises(ParameterError, match="or a comparison such as"):
+        expression.word(site(call_of(SUM)), "groups = 1")
+
+
 def test_sizes_that_are_products_have_known_writers() -> None:
     products = {
         "w": "w",

@@ -15,6 +15,7 @@ import pytest
 
 import refsim_gpu
 from refsim.core.errors import DeviceError, ParameterError
+from refsim.exec.factory import executor_named
 from refsim.ops.base import coopmat
 from refsim.ops.base.binding import bind
 from refsim.ops.base.coopmat import CoopRule, CoopTile, pack_weight, parts, plan, worthwhile
@@ -107,6 +108,10 @@ def test_a_policy_is_made_for_a_device(device: Device) -> None:
         policy(lacks, ALL)
     with pytest.raises(ParameterError, match="unknown choice; got some, need auto, off, all, emulated"):
         policy(has, "some")
+
+
+def test_options_need_no_number() -> None:
+    assert executor_named("gpu@coop=off").name == executor_named("gpu:0@coop=off").name
 
 
 @pytest.mark.parametrize("rest", ["0@", "0@coop", "0@tiles=2", "x@coop=off"])

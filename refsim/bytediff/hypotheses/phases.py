@@ -17,6 +17,8 @@ MOST_ELEMENTS, LEAST_VALUES = 1 << 15, 6
 REACH, ALONE, VOTERS = (1, 4, 4, 4), 7, 64
 #: The share of the wrong elements of a phase that its distance must explain, and how many it must explain at least.
 LEAST_SHARE, LEAST_CELLS = 0.8, 4
+#: More phases than these, each with a neighbour of its own, are no longer a description: most exchanges would fit it.
+MOST_PHASES = 8
 #: Dims (of N, C, H and W) whose remainders make a phase, and by what they are divided.
 _DIVISIONS = (
     ((3, 2),), ((3, 4),), ((2, 2),), ((2, 4),), ((1, 4),), ((3, 2), (2, 2)), ((3, 4), (1, 4)), ((3, 4), (2, 2)),
@@ -50,7 +52,7 @@ def moved(ev: Evidence) -> Iterator[Prediction]:
             elif len(held) == 1 and np.count_nonzero(mine & wrong) >= LEAST_CELLS:
                 fresh[mine] = held[0]
                 told.append(f"{_phase(division, int(number))} all the same")
-        if count:
+        if count and len(told) <= MOST_PHASES:
             names = choices.first(told)
             cells = ev.want.copy()
             cells[ev.places] = fresh

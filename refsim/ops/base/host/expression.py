@@ -127,7 +127,8 @@ def _tree(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ParameterError(repr(text), "not an expression", need="one such as ceil(x.c / 4)") from None
+        need = "one such as ceil(x.c / 4), or a comparison such as x.c % 4 == 0"
+        raise ParameterError(repr(text), "not an expression", need=need) from None
 
 
 class _Evaluation:
