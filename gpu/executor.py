@@ -17,7 +17,7 @@ from refsim.core.errors import DeviceError, GuardError, ParameterError, RefsimEr
 from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
-from refsim.exec.executor import OURS, Executor, Source
+from refsim.exec.executor import OURS, Executor, Source, canonical_only
 from refsim.graph.graph import Graph
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
@@ -81,7 +81,7 @@ class KomputeExecutor(Executor):
         """Refuses other numerics than the canonical ones of refsim's shaders."""
         profile = call.target.profile
         if profile.flags != CANONICAL.flags:
-            return f"the numerics of profile {profile.name}; refsim's shaders are canonical"
+            return canonical_only(profile)
         return super().refusal(call)
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:

@@ -28,7 +28,8 @@ def load(name: str) -> bytes:
         if path.is_file():
             return check(path.read_bytes(), str(path))
     searched = ", ".join(str(folder) for folder in FOLDERS)
-    raise MissingDependencyError(name, "no built SPIR-V", got=f"nothing under {searched}", need=f"{name}.spv")
+    need = f"{name}.spv, which python -m refsim_gpu.build_shaders makes"
+    raise MissingDependencyError(name, "no built SPIR-V", got=f"nothing under {searched}", need=need)
 
 
 def exists(name: str) -> bool:

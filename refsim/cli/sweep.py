@@ -22,8 +22,9 @@ from refsim.cli._written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
-from refsim.core.qmath import PROFILES, Profile
+from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.exec.cpu import isa as isas
+from refsim.exec.executor import canonical_only
 from refsim.exec.factory import executor_named
 from refsim.exec.fingerprint import foreign, sources
 from refsim.formats.file import there
@@ -150,12 +151,15 @@ def command(
         if left := [case for case in older if case not in new]:
             say(f"{failures} also has {counted(len(left), 'older case')}", err=True)
     same = not any(outcome.failed for outcome in found)
-    if not any(outcome.statuses[status] for outcome in found for status in COMPARED):
+    if same and not any(outcome.statuses[status] for outcome in found for status in COMPARED):
+        refused = text.reasons(found)
+        numerics = 0 < len(refused) == sum(why in map(canonical_only, plan.profiles) for why in refused)
+        other = "more configurations (-n), or operators that it takes"
         raise IncompleteError(
             "sweep",
-            "nothing was compared",
-            got="; ".join(text.reasons(found)) or "no results",
-            need="more configurations (-n), or operators that it takes",
+            "every call was refused",
+            got="; ".join(refused) or "no results",
+            need=f"--profile {CANONICAL.name}" if numerics else other,
         )
     idle = text.idle(found, brought) if same else []
     if as_json:

@@ -13,6 +13,7 @@ from refsim.core import size_limit
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.launch import Launch
+from refsim.core.qmath import Profile
 from refsim.exec.finding import Finding
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
@@ -89,6 +90,11 @@ class OwnSource(Source):
 
 
 OURS, YOURS = "ours", "yours"
+
+
+def canonical_only(profile: Profile) -> str:
+    """Why an executor whose kernels are canonical refuses a call under a profile with other numerics."""
+    return f"the numerics of profile {profile.name}, but refsim's shaders are canonical"
 
 
 class Executor(ABC):

@@ -12,13 +12,17 @@ import pytest
 from examples import BINARY, UNARY
 
 from refsim.cli import _sweep as shown
+from refsim.cli import sweep as verb
 from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import MissingDependencyError
 from refsim.core.rng import Rng
 from refsim.exec.emulated import EmulatedExecutor
+from refsim.exec.executor import canonical_only
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import read_folder
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 from refsim.sweep import chunk as chunks
 from refsim.sweep import models as whole_models
@@ -49,6 +53,22 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(chunks, "executor_named", named)
     monkeypatch.setattr(whole_models, "executor_named", named)
+
+
+def only(monkeypatch: pytest.MonkeyPatch, executor: type[EmulatedExecutor]) -> None:
+    """That is the executor gpu, in this process."""
+    for module in (chunks, verb):
+        monkeypatch.setattr(module, "executor_named", lambda name, threads=1: executor())
+
+
+class CanonicalOnly(EmulatedExecutor):
+    def refusal(self, call: Call) -> str | None:
+        return canonical_only(call.target.profile)
+
+
+class Unbuilt(EmulatedExecutor):
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        raise MissingDependencyError("q8ta_new", "no built SPIR-V")
 
 
 # --- whole commands --------------------------------------------------------------------------------------
@@ -236,6 +256,25 @@ def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> No
     assert refsim(*more).status == 0
     assert {row.variants for row in computed} == {(Variant("cpu:emulated"),)}
     refsim(*more, "--seed", 1).refused("other seed")
+
+
+def test_where_only_the_numerics_are_refused_the_profile_is_named(refsim, monkeypatch) -> None:
+    only(monkeypatch, CanonicalOnly)
+    done = refsim("sweep", UNARY.name, "-n", 2, "-x", "gpu", "--workers", 0, "--profile", "lavapipe")
+    done.refused("every call was refused; got the numerics of profile lavapipe")
+    assert done.err.endswith("need --profile canonical\n")
+
+
+def test_errors_in_every_call_are_failures_with_their_reason(refsim, monkeypatch, tmp_path: Path) -> None:
+    """Not calls that nothing compared: the reason is what helps."""
+    only(monkeypatch, Unbuilt)
+    command = ("sweep", UNARY.name, "-n", 2, "-x", "gpu", "--workers", 0, "--failures", tmp_path / "new")
+    done = refsim(*command)
+    assert (
+        done.status == 1
+        and "q8ta_new: no built SPIR-V" in done.out
+        and "0 calls compared, 2 failed" in done.out
+    )
 
 
 def test_a_database_in_no_folder_is_refused(refsim, tmp_path: Path) -> None:

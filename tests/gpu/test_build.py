@@ -128,5 +128,8 @@ def test_without_a_device_nothing_is_built(
 
 
 def test_unbuilt_shader_is_named() -> None:
-    with pytest.raises(MissingDependencyError, match=r"no built SPIR-V.*need probe/nothing.spv"):
+    with pytest.raises(
+        MissingDependencyError,
+        match=r"no built SPIR-V.*need probe/nothing.spv, which python -m refsim_gpu.build_shaders",
+    ):
         spirv.load("probe/nothing")
