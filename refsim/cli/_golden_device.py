@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from refsim.core.errors import ParameterError
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.golden import programs
-from refsim.golden.chosen import Size, choose, layouts_of
+from refsim.golden.chosen import Size, choose, exportable, layouts_of
 
 MOST_SHOWN = 20
 
@@ -59,7 +60,7 @@ def export(
     Run each file on any device with ExecuTorch's own runtime, save all outputs, and give them to golden check.
     """
     files = []
-    wanted = operators or _all()
+    wanted = operators or exportable()
     with progress("operators", len(wanted)) as advance:
         for op in wanted:
             files += list(programs.programs(choose((op,), layouts, Size(size)), most))
@@ -85,20 +86,17 @@ def export(
     return SAME
 
 
+export.help = f"{inspect.cleandoc(export.help or '')}\n\nOPERATORS: {', '.join(exportable())}"
+
+
 def _none_chosen(operators: Sequence[str], layouts: Sequence[str], size: Size) -> ParameterError:
     """What there is instead: other layouts of these operators, or cases of another size."""
     names, asked = ", ".join(operators) or "any operator", ", ".join(layouts)
     if next(choose(operators, layouts), None) is None:
-        need = choices.listed(layouts_of(operators or _all()))
+        need = choices.listed(layouts_of(operators or exportable()))
         return ParameterError("golden export", f"no case of {names} has such a layout", got=asked, need=need)
     what = f"no case of {names} in {asked} has this size" if layouts else f"no case of {names} has this size"
     return ParameterError("golden export", what, got=size.value, need=Size.ALL.value)
-
-
-def _all() -> Sequence[str]:
-    from refsim.golden.chosen import exportable
-
-    return exportable()
 
 
 @verb("check", "--pte out/corpus --outputs out/outputs")

@@ -71,8 +71,7 @@ def new(operator: str, root: str | None, as_json: bool) -> int:
 
     target = Path(root) if root else Path(__file__).parents[2] / "golden"
     if operator not in RULES:
-        need = choices.need(operator, RULES)
-        raise ParameterError("golden new", f"no rule for that operator ({LISTED})", got=operator, need=need)
+        raise _no_operator(operator, target)
     _must_exist("golden new", target, "a folder with a corpus (golden regen --new makes one)")
     if (target / "digests" / f"{operator}.jsonl").exists():
         raise ParameterError(
@@ -82,6 +81,19 @@ def new(operator: str, root: str | None, as_json: bool) -> int:
             need=f"refsim golden regen {operator} --reason TEXT",
         )
     return _write(writing, target, (operator,), f"New operator {operator}", False, as_json, "new")
+
+
+def _no_operator(name: str, target: Path) -> ParameterError:
+    """The operators that still need cases; where all have theirs, how an operator is made."""
+    from refsim.golden.rules import RULES
+
+    bare = [one for one in RULES if not (target / "digests" / f"{one}.jsonl").exists()]
+    need = (
+        choices.need(name, bare)
+        if bare
+        else "python -m refsim.ops new NAME first, as all that there are have cases"
+    )
+    return ParameterError("golden new", "no such operator", got=name, need=need)
 
 
 def _write(

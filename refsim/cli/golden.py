@@ -39,7 +39,7 @@ from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, default_root, full_name
 from refsim.ops.base.case import Case
-from refsim.ops.base.registry import LISTED
+from refsim.ops.base.registry import LISTED, OPS
 
 MOST_SHOWN = 20
 #: Likely causes of a failure that are said.
@@ -326,6 +326,9 @@ def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
     chosen = sorted({case.partition("/")[0] for case in cases})
     known = (*corpus.operators(), CHAINS)
     unknown = [name for name in chosen if name not in known]
+    if unknown and unknown[0] in OPS:
+        need = f"refsim golden new {unknown[0]}, which makes them"
+        raise ParameterError("golden verify", "the operator has no cases", got=unknown[0], need=need)
     if unknown:
         raise ParameterError(
             "golden verify",

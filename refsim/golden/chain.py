@@ -157,7 +157,7 @@ def line(entry: ChainEntry) -> str:
 
 def parse(text: str, where: str) -> ChainEntry:
     """The entry of a line: the inverse of `line`. FormatError if it is not one."""
-    with reading(where, "not a line of chains"):
+    with reading(where, "not a line of chains", f"refsim golden regen {CHAINS} --reason TEXT"):
         info = json.loads(text)
         links = tuple(_link(row) for row in info["nodes"])
         chain = Chain(

@@ -20,7 +20,7 @@ from refsim.golden.rules import RULES, case, case_name
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.registry import LISTED, OPS
+from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec
 
 #: How many cases of an operator are taken, and for how many bytes of tensors and constants.
@@ -76,7 +76,7 @@ def choose(
     if unknown := [name for name in operators if name not in known]:
         raise ParameterError(
             "golden export",
-            f"not an operator of a graph ({LISTED})",
+            "not an operator of a graph with packed int8 (refsim golden export --help lists all)",
             got=unknown[0],
             need=choices.need(unknown[0], known),
         )

@@ -68,11 +68,9 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
             entries.append(Entry(number, bound.case, digest(bound.call, expected)))
             if chosen.wants(number, bound):
                 add_to_zip(archive, f"{number:04d}", contents(bound, expected))
-    old = {e.number: e for e in corpus.entries(op)} if corpus is not None and op in corpus.operators() else {}
-    new = [(entry, line(entry), line(replace(entry, sha256=""))) for entry in entries]
-    before = {n: (entry, line(entry), line(replace(entry, sha256=""))) for n, entry in old.items()}
+    new = [_row(entry) for entry in entries]
     files = {f"digests/{op}.jsonl": _text(new), f"cases/{op}.zip": whole.getvalue()}
-    return _planned(_change(op, before, new), files, corpus)
+    return _planned(_change(op, corpus, new), files, corpus)
 
 
 def _plan_chains(corpus: Corpus | None) -> Planned:
@@ -80,12 +78,14 @@ def _plan_chains(corpus: Corpus | None) -> Planned:
     for number, one in enumerate(chain_rules.chains()):
         outputs, _ = chain.defined(one.graph(case_name(chain.CHAINS, number)), one.data())
         entries.append(chain.ChainEntry(number, one, chain.digest(outputs)))
-    old = {} if corpus is None else {entry.number: entry for entry in corpus.chains()}
-    new = [(entry, chain.line(entry), chain.line(replace(entry, sha256=""))) for entry in entries]
-    before = {
-        n: (entry, chain.line(entry), chain.line(replace(entry, sha256=""))) for n, entry in old.items()
-    }
-    return _planned(_change(chain.CHAINS, before, new), {CHAIN_FILE: _text(new)}, corpus)
+    new = [_row(entry) for entry in entries]
+    return _planned(_change(chain.CHAINS, corpus, new), {CHAIN_FILE: _text(new)}, corpus)
+
+
+def _row(entry: Entry | chain.ChainEntry) -> Row:
+    if isinstance(entry, Entry):
+        return entry, line(entry), line(replace(entry, sha256=""))
+    return entry, chain.line(entry), chain.line(replace(entry, sha256=""))
 
 
 def _text(rows: Sequence[Row]) -> bytes:
@@ -146,8 +146,10 @@ def others(corpus: Corpus | None, plans: Sequence[Planned]) -> list[str]:
 Row = tuple[Entry | chain.ChainEntry, str, str]
 
 
-def _change(op: str, before: Mapping[int, Row], new: Sequence[Row]) -> Change:
-    change, old = Change(op), dict(before)
+def _change(op: str, corpus: Corpus | None, new: Sequence[Row]) -> Change:
+    """What differs from the lines of the corpus that can be read; the others are damage, which is written anew."""
+    held, damaged = ([], []) if corpus is None else corpus.sound(op)
+    change, old = Change(op, damaged=damaged), {entry.number: _row(entry) for entry in held}
     for entry, text, drawn in new:
         known = old.pop(entry.number, None)
         if known is None:

@@ -73,7 +73,7 @@ def line(entry: Entry) -> str:
 
 def parse(op: str, text: str, where: str) -> Entry:
     """The entry of a line: the inverse of `line`. FormatError if it is not one."""
-    with reading(where, "not a line of digests"):
+    with reading(where, "not a line of digests", f"refsim golden regen {op} --reason TEXT"):
         info = json.loads(text)
         params = {k: tuple(v) if isinstance(v, list) else v for k, v in info["params"].items()}
         inputs = {name: (tuple(shape), layout) for name, (shape, layout) in info["inputs"].items()}
@@ -115,6 +115,20 @@ class Corpus:
         """The digests of one operator, in order."""
         for row, where in _lines(self.place(f"digests/{op}.jsonl")):
             yield parse(op, row, where)
+
+    def sound(self, op: str) -> tuple[list[Entry | chain.ChainEntry], list[str]]:
+        """The lines of an operator, or of the chains, that can be read, and where the others are."""
+        chains = op == chain.CHAINS
+        name, what = (CHAIN_FILE, "chains") if chains else (f"digests/{op}.jsonl", "digests")
+        path, found, broken = self.place(name), [], []
+        text = str(read_file(path), "ascii", "backslashreplace") if path.is_file() else ""
+        for number, row in enumerate(text.splitlines(), 1):
+            where = f"{name}:{number}"
+            try:
+                found.append(chain.parse(row, where) if chains else parse(op, row, where))
+            except FormatError:
+                broken.append(f"{where}: not a line of {what}")
+        return found, broken
 
     def chains(self) -> Iterator[chain.ChainEntry]:
         """The chains, in order; none of a corpus without them."""

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from examples import LINEAR, UNARY
+from examples import BINARY, LINEAR, UNARY
 
 from refsim.cli import golden
 from refsim.core.errors import DeviceError, ParameterError
@@ -28,6 +28,8 @@ from refsim.ops.base.case import Case
 ROOT = Path(__file__).parents[2]
 OP = UNARY.name
 SMALL = (OP, LINEAR.name)
+#: What may stand behind a file's last line.
+LINES = {"line": b"x", "byte": b"\xff"}
 CASE = f"{OP}/0003"
 
 
@@ -184,6 +186,9 @@ def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Pat
         (["verify", f"{OP}/9999"], f"no such case; got {OP}/9999"),
         (["verify", "--resume"], "--resume needs --results"),
         (["verify", "-x", "tpu"], "executor: unknown; got 'tpu'"),
+        (["verify", BINARY.name], f"no cases; got {BINARY.name}, need refsim golden new {BINARY.name}"),
+        (["new", "q8ta_nonesuch"], "no such operator; got q8ta_nonesuch, need "),
+        (["new", "q8ta_ad"], "; did you mean q8ta_add?"),
         (["regen"], "needs a reason"),
         (["regen", "q8ta_nonesuch", "--reason", "x"], "no rule for that operator"),
         (["new", OP], "the operator has cases"),
@@ -282,7 +287,7 @@ def test_results_of_two_processes_do_not_mix(small: Path, tmp_path: Path, refsim
     assert again["resumed"] == facts["cases"] and path.read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", ["digests", "zip", "sums", "missing"])
+@pytest.mark.parametrize("damage", ["digests", "line", "byte", "zip", "sums", "missing"])
 def test_regen_repairs_what_verify_sees(
     damage: str, small: Path, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +296,11 @@ def test_regen_repairs_what_verify_sees(
     good = {path: path.read_bytes() for path in small.rglob("*") if path.is_file() and path.suffix != ".md"}
     if damage == "digests":
         (small / "digests" / f"{OP}.jsonl").write_bytes(good[small / "digests" / f"{LINEAR.name}.jsonl"])
+    elif damage in LINES:
+        path = small / "digests" / f"{OP}.jsonl"
+        path.write_bytes(good[path] + LINES[damage])
+        read = refsim("golden", "verify", OP, "--root", small)
+        read.refused(f"need refsim golden regen {OP} --reason TEXT" if damage == "line" else str(path))
     elif damage == "zip":
         (small / "cases" / f"{OP}.zip").write_bytes(b"PK")
     elif damage == "missing":
@@ -301,6 +311,8 @@ def test_regen_repairs_what_verify_sees(
     assert Corpus(small).damaged()
     dry = refsim("golden", "regen", *SMALL, "--root", small, "--dry-run")
     assert dry.status == 1
+    if damage in LINES:
+        assert dry.out == f"{OP}: 1 damaged: digests/{OP}.jsonl:27: not a line of digests\n"
     done = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "repair")
     assert done.status == 0 and "nothing would change" not in done.out and Corpus(small).damaged() == []
     assert good == {path: path.read_bytes() for path in good}
