@@ -83,6 +83,7 @@ def test_an_installed_refsim_finds_the_corpus_that_was_installed(built: Built, t
     done = run(built.site, tmp_path, *verify)
     assert done.returncode == 3 and done.stderr.count("\n") == 1
     assert "refsim: golden corpus: not installed; need pip install 'refsim[golden]'" in done.stderr
+    assert "where no index has refsim-golden: pip install --find-links DIST 'refsim[golden]'" in done.stderr
     done = run(built.site, tmp_path, *verify, more=str(built.golden))
     assert done.returncode == 0 and "0 failures" in done.stdout, done.stderr
     other = tmp_path / "refsim_golden"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ from refsim.formats.cases import ACTUAL, CASE_JSON, MAX_JSON_BYTES
 from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX
 from refsim.formats.reading import parsed
+from refsim.formats.run_identity import RunIdentity
 from refsim.ops.base.spec import Call
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -176,6 +178,27 @@ def described(
             got = f"{given} of {sources[what]}" if what in sources else given
             raise FormatError(str(beside), f"says another {what} of {path}", got=got, need=need)
     return entry.layout, entry.shape
+
+
+def of_run(path: str, desc: TensorDesc, run: RunIdentity, case: str) -> list[str]:
+    """Why the bytes of a buffer may be others than those of a case, of the run that the .json beside it says.
+
+    FormatError if that file says another shape or layout than ``desc``, which is of the case. ``run`` is the case's.
+    """
+    beside = Path(path).with_suffix(".json")
+    try:
+        entry = dumps.read_sidecar(beside) if beside.is_file() else None
+    except FormatError:  # of something else
+        entry = None
+    if entry is None:
+        return []
+    if not replace(entry, layout=entry.layout or desc.layout).fits(desc):
+        described(path, desc.layout, desc.shape, dict.fromkeys(("layout", "shape"), f"the case {case}"))
+    other = entry.run.differs(run)
+    if other is None:
+        return []
+    what = "of another file" if other == "file" else "of other inputs"
+    return [f"{beside} says that {path} is {what} than {case}: its bytes may differ for that alone"]
 
 
 def in_case(path: str) -> tuple[Layout, Sequence[int]] | None:

@@ -22,6 +22,7 @@ from refsim.device.single_output import FORMS
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, find_node, trace
 from refsim.formats.cases import contents, write_folder
+from refsim.formats.run_identity import RunIdentity, identity
 from refsim.formats.targets import TargetRow
 from refsim.golden.named import is_name, open_case
 from refsim.golden.programs import single
@@ -70,7 +71,7 @@ def command(
     if is_name(file):
         _only_a_case(file, {"--node": node, "--input": inputs, "--random": seed, "--target": family})
         stored = open_case(file)
-        return _write(stored.bound, stored.name, output, program, file, {}, as_json)
+        return _write(stored.bound, stored.name, stored.run, output, program, file, {}, as_json)
     if node is None:
         raise Lacking("give the node with --node NUMBER")
     aimed = opened(file, family)
@@ -80,6 +81,7 @@ def command(
         raise GraphError(
             f"{file}: {wanted}", "is a float operator", need="an int8 operator, which has a case"
         )
+    given = model_inputs(model, inputs, seed)
     seen: list[Traced] = []
 
     def visit(traced: Traced) -> None:
@@ -88,14 +90,15 @@ def command(
             raise _Found
 
     with contextlib.suppress(_Found):
-        trace(model, model_inputs(model, inputs, seed), executor_named("cpu"), visit)
+        trace(model, given, executor_named("cpu"), visit)
     if not seen:
         raise GraphError(f"{file}: {wanted}", "was not executed", need="a node that the plan reaches")
     bound = seen[0].bound
     assert bound is not None
     note = f"{wanted} of {model.path}, delegate {delegate}, writing {seen[0].output}"
     facts = {"node": wanted.number, "delegate": delegate, **aimed.as_json()}
-    return _write(bound, note, output, program, f"{file}: {wanted}", {"file": file, **facts}, as_json)
+    run = identity(model.path, given)
+    return _write(bound, note, run, output, program, f"{file}: {wanted}", {"file": file, **facts}, as_json)
 
 
 def _only_a_case(file: str, given: Mapping[str, object]) -> None:
@@ -108,6 +111,7 @@ def _only_a_case(file: str, given: Mapping[str, object]) -> None:
 def _write(
     bound: BoundCase,
     note: str,
+    run: RunIdentity,
     output: str,
     program: str | None,
     where: str,
@@ -115,7 +119,7 @@ def _write(
     as_json: bool,
 ) -> int:
     """The folder of a case, and what was written."""
-    files = contents(bound, bound.call.expected(bound.inputs), note)
+    files = contents(bound, bound.call.expected(bound.inputs), note, run if run.as_json() else None)
     if program is not None:
         files |= _program(bound, program, where)
     write_folder(output, files)

@@ -1,4 +1,4 @@
-"""Lay out an array (.npy, NCHW) as the bytes of a GPU buffer."""
+"""Lay out an array (.npy or .npz, NCHW) as the bytes of a GPU buffer."""
 
 from __future__ import annotations
 
@@ -52,13 +52,23 @@ _BYTE = Byte()
 @click.option(
     "--word", type=_BYTE, default=0, show_default=True, help="The byte for padding in words without elements."
 )
+@click.option(
+    "--array", "chosen", metavar="NAME", help="The array to take of an .npz that holds several: out0."
+)
 @click.option("--sidecar", is_flag=True, help="Also write a .json beside it with shape, layout and dtype.")
 @json_option
 def command(
-    file: str, layout: Layout, output: str, lane: int, word: int, sidecar: bool, as_json: bool
+    file: str,
+    layout: Layout,
+    output: str,
+    lane: int,
+    word: int,
+    chosen: str | None,
+    sidecar: bool,
+    as_json: bool,
 ) -> int:
-    """Write FILE (.npy; int8 for a packed layout, float32 for W, H and C) as a raw buffer."""
-    array = npz.read_npy(file)
+    """Write FILE (.npy, or .npz with one array; int8 for a packed layout, float32 for W, H and C) as a raw buffer."""
+    array = npz.read_array(file, chosen)
     need = np.int8 if layout.packed_int8 else np.float32
     if array.dtype != need:
         raise RawBufferError(file, f"wrong dtype for {layout}", got=array.dtype, need=np.dtype(need))

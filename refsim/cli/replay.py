@@ -14,6 +14,7 @@ from refsim.cli._buffers import (
     html_option,
     launched,
     limit_option,
+    of_run,
     print_report,
     raw_buffer,
     raw_files,
@@ -75,6 +76,7 @@ def command(
     """
     stored = open_case(case)
     if actual is not None:
+        other = of_run(actual, stored.expected.desc, stored.run, case)
         report = diff(
             stored.expected,
             raw_buffer(actual, stored.expected.desc.shape, stored.expected.desc.layout),
@@ -85,7 +87,9 @@ def command(
             limit=limit,
             title=f"{stored.name} {stored.expected.desc}",
         )
-        return show("replay", report, as_json, html, case=case, actual=actual)
+        notes = [] if report.same else [(line, False) for line in other]
+        texts = [line for line, _ in notes]
+        return show("replay", report, as_json, html, notes, case=case, actual=actual, of_run=texts)
     reports: dict[str, Report] = {}
     kernels: dict[str, Foreign] = {}
     runners: dict[str, Executor] = {}

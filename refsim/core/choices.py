@@ -29,9 +29,18 @@ def nearest(name: str, names: Iterable[str], alike: float = ALIKE) -> str | None
         return folded[near]
     shared = _shared(name.casefold(), folded)
     rest = {one.removeprefix(shared): one for one in folded if one.startswith(shared)}
-    found = get_close_matches(name.casefold().removeprefix(shared), rest, 1, alike)
-    near = folded[rest[found[0]]] if found else None
+    asked_for = name.casefold().removeprefix(shared)
+    found = get_close_matches(asked_for, rest, len(rest) or 1, alike)
+    near = folded[rest[_first_of_best(asked_for, found)]] if found else None
     return near if near != name else None
+
+
+def _first_of_best(name: str, found: Sequence[str]) -> str:
+    """Of names that are like ``name``, the first in the alphabet of those that are most like it."""
+    from difflib import SequenceMatcher
+
+    likeness = {one: SequenceMatcher(None, one, name).ratio() for one in found}
+    return min(found, key=lambda one: (-likeness[one], one))
 
 
 def _numbered(name: str, names: Iterable[str]) -> str | None:

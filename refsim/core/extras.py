@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 
-def install(extra: str) -> str:
-    """The command that adds an extra to an installed refsim, from a checkout or not."""
-    return f"pip install 'refsim[{extra}]'"
+def install(extra: str, wheels: str = "") -> str:
+    """The command that adds an extra to an installed refsim, from a checkout or not; ``wheels``: a folder of them."""
+    found = f"--find-links {wheels} " if wheels else ""
+    return f"pip install {found}'refsim[{extra}]'"
 
 
 TORCH_FIX = install("torch")

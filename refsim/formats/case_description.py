@@ -14,6 +14,7 @@ from refsim.core.errors import FormatError
 from refsim.formats.file import quote
 from refsim.formats.limits import sizes
 from refsim.formats.reading import reading
+from refsim.formats.run_identity import RunIdentity, from_sidecar
 
 SCHEMA = 1
 #: What a constant of an operator may be.
@@ -42,7 +43,7 @@ class File:
 class Description:
     """The content of case.json. ``params`` are as `OpSpec.make_params` takes them.
 
-    ``profile`` is the name of a known one, or the fields of another.
+    ``profile`` is the name of a known one, or the fields of another. ``run``: which run of a model the call is of.
     """
 
     op: str
@@ -56,6 +57,7 @@ class Description:
     style: str
     poison: bool
     note: str
+    run: RunIdentity
 
 
 def described(content: Any, where: str) -> Description:
@@ -78,6 +80,7 @@ def described(content: Any, where: str) -> Description:
             _text(content, "style", where),
             bool(content["poison"]),
             str(content["note"]),
+            from_sidecar(content),
         )
 
 

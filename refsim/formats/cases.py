@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from refsim.formats.case_description import SCHEMA, Description, File, described
 from refsim.formats.file import read_file
 from refsim.formats.profiles import of_fields
 from refsim.formats.reading import member, parsed
+from refsim.formats.run_identity import KEY, RunIdentity
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
@@ -45,11 +46,12 @@ MAX_JSON_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Stored:
-    """A case read back: the call with its inputs, and the bytes that its output must have."""
+    """A case read back: the call with its inputs, the bytes that its output must have, and which run it is of."""
 
     name: str
     bound: BoundCase
     expected: PackedBuffer
+    run: RunIdentity = field(default_factory=RunIdentity)
 
 
 def sha256(data: bytes | np.ndarray) -> str:
@@ -61,8 +63,10 @@ def sha256(data: bytes | np.ndarray) -> str:
 # --- writing ---------------------------------------------------------------------------------------------
 
 
-def contents(bound: BoundCase, expected: PackedBuffer, note: str = "") -> dict[str, bytes]:
-    """File name -> bytes of a case."""
+def contents(
+    bound: BoundCase, expected: PackedBuffer, note: str = "", run: RunIdentity | None = None
+) -> dict[str, bytes]:
+    """File name -> bytes of a case; ``run``: the run of a model that the call is of."""
     call, files = bound.call, {}
     tensors = []
     for name, buffer in bound.inputs.items():
@@ -91,6 +95,8 @@ def contents(bound: BoundCase, expected: PackedBuffer, note: str = "") -> dict[s
         "poison": bound.case.poison,
         "note": note or bound.case.note,
     }
+    if run is not None:
+        info[KEY] = run.as_json()
     files[CASE_JSON] = (json.dumps(info, indent=1) + "\n").encode()
     return files
 
@@ -222,7 +228,7 @@ def _stored(files: Files, name: str, info: Description) -> Stored:
         style=info.style,
         poison=info.poison,
     )
-    return Stored(name, BoundCase(case, _in_order(call, inputs), inputs), expected)
+    return Stored(name, BoundCase(case, _in_order(call, inputs), inputs), expected, info.run)
 
 
 def _in_order(call: Call, inputs: dict[str, PackedBuffer]) -> Call:

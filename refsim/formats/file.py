@@ -84,7 +84,7 @@ def closed(error: PermissionError) -> FormatError:
     return FormatError(where, "no access", got=error.strerror, need="the right to read it, or to write there")
 
 
-def meant(path: str | os.PathLike[str], suffix: str = "") -> str:
+def meant(path: str | os.PathLike[str], suffix: str | tuple[str, ...] = "") -> str:
     """``; did you mean X?``: what lies beside a path that leads nowhere and has nearly its name; or nothing."""
     name = os.fsdecode(path)
     if not name or os.path.lexists(name):
@@ -101,7 +101,7 @@ def _some(path: str | os.PathLike[str], suffix: str) -> str:
     return os.path.join(name, found[0]) if found else ""
 
 
-def _names(folder: str, suffix: str) -> list[str]:
+def _names(folder: str, suffix: str | tuple[str, ...]) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in islice(entries, _MOST_NAMES)]

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from refsim.core import size_limit
+from refsim.core import choices, size_limit
 from refsim.core.atomic_write import replacing
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ShapeError
@@ -70,6 +70,30 @@ def read_arrays(
             member_array(opened, f"{one}.npy", f"{name}: {one}", want)
             for one, want in zip(chosen, wanted, strict=True)
         ]
+
+
+def read_array(path: str | os.PathLike[str], chosen: str | None = None) -> np.ndarray:
+    """The array of a .npy file, or the one of an .npz that ``chosen`` names; None: the only one that it holds.
+
+    FormatError, ShapeError or LimitError before anything large is read. The one of an .npz with several arrays and no
+    ``chosen`` names them all.
+    """
+    name = os.fspath(path)
+    if not (os.path.isfile(name) and zipfile.is_zipfile(name)):
+        if chosen is not None:
+            raise FormatError(name, "no .npz, of which an array can be chosen", got=chosen, need="an .npz")
+        return read_npy(name)
+    with archive(name, _KIND) as opened:
+        members = members_of(opened)
+        if chosen is None and len(members) != 1:
+            what, need = "holds several arrays", f"one of them, such as --array {next(iter(members), '')}"
+            if not members:
+                what, need = "holds no array", "an .npy, or an .npz of arrays"
+            raise FormatError(name, what, got=choices.listed(members) or "none", need=need)
+        one = members[0] if chosen is None else chosen
+        if one not in members:
+            raise FormatError(name, "holds no such array", got=one, need=choices.need(one, members))
+        return member_array(opened, f"{one}.npy", f"{name}: {one}")
 
 
 def members_of(archive: zipfile.ZipFile) -> list[str]:

@@ -73,12 +73,15 @@ def json_file(path: str | os.PathLike[str], need: str, most: int = MAX_JSON_BYTE
     return parsed(read_file(path, most), os.fsdecode(path), need, most)
 
 
-def archive(path: str | os.PathLike[str], kind: str) -> zipfile.ZipFile:
-    """An open zip file; FormatError, "not KIND", for anything else, a pipe too. Nothing is unpacked."""
+def archive(path: str | os.PathLike[str], kind: str, suffix: str | tuple[str, ...] = "") -> zipfile.ZipFile:
+    """An open zip file; FormatError, "not KIND", for anything else, a pipe too. Nothing is unpacked.
+
+    ``suffix``: those of the files that are meant; where there is none, the error then names none of another kind.
+    """
     where = os.fsdecode(path)
     with reading(where, f"not {kind}"):
         if not os.path.isfile(path):  # opening a pipe may never end
-            raise FormatError(where, f"not {kind}", got=there(path) + meant(path))
+            raise FormatError(where, f"not {kind}", got=there(path) + meant(path, suffix))
         size_limit.check(where, os.path.getsize(path), size_limit.FILE)
         try:
             return zipfile.ZipFile(path)

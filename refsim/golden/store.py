@@ -207,7 +207,8 @@ def default_root() -> Path:
     if (root / SUMS).is_file():
         return root
     fix = (
-        f"{install('golden')} (or the {MODULE} wheel of the same release), or, for refsim golden, --root DIR"
+        f"{install('golden')}; where no index has {PACKAGE}: {install('golden', 'DIST')}, "
+        "with the wheels of a release, or of make dist in a checkout, in DIST; refsim golden also takes --root DIR"
     )
     try:
         module = import_module(MODULE)

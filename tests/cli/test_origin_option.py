@@ -34,6 +34,13 @@ def test_a_column(refsim, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
     assert "origins" not in refsim(verb[0], FILE, *verb[1:], "--json").json
 
 
+def test_a_record_that_is_not_there_is_one_of_its_kind(refsim) -> None:
+    """net.pte, which is as near, is none."""
+    done = refsim("inspect", FILE, "--origin", NET / "net.pt")
+    done.refused(f"got no such file; did you mean {NET / 'net.pt2'}?")
+    refsim("inspect", FILE, "--origin", NET / "net.etrecor").refused(f"did you mean {NET / 'net.etrecord'}?")
+
+
 def test_bisect(refsim, tmp_path: Path) -> None:
     refsim("run", FILE, "--random", "0", "--dump", ".", tmp_path / "dump")
     raw = bytearray((tmp_path / "dump" / f"{VALUE}.bin").read_bytes())

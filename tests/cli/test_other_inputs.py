@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 
 def test_bisect_blames_nobody_for_other_inputs(models: Path, tmp_path: Path, refsim) -> None:
     model, dump = models / "linear_head.pte", tmp_path / "dump"
@@ -59,6 +61,40 @@ def test_inputs_that_were_not_dumped_are_said_to_be_given(models: Path, tmp_path
     assert f"wrong: node 0 q8ta_quantize, delegate0_v17 (on {given})" in done.out
     assert f"computed from {given}: 1 byte differs" in " ".join(done.out.split())
     assert "computed from its dumped inputs" not in done.out
+
+
+def test_replay_reads_what_the_sidecar_says(
+    models: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another value of the same size it compares nothing; of another run it says so, if bytes differ."""
+    monkeypatch.chdir(tmp_path)
+    model, dump, case = models / "refine_seg.pte", Path("dump"), "case"
+    assert refsim("run", model, "--random", 1, "--dump", ".", dump).status == 0
+    sides = {path.stem: json.loads(path.read_text()) for path in dump.glob("*.json")}
+    sizes = {name: (dump / f"{name}.bin").stat().st_size for name in sides}
+    name, other = next(
+        (one, two)
+        for one in sides
+        for two in sides
+        if sides[one]["dtype"] == sides[two]["dtype"] == "int8" and "node" in sides[one]
+        if sizes[one] == sizes[two] and sides[one]["shape"] != sides[two]["shape"]
+    )
+    assert refsim("extract", model, "-n", name, "--random", 0, "-o", case).status == 0
+    done = refsim("replay", case, "--actual", dump / f"{other}.bin")
+    done.refused(f"{other}.json: says another ")
+    assert "of the case case, need " in done.err
+    given = ("replay", case, "--actual", dump / f"{name}.bin")
+    done = refsim(*given)
+    assert done.status == 1 and f"{name}.bin is of other inputs than {case}" in " ".join(done.out.split())
+    assert len(refsim(*given, "--json").json["of_run"]) == 1
+    assert refsim("run", model, "--random", 0, "--dump", name, Path("same")).status == 0
+    done = refsim("replay", case, "--actual", Path("same") / f"{name}.bin", "--json")
+    assert done.status == 0 and done.json["of_run"] == []
+    raw = bytearray((Path("same") / f"{name}.bin").read_bytes())
+    raw[0] ^= 1
+    (Path("same") / f"{name}.bin").write_bytes(raw)
+    done = refsim("replay", case, "--actual", Path("same") / f"{name}.bin", "--json")
+    assert done.status == 1 and done.json["of_run"] == []
 
 
 def test_run_says_that_the_inputs_may_be_others(models: Path, refsim) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+from refsim.core.layout import layout as layout_named
 
 ARRAY = np.arange(1 * 6 * 3 * 5, dtype=np.int8).reshape(1, 6, 3, 5)
 
@@ -114,3 +115,37 @@ def test_bad_options(options: list[str], match: str, tmp_path: Path, refsim) -> 
     np.save(tmp_path / "a.npy", ARRAY)
     refsim("pack", tmp_path / "a.npy", *(o.replace("OUT", str(tmp_path)) for o in options)).refused(match)
     assert [p.name for p in tmp_path.iterdir()] == ["a.npy"]
+
+
+def test_an_array_of_an_npz_is_taken(tmp_path: Path, refsim) -> None:
+    """What `refsim run -o` writes: the only array, or the one that is named."""
+    floats = ARRAY.astype(np.float32)
+    np.savez(tmp_path / "one.npz", out0=ARRAY)
+    np.savez(tmp_path / "two.npz", out0=floats, out1=ARRAY)
+    for given in (["one.npz"], ["one.npz", "--array", "out0"], ["two.npz", "--array", "out1"]):
+        out = tmp_path / "o.bin"
+        assert refsim("pack", tmp_path / given[0], *given[1:], "-l", "4C", "-o", out).status == 0, given
+        assert out.read_bytes() == PackedBuffer.pack(ARRAY, layout_named("4C")).raw.tobytes()
+        out.unlink()
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        (
+            ["two.npz"],
+            "two.npz: holds several arrays; got out0, out1, need one of them, such as --array out0",
+        ),
+        (["two.npz", "--array", "out2"], "holds no such array; got out2, need out0, out1; did you mean out"),
+        (["two.npz", "--array", "out0"], "wrong dtype for 4C; got float32, need int8"),
+        (["a.npy", "--array", "out0"], "no .npz, of which an array can be chosen; got out0, need an .npz"),
+        (["none.npz"], "none.npz: holds no array; got none"),
+    ],
+)
+def test_an_array_that_cannot_be_taken_is_named(given: list[str], match: str, tmp_path: Path, refsim) -> None:
+    np.save(tmp_path / "a.npy", ARRAY)
+    np.savez(tmp_path / "two.npz", out0=ARRAY.astype(np.float32), out1=ARRAY)
+    np.savez(tmp_path / "none.npz")
+    done = refsim("pack", tmp_path / given[0], *given[1:], "-l", "4C", "-o", tmp_path / "o.bin")
+    done.refused(match)
+    assert not (tmp_path / "o.bin").exists()

@@ -14,6 +14,8 @@ from refsim.formats.exported.program import MOST_BYTES, ExportedProgram, parse
 from refsim.formats.reading import MAX_JSON_BYTES, archive, member, parsed, reading
 
 NEED = "an ETRecord, or what torch.export.save writes"
+#: How such files are named.
+SUFFIXES = (".pt2", ".etrecord", ".bin")
 _RECORD = "ETRECORD_V0"
 _EDGE, _EXPORTED, _HANDLES = "edge_dialect_exported_program", "exported_program", "debug_handle_map"
 #: The programs in a .pt2 file: as torch writes them since 2.8, and before.
@@ -37,7 +39,7 @@ def read_exported(path: str | os.PathLike[str], method: str = "forward") -> Expo
     FormatError or LimitError for any other file. No weights are read.
     """
     where = os.fsdecode(path)
-    with archive(path, NEED) as file:
+    with archive(path, NEED, SUFFIXES) as file:
         with reading(where):
             names = file.namelist()
         if _RECORD in names:
