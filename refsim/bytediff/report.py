@@ -68,7 +68,7 @@ def diff(
     """
     desc = _described(expected, actual, layout, shape, call)
     if call is not None and call.call.out != desc:
-        raise ShapeError("diff", "the call writes another tensor", got=call.call.out, need=desc)
+        raise ShapeError("diff", "the call writes another tensor", got=desc, need=call.call.out)
     want, want_tail = _buffer(expected, desc, "expected")
     got, got_tail = _buffer(actual, desc, "actual")
     compared = np.ones(len(cells(want)), bool)

@@ -88,7 +88,7 @@ def judge(
             raise ShapeError("versions", "of several tensors", got=buffer.desc, need=versions[0].desc)
     if bound is not None and bound.call.out != versions[0].desc:
         raise ShapeError(
-            "versions", "the call writes another tensor", got=bound.call.out, need=versions[0].desc
+            "versions", "the call writes another tensor", got=versions[0].desc, need=bound.call.out
         )
     judged = _judged(versions, bound)
     base = next((v.buffer for v in judged if v.wrong == 0), versions[0])

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 from urllib.parse import quote
 
 import pytest
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # what has no such tests pays for no imports
     from refsim.core.layout import Layout
     from refsim.exec.executor import Executor
 
-    Buffer = bytes | np.ndarray | PackedBuffer | os.PathLike[str]
+    Buffer = bytes | np.ndarray | PackedBuffer | str | os.PathLike[str]
 
 OPTION = "--packed-golden-regen"
 FOLDER, CHANGELOG = "packed_golden", "CHANGELOG.md"
@@ -32,6 +33,7 @@ MOST_SHOWN = 10
 _SAFE = "[]=,+@"  # kept in file names; what else a test's name may hold is escaped
 _WRITTEN: pytest.StashKey[list[str]] = pytest.StashKey()
 _EXECUTORS: pytest.StashKey[dict[str, Executor]] = pytest.StashKey()
+_P = ParamSpec("_P")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +58,22 @@ def packed_golden(request: pytest.FixtureRequest) -> PackedGolden:
     return PackedGolden(request)
 
 
+def _brief(method: Callable[_P, None]) -> Callable[_P, None]:
+    """The method, with typed errors that show the line of the test and no sources of refsim."""
+
+    @wraps(method)
+    def shown(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        __tracebackhide__ = True
+        from refsim.core.errors import RefsimError
+
+        try:
+            method(*args, **kwargs)
+        except RefsimError as error:
+            raise error.with_traceback(None) from None
+
+    return shown
+
+
 class PackedGolden:
     """The golden buffers of one test."""
 
@@ -66,6 +84,7 @@ class PackedGolden:
         self._test = quote(test, safe=_SAFE)
         self._used: set[str] = set()
 
+    @_brief
     def check(
         self,
         buffer: Buffer,
@@ -86,6 +105,7 @@ class PackedGolden:
         not compared then, and ``profile`` names the numerics that the device may have, or a file that `refsim probe`
         saved. Raises what `refsim.diff` raises if the bytes do not fit the tensor.
         """
+        __tracebackhide__ = True
         from refsim.bytediff import diff
         from refsim.formats import profiles
 
@@ -110,6 +130,7 @@ class PackedGolden:
         if not report.same:
             pytest.fail(str(report), pytrace=False)
 
+    @_brief
     def check_kernel(
         self, case: str, executor: str = "cpu", *, profile: str | os.PathLike[str] | None = None
     ) -> None:
@@ -137,11 +158,12 @@ class PackedGolden:
         if runner.foreign:
             found = judged(bound, actual, defects=source.forgiven)
             if found.verdict == KNOWN_DEFECT:
-                warnings.warn(f"{stored.name} on {executor}: {found}", stacklevel=2)
+                warnings.warn(f"{stored.name} on {executor}: {found}", stacklevel=3)
                 return
         self.check(actual, case=case, profile=profile)
 
     def _path(self, name: str) -> Path:
+        __tracebackhide__ = True
         path = self._folder / (self._test + (f".{quote(name, safe=_SAFE)}" if name else "") + ".bin")
         if path.name in self._used:
             pytest.fail(
@@ -207,7 +229,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def _raw(buffer: Buffer) -> bytes | np.ndarray | PackedBuffer:
     """The buffer as bytes."""
-    if isinstance(buffer, os.PathLike):
+    if isinstance(buffer, (str, os.PathLike)):
         from refsim.formats.file import read_file
 
         return bytes(read_file(buffer))
@@ -216,6 +238,7 @@ def _raw(buffer: Buffer) -> bytes | np.ndarray | PackedBuffer:
 
 def _buffer(buffer: Buffer, layout: Layout | str | None, shape: Sequence[int] | None) -> PackedBuffer:
     """The buffer as a tensor; the test fails if neither it nor the buffer gives layout and shape."""
+    __tracebackhide__ = True
     from refsim.core.buffer import PackedBuffer
 
     raw = _raw(buffer)

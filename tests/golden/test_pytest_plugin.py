@@ -99,6 +99,11 @@ def test_it_writes_compares_and_fails(project: pytest.Pytester) -> None:
         ("check(bytes(48), layout='4C', shape=(1, 4, 3, 4))", "*is 1x4x3x4 4W4C, the test has 1x4x3x4 4C"),
         ("check(bytes(3), case='q8ta_add/0105')", "*RawBufferError: *wrong size; got 3 bytes*"),
         ("check(bytes(3), case='q8ta_add/x')", "*FormatError: *no such case*"),
+        ("check('no.bin', case='q8ta_add/0105')", "*FormatError: no.bin: cannot be read; got no such file*"),
+        (
+            "check(bytes(48), layout='4W4C', shape=(1, 4, 3, 4), case='q8ta_add/0105')",
+            "*ShapeError: *writes another tensor; got 1x4x3x4 4W4C, need *",
+        ),
     ],
 )
 def test_nonsense_is_said(project: pytest.Pytester, call: str, says: str) -> None:
@@ -109,6 +114,7 @@ def test_nonsense_is_said(project: pytest.Pytester, call: str, says: str) -> Non
     done = run(project)
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines([says])
+    done.stdout.no_fnmatch_line("*refsim/*.py*")  # nobody has to read refsim's sources
 
 
 def test_two_buffers_of_a_test_need_names(project: pytest.Pytester) -> None:
@@ -117,6 +123,7 @@ def test_two_buffers_of_a_test_need_names(project: pytest.Pytester) -> None:
     done = run(project, "--packed-golden-regen", "x")
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*a second buffer of this test without a name of its own*"])
+    done.stdout.no_fnmatch_line("*refsim/*.py*")
 
 
 def test_a_case_needs_no_file(project: pytest.Pytester) -> None:
@@ -130,6 +137,7 @@ def test_a_case_needs_no_file(project: pytest.Pytester) -> None:
         import pathlib
         def test(packed_golden):
             packed_golden.check(pathlib.Path("good.bin"), case={CASE!r})
+            packed_golden.check("good.bin", case={CASE!r})
     """)
     run(project).assert_outcomes(passed=1)
     dump.raw[0] ^= 1
