@@ -36,7 +36,7 @@ from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import GIVEN, Row, allowed, bisect, other_inputs, unblamed
+from refsim.device.bisect import GIVEN, Row, allowed, bisect
 from refsim.device.ran import Ran, run_on
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
@@ -155,7 +155,8 @@ def command(
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
         how = partial_of(launched, runner)
         told = dict(profile=profile, device=not all_bytes, limit=limit)
-        rows = bisect(model, recorded, given, tell, 1, how, others, asked, **told)
+        unsaid = dumped is not None and "inputs" in dumped.unsaid()
+        rows = bisect(model, recorded, given, tell, 1, how, others, asked, unsaid, **told)
     compared = [row for row in rows if row.run is not None]
     chosen = next((row for row in rows if (row.delegate, row.node) == asked), None)
     if not compared:
@@ -163,16 +164,9 @@ def command(
             where, "holds none of the model's buffers", got=choices.first(sorted(recorded.entries), MOST_NAMED),
             need=f"such as {choices.first([row.output for row in rows], MOST_NAMED)}",
         )  # fmt: skip
-    doubted = None
-    if (
-        dumped is not None
-        and "inputs" in dumped.unsaid()
-        and rows[0].wrong
-        and (why := other_inputs(rows[0]))
-    ):
-        notes.append(why)
-        if rows[0].given:
-            doubted = rows[0] = unblamed(rows[0])
+    doubted = next((row for row in rows if row.doubt), None)
+    if doubted is not None:
+        notes.append(doubted.doubt)
     if chosen is not None and chosen.run is None:
         raise FormatError(
             where, f"holds no buffer of node {node}", need=f"{chosen.output}, or another --node"

@@ -116,7 +116,7 @@ def command(
         f"not checked: {path} does not say of which file and of which inputs it is; taken as outputs of {file}"
         for path in outputs
     ]
-    notes += [found.other_inputs] if found.other_inputs else []
+    notes += [] if found.doubted is None else [found.doubted.doubt]
     notes += taken_for(found, given)
     whole = Completeness(file, found.needed, held, partial, notes)
     if whole.missing and exposed.parts > 1:
@@ -143,7 +143,7 @@ def command(
         _print(found, several, commands, made, output, telling)
         for line in whole.lines():
             say(line)
-    return whole.status(not any(run.wrong for run in runs) and (several is None or len(several.groups) == 1))
+    return whole.status(all(run.same for run in runs) and (several is None or len(several.groups) == 1))
 
 
 def _other_parts(exposed: manifest.Manifest, more: Sequence[tuple[str, str]]) -> str:

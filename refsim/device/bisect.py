@@ -11,6 +11,7 @@ import numpy as np
 from refsim.bytediff import Report, diff
 from refsim.bytediff.hypotheses.defects import NAME as KNOWN_DEFECT
 from refsim.bytediff.hypotheses.defects import known
+from refsim.bytediff.hypotheses.dispatch import nothing_written
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.rank import best_of
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
@@ -49,7 +50,8 @@ class Row:
     has exactly the bytes of that defect. ``own`` is the
     call with its dumped inputs. ``is_int8``: the output is an int8 buffer, which a whole dump has. ``unfit`` says why
     the dumped buffer cannot be compared: it is of another shape or layout. ``given``: an input of ``own`` was not
-    dumped, and is that of the right run.
+    dumped, and is that of the right run. ``doubt`` says why nobody can tell whether it is wrong: the run may have had
+    other inputs than these.
     """
 
     delegate: int
@@ -64,6 +66,7 @@ class Row:
     is_int8: bool = True
     unfit: str = ""
     given: bool = False
+    doubt: str = ""
 
     @property
     def judged(self) -> Report | None:
@@ -80,6 +83,7 @@ def bisect(
     launched: Callable[[Call], Geometry | None] = lambda call: None,
     others: bool = False,
     asked: tuple[int, int] | None = None,
+    unsaid: bool = False,
     **options: Any,
 ) -> list[Row]:
     """A row for each int8 operator, quantize and dequantize, in execution order; ``options`` are those of `diff`.
@@ -89,7 +93,8 @@ def bisect(
     operators after the first ``explained`` ones, the reports say only what differs: causes take their time.
     ``asked``: the delegate and the number of the one node that is explained instead.
     ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the
-    device had other inputs than these, so that no operator is wrong but on inputs that were dumped.
+    device had other inputs than these, so that no operator is wrong but on inputs that were dumped. ``unsaid``: nobody
+    says which inputs it had; the first operator is not called wrong if it looks as if it had others, see `unblamed`.
     """
     rows: list[Row] = []
     before: dict[str, BoundCase] = {}
@@ -102,7 +107,7 @@ def bisect(
             row = _row(
                 traced, recorded, before.get(traced.bound.call.op.name), diverged, why, launched, options
             )
-            rows.append(row)
+            rows.append(unblamed(row) if unsaid and not rows else row)
             before[traced.bound.call.op.name] = traced.bound
         elif traced.node.meaning is not None:
             rows.append(_meant(traced, recorded, diverged, options))
@@ -112,26 +117,29 @@ def bisect(
     return rows
 
 
-def other_inputs(row: Row | None) -> str:
-    """Why the run may have had other inputs than these, of the first operator if it is wrong; empty if nothing says so.
+def unblamed(row: Row) -> Row:
+    """The first row as it is where nobody says which inputs the run had: with a doubt, if it may have had others.
 
-    It reads them. Hardly any bug of it makes half of its elements wrong, but other inputs do.
+    Its operator reads them, and they were not dumped, so it may be right. Hardly any bug of it makes half of its
+    elements wrong, but other inputs do. A buffer that nobody wrote to is no such doubt.
     """
-    report = None if row is None else row.judged
-    if row is None or report is None or row.own is None:
-        return ""
+    report = row.judged
+    if not (row.wrong and row.given and row.own is not None and report is not None):
+        return row
     elements, wrong = row.own.call.out.numel, report.differing
-    if 2 * wrong < elements:
-        return ""
-    return (
+    if 2 * wrong < elements or _unwritten(report):
+        return row
+    doubt = (
         f"node {row.node} {row.operator} reads the inputs, and {counted(wrong, 'element', 'differ')} "
         f"of its {elements}: the device may have had other inputs than these"
     )
+    return replace(row, alone=None, own=None, wrong=False, cause="", doubt=doubt)
 
 
-def unblamed(row: Row) -> Row:
-    """The row of an operator that may have had other inputs: none of them was dumped, so it may be right."""
-    return replace(row, alone=None, own=None, wrong=False, cause="")
+def _unwritten(report: Report) -> bool:
+    """Whether every byte, padding too, is what a buffer was filled with: zeros say nothing, since inputs may be 0."""
+    best = best_of(report.evidence, nothing_written)
+    return best is not None and best.exact and best.whole and best.fitted
 
 
 def allowed(rows: Sequence[Row]) -> list[Row] | None:

@@ -39,10 +39,10 @@ def cells(v: Verdict, several: Repeats | None = None) -> tuple[object, ...]:
 def summary(found: Triage) -> str:
     """One sentence about the whole run."""
     judged = [v for v in found.verdicts if v.kind not in (UNKNOWN, FOLLOWS)]
-    if not judged:
+    if not judged and found.doubted is None:
         return "no operator was judged"
     blind = [v for v in judged if found.unknown_inputs(v)]
-    if not found.suspects and not blind:
+    if not found.suspects and not blind and found.doubted is None:
         return form(
             len(judged),
             "the operator is right, on its own inputs",
@@ -62,6 +62,10 @@ def summary(found: Triage) -> str:
     if found.wrong:
         first = found.wrong[0].row
         parts.append(f"{len(found.wrong)} wrong, the first is node {first.node} {first.operator}")
+    if found.doubted is not None:
+        parts.append(
+            f"node {found.doubted.node} {found.doubted.operator} may have had other inputs than these"
+        )
     return "; ".join(parts)
 
 
@@ -145,7 +149,7 @@ def data(
         }  # fmt: skip
         nodes.append(node)
     content: dict[str, Any] = {
-        "file": file, "profile": found.profile, "target": found.target, "same": not found.wrong,
+        "file": file, "profile": found.profile, "target": found.target, "same": found.same,
         "summary": summary(found), "nodes": nodes,
     }  # fmt: skip
     if several is not None:

@@ -13,10 +13,10 @@ from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.versions import judge
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.counted import form
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, RefsimError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
-from refsim.device.bisect import Row, bisect, other_inputs
-from refsim.device.collect import Collected, Given, collect, family_of, read
+from refsim.device.bisect import Row, bisect
+from refsim.device.collect import Collected, Given, Part, collect, family_of, read
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, trace
 from refsim.formats.cases import ACTUAL, contents
@@ -81,10 +81,14 @@ class Triage:
         return [v for v in self.verdicts if v.kind in (LEGAL, WRONG)]
 
     @property
-    def other_inputs(self) -> str:
-        """Why the run may have had other inputs than these; empty if nothing says so."""
-        first = next(iter(self.verdicts), None)
-        return other_inputs(first.row) if first is not None and first.kind == WRONG else ""
+    def doubted(self) -> Row | None:
+        """The operator that may have had other inputs than these, so that nobody can judge it; see `unblamed`."""
+        return next((v.row for v in self.verdicts if v.row.doubt), None)
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing is wrong that was judged."""
+        return not self.wrong and self.doubted is None
 
     @property
     def needed(self) -> list[str]:
@@ -93,8 +97,10 @@ class Triage:
 
     @property
     def judged(self) -> frozenset[str]:
-        """The buffers whose operators were judged."""
-        return frozenset(v.row.output for v in self.verdicts if v.kind not in (UNKNOWN, FOLLOWS))
+        """The buffers whose operators were judged, or would have been if the device's inputs were known."""
+        return frozenset(
+            v.row.output for v in self.verdicts if v.row.doubt or v.kind not in (UNKNOWN, FOLLOWS)
+        )
 
     def unknown_inputs(self, v: Verdict) -> list[str]:
         """What an operator reads and no output holds, so that it was compared with the exact run and has no case."""
@@ -178,19 +184,39 @@ def triage(
         collected = collect(parts, row.target(CANONICAL))
         if found and _layouts(collected) == _layouts(found[0].collected):
             continue  # the file leaves nothing open
-        rows = bisect(collected.model, collected, inputs, tell, profile=profile, device=True, limit=limit)
+        rows = bisect(
+            collected.model, collected, inputs, tell, unsaid=True, profile=profile, device=True, limit=limit
+        )
         verdicts = tuple(_verdicts(rows, profile))
         refused = frozenset(value for part in parts for value in part.manifest.left_out)
         chosen = _profile(verdicts) if profile is None else profile.name
         found.append(Triage(verdicts, chosen, row.name, collected, refused, why))
-        if not found[-1].wrong:
+        if found[-1].same:
             break
     best = min(found, key=_differing)
-    if any(_differing(one) > _differing(best) for one in found):
+    if family is not None:
+        best = replace(best, why=why + _better(best, parts, inputs))
+    elif any(_differing(one) > _differing(best) for one in found):
         others = ", ".join(one.target for one in found if one is not best)
         best = replace(best, why=f"with its layouts fewer bytes differ than with those of {others}")
     _check_exchanged([v.row for v in best.verdicts], parts[0].where)
     return best
+
+
+def _better(found: Triage, parts: Sequence[Part], inputs: Sequence[np.ndarray]) -> str:
+    """The target under whose layouts fewer bytes differ than under those of the one that was taken; empty if none."""
+    differing = {found.target: _differing(found)}
+    for row in distinct() if not found.same else ():
+        if row.name != found.target:
+            try:
+                collected = collect(parts, row.target(CANONICAL))
+            except RefsimError:  # these outputs are not of this target's layouts
+                continue
+            if _layouts(collected) != _layouts(found.collected):
+                rows = bisect(collected.model, collected, inputs, explained=0, unsaid=True, limit=1)
+                differing[row.name] = sum(r.judged.differing for r in rows if r.judged is not None)
+    best = min(differing, key=lambda name: differing[name])
+    return "" if best == found.target else f"; with the layouts of {best} fewer bytes differ"
 
 
 def _differing(found: Triage) -> int:
@@ -209,7 +235,7 @@ def _verdicts(rows: Iterable[Row], profile: Profile | None) -> Iterable[Verdict]
             yield Verdict(row, UNKNOWN)
         elif not judged.differing:
             yield Verdict(row, SAME)
-        elif row.alone is None and diverged:
+        elif row.doubt or (row.alone is None and diverged):
             yield Verdict(row, FOLLOWS)
         else:
             names = tuple(

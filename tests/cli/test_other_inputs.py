@@ -29,8 +29,7 @@ def test_bisect_says_that_the_inputs_may_be_others(models: Path, tmp_path: Path,
     """Buffers that do not say of which inputs they are, and the float input is none of them."""
     model, dump = models / "linear_head.pte", tmp_path / "dump"
     assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
-    for beside in dump.glob("*.json"):
-        beside.write_text(json.dumps({k: v for k, v in json.loads(beside.read_text()).items() if k != "run"}))
+    unsaid(dump)
     done = refsim("bisect", model, "--random", 2, "--actual", dump)
     assert done.status == 1 and "the device may have had other inputs than these" in done.out
     assert "\nwrong: node" not in done.out and "its dumped inputs" not in done.out
@@ -46,6 +45,37 @@ def test_bisect_says_that_the_inputs_may_be_others(models: Path, tmp_path: Path,
     done = refsim("bisect", model, "--random", 2, "--actual", dump)
     assert "wrong: node 2 q8ta_linear, delegate0_v24 (on its own dumped inputs)" in done.out
     assert "no operator is called wrong" not in done.out
+
+
+def unsaid(dump: Path) -> Path:
+    """A dump whose buffers say no more of which run they are."""
+    for beside in dump.glob("*.json"):
+        beside.write_text(json.dumps({k: v for k, v in json.loads(beside.read_text()).items() if k != "run"}))
+    return dump
+
+
+def test_the_cause_behind_a_doubt_is_named(models: Path, tmp_path: Path, refsim) -> None:
+    """The first operator is not called wrong, so the one that is explained is the one behind it, with or without -n."""
+    model, dump = models / "linear_head.pte", tmp_path / "dump"
+    assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
+    raw = next(unsaid(dump).glob("*_v20.bin"))
+    raw.write_bytes(b"\x5a" * raw.stat().st_size)
+    given = ("bisect", model, "--random", 2, "--actual", dump, "--json")
+    found, named = refsim(*given).json["report"], refsim(*given, "--node", "0:1").json["report"]
+    assert found["title"] == named["title"] and "node 1 q8ta_linear" in found["title"]
+    assert [cause["name"] for cause in found["causes"]] == [cause["name"] for cause in named["causes"]]
+    assert found["causes"][0]["name"] == "nothing written"
+
+
+def test_a_buffer_that_nobody_wrote_is_no_doubt_about_inputs(models: Path, tmp_path: Path, refsim) -> None:
+    model, dump = models / "linear_head.pte", tmp_path / "dump"
+    assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
+    raw = next(unsaid(dump).glob("*_v17.bin"))
+    raw.write_bytes(b"\x5a" * raw.stat().st_size)
+    for node in ((), ("--node", "0:0"), ("--node", "0:1")):
+        done = refsim("bisect", model, "--random", 1, "--actual", dump, *node)
+        assert "wrong: node 0 q8ta_quantize" in done.out and "other inputs" not in done.out, node
+    assert "1. nothing written" in refsim("bisect", model, "--random", 1, "--actual", dump).out
 
 
 def test_inputs_that_were_not_dumped_are_said_to_be_given(models: Path, tmp_path: Path, refsim) -> None:

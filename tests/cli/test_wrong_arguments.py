@@ -249,7 +249,11 @@ def test_a_triage_with_other_inputs_says_so(refsim: Callable, models: Path, tmp_
     words = "the device may have had other inputs than these"
     done = refsim("triage", *given, "-i", tmp_path / "other.npz")
     assert done.status == 1 and words in done.out
-    assert words in str(refsim("triage", *given, "-i", tmp_path / "other.npz", "--json").json["notes"])
+    assert "node 0 q8ta_quantize may have had other inputs than these (profile" in " ".join(done.out.split())
+    found = refsim("triage", *given, "-i", tmp_path / "other.npz", "--json").json
+    assert words in str(found["notes"]) and not found["same"]
+    # as bisect does, it calls no operator wrong that reads what it cannot know
+    assert [node["verdict"] for node in found["nodes"]] == ["unknown inputs", *["same"] * 4]
     assert words not in refsim("triage", *given, "-i", models / "linear_head.io.npz").out
 
 
