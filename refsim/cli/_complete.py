@@ -16,7 +16,7 @@ from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
 from refsim.exec.model import Model
-from refsim.formats.dumps import Recorded
+from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.run_identity import identity
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -121,8 +121,39 @@ def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], p
             need = f"{need}; {only} {form(fits.fitting, 'has', 'have')} the name, shape and layout of a value of it"
         raise IncompleteError(recorded.path, what, got=other, need=need)
     notes = [] if other is None else [f"{recorded.path} holds buffers of another run: {other}"]
-    unsaid = recorded.unsaid()
-    if unsaid:
-        what = " and of which ".join(unsaid)
-        notes.append(f"not checked: {recorded.path} does not say of which {what} it is")
+    unsaid: dict[tuple[str, ...], list[str]] = {}
+    for what in recorded.unsaid():
+        unsaid.setdefault(tuple(recorded.silent(what)), []).append(what)
+    for some, kinds in unsaid.items():
+        where = f"{named(some)} in {recorded.path}" if some else recorded.path
+        do, are = form(len(some) or 1, "does", "do"), form(len(some) or 1, "it is", "they are")
+        notes.append(f"not checked: {where} {do} not say of which {' and of which '.join(kinds)} {are}")
+    if bare := recorded.without_sidecar(values(model)):
+        lie, what = (
+            form(len(bare), "lies", "lie"),
+            form(len(bare), "sidecar that says what it is", "sidecars"),
+        )
+        notes.append(
+            f"not read: {named([f'{name}.bin' for name in bare])} {lie} in {recorded.path} without "
+            f"{named([f'{name}.json' for name in bare])}, the {what}"
+        )
     return notes
+
+
+def values(model: Model) -> list[str]:
+    """The names of all values of a file, as buffers have them."""
+    return [value_name(number, value) for number, graph in model.graphs.items() for value in graph.tensors]
+
+
+def fix_of(recorded: Recorded | None, model: Model) -> str:
+    """What gives the buffers that a dump lacks: its sidecars, where the bytes are there."""
+    bare = [] if recorded is None else recorded.without_sidecar(values(model))
+    beside = [f"{name}.json beside {name}.bin" for name in bare]
+    return f"all, with {named(beside)}" if bare else "all"
+
+
+def meant(strangers: Sequence[str], model: Model) -> str:
+    """``, did you mean delegate0_v74?`` of a value that a dump names without its delegate; empty without any."""
+    known = values(model)
+    near = [name for one in strangers for name in known if name.endswith(f"_{one}")]
+    return choices.asked(named(near)) if near else ""

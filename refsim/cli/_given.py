@@ -20,8 +20,8 @@ from refsim.formats.reading import archive
 from refsim.formats.run_identity import RunIdentity
 from refsim.golden.named import cases_in, replayed
 
-#: The folders that `refsim triage -o` makes.
-DUMP = "dump"
+#: What `refsim triage -o` makes: a folder, and what it found.
+DUMP, FOUND = "dump", "triage.json"
 
 
 class Kind(NamedTuple):
@@ -64,7 +64,7 @@ def _beside(path: str) -> str:
 
 KINDS = (
     Kind(
-        lambda path: (path / DUMP).is_dir(),
+        lambda path: (path / FOUND).is_file() and (path / DUMP).is_dir(),
         "a folder of refsim triage, and no dump",
         lambda path: f"{Path(path) / DUMP}, the dump in it",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -26,10 +26,23 @@ class Verb(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = list(args)
+        if not ctx.resilient_parsing:
+            self._check_values(self.make_parser(ctx).parse_args(list(args))[0])
         rest = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
             _written.check(self, self.make_parser(ctx).parse_args(words)[0])
         return rest
+
+    def _check_values(self, held: Mapping[str, Any]) -> None:
+        """UsageError if an option of several values was given fewer, so that it took the next option for one."""
+        names = {name for one in self.params if isinstance(one, click.Option) for name in one.opts}
+        for one in self.params:
+            if one.nargs < 2 or not isinstance(found := held.get(one.name or ""), (tuple, list)):
+                continue
+            for value in (value for values in (found if one.multiple else [found]) for value in values):
+                if value in names:
+                    what = f"Option {one.opts[0]!r} requires {one.nargs} arguments"
+                    raise click.UsageError(f"{what}, got the option {value} for one")
 
     def call(self, ctx: click.Context) -> str:
         """The example as a whole command."""

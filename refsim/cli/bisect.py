@@ -21,7 +21,17 @@ from refsim.cli._buffers import (
     print_report,
     write_html,
 )
-from refsim.cli._complete import MOST_NAMED, Completeness, check_run, named, of_other_inputs, partial_option
+from refsim.cli._complete import (
+    MOST_NAMED,
+    Completeness,
+    check_run,
+    fix_of,
+    meant,
+    named,
+    of_other_inputs,
+    partial_option,
+    values,
+)
 from refsim.cli._given import recorded as dump_at
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
@@ -42,7 +52,7 @@ from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import find_node
-from refsim.formats.dumps import Recorded, value_name
+from refsim.formats.dumps import Recorded
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
@@ -79,12 +89,11 @@ def _node(row: Row) -> dict[str, Any]:
 
 def _strangers(model: Model, dumped: Recorded) -> list[str]:
     """What people should know about buffers of a dump that no value of the file has."""
-    known = {value_name(number, value) for number, graph in model.graphs.items() for value in graph.tensors}
-    others = sorted(set(dumped.entries) - known)
+    others = sorted(set(dumped.entries) - {*values(model)})
     if not others:
         return []
     what = form(len(others), "is no value", "are no values")
-    return [f"not compared: {named(others)} in {dumped.path} {what} of {model.path}"]
+    return [f"not compared: {named(others)} in {dumped.path} {what} of {model.path}{meant(others, model)}"]
 
 
 def _text(report: Report) -> str:
@@ -175,7 +184,9 @@ def command(
     first = next((row for row in compared if row.run is not None and not row.run.same), None)
     held = frozenset(row.output for row in compared)
     write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
-    whole = Completeness(where, [row.output for row in rows if row.is_int8], held, partial, notes)
+    whole = Completeness(
+        where, [row.output for row in rows if row.is_int8], held, partial, notes, fix_of(dumped, model)
+    )
     if executor is not None and runner is not None:
         whole.own = shares(model, {executor: runner})
     legal = (allowed(rows) or []) if profile is not None else []

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from refsim.cli._buffers import inputs_options, model_inputs
-from refsim.cli._complete import Completeness, check_run, named, partial_option
+from refsim.cli._complete import Completeness, check_run, fix_of, meant, named, partial_option
 from refsim.cli._execute import COLUMNS, DROP, Result, execute
 from refsim.cli._given import recorded as dump_at
 from refsim.cli._given import same_run
@@ -132,7 +132,12 @@ def command(
         wrote(dump[1], said=True)
     held = memory_of(model, result, threads) if memory else {}
     same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
-    whole = Completeness(golden, result.needed, result.compared, partial, notes) if golden else None
+    if near := meant(result.unmatched, model):
+        notes.append(
+            f"{named(result.unmatched)} {form(len(result.unmatched), 'is', 'are')} not compared{near}"
+        )
+    fix = fix_of(recorded, model)
+    whole = Completeness(golden, result.needed, result.compared, partial, notes, fix) if golden else None
     if as_json:
         print_json(
             "run",

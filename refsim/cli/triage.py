@@ -10,7 +10,7 @@ import click
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
 from refsim.cli._complete import Completeness, partial_option
-from refsim.cli._given import DUMP
+from refsim.cli._given import DUMP, FOUND
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import device_profile_option, folder_option, json_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
@@ -101,8 +101,8 @@ def command(
     """
     if len(outputs) > 1 and more:
         raise click.UsageError("several runs of several parts: give either --outputs once or no --more")
-    pte, exposed = manifest.read(file)
-    model = source(pte, exposed)
+    pte, part = manifest.read(file)
+    model = source(pte, part)
     made = read_origins(model, origin)
     given = model_inputs(model, inputs, seed)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
@@ -113,14 +113,16 @@ def command(
     commands = _commands(found, output, profile)
     held = frozenset.intersection(*(run.judged for run in runs))
     notes = [
-        f"not checked: {path} does not say of which file and of which inputs it is; taken as outputs of {file}"
-        for path in outputs
+        f"not checked: {path} does not say of which file and of which inputs it is; taken as outputs of {exposed}"
+        for exposed, path in (*((file, path) for path in outputs), *more)
     ]
     notes += [] if found.doubted is None else [found.doubted.doubt]
     notes += taken_for(found, given)
     whole = Completeness(file, found.needed, held, partial, notes)
-    if whole.missing and exposed.parts > 1:
-        whole.fix = _other_parts(exposed, more) or whole.fix
+    same = all(run.same for run in runs) and (several is None or len(several.groups) == 1)
+    if whole.missing and part.parts > 1 and (others := _other_parts(part, more)):
+        whole.fix = others
+        notes += [] if same else [f"not given: {others}"]
     telling = Telling()
     content = data(file, found, several, commands, telling.as_json) | whole.as_json() | made.as_json()
     content["same"] = content["same"] and whole.enough
@@ -143,7 +145,7 @@ def command(
         _print(found, several, commands, made, output, telling)
         for line in whole.lines():
             say(line)
-    return whole.status(all(run.same for run in runs) and (several is None or len(several.groups) == 1))
+    return whole.status(same)
 
 
 def _other_parts(exposed: manifest.Manifest, more: Sequence[tuple[str, str]]) -> str:
@@ -179,7 +181,7 @@ def _files(
         files[PROFILE] = (strict_json.dumps(profiles.as_json(profile), indent=1) + "\n").encode()
     text = strict_json.dumps(content, indent=1) + "\n"
     files |= {path: page.encode() for path, page in pages.items()}
-    return files | {"triage.json": text.encode()}
+    return files | {FOUND: text.encode()}
 
 
 def _print(

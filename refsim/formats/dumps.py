@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,16 @@ class Recorded:
         """What some buffer does not say about its run: ``file``, ``inputs``, both or nothing."""
         known = [entry.run.as_json().keys() for entry in self.entries.values()]
         return [what for what in ("file", "inputs") if any(what not in keys for keys in known)]
+
+    def silent(self, what: str) -> list[str]:
+        """The buffers that do not say of which ``file`` or ``inputs`` they are, where others do."""
+        found = [name for name, entry in self.entries.items() if what not in entry.run.as_json()]
+        return found if len(found) < len(self.entries) else []
+
+    def without_sidecar(self, names: Iterable[str]) -> list[str]:
+        """Those of the names whose bytes lie here, and nothing that says what they are, so that they are not read."""
+        held = {*self._names()} - {entry.file for entry in self.entries.values()}
+        return [name for name in names if name not in self.entries and f"{name}.bin" in held]
 
     def unfit(self, name: str, desc: TensorDesc) -> str:
         """As what other tensor a buffer was recorded; empty if it is this one, or if it was not recorded."""

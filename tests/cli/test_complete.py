@@ -138,6 +138,24 @@ def test_dumps_without_identity_still_work_and_say_so(head, dump: Path, models: 
             assert done.status == 0 and said in done.out.splitlines()
 
 
+@pytest.mark.parametrize("verb", [("run", "--golden"), ("bisect", "--actual")])
+def test_a_sidecar_that_is_missing_or_says_something_else_is_named(verb, head, dump: Path, refsim) -> None:
+    """One file beside the raw bytes is not there; another does not say of which run it is; a third has a short name."""
+    one, two, three = sorted(dump.glob("*_v2?.json"))
+    given = (verb[0], *head, verb[1], dump)
+    two.write_text(json.dumps({k: v for k, v in json.loads(two.read_text()).items() if k != "run"}))
+    said = f"not checked: {two.stem} in {dump} does not say of which file and of which inputs it is"
+    assert said in refsim(*given).out.splitlines()
+    one.unlink()
+    done = refsim(*given)
+    _incomplete(
+        done, f"{one.stem} not compared, need all, with {one.name} beside {one.stem}.bin, or --partial"
+    )
+    assert f"not read: {one.stem}.bin lies in {dump} without {one.name}, the sidecar" in done.out
+    three.write_text(json.dumps(json.loads(three.read_text()) | {"value": three.stem.partition("_")[2]}))
+    assert f"; did you mean {three.stem}?\n" in refsim(*given).out
+
+
 def test_an_exposed_part_knows_its_file_and_is_no_whole(models: Path, tmp_path: Path, refsim) -> None:
     exposed, saved = tmp_path / "part.pte", tmp_path / "out.npz"
     io = models / "linear_head.io.npz"

@@ -194,6 +194,11 @@ def test_a_closed_pipe_is_no_error(models: Path) -> None:
         ("collect exposed.pte", "Missing OUTPUTS, --output; for example: "),
         ("golden check", "Missing --pte, --outputs; for example: refsim golden check --pte out/corpus"),
         ("locate -l", "Option '-l' requires an argument; for example: refsim locate "),
+        (
+            "triage e.pte --outputs o.npz --more b.pte --limit 0",
+            "Option '--more' requires 2 arguments, got the option --limit for one; for example: ",
+        ),
+        ("run m.pte --dump q8ta --json", "requires 2 arguments, got the option --json for one; "),
         ("triage --more a", "Option '--more' requires 2 arguments; for example: "),
         ("verify", "No such command 'verify'; did you mean refsim golden verify?"),
         ("help coverage", "No such command 'coverage'; did you mean refsim golden coverage?"),

@@ -200,6 +200,16 @@ def test_triage_says_which_parts_are_missing(refsim, models: Path, tmp_path: Pat
     assert (one.status, two.status) == (2, 2)
     assert "need parts 2, 3 of 3, each with --more EXPOSED OUTPUTS, or --partial" in one.err
     assert "need part 2 of 3, each with --more EXPOSED OUTPUTS, or --partial" in two.err
+    for name in (words[at - 1], words[at + 5]):  # the outputs of each part that was given
+        assert f"not checked: {name} does not say" in two.out
+    outputs = dict(np.load(words[at - 1]))
+    held = max(outputs, key=lambda name: (outputs[name].dtype == np.int32, name))
+    outputs[held].view(np.uint8).reshape(-1)[0] ^= 0x7F
+    np.savez(words[at - 1], **outputs)
+    wrong = refsim(*words[:at])
+    assert (
+        wrong.status == 1 and "\nnot given: parts 2, 3 of 3, each with --more EXPOSED OUTPUTS\n" in wrong.out
+    )
 
 
 # --- operators of a folder ---------------------------------------------------------------------------------

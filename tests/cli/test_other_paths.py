@@ -248,6 +248,9 @@ def test_a_folder_of_dumps_names_them(refsim, head, dump: Path, tmp_path: Path) 
         refsim(*verb, tmp_path / "runs").refused(
             f"a folder of dumps, and no dump; need one of those in it: {tmp_path / 'runs' / 'frame'}"
         )
+    shutil.copytree(dump, tmp_path / "mine" / "dump")  # as triage names its own, and nothing else of a triage
+    for verb in (("bisect", *head, "--actual"), ("run", *head, "--golden")):
+        refsim(*verb, tmp_path / "mine").refused(f"need one of those in it: {tmp_path / 'mine' / 'dump'}")
 
 
 def test_outputs_given_to_bisect_name_the_exposed_file(refsim, head) -> None:
