@@ -71,7 +71,9 @@ def verdict(findings: Findings) -> str:
         return f"{findings.title}: the same"
     unit = "byte" if findings.desc.is_int8 else "element"
     text = f"{findings.title}: {counted(findings.differing, unit, 'differ')}"
-    if findings.profile:
+    if findings.profile and findings.same:
+        text += f", as profile {findings.profile} allows"
+    elif findings.profile:
         text += f", {findings.illegal} of them not as profile {findings.profile} has them"
     return text
 

@@ -262,10 +262,12 @@ def _show(
     for line in whole.lines():
         say(line)
     if first is not None:
-        say(f"first that diverges: node {first.node} {first.operator}, {first.output}")
-        if profile is not None and (before := _allowed_before(rows, first)):
+        before = [] if profile is None else _allowed_before(rows, first)
+        beyond = f" otherwise than profile {profile.name} allows" if profile is not None and before else ""
+        say(f"first that diverges{beyond}: node {first.node} {first.operator}, {first.output}")
+        if profile is not None and before:
             differ = form(len(before), "differs", "differ")
-            say(f"before it {', '.join(before)} {differ} too, as profile {profile.name} allows")
+            say(f"before it {', '.join(before)} {differ}, as profile {profile.name} allows")
     for row in rows:
         if row.wrong:
             say(f"wrong: node {row.node} {row.operator}, {row.output} ({_how(row)})")

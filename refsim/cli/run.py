@@ -171,7 +171,10 @@ def command(
         if not same:
             chosen = ["--target", family.name] if family is not None else []
             words = [file, *(["-i", inputs] if inputs else ["--random", str(seed)]), *chosen]
-            say(next_step(result, words, golden), command=True)
+            said = next_step(result, words, golden)
+            say(said, command=True)
+            if said.endswith(f" {ANY_DUMP}"):
+                say(f"{ANY_DUMP}: {HOW_DUMPED}")
         for number, found in held.items():
             say(f"memory of delegate {number} as a whole: {found}")
         if dump:
@@ -296,6 +299,11 @@ def output_verdicts(result: Result, wanted: Sequence[np.ndarray] | None) -> list
     return verdicts
 
 
+#: The dump that a next step asks for, and what makes one.
+ANY_DUMP = "DIR"
+HOW_DUMPED = "refsim run --dump writes one; of a run on a device, refsim expose and then refsim collect"
+
+
 def next_step(result: Result, words: Sequence[str], golden: str | None) -> str:
     """The command that says which operator gave other bytes; ``words``: the file, its inputs and its target."""
     (name, first), *others = result.outputs.items()
@@ -308,8 +316,8 @@ def next_step(result: Result, words: Sequence[str], golden: str | None) -> str:
         return f"which operator: {_command('bisect', *words, '--actual', golden)}"
     if (device := next((n for n in result.outputs if not n.startswith(CPU)), None)) is not None:
         return f"which operator: {_command('bisect', *words, '-x', device)}"
-    buffers = "with the buffers in DIR that the other run had, as refsim expose hands them out of a device"
-    return f"which operator, {buffers}: {_command('bisect', *words, '--actual', 'DIR')}"
+    command = _command("bisect", *words, "--actual", ANY_DUMP)
+    return f"which operator, if {ANY_DUMP} is a dump of the other run: {command}"
 
 
 def _command(*words: str) -> str:

@@ -153,6 +153,8 @@ def test_a_run_that_differs_names_the_command_that_finds_the_operator(
     assert found.status == 1 and "wrong: node 6 q8ta_add" in found.out
     command = step("--random", 3, "--target", "mali", "--expect", io)
     assert command == f"bisect {models / 'mixed_ops.pte'} --random 3 --target mali --actual DIR"
+    done = refsim("run", models / "mixed_ops.pte", "--random", 3, "--expect", io)
+    assert "\nDIR: refsim run --dump writes one; of a run on a device, refsim expose and then" in done.out
     same = refsim("run", models / "mixed_ops.pte", "-i", io, "-x", "cpu", "--expect", io)
     assert same.status == 0 and "which operator" not in same.out
 

@@ -153,7 +153,8 @@ def test_what_a_profile_allows_before_the_first_that_diverges_is_named(
     file.write_bytes(raw)
     done = refsim("bisect", *given, "--actual", dump)
     lines = done.out.splitlines()
-    at = next(number for number, line in enumerate(lines) if line.startswith("first that diverges:"))
+    at = next(number for number, line in enumerate(lines) if line.startswith("first that diverges"))
+    assert "first that diverges otherwise than profile nvidia allows: node" in lines[at]
     assert done.status == 1
     compared = [row for row in rows if row["run"]]
     first = next((row for row in compared if not row["run"]["same"]), last)
