@@ -25,10 +25,11 @@ coop/NAME.finish.spv         adds up the sums of parts of K
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,8 +144,24 @@ def coop_tools() -> Path:
     folder = Path(str(found.origin)).parents[1] / "cmeel.prefix" if found is not None else Path()
     if found is None or not (folder / "bin" / "glslang").is_file():
         need = f"pip install --require-hashes -r {REQUIREMENTS}"
-        raise MissingDependencyError("glslang", "no compiler of cooperative matrices", need=need)
+        what = f"no compiler of cooperative matrices; all but some builds of shaders/{COOP_FOLDER} need none"
+        raise MissingDependencyError("glslang", what, need=need)
     return folder
+
+
+def system_tool(name: str) -> str:
+    """The first program of that name on the PATH that is none of `REQUIREMENTS`.
+
+    Those are newer than Debian's and refuse some of its shaders. MissingDependencyError if there is no other.
+    """
+    for folder in os.get_exec_path():
+        found = shutil.which(name, path=folder)
+        if found is None or "cmeel.prefix" in Path(found).resolve().parts:
+            continue
+        with open(found, "rb") as file:
+            if b"from cmeel" not in file.read(500):  # the scripts that these packages put beside python
+                return found
+    raise MissingDependencyError(name, "not installed", need="apt-get install glslc spirv-tools")
 
 
 def run_tool(where: str, *command: str, coop: bool = False) -> None:
@@ -157,12 +174,9 @@ def run_tool(where: str, *command: str, coop: bool = False) -> None:
         folder = coop_tools()
         command = (str(folder / "bin" / command[0]), *command[1:])
         environment["LD_LIBRARY_PATH"] = str(folder / "lib")
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    except FileNotFoundError as error:
-        raise MissingDependencyError(
-            command[0], "not installed", need="apt-get install glslc spirv-tools"
-        ) from error
+    else:
+        command = (system_tool(command[0]), *command[1:])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         said = (done.stderr + done.stdout).strip()
         raise FormatError(where, f"{Path(command[0]).name} refuses it: {said}")
@@ -217,15 +231,18 @@ def same(code: bytes, other: bytes, folder: Path, coop: bool = False) -> bool:
     return code == other or compact(code, folder, coop) == compact(other, folder, coop)
 
 
-def build(check: bool, rows: Sequence[Row] | None = None) -> list[str]:
-    """Names of the files that were written, or (``check``) that are missing or differ in more than numbers of ids."""
-    changed = build_push.build(check)
+def build(check: bool, rows: Sequence[Row] | None = None) -> Iterator[str]:
+    """Names of the files that were written, or (``check``) that are missing or differ in more than numbers of ids.
+
+    What needs the compilers of `REQUIREMENTS` comes last: without them all else is built before the error.
+    """
+    yield from build_push.build(check)
+    rows = variants() + coop_variants() if rows is None else rows
     with tempfile.TemporaryDirectory() as scratch:
-        for source, binary, options in variants() + coop_variants() if rows is None else rows:
+        for source, binary, options in sorted(rows, key=lambda row: needs_matrices(row[0], row[2])):
             code = compile_one(source, options, Path(scratch))
             if renewed(binary, code, Path(scratch), check, needs_matrices(source, options)):
-                changed.append(str(binary.relative_to(SHADERS)))
-    return changed
+                yield str(binary.relative_to(SHADERS))
 
 
 def renewed(binary: Path, code: bytes, scratch: Path, check: bool, coop: bool = False) -> bool:
@@ -238,17 +255,17 @@ def renewed(binary: Path, code: bytes, scratch: Path, check: bool, coop: bool = 
     return True
 
 
-def report(name: str, build: Callable[[bool], list[str]], arguments: Sequence[str]) -> int:
-    """Build or, with ``--check``, compare; print what changed. The exit status of program ``name``."""
-    check = "--check" in arguments
+def report(name: str, build: Callable[[bool], Iterable[str]], arguments: Sequence[str]) -> int:
+    """Build or, with ``--check``, compare; print what changed, also before an error. The exit status of ``name``."""
+    check, changed = "--check" in arguments, False
     try:
-        changed = build(check)
+        for binary in build(check):
+            changed = True
+            print(f"{'stale' if check else 'built'} {binary}", flush=True)
     except RefsimError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return error.exit_status
-    for binary in changed:
-        print(f"{'stale' if check else 'built'} {binary}")
-    return int(check and bool(changed))
+    return int(check and changed)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def test_the_binaries_are_what_the_sources_build_to() -> None:
         pytest.skip("glslc and spirv-opt are not installed: apt-get install glslc spirv-tools")
     if tool_version() != GLSLC:
         pytest.skip(f"glslc is {tool_version()}, the binaries are by {GLSLC}")
-    assert build_shaders.build(check=True, rows=build_shaders.variants()) == []
+    assert list(build_shaders.build(check=True, rows=build_shaders.variants())) == []
 
 
 def test_the_binaries_on_cooperative_matrices_are_what_the_sources_build_to() -> None:
@@ -112,7 +112,50 @@ def test_the_binaries_on_cooperative_matrices_are_what_the_sources_build_to() ->
         pytest.skip(str(error))
     if shutil.which("glslc") is None or tool_version() != GLSLC:
         pytest.skip(f"the emulated builds are by glslc {GLSLC}: apt-get install glslc spirv-tools")
-    assert build_shaders.build(check=True, rows=build_shaders.coop_variants()) == []
+    assert list(build_shaders.build(check=True, rows=build_shaders.coop_variants())) == []
+
+
+def test_tools_of_the_packages_for_matrices_compile_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stand before Debian's where the environment that holds them is active."""
+    newer, prefix, other = tmp_path / "bin", tmp_path / "cmeel.prefix" / "bin", tmp_path / "usr"
+    for folder, text in (
+        (newer, "#!/usr/bin/python3\nfrom cmeel.run import cmeel_run\ncmeel_run()"),
+        (prefix, "#!/bin/sh\nexit 1"),
+        (other, "#!/bin/sh\necho right > $1"),
+    ):
+        folder.mkdir(parents=True)
+        (folder / "spirv-opt").write_text(text)
+        (folder / "spirv-opt").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{newer}:{prefix}:{other}")
+    build_shaders.run_tool("here", "spirv-opt", str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text() == "right\n"
+    monkeypatch.setenv("PATH", f"{newer}:{prefix}")
+    with pytest.raises(MissingDependencyError, match="spirv-opt: not installed; need apt-get install"):
+        build_shaders.run_tool("here", "spirv-opt")
+
+
+def test_what_needs_other_compilers_is_built_last_and_all_else_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compiled(source: Path, options: tuple[str, ...], folder: Path) -> bytes:
+        if build_shaders.needs_matrices(source, options):
+            raise MissingDependencyError("glslang", "no compiler of cooperative matrices")
+        return b"new"
+
+    rows = build_shaders.coop_variants() + build_shaders.variants()
+    plain = [
+        str(row[1].relative_to(build_shaders.SHADERS))
+        for row in rows
+        if not build_shaders.needs_matrices(row[0], row[2])
+    ]
+    monkeypatch.setattr(build_shaders, "compile_one", compiled)
+    monkeypatch.setattr(build_shaders, "renewed", lambda *_: True)
+    status = build_shaders.report("build", lambda check: build_shaders.build(check, rows), ["--check"])
+    said = capsys.readouterr()
+    assert status == 3 and said.err.startswith("build: glslang: no compiler of cooperative matrices")
+    assert said.out.splitlines() == [f"stale {name}" for name in plain] and 0 < len(plain) < len(rows)
 
 
 def test_every_binary_on_cooperative_matrices_is_built_from_a_source() -> None:
