@@ -112,10 +112,14 @@ def command(
 
 
 class Foreign(NamedTuple):
-    """Where the kernels of an executor came from, and how what they wrote comes out."""
+    """Where the kernels of an executor came from, and how what they wrote comes out.
+
+    ``module`` is the SPIR-V module that wrote the output; empty for kernels that are none.
+    """
 
     source: Source
     judged: Judged
+    module: str
     stores: list[tuple[str, str]]
 
     @property
@@ -126,7 +130,9 @@ class Foreign(NamedTuple):
 
 def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreign:
     source = runner.source(bound.call)
-    return Foreign(source, judged(bound, result, defects=source.forgiven), runner.stores(bound.call))
+    spirv = source.whose == YOURS and runner.written(bound.call) is not None
+    module = source.kernels[-1] if spirv else ""
+    return Foreign(source, judged(bound, result, defects=source.forgiven), module, runner.stores(bound.call))
 
 
 def _show_all(
@@ -162,8 +168,7 @@ def _show_all(
             row = kernels[name]
             say(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))
             if not report.same:
-                module = row.source.kernels[-1] if row.source.whose == YOURS else ""
-                for line in written_by(module, row.stores):
+                for line in written_by(row.module, row.stores):
                     say(f"{name}: {line}")
             if row.known:
                 say(f"{name}: {row.judged}")

@@ -88,6 +88,7 @@ def test_replay_names_the_cause(refsim) -> None:
     assert refsim("replay", f"{RELU}/0005", "-x", "vendor").status == 0
     done = refsim("replay", f"{RELU}/0005", "-x", "vendor:truncate")
     assert done.status == 1 and "truncat" in done.out
+    assert ".spv" not in done.out  # the package has no modules
 
 
 def test_a_test_of_pytest_fails_if_it_refuses_the_case(packed_golden) -> None:
