@@ -3,6 +3,8 @@
 python docs/seeded_bugs.py [NAME...]   writes out/debugging/NAME/: every buffer of that run
 python docs/seeded_bugs.py phone       writes out/first-hour/phone.npz and fixed.npz: all outputs of an exposed file
 
+It takes a minute or two, and the lines on stderr are of the runs that it makes.
+
 The device is a copy of the sources that has one of the seeded bugs of tests/mutants. Its emulated kernels run there.
 Or, where that gives the same bytes and spares compiling every kernel anew: only the one that has the bug, and native
 ones for the rest; or the definitions, if the bug is in arithmetic that they share with kernels.

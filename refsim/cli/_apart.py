@@ -11,6 +11,7 @@ from refsim.cli._output import say
 from refsim.exec.executor import Executor
 from refsim.golden import apart
 from refsim.golden.apart import Apart
+from refsim.ops.base.registry import OPS
 
 
 @dataclass
@@ -54,12 +55,11 @@ def lines_of(found: Apart, executor: str | None) -> list[tuple[str, bool]]:
     """(line, whether it ends in a command) about causes that predict the same bytes, for every verb."""
     lines = list(found.lines(rerun_of(executor)))
     if executor is None and found.case:
-        lines.append(
-            (
-                f"FILE is what your kernel writes there; its inputs: refsim extract {found.case} -o DIR",
-                True,
-            )
-        )
+        op = OPS[found.case.partition("/")[0]]
+        alone = op.serialized and not op.siblings
+        inputs = "its inputs, and a program of it for ExecuTorch's runtime" if alone else "its inputs"
+        command = f"refsim extract {found.case} -o DIR{' --pte words' if alone else ''}"
+        lines.append((f"FILE is what your kernel writes there; {inputs}: {command}", True))
     return lines
 
 

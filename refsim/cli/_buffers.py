@@ -137,7 +137,7 @@ def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
             PackedBuffer.from_raw(raw, tuple(shape), layout)
     except RawBufferError as error:
         raise RawBufferError(
-            error.where, error.what, got=error.got, need=error.need, hints=hints(path)
+            error.where, error.what, got=error.got, need=error.need, hints=[*error.hints, *hints(path)]
         ) from error
     if chosen:
         remark(f"{path}: {chosen} was compared, the only one in it that is such a buffer")

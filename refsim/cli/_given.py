@@ -37,6 +37,21 @@ def _outputs(path: Path) -> bool:
     return path.suffix == ".npz" or (path.is_dir() and any(path.glob("*.npy")))
 
 
+def _inputs(path: Path) -> bool:
+    """Whether an .npz holds the inputs of a run."""
+    if path.suffix != ".npz" or not zipfile.is_zipfile(path):
+        return False
+    with archive(str(path), "an .npz") as opened:
+        return "in0" in (names := members_of(opened)) and not any(name.startswith("out") for name in names)
+
+
+def _dump_of(path: str) -> str:
+    """The dump beside the inputs of a bundled model: NAME.dump.zip beside NAME.io.npz."""
+    given = Path(path)
+    found = given.with_name(f"{given.name.partition('.')[0]}.dump.zip")
+    return f"{found}, the dump beside it" if found.is_file() else "a dump"
+
+
 def _exposed(path: str) -> list[str]:
     """What judges outputs, if they can be those of an exposed file, which has several."""
     if path.endswith(".npz") and zipfile.is_zipfile(path):
@@ -85,6 +100,7 @@ KINDS = (
         "a folder of dumps, and no dump",
         lambda path: f"one of those in it: {choices.listed(_dumps_in(Path(path)))}",
     ),
+    Kind(_inputs, "the inputs of a run, and no dump", _dump_of),
     Kind(
         _outputs,
         "outputs of a run, and no dump",

@@ -60,6 +60,16 @@ def pointer(path: str, release: str = LATEST) -> str:
     return f"check: {summary(check(path, release))} for the runtime of ExecuTorch {release}; see {command}"
 
 
+def refusals(path: str, release: str = LATEST) -> list[str]:
+    """The line of a verb that prepares a file for a device whose runtime will not load it; empty where it will."""
+    errors = [finding for finding in check(path, release) if finding.level is Level.ERROR]
+    if not errors:
+        return []
+    first = f"{errors[0].rule}, {errors[0].what}"
+    command = shlex.join(["refsim", "check", path])
+    return [f"the runtime of ExecuTorch {release} does not take it ({first}); see {command}"]
+
+
 def _cells(finding: Finding) -> tuple[object, ...]:
     operator = (finding.place.operator or "").removesuffix(".default")
     return (finding.level.value, finding.place, operator, finding.rule, finding.what)

@@ -11,6 +11,7 @@ from refsim.bytediff import Report, diff
 from refsim.cli._buffers import (
     described,
     html_option,
+    in_case,
     limit_option,
     raw_buffer,
     raw_files,
@@ -28,7 +29,8 @@ from refsim.core.qmath import Profile
 from refsim.golden.named import open_case
 
 #: What the bytes alone do not tell.
-HINT = "more causes, and who wrote each word: --case CASE, the call that wrote the buffer (refsim extract makes one)"
+MORE = "more causes, and who wrote each word: --case "
+HINT = f"{MORE}CASE, the call that wrote the buffer (refsim extract makes one)"
 
 
 def _whole(expected: str, actual: str, dump: str) -> FormatError:
@@ -129,5 +131,6 @@ def command(
     texts = [line for line, _ in notes]
     status = show("diff", report, as_json, html, notes, expected=expected, actual=actual, of_case=texts)
     if bound is None and not report.same and not as_json:
-        say(HINT)
+        beside = next((path for path in (expected, actual) if in_case(path)), None)
+        say(HINT if beside is None else MORE + shlex.quote(os.path.dirname(beside) or os.curdir))
     return status

@@ -12,8 +12,11 @@ from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import target_option
 from refsim.cli._verb import verb
+from refsim.cli.check import refusals
+from refsim.core import choices
+from refsim.core.errors import GraphError
 from refsim.device.expose import FILL, Options, expose, write
-from refsim.device.manifest import VALUES, WORDS, path_of
+from refsim.device.manifest import VALUES, WORDS, judged_by, path_of
 from refsim.device.outputs import FORM
 from refsim.formats.targets import TargetRow
 
@@ -91,7 +94,14 @@ def command(
     What cannot be handed out is refused, with the reason, before anything is written.
     """
     chosen = fill if not isinstance(fill, str) else None if share or way == VALUES else FILL
-    files = expose(file, Options(way, share, chosen), patterns, chunk, output, family)
+    try:
+        files = expose(file, Options(way, share, chosen), patterns, chunk, output, family)
+    except GraphError as error:
+        if judge := judged_by(file):
+            what = "is a program of calls alone, which have nothing inside to hand out"
+            need = "the file of a model; what judges the outputs of this one, see below"
+            raise GraphError(file, what, need=need, hints=judge) from error
+        raise
     paths = write(output, files)
     for path in paths:
         wrote(path, said=True)
@@ -105,8 +115,8 @@ def command(
         }
         print_json("expose", content)
         return SAME
-    rows = []
-    for one in files:
+    for one, path in zip(files, paths, strict=True):
+        rows = []
         for row in one.manifest.outputs:
             if row.held is not None:
                 layout = row.held.layout or row.held.dtype
@@ -122,14 +132,19 @@ def command(
                         row.held.nbytes,
                     )
                 )
-    print_table(COLUMNS, rows, drop=("as", "bytes", "shape"))
+        if len(paths) > 1:
+            say(f"{path}:")
+        print_table(COLUMNS, rows, drop=("as", "bytes", "shape"))
     for name, reason in files[0].manifest.left_out.items():
         say(f"left out: {name}, {reason}")
-    for path in paths:
-        say(
-            f"{path}: run it with ExecuTorch's runtime on the device (refsim run does not take it), "
-            f"with the inputs of {file}, and save all outputs in order; keep {path_of(path)} beside it"
-        )
+    first, *more = paths
+    it, its = ("each", "its .json") if more else ("it", path_of(first))
+    say(
+        f"{choices.first(paths)}: run {it} with ExecuTorch's runtime on the device (refsim run does not take it), "
+        f"with the inputs of {file}, and save all outputs in order; keep {its} beside it"
+    )
+    for line in refusals(file):
+        say(line, command=True)
     say(f"then: {_next(paths, files[0].whole)}", command=True)
     say(f"OUTPUTS: {'those of each file, ' if len(paths) > 1 else ''}{FORM}")
     return SAME

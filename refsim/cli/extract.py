@@ -78,9 +78,9 @@ def command(
     model = aimed.model
     delegate, wanted = find_node(model, node)
     if wanted.call is None:
-        raise GraphError(
-            f"{file}: {wanted}", "is a float operator", need="an int8 operator, which has a case"
-        )
+        having = [str(node) for _, node in model.nodes() if node.call is not None]
+        need = f"an int8 operator, which has a case, as refsim inspect lists them: {choices.first(having)}"
+        raise GraphError(f"{file}: {wanted}", "is a float operator", need=need)
     given = model_inputs(model, inputs, seed)
     seen: list[Traced] = []
 
@@ -142,15 +142,21 @@ def _write(
             say(f"OUTPUT: {FORMS}")
         else:
             say(f"run it again: refsim replay {output}", command=True)
+            if _alone(bound):
+                say("for ExecuTorch's runtime on a device: --pte words also writes a program of this call")
     return SAME
+
+
+def _alone(bound: BoundCase) -> bool:
+    """Whether a call can stand alone in a program."""
+    return bool(bound.call.op.serialized) and not bound.call.op.siblings
 
 
 def _program(bound: BoundCase, program: str, where: str) -> dict[str, bytes]:
     """The call as a program, and what to feed it."""
-    op = bound.call.op
-    if not op.serialized or op.siblings:
+    if not _alone(bound):
         raise GraphError(
-            where, "cannot stand alone in a program", got=op.name, need="an operator of one output"
+            where, "cannot stand alone in a program", got=bound.call.op.name, need="an operator of one output"
         )
     data, arrays = single(bound, program == CONSTANTS)
     if not arrays:

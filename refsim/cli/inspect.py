@@ -132,6 +132,8 @@ def command(
         facts = {"file": file, **aimed.as_json(), "plan": plan_steps(model), "delegates": delegates}
         print_json("inspect", {**facts, **made.as_json()})
     else:
+        if family is not None:
+            say(aimed.line())
         print_text(file, model, made, taken_kernels(model, runner))
     return SAME
 

@@ -46,5 +46,8 @@ def command(
     for name, value in facts.items():
         if value is not None:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            if name == "index" and len(place.index) > len(shape):
+                ones = [1] * (len(place.index) - len(shape))
+                text += f" of {','.join(map(str, [*ones, *shape]))}"
             say(f"{name.replace('_', ' '):<16}{text}")
     return SAME

@@ -15,8 +15,20 @@ from refsim.device.outputs import IN_FOLDER
 from refsim.formats import profiles
 
 
+class Device(click.ParamType):
+    """A device by its number, or as other verbs name it: gpu:NUMBER."""
+
+    name = "device"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = str(value).removeprefix("gpu:")
+        if not (number.isascii() and number.isdecimal()) or len(number) > 9:
+            self.fail(f"{value!r} is no whole number from 0 on, and no gpu:NUMBER", param, ctx)
+        return int(number)
+
+
 @verb("probe", "0 -o profile.json")
-@click.argument("device", type=click.IntRange(0), required=False)
+@click.argument("device", type=Device(), required=False)
 @folder_option(
     "Instead: write programs that any ExecuTorch runtime runs without inputs",
     "--pte",
@@ -41,8 +53,9 @@ def command(
 ) -> int:
     """Measure how DEVICE handles rounding, fused operations, denormals, division, conversion and packed dot products.
 
-    DEVICE is a number of `refsim devices`, 0 by default. The status is 3 if there is no such device. With --pte and
-    --outputs a device that refsim cannot reach is measured: by its own ExecuTorch runtime, on programs without inputs.
+    DEVICE is a number of `refsim devices`, also as gpu:NUMBER; 0 by default. The status is 3 if there is no such
+    device. With --pte and --outputs a device that refsim cannot reach is measured: by its own ExecuTorch runtime, on
+    programs without inputs.
     """
     if sum(given is not None for given in (device, folder, outputs)) > 1:
         raise click.UsageError("DEVICE, --pte and --outputs exclude each other")

@@ -62,9 +62,9 @@ def _shared(name: str, names: Iterable[str]) -> str:
     return start if sum(one.startswith(start) for one in names) > 1 else ""
 
 
-def meant(name: str, names: Iterable[str]) -> str:
+def meant(name: str, names: Iterable[str], alike: float = ALIKE) -> str:
     """``; did you mean q8ta_add?``, or nothing."""
-    found = nearest(name, names)
+    found = nearest(name, names, alike)
     return asked(found) if found else ""
 
 

@@ -173,16 +173,23 @@ def _hints(name: str) -> list[str]:
     """What judges the outputs of a program without a manifest: it is a case, or of a corpus, or it can be exposed."""
     from refsim.exec.model import load  # only this error needs it
 
-    folder = os.path.dirname(name) or os.curdir
-    if os.path.isfile(os.path.join(folder, "case.json")):
-        return [f"refsim replay {shlex.quote(folder)} --actual OUTPUT"]
-    if os.path.isfile(os.path.join(folder, "corpus.json")):
-        return [f"refsim golden check --pte {shlex.quote(folder)} --outputs OUTPUTS"]
+    if found := judged_by(name):
+        return found
     try:
         load(name)
     except RefsimError:  # nor does expose take it
         return []
     return [f"refsim expose {shlex.quote(name)} -o exposed.pte"]
+
+
+def judged_by(name: str) -> list[str]:
+    """What judges the outputs of a program that lies in a case or a corpus; nothing for any other."""
+    folder = os.path.dirname(name) or os.curdir
+    if os.path.isfile(os.path.join(folder, "case.json")):
+        return [f"refsim replay {shlex.quote(folder)} --actual OUTPUT"]
+    if os.path.isfile(os.path.join(folder, "corpus.json")):
+        return [f"refsim golden check --pte {shlex.quote(folder)} --outputs OUTPUTS"]
+    return []
 
 
 def refuse_exposed(path: str | os.PathLike[str]) -> None:

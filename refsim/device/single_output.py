@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -80,17 +81,27 @@ def _only(name: str, arrays: Mapping[str, np.ndarray], desc: TensorDesc) -> tupl
     if len(fitting) == 1:
         return fitting[0] if len(arrays) > 1 else (fitting[0][0], "")
     got = choices.listed([f"{key} {one.dtype} {list(one.shape)}".strip() for key, one in arrays.items()])
-    need = f"int32 [{desc.nbytes // 4}], its words" if desc.is_int8 else f"{desc.dtype} {list(desc.shape)}"
+    words = f"int32 [{desc.nbytes // 4}], its words, or int8 [{desc.nbytes}], its bytes"
+    need = words if desc.is_int8 else f"{desc.dtype} {list(desc.shape)}"
     what = "several arrays may be this buffer" if fitting else "no array of this buffer"
-    raise RawBufferError(name, what, got=got, need=f"one {need}: {desc}")
+    held = next((key for key, one in arrays.items() if desc.is_int8 and _elements(one, desc)), None)
+    chosen = ["--array", held] if held else []
+    hints = [shlex.join(["refsim", "pack", name, *chosen, "-l", str(desc.layout), "-o", "buffer.bin"])]
+    raise RawBufferError(
+        name, what, got=got, need=f"one {need}: {desc}", hints=[] if held is None or fitting else hints
+    )
+
+
+def _elements(array: np.ndarray, desc: TensorDesc) -> bool:
+    """Whether an array holds the elements of an int8 buffer, which lack its padding."""
+    return array.dtype == np.int8 and array.shape == tuple(desc.shape)
 
 
 def _bytes(array: np.ndarray, desc: TensorDesc) -> np.ndarray | None:
     """The bytes of a buffer that an array is; None if it is none of it."""
     if desc.is_int8:
         words = array.dtype.kind in "iu" and array.dtype.itemsize in (1, 4) and array.ndim == 1
-        elements = array.dtype == np.int8 and array.shape == tuple(desc.shape)
-        if not words or elements or array.nbytes != desc.nbytes:
+        if not words or _elements(array, desc) or array.nbytes != desc.nbytes:
             return None
         return np.ascontiguousarray(array).view(np.uint8)
     if array.dtype != desc.dtype or array.shape != tuple(desc.shape):

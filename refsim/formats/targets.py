@@ -19,6 +19,8 @@ from refsim.ops.base.target import Target
 FILE = Path(__file__).with_name("targets.json")
 #: The target where none is given, and nothing says otherwise.
 DEFAULT = "desktop"
+#: How alike a name must be to be taken for a slip: they are short.
+_ALIKE = 0.75
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,12 @@ def named(name: str) -> TargetRow:
     """The row of a name; ParameterError if there is none."""
     found = targets().get(name)
     if found is None:
-        raise ParameterError("target", "unknown", got=repr(name), need=choices.need(name, targets()))
+        raise ParameterError(
+            "target",
+            "unknown",
+            got=repr(name),
+            need=choices.listed(targets()) + choices.meant(name, targets(), _ALIKE),
+        )
     return found
 
 

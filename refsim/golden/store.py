@@ -208,7 +208,7 @@ def default_root() -> Path:
         return root
     fix = (
         f"{install('golden')}; where no index has {PACKAGE}: {install('golden', 'DIST')}, "
-        "with the wheels of a release, or of make dist in a checkout, in DIST; refsim golden also takes --root DIR"
+        "with DIST the folder of the wheels of the same release; or, for refsim golden, --root DIR"
     )
     try:
         module = import_module(MODULE)
