@@ -31,7 +31,6 @@ DOCS = Path(__file__).parents[2] / "docs"
         (["golden", "verify", "--isa", "avx22"], "avx2"),
         (["golden", "verify", "q8ta_ad"], "q8ta_add"),
         (["golden", "regen", "q8ta_ad", "--dry-run"], "q8ta_add"),
-        (["golden", "new", "q8ta_ad"], "q8ta_add"),
         (["golden", "export", "q8ta_ad", "--pte", "OUT"], "q8ta_add"),
         (["replay", "q8ta_ad/0001"], "q8ta_add/0001"),
         (["sweep", "q8ta_ad"], "q8ta_add"),
