@@ -92,6 +92,12 @@ def test_a_gate_of_one_pixel(shape: tuple[int, ...], first: int) -> None:
     assert len(step.nodes) == 4 and step.route == "linear"
 
 
+@pytest.mark.parametrize(("shape", "tasks"), [((1, 8, 64, 64), 16), ((1, 2052, 3, 2), 6)], ids=str)
+def test_tasks_of_a_gate_take_512_words_or_a_pixel(shape: tuple[int, ...], tasks: int) -> None:
+    (step,) = check(Two((shape, (1, shape[1], 1, 1))).end())
+    assert [job.tasks for job in step.jobs] == [tasks]
+
+
 @pytest.mark.parametrize("shape", [(1, 10, 6, 7), (2, 8, 3, 3)], ids=str)
 def test_other_gates_are_left_to_numpy(shape: tuple[int, ...]) -> None:
     """Padding behind the channels; a pixel for each image."""

@@ -332,8 +332,10 @@ def _binary(node: ast.BinOp, s: _Source) -> Iterator[_Found]:
         yield from _dropped(node, [node.left, node.right], s)
     if isinstance(node.op, ast.Add | ast.Mult) and isinstance(node.left, ast.BinOp) and s.has_floats:
         inner = node.left
-        if type(inner.op) is type(node.op):
-            a, b, c = (s.of(part) for part in (inner.left, inner.right, node.right))
+        parts = (inner.left, inner.right, node.right)
+        whole = any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in parts)
+        if type(inner.op) is type(node.op) and not whole:  # whole numbers come to the same in any order
+            a, b, c = map(s.of, parts)
             yield node, f"({a}) {sign} (({b}) {sign} ({c}))", "order"
 
 
