@@ -113,21 +113,16 @@ class Layout:
             return (1, 1, out.images * out.rows * out.pixels)
         return (out.images, out.rows, out.pixels)
 
-    @cached_property
-    def dense(self) -> bool:
-        """Whether windows follow each other without gaps, also from a row to the next."""
-        return self.in_place or self.conv.extent == self.conv.stride == (1, 1)
-
     def cuts(self, block: tuple[int, int]) -> Iterator[Cut]:
         """The ways to make tiles of a block."""
         high, wide = block
         yield Cut(block, False, _tile_rows(wide))
-        if high > 1 and (self.dense or self.conv.stride == (1, 1)):
+        if high > 1 and self.conv.stride == (1, 1):
             yield Cut(block, True, _tile_rows((high - 1) * self.span(wide) + wide))
 
     def span(self, wide: int) -> int:
         """Pixels from a row of a block to the next, in a line that has all rows."""
-        return wide if self.dense else wide + self.conv.extent[1] - 1
+        return wide + self.conv.extent[1] - 1
 
     def tiles(self, cut: Cut) -> int:
         high, wide = cut.block
