@@ -81,8 +81,9 @@ def local(chunks: Sequence[Chunk], workers: int, note: Note) -> Iterator[list[Ou
 
     with ExitStack() as stack:
         cluster = LocalCluster(
-            n_workers=1, threads_per_worker=workers, processes=False, dashboard_address=None,
-            silence_logs=logging.ERROR,
+            n_workers=1, threads_per_worker=workers, processes=False, silence_logs=logging.ERROR,
+            # without an address it takes port 8787, and warns if that is taken
+            dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
         )  # fmt: skip
         client = stack.enter_context(Client(stack.enter_context(cluster)))
         stack.callback(stop_workers)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +59,17 @@ def test_a_local_cluster_gives_what_processes_give(dask: None) -> None:
     ours = counts(cluster.local(chunks(), 1, notes.append))
     assert ours == counts(pool.inside(chunks())) and not notes
     assert sum(status["same"] for status in ours.values()) == 1200
+
+
+def test_a_local_cluster_takes_no_port_that_others_have(dask: None) -> None:
+    """Dask has a warning for the one where it shows its own pages, which a sweep has none of."""
+    with socket.socket() as taken, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with contextlib.suppress(OSError):  # somebody else has it: as good
+            taken.bind(("", 8787))
+            taken.listen()
+        counts(cluster.local(chunks(2), 1, lambda note: None))
+    assert [str(one.message) for one in said if "in use" in str(one.message)] == []
 
 
 def test_a_chunk_goes_to_those_that_have_the_executor() -> None:
