@@ -206,9 +206,11 @@ class Build:
             return FormatError(
                 where, "holds refsim's own modules", got=names, need=need, hints=[shlex.join(verify)]
             )
-        got = "; ".join(self.damaged.values()) or self._there()
+        what = "no module of a kernel that refsim knows"
+        if self.damaged:
+            return FormatError(self.path, f"{what}: {choices.first(self.damaged.values(), 1)}")
         near = next((choices.asked(str(path)) for path, names in below.items() if not names), "")
-        return FormatError(self.path, "no module of a kernel that refsim knows", got=got, need=need + near)
+        return FormatError(self.path, what, got=self._there(), need=need + near)
 
     def _operators(self) -> list[str]:
         found = modules.computed(self.interfaces, self.own)
@@ -220,7 +222,11 @@ class Build:
             if name not in found:
                 rows = [row for row in self.rows if row.operator in modules.kernels(name)]
                 files = [row.module + SUFFIX for row in rows if row.variant != modules.PACKS]
-                got = "; ".join(self.broken.values()) or f"modules of {choices.listed(found)}"
+                if self.broken:
+                    raise FormatError(
+                        self.path, f"no module computes {name}: {choices.first(self.broken.values(), 1)}"
+                    )
+                got = f"modules of {choices.listed(found)}"
                 need = " or ".join(files or [f"a table [{name}] in {kernels.NAME}"])
                 raise FormatError(self.path, f"no module computes {name}", got=got, need=need)
         return [name for name in found if not self.wanted or name in self.wanted]
@@ -261,7 +267,8 @@ def _gpu(device: Any) -> str:
 
 
 def _example() -> str:
-    files = f"{next(iter(modules.known()))}{SUFFIX} of a build's vulkan_compute_shaders"
+    first = next(name for name in modules.known() if name.startswith("q8ta_"))
+    files = f"{first}{SUFFIX} of a build's vulkan_compute_shaders"
     return f"files such as {files}, or a {kernels.NAME} that says how others are called"
 
 

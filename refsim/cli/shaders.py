@@ -169,7 +169,7 @@ class _Asked:
         return words if self.profile is None else [*words, "--profile", self.profile.name]
 
     def run(self, build: Build) -> Outcome:
-        with progress("cases", len(build.operators) * self.count) as advance:
+        with progress("cases") as advance:  # how many there are shows only when all are drawn
             return build.verification.run(
                 build.operators, everything=self.everything, limit=self.limit, tell=lambda tried: advance()
             )

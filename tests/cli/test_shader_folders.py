@@ -188,6 +188,24 @@ def test_nonsense_is_one_line(arguments: list[str], match: str, folder: Path, re
     refsim("shaders", *arguments).refused(match)
 
 
+def test_a_module_that_cannot_be_read_is_what_the_line_is_about(tmp_path: Path, refsim) -> None:
+    """One line, with one thing found and one needed."""
+    relu = next(path for path in build.BINARIES.glob("*.spv") if path.stem.startswith("q8ta_relu"))
+    (tmp_path / relu.name).write_bytes(b"")
+    alone = refsim("shaders", tmp_path)
+    alone.refused(f"no module of a kernel that refsim knows: {relu.name}: not SPIR-V; got 0 bytes, need ")
+    add = next(path for path in build.BINARIES.glob("*.spv") if path.stem.startswith("q8ta_add"))
+    shutil.copy(add, tmp_path)
+    beside = refsim("shaders", tmp_path, "q8ta_relu")
+    beside.refused(f"no module computes {'q8ta_relu'}: {relu.name}: not SPIR-V; got 0 bytes, need ")
+    for line in (alone.err, beside.err):
+        assert line.count("got ") == line.count("need ") == 1
+
+
+def test_the_example_of_a_module_is_a_kernel(tmp_path: Path, refsim) -> None:
+    refsim("shaders", tmp_path).refused("a kernel author's modules: files such as q8ta_")
+
+
 def test_what_is_asked_back_is_there(refsim) -> None:
     """The folder has no module of q8ta_relu, which is nearest to the name."""
     asked = refsim("shaders", BINARY.parent, "q8ta_rel")
