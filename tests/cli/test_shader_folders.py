@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import json_schema
@@ -21,7 +22,7 @@ from modules.example import BINARY
 from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
-from refsim.cli import _shaders_build
+from refsim.cli import _shaders_build, shaders
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
@@ -186,6 +187,21 @@ def test_cases_by_pattern(folder: Path, refsim) -> None:
 )
 def test_nonsense_is_one_line(arguments: list[str], match: str, folder: Path, refsim) -> None:
     refsim("shaders", *arguments).refused(match)
+
+
+def test_no_count_of_cases_is_above_its_total(folder: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--count bounds the spread; telling cases and recordings come on top."""
+    told: list[int] = []
+
+    @contextlib.contextmanager
+    def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+        done: list[int] = []
+        yield lambda count=1, note="": done.append(count)
+        told.append(sum(done))
+        assert sum(done) > 1 and (total is None or sum(done) <= total)
+
+    monkeypatch.setattr(shaders, "progress", progress)
+    assert refsim("shaders", folder, "q8ta_relu", "--count", 1).status == 0 and told
 
 
 def test_a_module_that_cannot_be_read_is_what_the_line_is_about(tmp_path: Path, refsim) -> None:
