@@ -9,9 +9,10 @@ from collections.abc import Iterator
 NOTHING = "W"
 
 #: Functions whose first two arguments may stand in any order: the same value, by what the function means.
+#: `swapaxes` is one as a method.
 COMMUTE = frozenset(
     ("min", "max", "minimum", "maximum", "dot", "dot4", "mul_add", "mul_add4", "fma", "umulExtended", "equal")
-)
+) | {"swapaxes"}
 
 #: Words within a name, parted by `_` or a digit, and what may stand there by mistake.
 EXCHANGED = {
