@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-FOLDER = "/refsim/"
+import refsim
+
+#: The sources of the package that is imported; a checkout may itself lie in a folder of its name.
+SOURCES = str(Path(refsim.__file__).parent)
 #: So deep a value is looked for in what a function returns, and in no longer tuples and lists.
 DEEP, LONG = 4, 16
 
@@ -28,9 +32,9 @@ def by(run: Callable[[], object], is_it: Callable[[Any], bool]) -> list[str]:
 
     def watch(frame: FrameType, event: str, value: Any) -> None:
         code = frame.f_code
-        at = code.co_filename.rfind(FOLDER)
-        if event == "return" and at >= 0 and not code.co_name.startswith("<") and is_it(value):
-            found.append(f"{code.co_filename[at + 1 :]}: {code.co_name}")
+        own = code.co_filename.startswith(f"{SOURCES}/")
+        if event == "return" and own and not code.co_name.startswith("<") and is_it(value):
+            found.append(f"refsim{code.co_filename.removeprefix(SOURCES)}: {code.co_name}")
 
     before = sys.getprofile()
     sys.setprofile(watch)
