@@ -22,9 +22,10 @@ from refsim.core import choices
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
+from refsim.core.no_clobber import free
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
-from refsim.formats.file import quote
+from refsim.formats.file import meant, quote
 from refsim.formats.reading import json_file, reading
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
 from refsim.golden.programs import KIND, MANIFEST, MAX_BYTES, SCHEMA, described
@@ -37,6 +38,8 @@ from refsim.ops.base.defect import Defect
 MISSING = "missing"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING)
 NEED = "what refsim golden export wrote"
+#: The folder that the documentation's example writes.
+EXAMPLE = "out/corpus"
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
     """The programs of a folder that `refsim golden export` wrote. FormatError for any other, or a damaged one."""
     where = os.fspath(Path(folder) / MANIFEST)
     if not os.path.exists(where):
-        hints = ["refsim golden export --pte out/corpus"]
-        raise FormatError(os.fspath(folder), f"holds no {MANIFEST}", need=NEED, hints=hints)
+        raise _no_corpus(os.fspath(folder))
     content = json_file(where, NEED)
     head = (
         {key: content.get(key) for key in ("kind", "schema", "fill")}
@@ -143,6 +145,18 @@ def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
         raise FormatError(where, "not the manifest of a corpus", got=quote(head), need=f"kind {KIND!r}")
     with reading(where, "damaged", NEED):
         return tuple(_file(row, where) for row in content["files"])
+
+
+def _no_corpus(folder: str) -> FormatError:
+    """The folder that was probably meant, else that of the documentation's example; else the command that makes one."""
+    there = os.path.isdir(folder)
+    known = "" if there else meant(folder)
+    if not known and os.path.exists(os.path.join(EXAMPLE, MANIFEST)):
+        known = choices.asked(EXAMPLE)
+    hints = [] if known else [f"refsim golden export --pte {free(EXAMPLE)}"]
+    return FormatError(
+        folder, f"holds no {MANIFEST}" if there else "no such folder", need=NEED + known, hints=hints
+    )
 
 
 def _file(row: Mapping[str, Any], where: str) -> File:

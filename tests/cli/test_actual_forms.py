@@ -127,6 +127,12 @@ def test_what_a_folder_or_a_zip_file_lacks_is_named(alone: np.ndarray, refsim) -
     done = refsim("golden", "check", "--pte", "alone", "--outputs", ".")
     done.refused("alone: holds no corpus.json")
     assert done.err.splitlines()[1] == "try: refsim golden export --pte out/corpus"
+    (Path("out/corpus")).mkdir(parents=True)
+    Path("out/corpus/corpus.json").write_text("{}")
+    for wrong, what in (("out/corpse", "no such folder"), ("alone", "holds no corpus.json")):
+        done = refsim("golden", "check", "--pte", wrong, "--outputs", ".")
+        done.refused(f"{wrong}: {what}")
+        assert done.err.endswith("did you mean out/corpus?\n")
     exposed = DEVICE / "linear_head.raw.pte"
     np.savez("six.npz", **{f"out{number}": alone for number in range(6)})
     done = refsim("collect", exposed, "six.npz", "-o", "dump")
