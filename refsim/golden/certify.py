@@ -149,7 +149,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
 
 def _no_corpus(folder: str) -> FormatError:
     """The folder that was probably meant, else that of the documentation's example; else the command that makes one."""
-    there = os.path.isdir(folder)
+    there = os.path.lexists(folder)
     known = "" if there else meant(folder)
     if not known and os.path.exists(os.path.join(EXAMPLE, MANIFEST)):
         known = choices.asked(EXAMPLE)
