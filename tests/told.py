@@ -16,7 +16,7 @@ MOST = 3
 #: Letters of what a line belongs to, and of each line.
 MOST_LETTERS = 160
 #: Where a choice was made, and through whose hands it came, in `choices`.
-CHOSEN = re.compile(r"(?:chosen in|handed on by) (\S+\.py)")
+CHOSEN = re.compile(r"(?:chosen in|handed on by) (\S+\.(?:py|comp|glsl))")
 
 
 def buffers(expected: PackedBuffer, actual: PackedBuffer, call: Any = None) -> str:

@@ -88,11 +88,11 @@ def _line(launch: Launch) -> str:
 
 def dispatched() -> Iterator[str]:
     """A line for each dispatch: the shader and its build; global size, workgroup, tile and grid."""
-    for case in _cases():
+    for case in cases():
         yield from _of(case)
 
 
-def _cases() -> Iterator[Case]:
+def cases() -> Iterator[Case]:
     for name in OPS:
         yield from (rules.case(name, 7 * number) for number in range(EACH))
     yield from at_bounds()
@@ -170,7 +170,7 @@ def _made(line: str, word: str) -> str:
         return ""
     numbers = word.split("x")
     wanted = tuple(map(int, numbers)) if all(map(str.isdigit, numbers)) else word.replace("plain", "")
-    for case in _cases():
+    for case in cases():
         if case.op == line.partition(" ")[0] and line in _of(case):
             return returned.told(returned.by(partial(_run, case), returned.holds(wanted)))
     return ""

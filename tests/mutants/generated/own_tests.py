@@ -59,6 +59,7 @@ _QUICK = {
         "tests/exec/cpu/test_tasks.py",
     ),
     "emulated": ("tests/ops/test_launches.py",),
+    "shaders": ("tests/ops/test_arrays.py",),
 }
 
 
