@@ -13,11 +13,11 @@ from refsim.cli._shaders_build import MOST_SHOWN, Build
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.formats.module_folder import SUFFIX
-from refsim.golden import modules
 from refsim.golden.apart import rivals, told
 from refsim.golden.judge import SAME
-from refsim.golden.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
-from refsim.golden.verification import Outcome, tally
+from refsim.modules import inventory
+from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
+from refsim.modules.verification import Outcome, tally
 
 MOST_CAUSES = 3
 #: Elements of the cases among which one is sought that tells two causes apart: --watch answers at once.
@@ -31,7 +31,7 @@ def print_folder(build: Build, once: bool) -> None:
     for row in build.rows:
         if row.note:
             say(f"damaged: {row.note}")
-    strangers = modules.strangers(build.folder.names(), build.own)
+    strangers = inventory.strangers(build.folder.names(), build.own)
     near = [row for row in strangers if row[1]]
     for name, meant in near[:MOST_SHOWN]:
         say(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
@@ -44,18 +44,18 @@ def print_folder(build: Build, once: bool) -> None:
     say(f"device {build.device.index}: {build.device.name}; numerics: {allowed}")
 
 
-def _row(build: Build, row: modules.Row, once: bool) -> tuple[str, ...]:
+def _row(build: Build, row: inventory.Row, once: bool) -> tuple[str, ...]:
     return row.operator, row.module, row.variant, row.state, _runs(build, row, once)
 
 
-def _runs(build: Build, row: modules.Row, once: bool) -> str:
+def _runs(build: Build, row: inventory.Row, once: bool) -> str:
     """Whether a module runs, and what runs instead."""
-    if row.variant == modules.PACKS:
+    if row.variant == inventory.PACKS:
         return "no, refsim packs"
-    taken = modules.chosen(row.operator, build.features, build.interfaces, build.own)
+    taken = inventory.chosen(row.operator, build.features, build.interfaces, build.own)
     if row.module in taken:
         return "yes"
-    if row.state == modules.FOUND and not once:
+    if row.state == inventory.FOUND and not once:
         return "later"
     return f"no, {taken[0]} does" if taken else "no, refsim's own does"
 
@@ -223,7 +223,7 @@ def content(build: Build, outcome: Outcome) -> dict[str, Any]:
         "modules": [{**vars(row), "runs": _runs(build, row, True)} for row in build.rows],
         "unknown": [
             {"module": name, "meant": meant}
-            for name, meant in modules.strangers(build.folder.names(), build.own)
+            for name, meant in inventory.strangers(build.folder.names(), build.own)
         ],
         "operators": {op: dict(count) for op, count in outcome.counts.items()},
         "cases": outcome.cases,

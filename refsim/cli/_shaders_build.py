@@ -28,11 +28,11 @@ from refsim.exec.factory import executor_named
 from refsim.formats import kernels, profiles
 from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX
-from refsim.golden import modules
-from refsim.golden.folder import Folder
 from refsim.golden.store import default_root
-from refsim.golden.trial import Trial
-from refsim.golden.verification import CASES, Verification
+from refsim.modules import inventory
+from refsim.modules.folder import Folder
+from refsim.modules.trial import Trial
+from refsim.modules.verification import CASES, Verification
 from refsim.ops.base.module_call import Features, output_binding, why_not, written
 from refsim.ops.base.registry import LISTED, OPS
 from refsim.ops.base.spec import Call
@@ -66,7 +66,7 @@ class Build:
         own = profiles.profile(device.numerics) if profile is None else profile
         self.profiles = (CANONICAL, own) if own != CANONICAL else (CANONICAL,)
         self.inside, self.own = kernels.rows_of(path)
-        self.folder = Folder(self.inside, modules.known(self.own))
+        self.folder = Folder(self.inside, inventory.known(self.own))
         self._theirs = {shader.name for row in self.own.values() for shader in row.shaders}
         self.modules: dict[str, Module] = {}
         self.interfaces: dict[str, Interface] = {}
@@ -101,23 +101,23 @@ class Build:
         self.operators = self._operators()
 
     @property
-    def rows(self) -> list[modules.Row]:
+    def rows(self) -> list[inventory.Row]:
         """The table of the folder: of all modules that refsim can run, or of those that the named operators need."""
-        found = modules.rows(self.folder.names(), self.damaged, self.own)
-        kernels = {kernel for op in self.wanted if op in OPS for kernel in modules.kernels(op)}
+        found = inventory.rows(self.folder.names(), self.damaged, self.own)
+        kernels = {kernel for op in self.wanted if op in OPS for kernel in inventory.kernels(op)}
         return [row for row in found if not kernels or row.operator in kernels]
 
     @property
     def broken(self) -> dict[str, str]:
         """The modules of the table that cannot be read, and why."""
-        return {row.module: row.note for row in self.rows if row.state == modules.DAMAGED}
+        return {row.module: row.note for row in self.rows if row.state == inventory.DAMAGED}
 
     @property
     def rounding(self) -> dict[str, tuple[Profile, ...]]:
         """The operators with kernels that are not upstream's, and the numerics that these may have besides."""
         found = {}
         for name in self.operators:
-            used = [self.own[kernel].own for kernel in (name, *modules.kernels(name)) if kernel in self.own]
+            used = [self.own[kernel].own for kernel in (name, *inventory.kernels(name)) if kernel in self.own]
             if used:
                 words = {own.rounding for own in used if own is not None and own.rounding}
                 found[name] = tuple(PROFILES[word] for word in sorted(words))
@@ -152,7 +152,7 @@ class Build:
         return {
             name
             for op in self.operators
-            for name in modules.chosen(op, self.features, self.interfaces, self.own)
+            for name in inventory.chosen(op, self.features, self.interfaces, self.own)
         }
 
     def others(self) -> list[tuple[str, bool, list[str]]]:
@@ -161,7 +161,8 @@ class Build:
         for variant, images in (("fallback", False), ("unsigned", False), ("", True)):
             features = replace(self.features, variant=variant, float_images=images)
             fresh = {
-                op: {*modules.chosen(op, features, self.interfaces, self.own)} - seen for op in self.operators
+                op: {*inventory.chosen(op, features, self.interfaces, self.own)} - seen
+                for op in self.operators
             }
             operators = [op for op, names in fresh.items() if names and OPS[op].expand is None]
             if operators:
@@ -213,15 +214,15 @@ class Build:
         return FormatError(self.path, what, got=self._there(), need=need + near)
 
     def _operators(self) -> list[str]:
-        found = modules.computed(self.interfaces, self.own)
+        found = inventory.computed(self.interfaces, self.own)
         if not found:
             raise self._nothing()
         for name in self.wanted:
             if name not in OPS or not (name in self.own or OPS[name].module or OPS[name].expand):
                 raise self._unknown(name, found)
             if name not in found:
-                rows = [row for row in self.rows if row.operator in modules.kernels(name)]
-                files = [row.module + SUFFIX for row in rows if row.variant != modules.PACKS]
+                rows = [row for row in self.rows if row.operator in inventory.kernels(name)]
+                files = [row.module + SUFFIX for row in rows if row.variant != inventory.PACKS]
                 if self.broken:
                     raise FormatError(
                         self.path, f"no module computes {name}: {choices.first(self.broken.values(), 1)}"
@@ -244,7 +245,7 @@ class Build:
     def _there(self) -> str:
         near = [
             f"{name}{SUFFIX} ({meant}?)"
-            for name, meant in modules.strangers(self.folder.names(), self.own)
+            for name, meant in inventory.strangers(self.folder.names(), self.own)
             if meant
         ]
         return choices.first(near, MOST_SHOWN) or f"{len(self.folder.names())} {SUFFIX} files"
@@ -267,7 +268,7 @@ def _gpu(device: Any) -> str:
 
 
 def _example() -> str:
-    first = next(name for name in modules.known() if name.startswith("q8ta_"))
+    first = next(name for name in inventory.known() if name.startswith("q8ta_"))
     files = f"{first}{SUFFIX} of a build's vulkan_compute_shaders"
     return f"files such as {files}, or a {kernels.NAME} that says how others are called"
 

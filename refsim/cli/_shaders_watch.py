@@ -16,9 +16,9 @@ from refsim.cli._shaders_build import Build
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.formats import kernels
-from refsim.golden import modules
-from refsim.golden.folder import POLL_S
-from refsim.golden.verification import FIRST_WORD, Outcome
+from refsim.modules import inventory
+from refsim.modules.folder import POLL_S
+from refsim.modules.verification import FIRST_WORD, Outcome
 
 FIRST, ALL = "first", "all"
 
@@ -137,12 +137,12 @@ class Watch:
         for module, why in self.build.broken.items():
             if module in changed:
                 self._say(f"  {why}")
-        touched = modules.affected(changed, self.build.operators, self.build.own)
+        touched = inventory.affected(changed, self.build.operators, self.build.own)
         self.unsure = (self.unsure & set(self.build.operators)) | set(touched)
         return touched
 
     def _verify(self, touched: Sequence[str], changed: Collection[str], since: float) -> None:
-        later = {*touched, *modules.affected(self.build.folder.unsettled, self.build.operators)}
+        later = {*touched, *inventory.affected(self.build.folder.unsettled, self.build.operators)}
         rest = [op for op in self.build.operators if op in self.unsure and op not in later]
         stages = ((touched, 0, FIRST_WORD, FIRST), (touched, FIRST_WORD, None, ALL), (rest, 0, None, ALL))
         for operators, skip, most, stage in stages:

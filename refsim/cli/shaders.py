@@ -23,7 +23,7 @@ from refsim.cli._verb import PROGRAM, verb
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
 from refsim.formats.module_folder import SUFFIX
-from refsim.golden.verification import CASES, SANITIZED, Outcome
+from refsim.modules.verification import CASES, SANITIZED, Outcome
 
 
 @verb("shaders", "build/shaders --watch")

@@ -15,7 +15,7 @@ from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import apart
 from refsim.golden.check import Result
 from refsim.golden.named import open_case
-from refsim.golden.trial import Explained
+from refsim.modules.trial import Explained
 
 CASE = f"{UNARY.name}/0003"
 TWO = apart.Rivals(

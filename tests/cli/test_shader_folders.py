@@ -26,7 +26,7 @@ from refsim.cli import _shaders_build, shaders
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
-from refsim.golden.verification import FIRST_WORD
+from refsim.modules.verification import FIRST_WORD
 
 ROOT = Path(__file__).parents[2]
 RELU, CONV = "q8ta_relu_buffer", "q8ta_conv2d_float"

@@ -12,8 +12,8 @@ from modules import build
 
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec.factory import executor_named
-from refsim.golden import patterns
 from refsim.golden.store import default_root
+from refsim.modules import patterns
 
 UPSTREAM = default_root() / "upstream"
 OWN = Path(__file__).parents[1] / "modules" / "own" / "right"

@@ -17,8 +17,8 @@ from modules.test_modules_build import needs_tools
 
 from refsim.exec.factory import executor_named
 from refsim.exec.finding import FOREIGN, HARMLESS, OUTSIDE, UNSTABLE, Finding, Worker
-from refsim.golden.modules import computed
 from refsim.golden.telling import ordered
+from refsim.modules.inventory import computed
 from refsim.ops.base.binding import BoundCase
 from refsim.spirv.instrument import Choice
 from refsim_gpu import module_pipelines, watched

@@ -20,8 +20,8 @@ from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.core.rng import Rng
 from refsim.exec.factory import executor_named
 from refsim.golden.judge import KNOWN_DEFECT, SAME, judged
-from refsim.golden.trial import Trial
-from refsim.golden.verification import Outcome, Verification
+from refsim.modules.trial import Trial
+from refsim.modules.verification import Outcome, Verification
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refsim.core.errors import FormatError
-from refsim.golden.folder import PATIENCE_S, Folder, whole
+from refsim.modules.folder import PATIENCE_S, Folder, whole
 
 SPIRV = Path(__file__).parents[2] / "shaders" / "spirv"
 ONE, OTHER = (SPIRV / f"{name}.spv" for name in ("q8ta_relu", "q8ta_add"))

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, islice
 from pathlib import Path
 
-from refsim.golden import patterns, telling
+from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
 from refsim.golden.telling import Candidate
-from refsim.golden.trial import OUT_OF_BOUNDS, UNSAFE, Explained, Trial, Tried, in_turn
+from refsim.modules import patterns
+from refsim.modules.trial import OUT_OF_BOUNDS, UNSAFE, Explained, Trial, Tried, in_turn
 from refsim.ops.base.spec import Call
 
 #: Cases of the corpus that are run of each operator, beside the recordings, and those after which a first word is said.
