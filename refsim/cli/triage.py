@@ -23,6 +23,7 @@ from refsim.core.counted import form
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
+from refsim.device.exchanged import taken_for
 from refsim.device.outputs import FORM
 from refsim.device.page import (
     COLUMNS,
@@ -35,8 +36,10 @@ from refsim.device.page import (
     summary,
     without_case,
 )
+from refsim.device.repeats import Repeats, repeats, worst
 from refsim.device.strip import source
-from refsim.device.triage import LEGAL, Repeats, Triage, Verdict, repeats, taken_for, triage, worst
+from refsim.device.triage import triage
+from refsim.device.verdicts import LEGAL, Triage, Verdict
 from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow

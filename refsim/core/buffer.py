@@ -201,6 +201,10 @@ class PackedBuffer:
         """ByteKind of each byte; see `byte_kinds`."""
         return byte_kinds(self.desc)
 
+    def elements(self) -> np.ndarray:
+        """The bytes of the elements without padding, in the buffer's order: uint8."""
+        return self.raw[self.kinds() == ByteKind.VALUE]
+
     def poison(self, rng: np.random.Generator) -> PackedBuffer:
         """A copy with random bytes in its padding. No value that is computed from it may change."""
         other = PackedBuffer(self.desc)

@@ -8,7 +8,8 @@ from typing import Any
 from refsim.bytediff import Report, html
 from refsim.core.counted import counted, form
 from refsim.core.html import rendered
-from refsim.device.triage import FOLLOWS, LEGAL, SAME, UNKNOWN, Repeats, Triage, Verdict
+from refsim.device.repeats import Repeats
+from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, Triage, Verdict
 
 COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
 #: The further column of the page, if the lines of the model's code are known; and the page's name in a folder.

@@ -14,7 +14,9 @@ from refsim.core.errors import FormatError
 from refsim.core.qmath import NVIDIA
 from refsim.device.expose import Options, expose, write
 from refsim.device.page import cells, data, render, repeats_lines, summary
-from refsim.device.triage import LEGAL, SAME, UNKNOWN, WRONG, Triage, repeats, triage
+from refsim.device.repeats import repeats
+from refsim.device.triage import triage
+from refsim.device.verdicts import LEGAL, SAME, UNKNOWN, WRONG, Triage
 from refsim.formats.cases import read_folder, write_folder
 from refsim.ops.base.target import Target
 

@@ -1,0 +1,150 @@
+"""Several runs of one program with the same inputs: which gave the same bytes, and where the others part from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from refsim.bytediff.versions import judge
+from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import form
+from refsim.device.collect import Collected
+from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, WRONG, Triage
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Several runs with the same inputs. ``groups``: numbers of the runs that gave the same bytes everywhere.
+
+    ``first`` is the first value whose elements part, or without one whose padding does; ``elements`` of it differ
+    between some of them, of ``of``, and so do ``padding`` bytes of padding. ``pattern`` says what the elements have
+    in common, ``region`` which tiles, lanes or channels they fill. ``right``: the groups in which the operator of
+    that value is right, or legal, each on its own inputs; ``unjudged``: those in which they are unknown. ``judged``
+    is a run in which it is wrong, with whose inputs the pattern was sought; None without one. ``padding_first`` is a
+    value before it whose padding alone parts. ``shown`` is the run with most wrong operators. ``verdicts``: value ->
+    in which runs its operator is what, where the runs do not agree; ``elsewhere``: value -> the first run in which
+    its operator is wrong, and the likeliest cause there, where it is not in the run that is shown.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    first: str = ""
+    operator: str = ""
+    elements: int = 0
+    of: int = 0
+    padding: int = 0
+    pattern: tuple[str, ...] = ()
+    region: str = ""
+    right: tuple[int, ...] = ()
+    unjudged: tuple[int, ...] = ()
+    judged: int | None = None
+    padding_first: str = ""
+    shown: int = 0
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+
+def repeats(runs: Sequence[Triage]) -> Repeats:
+    """Which runs gave the same bytes, and where the others part from them."""
+    groups: dict[bytes, list[int]] = {}
+    for number, run in enumerate(runs):
+        groups.setdefault(_digest(run.collected), []).append(number)
+    numbered = tuple(tuple(members) for members in groups.values())
+    if len(numbered) == 1:
+        return Repeats(numbered)
+    distinct = [runs[members[0]].collected for members in numbered]
+    parted = [name for name in distinct[0].held if len({_raw(one, name) for one in distinct}) > 1]
+    first = next((name for name in parted if len({_values(one.held[name]) for one in distinct}) > 1), "")
+    spare = "" if first == next(iter(parted), "") else parted[0]
+    own = len({b"".join(array.tobytes() for array in one.own) for one in distinct}) > 1
+    if not first and own:
+        found = Repeats(numbered, first="an output that no delegate gives")
+    else:
+        found = _parted(numbered, [runs[members[0]] for members in numbered], first or spare)
+    before = spare if spare != found.first else ""
+    shown = worst(runs)
+    return replace(
+        found, padding_first=before, shown=shown, verdicts=_disagreed(runs), elsewhere=_elsewhere(runs, shown)
+    )
+
+
+def worst(runs: Sequence[Triage]) -> int:
+    """The number of the run with most wrong operators; of equal ones the first."""
+    return max(range(len(runs)), key=lambda number: (len(runs[number].wrong), len(runs[number].suspects)))
+
+
+def _disagreed(runs: Sequence[Triage]) -> dict[str, str]:
+    """Value -> the verdicts about its operator other than `SAME`, each with its runs, where they are not all alike."""
+    texts: dict[str, dict[str, list[str]]] = {}
+    for number, run in enumerate(runs):
+        for v in run.verdicts:
+            texts.setdefault(v.row.output, {}).setdefault(v.text, []).append(str(number))
+    return {
+        value: ", ".join(
+            f"{text} in {form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
+            for text, numbers in told.items()
+            if text != SAME
+        )
+        for value, told in texts.items()
+        if len(told) > 1
+    }
+
+
+def _elsewhere(runs: Sequence[Triage], shown: int) -> dict[str, tuple[int, str]]:
+    """Value -> (run, cause): the first run in which its operator is wrong, where it is not in the run ``shown``."""
+    here = {v.row.output for v in runs[shown].wrong}
+    found: dict[str, tuple[int, str]] = {}
+    for number, run in enumerate(runs):
+        for v in run.wrong:
+            if v.row.output not in here:
+                found.setdefault(v.row.output, (number, v.cause))
+    return found
+
+
+def _values(held: PackedBuffer | np.ndarray) -> bytes:
+    """The bytes of the elements, without padding."""
+    return (held.elements() if isinstance(held, PackedBuffer) else held).tobytes()
+
+
+def _raw(collected: Collected, name: str) -> bytes:
+    held = collected.held[name]
+    return held.raw.tobytes() if isinstance(held, PackedBuffer) else held.tobytes()
+
+
+def _digest(collected: Collected) -> bytes:
+    whole = hashlib.sha256()
+    for name in collected.held:
+        whole.update(_raw(collected, name))
+    for array in collected.own:
+        whole.update(array.tobytes())
+    return whole.digest()
+
+
+def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], name: str) -> Repeats:
+    """What differs between the groups in the first value at which they part."""
+    held = [run.collected.held[name] for run in distinct]
+    found = [next((v for v in run.verdicts if v.row.output == name), None) for run in distinct]
+    info = distinct[0].collected.infos[name]
+    operator = found[0].row.operator if found[0] is not None else str(info.get("operator", ""))
+    buffers = [one for one in held if isinstance(one, PackedBuffer)]
+    if len(buffers) < len(held):
+        cells = np.stack([np.asarray(one).reshape(-1).view(_plain(one)) for one in held])
+        apart = (cells != cells[0]).any(axis=0)
+        return Repeats(groups, name, operator, int(apart.sum()), apart.size)
+    kinds = [UNKNOWN if v is None else v.kind for v in found]
+    wrong = next((n for n, v in enumerate(found) if v is not None and v.kind == WRONG and v.row.own), None)
+    chosen = found[wrong or 0]
+    judged = judge(buffers, None if chosen is None else chosen.row.own)
+    return Repeats(
+        groups, name, operator, judged.flips, judged.elements, judged.padding, judged.pattern,
+        str(judged.region or ""), right=tuple(n for n, kind in enumerate(kinds) if kind in (SAME, LEGAL)),
+        unjudged=tuple(n for n, kind in enumerate(kinds) if kind in (UNKNOWN, FOLLOWS)),
+        judged=None if wrong is None else groups[wrong][0],
+    )  # fmt: skip
+
+
+def _plain(held: PackedBuffer | np.ndarray) -> np.dtype[np.generic]:
+    """A dtype of the same width in which bits are compared: NaN equals itself."""
+    return np.dtype(f"u{np.asarray(held).dtype.itemsize}")

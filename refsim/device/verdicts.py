@@ -1,0 +1,152 @@
+"""The verdict about one run of a device: each operator the same, legal or wrong, or not to be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from refsim.bytediff import Report
+from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.device.bisect import Row
+from refsim.device.collect import Collected
+from refsim.formats.cases import ACTUAL, contents
+from refsim.formats.dumps import value_name
+
+SAME, LEGAL, WRONG, FOLLOWS, UNKNOWN = "same", "legal", "wrong", "unknown inputs", "not exposed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One operator. ``profiles``: those that explain every byte of it that differs."""
+
+    row: Row
+    kind: str
+    profiles: tuple[str, ...] = ()
+
+    @property
+    def report(self) -> Report | None:
+        """What is known about its bytes, where some differ."""
+        found = self.row.judged
+        return found if found is not None and found.differing else None
+
+    @property
+    def text(self) -> str:
+        """``same``; ``legal 1 (nvidia)``; ``wrong 12``."""
+        count = self.report.differing if self.report is not None else 0
+        if self.kind == LEGAL:
+            return f"legal {count} ({', '.join(self.profiles)})"
+        return self.kind if self.kind in (SAME, UNKNOWN, FOLLOWS) else f"{self.kind} {count}"
+
+    @property
+    def cause(self) -> str:
+        """The likeliest cause in words; empty if there is none."""
+        if self.row.cause or self.report is None:
+            return self.row.cause
+        return str(self.report.causes[0]) if self.report.causes else ""
+
+
+@dataclass(frozen=True)
+class Triage:
+    """All operators of one run. ``profile`` explains most of what differs; ``target`` is how layouts were chosen.
+
+    ``why`` says where the target is from, unless it is the default. ``refused``: the values that no exposed file can
+    hand out.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    profile: str
+    target: str
+    collected: Collected
+    refused: frozenset[str] = frozenset()
+    why: str = ""
+
+    @property
+    def wrong(self) -> list[Verdict]:
+        return [v for v in self.verdicts if v.kind == WRONG]
+
+    @property
+    def suspects(self) -> list[Verdict]:
+        """The operators that differ by themselves, legally or not."""
+        return [v for v in self.verdicts if v.kind in (LEGAL, WRONG)]
+
+    @property
+    def doubted(self) -> Row | None:
+        """The operator that nobody can judge, as it may have had other inputs than these; see `bisect.unblamed`."""
+        return next((v.row for v in self.verdicts if v.row.doubt), None)
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing is wrong that was judged."""
+        return not self.wrong and self.doubted is None
+
+    @property
+    def needed(self) -> list[str]:
+        """The int8 buffers of the run that an exposed file can hand out: a comparison must not leave them out."""
+        return [v.row.output for v in self.verdicts if v.row.is_int8 and v.row.output not in self.refused]
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """The buffers whose operators were judged, or would have been if the device's inputs were known."""
+        return frozenset(
+            v.row.output for v in self.verdicts if v.row.doubt or v.kind not in (UNKNOWN, FOLLOWS)
+        )
+
+    def unknown_inputs(self, v: Verdict) -> list[str]:
+        """What an operator reads and no output holds, so that it was compared with the exact run and has no case."""
+        if v.row.alone is not None:
+            return []
+        nodes = self.collected.model.graphs[v.row.delegate].nodes
+        read = next(node for node in nodes if node.number == v.row.node and node.outputs).inputs.values()
+        return [
+            name
+            for name in dict.fromkeys(value_name(v.row.delegate, n) for n in read)
+            if name not in self.collected
+        ]
+
+    def cases(self) -> dict[str, dict[str, bytes]]:
+        """A case for each suspect whose inputs are known, by the name of its output, with the device's bytes."""
+        found = {}
+        for v in self.suspects:
+            own, held = v.row.own, self.collected.held.get(v.row.output)
+            if own is not None and isinstance(held, PackedBuffer):
+                note = (
+                    f"node {v.row.node} of delegate {v.row.delegate} on the inputs that it had on the device"
+                )
+                right = own.call.expected(own.inputs)
+                raw = self.collected.beside(v.row.output, right)
+                found[v.row.output] = contents(own, right, note) | {ACTUAL: raw.tobytes()}
+        return found
+
+
+def judged(rows: Iterable[Row], profile: Profile | None) -> Iterator[Verdict]:
+    """The verdict about each operator, in order. Without a ``profile`` of the device, any may explain what differs."""
+    diverged = False
+    for row in rows:
+        found = row.judged
+        if found is None:
+            yield Verdict(row, UNKNOWN)
+        elif not found.differing:
+            yield Verdict(row, SAME)
+        elif row.doubt or (row.alone is None and diverged):
+            yield Verdict(row, FOLLOWS)
+        else:
+            names = tuple(
+                name
+                for name, (explained, _) in found.legal.items()
+                if explained == found.differing and (profile is None or name == profile.name)
+            )
+            yield Verdict(row, LEGAL if names else WRONG, names)
+        diverged |= row.run is not None and row.run.differing > 0
+
+
+def likeliest_profile(verdicts: Iterable[Verdict]) -> str:
+    """The profile that explains most of what differs, less what it contradicts."""
+    scores = dict.fromkeys(PROFILES, 0)
+    for v in verdicts:
+        if v.kind in (LEGAL, WRONG) and v.report is not None:
+            for name in PROFILES:
+                explained, contradicted = v.report.legal.get(name, (0, 0))
+                scores[name] += explained - contradicted
+    best = max(scores, key=lambda name: scores[name])
+    return best if scores[best] > 0 else CANONICAL.name
