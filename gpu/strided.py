@@ -38,13 +38,11 @@ def placed(desc: TensorDesc, shape: Sequence[int]) -> np.ndarray:
 
 
 def reshaped(view: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """The same places in another shape; `Unfit` if no strides describe it. NumPy's reshape would read and copy."""
-    result = view.view()
+    """The same places in another shape; `Unfit` if no strides describe it."""
     try:
-        result.shape = tuple(shape)
-    except (AttributeError, ValueError):
+        return np.reshape(view, tuple(shape), copy=False)
+    except ValueError:
         raise Unfit("its elements lie in an order that no strides describe") from None
-    return result
 
 
 def _first(view: np.ndarray, whole: np.ndarray) -> int:
