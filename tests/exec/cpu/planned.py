@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -149,11 +149,15 @@ def _of_layouts() -> Iterator[Case]:
         for number in range(len(op.layouts)) if op.family in BY_LAYOUT else ():
             case = rules.case(name, number)
             for shape in (WIDE, DEEP) if len(case.inputs) == 1 else (WIDE,):
-                params, given = dict(case.params), shape
-                if op.family is Family.STAGE_IN:
-                    params["shape"], given = shape, (int(np.prod(shape)),)
-                inputs = {key: (given, layout) for key, (_, layout) in case.inputs.items()}
-                yield replace(case, params=params, inputs=inputs)
+                yield reshaped(case, shape)
+
+
+def reshaped(case: Case, shape: tuple[int, ...]) -> Case:
+    """A case of one of these families with another shape of its inputs."""
+    params, given = dict(case.params), shape
+    if OPS[case.op].family is Family.STAGE_IN:
+        params["shape"], given = shape, (int(np.prod(shape)),)
+    return replace(case, params=params, inputs={key: (given, row[1]) for key, row in case.inputs.items()})
 
 
 def cases() -> Iterator[Case]:
@@ -277,8 +281,18 @@ def _label(case: Case, call: Call) -> str:
 
 def layers(name: str, threads: int) -> Iterator[str]:
     """What a processor would do for every case, a line for each thing it would do."""
-    asked = [(case, "") for case in cases()]
-    asked += [(case, route) for route in FORCED[name] for case in LAYERS if not case.op.endswith("_dw")]
+    yield from calls(name, threads, asked_of(name))
+
+
+def asked_of(name: str) -> Iterator[tuple[Case, str]]:
+    """The cases of a processor, each with the route that is forced, "" if none is."""
+    yield from ((case, "") for case in cases())
+    for route in FORCED[name]:
+        yield from ((case, route) for case in LAYERS if not case.op.endswith("_dw"))
+
+
+def calls(name: str, threads: int, asked: Iterable[tuple[Case, str]]) -> Iterator[str]:
+    """What a processor would do for these cases, on the routes that are forced."""
     with processor(name) as names:
         for case, route in asked:
             call = bind(case).call
@@ -310,12 +324,17 @@ def path(name: str, threads: int) -> Path:
     return FOLDER / f"{name}_{threads}.txt"
 
 
-def chosen_in(machine: tuple[str, int], whose: str, before: str, line: str) -> str:
-    """Where a line was chosen: in the prepack beside the kernel, by what a route says of a call, or in the schedule."""
+def chosen_in(
+    machine: tuple[str, int], whose: str, before: str, line: str, of: Iterable[Case] | None = None
+) -> str:
+    """Where a line was chosen: in the prepack beside the kernel, by what a route says of a call, or in the schedule.
+
+    ``of``: the cases that are written down there, if not `cases`.
+    """
     if not line.startswith(" "):
         if " to " not in whose:
             return "refsim/exec/cpu/schedule.py"
-        return _refused(machine, before, line) or ROUTES
+        return _refused(machine, before, line, cases() if of is None else of) or ROUTES
     kernel = re.split(r"[: ]", line.strip())[0]
     for path in sorted((CHECKOUT / "refsim" / "exec" / "cpu").rglob("*.py")):
         if f"\ndef {kernel}(" in path.read_text():
@@ -324,7 +343,7 @@ def chosen_in(machine: tuple[str, int], whose: str, before: str, line: str) -> s
     return "refsim/exec/cpu/job.py"
 
 
-def _refused(machine: tuple[str, int], before: str, line: str) -> str:
+def _refused(machine: tuple[str, int], before: str, line: str, of: Iterable[Case]) -> str:
     """The functions that say whether a route takes a call: the one that takes it now, or that no longer does."""
     import returned  # lies a folder above, where scripts do not look
 
@@ -332,7 +351,7 @@ def _refused(machine: tuple[str, int], before: str, line: str) -> str:
     asked = {route, before.rpartition(": ")[2]}
     rule = next((rule for rule in routes.RULES if rule.route in asked), None)
     with processor(machine[0]):
-        for case in cases() if rule is not None else ():
+        for case in of if rule is not None else ():
             call = bind(case).call
             if _label(case, call) == label:
                 context = routes.choose(call, machine[1]).context

@@ -25,7 +25,12 @@ COLUMNS = (
 
 
 #: The tests that compare choices with what is written down: which build is dispatched, how work is divided.
-CHOICES = ("tests/exec/cpu/test_plans.py", "tests/ops/test_launches.py", "tests/ops/test_arrays.py")
+CHOICES = (
+    "tests/exec/cpu/test_plans.py",
+    "tests/exec/cpu/test_drawn.py",
+    "tests/ops/test_launches.py",
+    "tests/ops/test_arrays.py",
+)
 
 #: Where a mutant's copy of the sources lay, the checkout, or Python: folders of one machine.
 FOLDERS = re.compile(

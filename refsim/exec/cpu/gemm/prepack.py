@@ -76,10 +76,13 @@ def _block(conv: ConvProblem, pixel_bytes: int) -> tuple[int, int]:
 
 
 def gathers(conv: ConvProblem, isa: Isa) -> bool:
-    """Whether it pays to copy every window without the padding of its channels, so that fewer k4s are multiplied."""
-    groups, channels, kh, kw, inputs = conv.weight.shape
+    """Whether it pays to copy every window without the padding of its channels, so that fewer k4s are multiplied.
+
+    The channels of a group fill words: nothing is saved there.
+    """
+    _, channels, kh, kw, inputs = conv.weight.shape
     words = -(-inputs // 4)
-    if groups > 1 or conv.dilation != (1, 1) or kw * words > isa.lanes:
+    if conv.dilation != (1, 1) or kw * words > isa.lanes:
         return False
     saved = kh * kw * words - -(-kh * kw * inputs // 4)
     return saved * -(-channels // isa.lanes) >= GATHER_PRODUCTS * kh

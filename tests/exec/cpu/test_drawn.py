@@ -1,0 +1,55 @@
+"""Nobody changes by accident what is chosen for calls of any size: both sides of a bound are among those drawn.
+
+After a change on purpose: ``python tests/exec/cpu/drawn.py --write``, and look at what it changed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import drawn
+import planned
+import pytest
+import told
+
+from refsim.exec.cpu.conv_problem import ConvProblem
+from refsim.exec.cpu.isa import Isa
+from refsim.exec.cpu.winograd import prepack as winograd
+
+
+def _chosen_in(machine: tuple[str, int], whose: str, before: str, line: str) -> str:
+    return planned.chosen_in(machine, whose, before, line, (case for case, _ in drawn.cases(machine)))
+
+
+@pytest.mark.parametrize("machine", planned.MACHINES, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_what_is_chosen_for_drawn_sizes_is_what_is_written_down(machine: tuple[str, int]) -> None:
+    written = drawn.path(machine).read_text().splitlines()
+    other = told.choices(written, drawn.lines(machine), partial(_chosen_in, machine))
+    assert not other, other
+
+
+def test_every_processor_draws_other_sizes_and_takes_every_route_of_its_own() -> None:
+    lines = {machine: drawn.path(machine).read_text().splitlines() for machine in planned.MACHINES}
+    sizes = [{line.split(":")[0] for line in found if " to " in line} for found in lines.values()]
+    assert all(not a & b or len(a & b) < len(a) // 8 for a in sizes for b in sizes if a is not b)
+    for (isa, _), found in lines.items():
+        taken = {line.rpartition(": ")[2] for line in found if " to " in line}
+        assert {"winograd4", "winograd2", "gemm", "depthwise", "via_nhwc", "transpose"} <= taken
+        assert ("amx" in taken) == (isa == "amx")
+        assert ("gemm8" in taken) == (isa in ("avx2", "avx512vbmi", "amx"))
+
+
+def test_a_bound_that_no_layer_of_a_network_lies_at_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer input channels than two vectors hold: the vectors decide how large a block of tiles is, not the words."""
+    machine = ("avx512vbmi", 4)
+    before = drawn.lines(machine)
+
+    def vectors_forgotten(
+        conv: ConvProblem, transform: winograd.Transform, isa: Isa, threads: int = 1
+    ) -> tuple[int, int]:
+        return plain(conv, transform, Isa(**{**vars(isa), "lanes": 1}), threads)
+
+    plain = winograd.blocks
+    monkeypatch.setattr(winograd, "blocks", vectors_forgotten)
+    said = told.choices(before, drawn.lines(machine), partial(_chosen_in, machine))
+    assert "block_" in said and told.CHOSEN.findall(said) == ["refsim/exec/cpu/winograd/prepack.py"]
