@@ -34,7 +34,7 @@ MARK, END = "== ", "the end"
 #: How a message begins; its objects follow in lines of their own.
 BEGINS = re.compile(r"\S+\((ERROR|WARN|PERF|INFO)")
 #: What a test file holds that opens a device, itself or through a command. Not those that need no such thing.
-OPENS = re.compile(r"\"gpu\"|\bgpu:0|spv:|KomputeExecutor|kompute import|executors\(\)")
+OPENS = re.compile(r"\"gpu\"|\bgpu:0|spv:|KomputeExecutor|kompute import|executors\(\)|modules\.opened")
 NOT_THESE = ("test_validate.py", "test_choices.py", "test_rivals.py", "test_doing.py")
 
 

@@ -21,6 +21,8 @@ def elementwise(inputs: int) -> OpSpec:
 
 UNARY, BINARY = elementwise(1), elementwise(2)
 LINEAR = OPS.of_family(Family.LINEAR)[0]
+#: The operators of the corpus that tests of `refsim golden` change at will.
+SMALL_CORPUS = (UNARY.name, LINEAR.name)
 
 
 def at_the_least_range(op: OpSpec) -> tuple[Call, dict[str, PackedBuffer]]:

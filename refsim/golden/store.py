@@ -103,6 +103,11 @@ class Corpus:
             got = None if self.root.is_dir() else there(self.root)
             raise FormatError(str(self.root), "holds no corpus", got=got, need=f"a folder with {SUMS}")
 
+    @classmethod
+    def at(cls, root: str | None) -> Corpus:
+        """The corpus in the folder that somebody named; where nobody did, the one that refsim has."""
+        return cls(root or default_root())
+
     def operators(self) -> list[str]:
         places = (self.root / "digests", self.root / folder_write.COMMIT / "digests")
         return sorted({path.stem for place in places for path in place.glob("*.jsonl")})

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import json_schema
 import pytest
+from examples import SMALL_CORPUS
 
 from refsim.cli import _main, _progress, main
 from refsim.cli._document import Document
+from refsim.golden import regen, rules
 
 #: The line of a command that can be repeated; on a narrow terminal it stands below, in lines that end in a backslash.
 RERUN = re.compile(r"^rerun:\s+refsim ((?:.*\\\n)*.*)$", re.MULTILINE)
@@ -80,3 +83,20 @@ def refsim(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def models() -> Path:
     return MODELS
+
+
+@pytest.fixture(scope="session")
+def _small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("corpus")
+    patch = pytest.MonkeyPatch()
+    for name in SMALL_CORPUS:
+        patch.setitem(rules.RULES, name, replace(rules.RULES[name], spread=26, hard=()))
+    regen.write(root, [regen.plan(name, None) for name in SMALL_CORPUS], "For tests")
+    patch.undo()
+    return root
+
+
+@pytest.fixture
+def small(_small: Path, tmp_path: Path) -> Path:
+    """A corpus of 26 cases of each of two operators, to be changed at will."""
+    return Path(shutil.copytree(_small, tmp_path / "golden"))

@@ -1,90 +1,25 @@
-"""refsim shaders: folders of modules, right ones and wrong ones; what it says of them, and again after each save."""
+"""refsim shaders: folders of modules, right ones and wrong ones, and what it says of them."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import queue
 import shutil
-import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import json_schema
 import pytest
 from modules import build, example
-from modules.bugs import BUGS
+from modules.build import put
 from modules.example import BINARY
 from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
 from refsim.cli import _shaders_build, shaders
-from refsim.core.errors import DeviceError, MissingDependencyError
-from refsim.exec.executor import Executor
-from refsim.exec.factory import executor_named
-from refsim.modules.verification import FIRST_WORD
+
+pytest_plugins = "modules.opened"
 
 ROOT = Path(__file__).parents[2]
 RELU, CONV = "q8ta_relu_buffer", "q8ta_conv2d_float"
-SECONDS = 120.0  # for one line of a process; machines that run tests are busy
-
-
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Executor]]:
-    """A folder of right modules, and an executor of it that stays open; it reads what has changed.
-
-    On lavapipe it has one thread. Some of the seeded bugs are races, and more threads would let them lose.
-    """
-    folder = tmp_path_factory.mktemp("modules") / "spirv"
-    shutil.copytree(build.BINARIES, folder)
-    try:
-        executor = executor_named(f"spv:{folder}")
-    except (DeviceError, MissingDependencyError) as error:
-        if os.environ.get("REFSIM_GPU") == "require":
-            raise
-        pytest.skip(str(error))
-    with pytest.MonkeyPatch.context() as patch, executor:  # type: ignore[attr-defined]
-        patch.setenv("LP_NUM_THREADS", "1")
-        yield folder, executor
-
-
-class Kept:
-    """An executor that a verb cannot close."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor, self.name = executor, executor.name
-
-    def run_call(self, call, inputs):
-        return self._executor.run_call(call, inputs)
-
-    def sanitize(self, call, inputs, repeats=0):
-        return self._executor.sanitize(call, inputs, repeats)
-
-
-@pytest.fixture
-def folder(opened: tuple[Path, Executor], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder, whose modules are right again afterwards. Plain names of it get the executor that is open."""
-    path, executor = opened
-    real = _shaders_build.executor_named
-
-    def named(name: str) -> object:
-        return Kept(executor) if name == f"spv:{path}" else real(name)
-
-    monkeypatch.setattr(_shaders_build, "executor_named", named)
-    yield path
-    shutil.rmtree(path)
-    shutil.copytree(build.BINARIES, path)
-
-
-def put(folder: Path, name: str, source: Path | bytes) -> None:
-    """Replace a module as a compiler does."""
-    data = source if isinstance(source, bytes) else source.read_bytes()
-    (folder / "written").write_bytes(data)
-    os.replace(folder / "written", folder / f"{name}.spv")
 
 
 # --- right modules ---------------------------------------------------------------------------------------
@@ -349,126 +284,3 @@ def test_a_write_outside_names_the_invocation(folder: Path, tmp_path: Path, refs
     assert " ran, but: write out of bounds: " in done.out
     # what lies inside is explained or said to be right: that depends on the order in which invocations ran
     assert (" bytes differ\n" in done.out) != ("  the bytes of its output are right\n" in done.out)
-
-
-# --- seeded bugs -----------------------------------------------------------------------------------------
-
-#: Every second one: each takes some seconds to compile and to run.
-SOME = BUGS[::2]
-WATCHED = ("relu-clamps-first", "clone-lanes-reversed")
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    wanted = [bug for bug in BUGS if bug in SOME or bug.id in WATCHED]
-    return {bug.id: bug.compiled(tmp_path_factory.mktemp(bug.id)) for bug in wanted}
-
-
-@needs_tools
-def test_seeded_bugs_are_found_and_nearly_all_are_named(
-    folder: Path, compiled: dict[str, bytes], refsim
-) -> None:
-    """Each is met among the first words of a verdict or in a recording, and the first cause is true of it."""
-    unnamed, late = [], []
-    for bug in SOME:
-        put(folder, bug.module, compiled[bug.id])
-        images = ["--images"] if "texture3d" in bug.module else []
-        variant = ["--variant", "unsigned"] if "unsigned" in bug.module else []
-        content = refsim(
-            "shaders", folder, bug.op, *images, *variant, "--count", "24", "--json", "--limit", "1"
-        ).json
-        put(folder, bug.module, build.BINARIES / f"{bug.module}.spv")
-        assert content["same"] is False, f"{bug.id} was not found"
-        named = [row["causes"][0]["name"] for row in content["wrong"] if row["causes"]]
-        failed = " ".join(row["message"] for row in content["failed"])
-        if not set(named[:1]) & set(bug.causes) and not any(cause in failed for cause in bug.causes):
-            unnamed.append((bug.id, named))
-        if content["cases"] > FIRST_WORD:
-            late.append(bug.id)
-    assert len(SOME) - len(unnamed) >= 25, unnamed
-    assert len(late) <= len(SOME) // 10, late
-
-
-# --- watching --------------------------------------------------------------------------------------------
-
-
-class Watching:
-    """`refsim shaders --watch` in a process of its own, and its lines as they come."""
-
-    def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, "-m", "refsim.cli", "shaders", *map(str, arguments), "--watch"]
-        # named, because readline, which pytest loads, gives COLUMNS to children behind Python's back
-        environment = dict(os.environ)
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
-        )
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line.rstrip())
-        self._lines.put(None)
-
-    def until(self, words: str) -> str:
-        """The next line with these words."""
-        seen = []
-        while True:
-            line = self._lines.get(timeout=SECONDS)
-            assert line is not None, ("it ended", seen, self.process.stderr and self.process.stderr.read())
-            seen.append(line)
-            if words in line:
-                return line
-
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(SECONDS)
-
-    def __enter__(self) -> Watching:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-@needs_tools
-def test_watch(folder: Path, compiled: dict[str, bytes]) -> None:
-    """Right, saved wrong, saved right again; a save that is still being written is waited for."""
-    wrong = compiled["relu-clamps-first"]
-    with Watching(folder, "q8ta_relu", "--count", "12") as watching:
-        watching.until("q8ta_relu: right, ")
-        put(folder, RELU, wrong)
-        line = watching.until("q8ta_relu: ")
-        assert "wrong in q8ta_relu/" in line and "clamp order: " in line
-        watching.until(f"again: refsim shaders {folder} q8ta_relu --case q8ta_relu/")
-        put(folder, RELU, build.BINARIES / f"{RELU}.spv")
-        line = watching.until("q8ta_relu: ")
-        assert "right so far" in line
-        watching.until("q8ta_relu: right, ")
-        (folder / f"{RELU}.spv").write_bytes(wrong[:1000])
-        (folder / "q8ta_add_buffer.spv").touch()
-        time.sleep(0.3)
-        (folder / f"{RELU}.spv").write_bytes(wrong)
-        line = watching.until("q8ta_relu: ")
-        assert "clamp order: " in line
-        assert watching.end() == 1
-
-
-@needs_tools
-def test_watch_with_a_module_that_stays_damaged(folder: Path, compiled: dict[str, bytes]) -> None:
-    with Watching(folder, "q8ta_relu", "q8ta_clone", "--count", "2", "--json") as watching:
-        first = json_schema.read(watching.until('"stage": "first"'))
-        assert first["changed"] == [] and first["same"] is True and first["verb"] == "shaders"
-        watching.until('"stage": "all"')
-        put(folder, RELU, compiled["relu-clamps-first"])
-        found = json_schema.read(watching.until('"stage": "first"'))
-        assert found["changed"] == [RELU] and list(found["operators"]) == ["q8ta_relu"]
-        assert found["wrong"][0]["causes"][0]["name"] == "clamp order" and found["seconds"] < 20
-        (folder / f"{RELU}.spv").write_bytes(b"half of it")
-        put(folder, "q8ta_clone", compiled["clone-lanes-reversed"])
-        found = json_schema.read(watching.until('"changed": ["q8ta_clone"]'))
-        assert list(found["operators"]) == ["q8ta_clone"]
-        assert found["wrong"][0]["causes"][0]["name"] == "byte order"
-        assert watching.end() == 1

@@ -74,7 +74,10 @@ def test_a_message_is_a_failure(device: Device, tmp_path: Path, only: str, statu
 def test_files_that_open_a_device_are_found() -> None:
     found = {str(path.relative_to(ROOT / "tests")) for path in validate.files()}
     assert {"gpu/test_session.py", "golden/test_corpus.py", "cli/test_shader_folders.py"} <= found
-    assert "modules/test_seeded_bugs.py" in found and "gpu/test_validate.py" not in found
+    assert {
+        "modules/test_seeded_bugs.py",
+        "cli/test_shader_watch.py",
+    } <= found and "gpu/test_validate.py" not in found
     assert {path.name for path in (ROOT / "tests" / "gpu").glob("test_*.py")} - {
         Path(f).name for f in found
     } == {"test_validate.py"}

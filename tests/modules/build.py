@@ -7,6 +7,7 @@ marked NoContraction. `compiled` also makes other builds: with a bug, or unoptim
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -103,6 +104,13 @@ def build(check: bool) -> list[str]:
             if renewed(binary, code, Path(scratch), check):
                 changed.append(binary.name)
     return changed
+
+
+def put(folder: Path, name: str, source: Path | bytes) -> None:
+    """Replace a module of a folder as a compiler does: under another name first."""
+    data = source if isinstance(source, bytes) else source.read_bytes()
+    (folder / "written").write_bytes(data)
+    os.replace(folder / "written", folder / f"{name}.spv")
 
 
 if __name__ == "__main__":

@@ -1,53 +1,26 @@
-"""golden verify and its relatives: what they find, survive, resume and refuse."""
+"""golden verify: what it finds, survives, resumes and refuses."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import re
-import shutil
-import signal
-import time
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
 from examples import BINARY, LINEAR, UNARY
 
-from refsim.cli import golden
+from refsim.cli import _golden_verify
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.exec.cpu import isa
-from refsim.golden import coverage, regen, rules, verify
+from refsim.golden import verify
 from refsim.golden.check import BYTES, Result
 from refsim.golden.store import Corpus, write_sums
-from refsim.ops.base.case import Case
 
 ROOT = Path(__file__).parents[2]
 OP = UNARY.name
-SMALL = (OP, LINEAR.name)
-#: What may stand behind a file's last line.
-LINES = {"line": b"x", "byte": b"\xff"}
 CASE = f"{OP}/0003"
-
-
-@pytest.fixture(scope="session")
-def _small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("corpus")
-    patch = pytest.MonkeyPatch()
-    for name in SMALL:
-        patch.setitem(rules.RULES, name, replace(rules.RULES[name], spread=26, hard=()))
-    regen.write(root, [regen.plan(name, None) for name in SMALL], "For tests")
-    patch.undo()
-    return root
-
-
-@pytest.fixture
-def small(_small: Path, tmp_path: Path) -> Path:
-    """A corpus of 26 cases of each of two operators, to be changed at will."""
-    return Path(shutil.copytree(_small, tmp_path / "golden"))
 
 
 def verified(refsim, root: Path, *options: str) -> dict:
@@ -122,13 +95,13 @@ def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(
     refsim, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = Result(f"{CASE}{BYTES}", "cpu", "different", {"alike": TWO_CAUSES})
-    golden._print_failure(failed, ["cpu"])
+    _golden_verify._print_failure(failed, ["cpu"])
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"{CASE} cpu: different, from its stored bytes" and BYTES not in out
-    content = golden._failure(failed)
+    content = _golden_verify._failure(failed)
     assert (content["case"], content["stored"]) == (CASE, True)
-    assert golden._failure(Result(CASE, "cpu", "different", {}))["stored"] is False
-    ((name, _),) = golden._apart([failed])
+    assert _golden_verify._failure(Result(CASE, "cpu", "different", {}))["stored"] is False
+    ((name, _),) = _golden_verify._apart([failed])
     assert name == CASE
     assert refsim("replay", name, "-x", "cpu").status == 0
 
@@ -204,73 +177,6 @@ def test_no_corpus_is_said(tmp_path: Path, refsim) -> None:
     refsim("golden", "verify", "--root", tmp_path).refused("holds no corpus")
 
 
-# --- coverage and regen ----------------------------------------------------------------------------------
-
-
-def test_a_hole_fails(small: Path, refsim) -> None:
-    done = refsim("golden", "coverage", "--root", small, "--json")
-    assert done.status == 1 and "q8ta_add 4W4C 4W4C -> 4W4C: no case" in done.json["holes"]
-    full = refsim("golden", "coverage", "--json")
-    assert full.status == 0 and full.json["holes"] == []
-
-
-@cache
-def _cases(op: str) -> tuple[Case, ...]:
-    return tuple(rules.cases(op))
-
-
-@pytest.mark.parametrize("feature", coverage.FEATURES, ids=lambda f: f.name)
-def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
-    """Without the cases that have it, some operator has a hole: no feature is vacuous."""
-    ops = [name for name, op in rules.OPS.items() if feature.applies(op)]
-    assert ops
-    some = ops[0]
-    kept = [case for case in _cases(some) if not feature.has(case)]
-    assert len(kept) < rules.RULES[some].count
-    holes = coverage.count(kept).holes()
-    assert any(hole.startswith(some) and hole.endswith((feature.name, "no case")) for hole in holes)
-
-
-def shrink(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    for name in SMALL:
-        monkeypatch.setitem(rules.RULES, name, replace(rules.RULES[name], spread=count, hard=()))
-
-
-def test_regen_of_the_same_rules_changes_nothing(
-    small: Path, refsim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shrink(monkeypatch, 26)
-    before = {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
-    done = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "nothing")
-    assert done.status == 0 and done.out == "nothing would change\n"
-    assert before == {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
-
-
-def test_regen_shows_what_changes_and_notes_why(small: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink(monkeypatch, 30)
-    dry = refsim("golden", "regen", OP, "--root", small, "--dry-run")
-    assert dry.status == 1 and f"{OP}: 4 added: {OP}/0026" in dry.out
-    assert Corpus(small).damaged() == []
-    done = refsim("golden", "regen", OP, "--root", small, "--reason", "more of\nrelu")
-    assert done.status == 0 and Corpus(small).damaged() == []
-    assert len(list(Corpus(small).entries(OP))) == 30
-    assert f": more of relu\n\n- {OP}: 4 added" in (small / regen.CHANGELOG).read_text()
-
-
-def test_regen_tells_changed_bytes_from_redrawn_cases(small: Path) -> None:
-    path = small / "digests" / f"{OP}.jsonl"
-    rows = [json.loads(text) for text in path.read_text().splitlines()]
-    rows[2]["sha256"] = "0" * 64
-    rows[4]["seed"] += 1
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    patch = pytest.MonkeyPatch()
-    patch.setitem(rules.RULES, OP, replace(rules.RULES[OP], spread=25, hard=()))
-    change = regen.plan(OP, Corpus(small)).change
-    patch.undo()
-    assert change.changed == [f"{OP}/0002"] and change.redrawn == [f"{OP}/0004"]
-    assert change.removed == [f"{OP}/0025"] and change.added == []
-
-
 def test_results_of_two_processes_do_not_mix(small: Path, tmp_path: Path, refsim) -> None:
     path = tmp_path / "results.jsonl"
     facts = verified(refsim, small, CASE, "--results", str(path))
@@ -285,99 +191,6 @@ def test_results_of_two_processes_do_not_mix(small: Path, tmp_path: Path, refsim
     path.write_bytes(before + b'{"case": "half a li')  # as after a kill
     again = verified(refsim, small, CASE, "--results", str(path), "--resume")
     assert again["resumed"] == facts["cases"] and path.read_bytes() == before
-
-
-@pytest.mark.parametrize("damage", ["digests", "line", "byte", "zip", "sums", "missing"])
-def test_regen_repairs_what_verify_sees(
-    damage: str, small: Path, refsim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after a regen that was killed between two files: the files and SHA256SUMS do not fit each other."""
-    shrink(monkeypatch, 26)
-    good = {path: path.read_bytes() for path in small.rglob("*") if path.is_file() and path.suffix != ".md"}
-    if damage == "digests":
-        (small / "digests" / f"{OP}.jsonl").write_bytes(good[small / "digests" / f"{LINEAR.name}.jsonl"])
-    elif damage in LINES:
-        path = small / "digests" / f"{OP}.jsonl"
-        path.write_bytes(good[path] + LINES[damage])
-        read = refsim("golden", "verify", OP, "--root", small)
-        read.refused(f"need refsim golden regen {OP} --reason TEXT" if damage == "line" else str(path))
-    elif damage == "zip":
-        (small / "cases" / f"{OP}.zip").write_bytes(b"PK")
-    elif damage == "missing":
-        (small / "cases" / f"{OP}.zip").unlink()
-    else:
-        rows = (small / "SHA256SUMS").read_text().splitlines()
-        (small / "SHA256SUMS").write_text("\n".join([*rows[:-1], "0" * 64 + rows[-1][64:]]) + "\n")
-    assert Corpus(small).damaged()
-    dry = refsim("golden", "regen", *SMALL, "--root", small, "--dry-run")
-    assert dry.status == 1
-    if damage in LINES:
-        assert dry.out == f"{OP}: 1 damaged: digests/{OP}.jsonl:27: not a line of digests\n"
-    done = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "repair")
-    assert done.status == 0 and "nothing would change" not in done.out and Corpus(small).damaged() == []
-    assert good == {path: path.read_bytes() for path in good}
-    again = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "nothing")
-    assert again.out == "nothing would change\n"
-
-
-def test_regen_writes_no_digest_for_a_damaged_file_of_another(
-    small: Path, refsim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shrink(monkeypatch, 26)
-    other = small / "cases" / f"{LINEAR.name}.zip"
-    other.write_bytes(other.read_bytes() + b"x")
-    refused = "other files do not match SHA256SUMS; got cases/q8ta_linear.zip: changed"
-    done = refsim("golden", "regen", OP, "--root", small, "--reason", "x")
-    assert done.status == 2 and refused in done.err
-    (small / "stray.bin").write_bytes(b"1")
-    done = refsim("golden", "regen", *SMALL, "--root", small, "--reason", "x")
-    assert "SHA256SUMS: stray.bin: not listed" in done.out and Corpus(small).damaged() == []
-
-
-def test_a_regen_that_is_killed_is_done_or_not(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink(monkeypatch, 30)
-    plans = [regen.plan(name, Corpus(small)) for name in SMALL]
-    folder = small.parent / "again"
-    seen = set()
-    for turn in range(30):
-        shutil.copytree(small, folder)
-        child = os.fork()
-        if child == 0:
-            regen.write(folder, plans, "killed")
-            os._exit(0)
-        time.sleep(turn * 0.001)
-        if turn < 29:  # the last one comes to its end
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        corpus = Corpus(folder)
-        assert corpus.damaged() == []
-        counts = {len(list(corpus.entries(name))) for name in SMALL}
-        assert counts in ({26}, {30})
-        seen |= counts
-        regen.write(folder, plans, "again")
-        assert Corpus(folder).damaged() == [] and not list(folder.glob(".*"))
-        shutil.rmtree(folder)
-    assert seen == {26, 30}
-
-
-def test_a_mistyped_root_is_no_corpus(tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink(monkeypatch, 26)
-    typo = tmp_path / "goldne"
-    refsim("golden", "regen", OP, "--root", typo, "--reason", "x").refused("no corpus there")
-    refsim("golden", "new", OP, "--root", typo).refused("no corpus there")
-    assert not typo.exists()
-    assert refsim("golden", "regen", OP, "--root", typo, "--reason", "x", "--new").status == 0
-    assert Corpus(typo).damaged() == []
-
-
-def test_new_makes_a_missing_operator(small: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink(monkeypatch, 26)
-    (small / "digests" / f"{OP}.jsonl").unlink()
-    (small / "cases" / f"{OP}.zip").unlink()
-    write_sums(small)
-    assert refsim("golden", "new", OP, "--root", small).status == 0
-    assert verified(refsim, small, OP)["same"]
 
 
 def test_an_executor_that_is_not_there_is_named(small: Path) -> None:
@@ -466,14 +279,3 @@ def _has(row: isa.Isa) -> bool:
         return bool(isa.environment(row.name))
     except DeviceError:
         return False
-
-
-def test_export_says_which_layouts_there_are(refsim, tmp_path: Path) -> None:
-    """A layout that an operator does not have, at any size, and beside another one that has it."""
-    given = ("golden", "export", "--pte", tmp_path / "pte")
-    refsim(*given, "q8ta_linear", "--layout", "4W4C").refused(
-        "golden export: no case of q8ta_linear has such a layout; got 4W4C, need 4H4W"
-    )
-    done = refsim(*given, "q8ta_linear", "q8ta_linear_gemv", "--layout", "4C", "--size", "large")
-    done.refused("no case of q8ta_linear, q8ta_linear_gemv has such a layout; got 4C, need 4H4W, 4W")
-    assert not (tmp_path / "pte").exists()

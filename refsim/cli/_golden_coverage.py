@@ -1,0 +1,93 @@
+"""golden coverage: what the corpus has of each operator, and the holes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import json_option, root_option
+from refsim.cli._output import print_json, print_table, say
+from refsim.cli._progress import progress
+from refsim.cli._verb import verb
+from refsim.core import choices
+from refsim.core.counted import counted
+from refsim.core.errors import IncompleteError
+from refsim.golden.chain import CHAINS
+from refsim.golden.store import Corpus
+from refsim.ops.base.case import Case
+
+MOST_SHOWN = 20
+
+
+@verb("coverage")
+@root_option
+@json_option
+def coverage(root: str | None, as_json: bool) -> int:
+    """Count cases by operator, layouts and features, and chains by kind. The status is 1 if something has none."""
+    from refsim.golden import coverage as counting
+
+    corpus = Corpus.at(root)
+    if not corpus.operators():
+        raise IncompleteError(str(corpus.root), "no case to count", got="an empty corpus", need="at least 1")
+    with progress("operators", len(corpus.operators())) as advance:
+
+        def cases() -> Iterator[Case]:
+            for op in corpus.operators():
+                yield from (entry.case for entry in corpus.entries(op))
+                advance()
+
+        table = counting.count(cases())
+    whole = {op: len(corpus.stored_names(op)) for op in corpus.operators()}
+    chains = counting.chains_by_kind(entry.chain for entry in corpus.chains())
+    holes, facts = table.holes(), table.as_json()
+    holes += [f"{CHAINS}: {kind}: none" for kind, number in chains.items() if not number]
+    total = sum(row["cases"] for row in facts.values())
+    if as_json:
+        content = {
+            "operators": facts,
+            "cases": total,
+            "whole": sum(whole.values()),
+            "chains": chains,
+            "holes": holes,
+            "same": not holes,
+        }
+        print_json("golden coverage", content)
+        return SAME if not holes else DIFFERENT
+    rows = []
+    for op, row in facts.items():
+        least_layouts = min(row["layouts"].values())
+        least = min(row["features"], key=lambda name: row["features"][name])
+        rows.append(
+            (
+                op,
+                row["cases"],
+                whole.get(op, 0),
+                len(row["layouts"]),
+                least_layouts,
+                len(row["features"]),
+                row["features"][least],
+                least,
+            )
+        )
+    columns = (
+        "operator",
+        "cases count",
+        "stored whole count",
+        "layouts count",
+        "fewest per layouts count",
+        "features count",
+        "rarest count",
+        "rarest feature",
+    )
+    print_table(columns, rows, drop=("stored whole count", "layouts count", "features count"))
+    say("fewest per layouts: the cases with the combination of layouts that has fewest")
+    say("rarest: the cases with the feature that fewest have")
+    for hole in holes[:MOST_SHOWN]:
+        say(f"hole: {hole}")
+    if len(holes) > MOST_SHOWN:
+        say(choices.more(len(holes) - MOST_SHOWN, choices.IN_JSON))
+    kinds = ", ".join(f"{number} {kind}" for kind, number in chains.items())
+    say(f"{counted(sum(chains.values()), 'chain')}: {kinds}")
+    stored = f"{sum(whole.values())} of them also stored whole, which golden verify checks twice"
+    say(f"{counted(total, 'case')}, {stored}; {counted(len(holes), 'hole')}")
+    return SAME if not holes else DIFFERENT

@@ -1,0 +1,226 @@
+"""golden verify: the corpus checked on executors, and what is said of the cases that fail."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from refsim.cli._apart import lines_of, say_lines
+from refsim.cli._golden_results import run
+from refsim.cli._idle import Share
+from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import executors_option, json_option, profile_option, root_option
+from refsim.cli._output import print_json, print_table, say, wrote
+from refsim.cli._verb import PROGRAM, verb
+from refsim.cli._written import Written
+from refsim.core import choices
+from refsim.core.counted import counted
+from refsim.core.errors import RefsimError
+from refsim.core.qmath import Profile
+from refsim.exec.cpu import isa as isas
+from refsim.exec.factory import executor_named
+from refsim.golden import verify as checks
+from refsim.golden.apart import Apart, Rivals, told
+from refsim.golden.chain import CHAINS
+from refsim.golden.check import BYTES, Result
+from refsim.golden.judge import KNOWN_DEFECT
+from refsim.golden.judge import SAME as SAME_BYTES
+from refsim.golden.store import Corpus, full_name
+
+MOST_SHOWN = 20
+#: Likely causes of a failure that are said.
+MOST_CAUSES = 3
+#: How many pairs of causes that predict the same bytes are told apart; each may take a second.
+MOST_APART = 3
+
+
+@verb("verify", "-x cpu --workers 2")
+@click.argument("cases", nargs=-1)
+@root_option
+@executors_option
+@click.option(
+    "--workers", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.1), default=checks.CASE_SECONDS, help="Time limit per case."
+)
+@click.option(
+    "--results",
+    type=Written(),
+    metavar="FILE",
+    help="Append each case's results to this file as they come, as JSON lines.",
+)
+@click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
+@profile_option("the executors must have")
+@click.option(
+    "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Threads of executor cpu."
+)
+@click.option(
+    "--isa",
+    type=click.Choice([row.name for row in isas.ISAS]),
+    help="Compile the kernels of the CPU for this instruction set, not for the best of this machine.",
+)
+@json_option
+def verify(
+    cases: tuple[str, ...],
+    root: str | None,
+    executors: str,
+    workers: int,
+    seconds: float,
+    results: str | None,
+    resume: bool,
+    profile: Profile | None,
+    threads: int,
+    isa: str | None,
+    as_json: bool,
+) -> int:
+    """Check files, definitions and executors on the whole corpus, or on CASES: operators, OPERATOR/NUMBER, or chains.
+
+    Kernels that are not refsim's (spv:DIR, other packages) may write what one other profile allows. Modules of another
+    build may also show the known defects of upstream, and other packages may refuse cases.
+    """
+    corpus = Corpus.at(root)
+    cases, names = tuple(map(full_name, cases)), executors.split(",")
+    begin = time.monotonic()
+    conditions = checks.Conditions(profile, threads, isa)
+    if isa is not None:
+        isas.environment(isa)  # what this machine lacks is said before anything starts
+    checks.check_executors(corpus, names, conditions)
+    damaged = corpus.damaged()
+    done, found = run(corpus, cases, names, workers, seconds, results, resume, conditions)
+    if results is not None:
+        wrote(results)
+    for name, reason in checks.idle(found).items():
+        Share(name, 0, 1, (reason,)).check()
+    failed = checks.failures(found)
+    same = not damaged and not failed
+    given = {
+        "--root": root,
+        "--profile": profile and profile.name,
+        "--threads": threads > 1 and threads,
+        "--isa": isa,
+    }
+    asked = [word for name, value in given.items() if value for word in (name, str(value))]
+    table = checks.tally(found)
+    refused = checks.refusals(found)
+    if as_json:
+        facts = {
+            "root": str(corpus.root), "cases": len({r.case for r in found}), **_kinds(found), "resumed": done,
+            "seconds": round(time.monotonic() - begin, 3), "damaged_files": damaged,
+            "threads": threads, "isa": isa or isas.cpu().isa.name,
+            "executors": {name: dict(counts) for name, counts in table.items()},
+            "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
+            "ours": checks.instead(found),
+            "failures": [_failure(r) for r in failed], "same": same,
+        }  # fmt: skip
+        print_json("golden verify", facts)
+        return SAME if same else DIFFERENT
+    for text in damaged:
+        say(f"{corpus.root}: {text}")
+    statuses = sorted(
+        {status for counts in table.values() for status in counts}, key=lambda s: s != SAME_BYTES
+    )
+    instead = checks.instead(found)
+    ours = {name: sum(row["cases"] for row in operators.values()) for name, operators in instead.items()}
+    heads = ("executor", *statuses, *(["ours count"] if instead else []))
+    rows = [(n, *(c[s] for s in statuses), *([ours.get(n, 0)] if instead else [])) for n, c in table.items()]
+    print_table(heads, rows)
+    for name, operators in instead.items():
+        for op, row in operators.items():
+            say(
+                f"{name}: refsim's own kernels ran {counted(row['cases'], 'case')} of {op}: {'; '.join(row['why'])}"
+            )
+    for name, text in checks.profiles(found).items():
+        say(f"{name}: what is legal has the bytes of the profile {text}")
+    for text, count in _defects(found).items():
+        say(f"{counted(count, 'case')}: {text}")
+    for name, reasons in refused.items():
+        for text, count in reasons.items():
+            say(f"{name} refused {counted(count, 'case')}: {text}")
+    for result in failed[:MOST_SHOWN]:
+        _print_failure(result, names, asked)
+    for case, lines in _apart(failed):
+        say_lines(
+            [(f"{case}: {line}" if line is lines[0][0] else f"  {line}", command) for line, command in lines]
+        )
+    if len(failed) > MOST_SHOWN:
+        say(choices.more(len(failed) - MOST_SHOWN, choices.IN_JSON))
+    say(f"{checked(found)}; {counted(len(failed), 'failure')}, {time.monotonic() - begin:.0f} s")
+    return SAME if same else DIFFERENT
+
+
+def checked(results: Sequence[Result]) -> str:
+    """How many checks there were, and of what: the same case may be checked by its digest and by its stored bytes."""
+    kinds = _kinds(results)
+    parts = [f"{counted(kinds['digests'], 'case')} by digest"] if kinds["digests"] else []
+    parts += [f"{kinds['whole']} of them by stored bytes too"] if kinds["whole"] else []
+    parts += [counted(kinds["chains"], "chain")] if kinds["chains"] else []
+    return f"{counted(sum(kinds.values()), 'check')}: {', '.join(parts)}"
+
+
+def _kinds(results: Sequence[Result]) -> dict[str, int]:
+    """How many cases were checked by their digests and by their stored bytes, and how many chains."""
+    names = {result.case for result in results}
+    chains = sum(name.startswith(f"{CHAINS}/") for name in names)
+    whole = sum(name.endswith(BYTES) for name in names)
+    return {"digests": len(names) - whole - chains, "whole": whole, "chains": chains}
+
+
+def _defects(results: Sequence[Result]) -> dict[str, int]:
+    """How many cases show each known defect."""
+    return dict(Counter(str(r.detail["message"]) for r in results if r.status == KNOWN_DEFECT))
+
+
+def _named(result: Result) -> tuple[str, bool]:
+    """The name of a case as verbs take it, and whether its stored files were read."""
+    return result.case.removesuffix(BYTES), result.case.endswith(BYTES)
+
+
+def _failure(result: Result) -> dict[str, Any]:
+    case, stored = _named(result)
+    return {**result.as_json(), "case": case, "stored": stored}
+
+
+def _print_failure(result: Result, executors: Sequence[str], asked: Sequence[str] = ()) -> None:
+    """A case that failed, and the command that checks it again, with the options that were ``asked`` for."""
+    detail = result.detail
+    case, stored = _named(result)
+    how = ", from its stored bytes" if stored else ""
+    say(f"{case} {result.executor}: {result.status}{how} {detail.get('message', '')}".rstrip())
+    if "digest" in detail:
+        say(f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}...")
+    if "differing" in detail:
+        say(f"  {detail['differing']} differ; {'; '.join(detail['pattern'])}")
+    causes = detail.get("causes", ())
+    for cause in causes[:MOST_CAUSES]:
+        say(f"  likely cause: {cause}")
+    if len(causes) > MOST_CAUSES:
+        say(f"  {choices.more(len(causes) - MOST_CAUSES, choices.IN_JSON)}")
+    words = [PROGRAM, "golden", "verify", case, "-x", ",".join(executors), *asked]
+    say(f"  {shlex.join(words)}", command=True)
+
+
+def _apart(failed: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
+    """(case, lines) about causes that predict the same bytes of it, those of one name once: what tells them apart."""
+    seen: set[tuple[str, ...]] = set()
+    for result in failed:
+        alike = result.detail.get("alike")
+        if alike is None or len(seen) == MOST_APART:
+            continue
+        two = Rivals.of(result.case.partition("/")[0], alike)
+        if (key := (two.op, *(cause.name for cause in two.causes))) not in seen:
+            seen.add(key)
+            yield _named(result)[0], lines_of(_told(two, result.executor), result.executor)
+
+
+def _told(two: Rivals, executor: str) -> Apart:
+    """The case that tells two causes apart on an executor; none if it cannot be opened here."""
+    try:
+        return told(two, runs=executor_named(executor).runs)
+    except RefsimError:
+        return told(two, ())

@@ -1,0 +1,46 @@
+"""golden coverage and export: what the corpus has, and which of it goes to a device."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from refsim.golden import coverage, rules
+from refsim.ops.base.case import Case
+
+
+def test_a_hole_fails(small: Path, refsim) -> None:
+    done = refsim("golden", "coverage", "--root", small, "--json")
+    assert done.status == 1 and "q8ta_add 4W4C 4W4C -> 4W4C: no case" in done.json["holes"]
+    full = refsim("golden", "coverage", "--json")
+    assert full.status == 0 and full.json["holes"] == []
+
+
+@cache
+def _cases(op: str) -> tuple[Case, ...]:
+    return tuple(rules.cases(op))
+
+
+@pytest.mark.parametrize("feature", coverage.FEATURES, ids=lambda f: f.name)
+def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
+    """Without the cases that have it, some operator has a hole: no feature is vacuous."""
+    ops = [name for name, op in rules.OPS.items() if feature.applies(op)]
+    assert ops
+    some = ops[0]
+    kept = [case for case in _cases(some) if not feature.has(case)]
+    assert len(kept) < rules.RULES[some].count
+    holes = coverage.count(kept).holes()
+    assert any(hole.startswith(some) and hole.endswith((feature.name, "no case")) for hole in holes)
+
+
+def test_export_says_which_layouts_there_are(refsim, tmp_path: Path) -> None:
+    """A layout that an operator does not have, at any size, and beside another one that has it."""
+    given = ("golden", "export", "--pte", tmp_path / "pte")
+    refsim(*given, "q8ta_linear", "--layout", "4W4C").refused(
+        "golden export: no case of q8ta_linear has such a layout; got 4W4C, need 4H4W"
+    )
+    done = refsim(*given, "q8ta_linear", "q8ta_linear_gemv", "--layout", "4C", "--size", "large")
+    done.refused("no case of q8ta_linear, q8ta_linear_gemv has such a layout; got 4C, need 4H4W, 4W")
+    assert not (tmp_path / "pte").exists()

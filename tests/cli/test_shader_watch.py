@@ -1,0 +1,150 @@
+"""refsim shaders: seeded bugs that it must find and name, and the verdict after each save with --watch."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import json_schema
+import pytest
+from modules import build
+from modules.bugs import BUGS
+from modules.build import put
+from modules.test_modules_build import needs_tools
+
+from refsim.modules.verification import FIRST_WORD
+
+pytest_plugins = "modules.opened"
+
+ROOT = Path(__file__).parents[2]
+RELU = "q8ta_relu_buffer"
+SECONDS = 120.0  # for one line of a process; machines that run tests are busy
+
+
+# --- seeded bugs -----------------------------------------------------------------------------------------
+
+#: Every second one: each takes some seconds to compile and to run.
+SOME = BUGS[::2]
+WATCHED = ("relu-clamps-first", "clone-lanes-reversed")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    wanted = [bug for bug in BUGS if bug in SOME or bug.id in WATCHED]
+    return {bug.id: bug.compiled(tmp_path_factory.mktemp(bug.id)) for bug in wanted}
+
+
+@needs_tools
+def test_seeded_bugs_are_found_and_nearly_all_are_named(
+    folder: Path, compiled: dict[str, bytes], refsim
+) -> None:
+    """Each is met among the first words of a verdict or in a recording, and the first cause is true of it."""
+    unnamed, late = [], []
+    for bug in SOME:
+        put(folder, bug.module, compiled[bug.id])
+        images = ["--images"] if "texture3d" in bug.module else []
+        variant = ["--variant", "unsigned"] if "unsigned" in bug.module else []
+        content = refsim(
+            "shaders", folder, bug.op, *images, *variant, "--count", "24", "--json", "--limit", "1"
+        ).json
+        put(folder, bug.module, build.BINARIES / f"{bug.module}.spv")
+        assert content["same"] is False, f"{bug.id} was not found"
+        named = [row["causes"][0]["name"] for row in content["wrong"] if row["causes"]]
+        failed = " ".join(row["message"] for row in content["failed"])
+        if not set(named[:1]) & set(bug.causes) and not any(cause in failed for cause in bug.causes):
+            unnamed.append((bug.id, named))
+        if content["cases"] > FIRST_WORD:
+            late.append(bug.id)
+    assert len(SOME) - len(unnamed) >= 25, unnamed
+    assert len(late) <= len(SOME) // 10, late
+
+
+# --- watching --------------------------------------------------------------------------------------------
+
+
+class Watching:
+    """`refsim shaders --watch` in a process of its own, and its lines as they come."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, "-m", "refsim.cli", "shaders", *map(str, arguments), "--watch"]
+        # named, because readline, which pytest loads, gives COLUMNS to children behind Python's back
+        environment = dict(os.environ)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip())
+        self._lines.put(None)
+
+    def until(self, words: str) -> str:
+        """The next line with these words."""
+        seen = []
+        while True:
+            line = self._lines.get(timeout=SECONDS)
+            assert line is not None, ("it ended", seen, self.process.stderr and self.process.stderr.read())
+            seen.append(line)
+            if words in line:
+                return line
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(SECONDS)
+
+    def __enter__(self) -> Watching:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@needs_tools
+def test_watch(folder: Path, compiled: dict[str, bytes]) -> None:
+    """Right, saved wrong, saved right again; a save that is still being written is waited for."""
+    wrong = compiled["relu-clamps-first"]
+    with Watching(folder, "q8ta_relu", "--count", "12") as watching:
+        watching.until("q8ta_relu: right, ")
+        put(folder, RELU, wrong)
+        line = watching.until("q8ta_relu: ")
+        assert "wrong in q8ta_relu/" in line and "clamp order: " in line
+        watching.until(f"again: refsim shaders {folder} q8ta_relu --case q8ta_relu/")
+        put(folder, RELU, build.BINARIES / f"{RELU}.spv")
+        line = watching.until("q8ta_relu: ")
+        assert "right so far" in line
+        watching.until("q8ta_relu: right, ")
+        (folder / f"{RELU}.spv").write_bytes(wrong[:1000])
+        (folder / "q8ta_add_buffer.spv").touch()
+        time.sleep(0.3)
+        (folder / f"{RELU}.spv").write_bytes(wrong)
+        line = watching.until("q8ta_relu: ")
+        assert "clamp order: " in line
+        assert watching.end() == 1
+
+
+@needs_tools
+def test_watch_with_a_module_that_stays_damaged(folder: Path, compiled: dict[str, bytes]) -> None:
+    with Watching(folder, "q8ta_relu", "q8ta_clone", "--count", "2", "--json") as watching:
+        first = json_schema.read(watching.until('"stage": "first"'))
+        assert first["changed"] == [] and first["same"] is True and first["verb"] == "shaders"
+        watching.until('"stage": "all"')
+        put(folder, RELU, compiled["relu-clamps-first"])
+        found = json_schema.read(watching.until('"stage": "first"'))
+        assert found["changed"] == [RELU] and list(found["operators"]) == ["q8ta_relu"]
+        assert found["wrong"][0]["causes"][0]["name"] == "clamp order" and found["seconds"] < 20
+        (folder / f"{RELU}.spv").write_bytes(b"half of it")
+        put(folder, "q8ta_clone", compiled["clone-lanes-reversed"])
+        found = json_schema.read(watching.until('"changed": ["q8ta_clone"]'))
+        assert list(found["operators"]) == ["q8ta_clone"]
+        assert found["wrong"][0]["causes"][0]["name"] == "byte order"
+        assert watching.end() == 1

@@ -1,0 +1,66 @@
+"""Fixtures of tests that need a folder of modules and a device; a test file takes them with ``pytest_plugins``.
+
+`gpu/validate.py` knows by that name which files open a device.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from modules import build
+from refsim.cli import _shaders_build
+from refsim.core.errors import DeviceError, MissingDependencyError
+from refsim.exec.executor import Executor
+from refsim.exec.factory import executor_named
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Executor]]:
+    """A folder of right modules, and an executor of it that stays open; it reads what has changed.
+
+    On lavapipe it has one thread. Some of the seeded bugs are races, and more threads would let them lose.
+    """
+    folder = tmp_path_factory.mktemp("modules") / "spirv"
+    shutil.copytree(build.BINARIES, folder)
+    try:
+        executor = executor_named(f"spv:{folder}")
+    except (DeviceError, MissingDependencyError) as error:
+        if os.environ.get("REFSIM_GPU") == "require":
+            raise
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch, executor:  # type: ignore[attr-defined]
+        patch.setenv("LP_NUM_THREADS", "1")
+        yield folder, executor
+
+
+class Kept:
+    """An executor that a verb cannot close."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor, self.name = executor, executor.name
+
+    def run_call(self, call, inputs):
+        return self._executor.run_call(call, inputs)
+
+    def sanitize(self, call, inputs, repeats=0):
+        return self._executor.sanitize(call, inputs, repeats)
+
+
+@pytest.fixture
+def folder(opened: tuple[Path, Executor], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder, whose modules are right again afterwards. Plain names of it get the executor that is open."""
+    path, executor = opened
+    real = _shaders_build.executor_named
+
+    def named(name: str) -> object:
+        return Kept(executor) if name == f"spv:{path}" else real(name)
+
+    monkeypatch.setattr(_shaders_build, "executor_named", named)
+    yield path
+    shutil.rmtree(path)
+    shutil.copytree(build.BINARIES, path)
