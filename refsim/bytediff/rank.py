@@ -86,7 +86,7 @@ def causes(ev: Evidence) -> list[Cause]:
     """
     if not ev.differing.any() or ev.reversed:
         return []
-    elements = _scope(ev)[1]
+    elements = _scope(ev).elements
     found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= _least(best)]
     # The sort is stable: causes that fit equally well keep the order of ALL. A wrong address leaves padding at 0, so it
     # predicts any padding that is wrongly 0. Where every element is right, that is no evidence about addresses.
@@ -97,47 +97,90 @@ def _least(cause: Cause) -> float:
     return LEAST_INFERRED if cause.inferred else LEAST_SCORE
 
 
-def _worse(cause: Cause) -> tuple[bool, float, bool, bool, bool, bool]:
+Rank = tuple[bool, float, bool, bool, bool, bool]
+#: No prediction ranks better: it is exact, and no part of it was chosen to fit.
+_BEST: Rank = (False, -1.0, False, False, False, False)
+
+
+def _worse(cause: Cause) -> Rank:
     return (
         cause.weak and not cause.exact, -cause.score, cause.inferred, bool(cause.where), cause.fitted, not cause.whole,
     )  # fmt: skip
 
 
-def _scope(ev: Evidence) -> tuple[np.ndarray, bool]:
-    """(the cells that are counted, whether any element differs)."""
+@dataclass(frozen=True)
+class _Scope:
+    """The cells that are counted, bool each: those that differ, those that need a cause, and those that are right."""
+
+    elements: bool  # whether any element differs; then elements alone are counted
+    differing: np.ndarray
+    faulty: np.ndarray
+    alike: np.ndarray
+    differ: int
+    are_alike: int
+
+
+def _scope(ev: Evidence) -> _Scope:
     if "scope" not in ev.kept:
         values = ev.kinds == ByteKind.VALUE
         elements = bool((ev.differing & values).any())
-        ev.kept["scope"] = (values & ev.compared if elements else ev.compared, elements)
-    scope, elements = ev.kept["scope"]
-    return scope, elements
+        counted = values & ev.compared if elements else ev.compared
+        differing, alike = ev.differing & counted, ~ev.differing & counted
+        ev.kept["scope"] = _Scope(
+            elements, differing, ev.faulty & counted, alike,
+            int(np.count_nonzero(differing)), int(np.count_nonzero(alike)),
+        )  # fmt: skip
+    found: _Scope = ev.kept["scope"]
+    return found
 
 
 def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:
-    """The best prediction of one hypothesis, if it makes any."""
+    """The best prediction of one hypothesis, if it makes any; of equal ones the first."""
     if h.needs_call and ev.bound is None:
         return None
-    found = [judge(view, h.name, prediction) for view in ev.views for prediction in h.find(view)]
-    return min(found, key=_worse, default=None)
+    best: Cause | None = None
+    least: Rank | None = None
+    for view in ev.views:
+        for prediction in h.find(view):
+            cause = judge(view, h.name, prediction, least)
+            if cause is None:
+                continue
+            rank = _worse(cause)
+            if least is None or rank < least:
+                best, least = cause, rank
+                if rank == _BEST:
+                    return best
+    return best
 
 
-def judge(ev: Evidence, name: str, prediction: Prediction) -> Cause:
+def judge(ev: Evidence, name: str, prediction: Prediction, least: Rank | None = None) -> Cause | None:
     """Count what one prediction explains and contradicts, in the whole buffer or in the region where it fits best.
 
-    Right bytes need no cause: one that differs only since the expected one is wrong is explained by none.
+    Right bytes need no cause: one that differs only since the expected one is wrong is explained by none. None if the
+    prediction cannot rank better than ``least``: most cannot, and that is known before much is counted.
     """
-    scope, _ = _scope(ev)
-    right, differing = prediction.cells == ev.got, ev.differing & scope
-    explained, count = int(np.count_nonzero(right & ev.faulty & scope)), int(np.count_nonzero(differing))
-    against = ~right & ~ev.differing & scope
-    contradicted = int(np.count_nonzero(against))
+    scope = _scope(ev)
+    right = prediction.cells == ev.got
+    explained, count = int(np.count_nonzero(right & scope.faulty)), scope.differ
+    fitted = prediction.fitted or prediction.inferred
+    # at best, in a region or not, nothing is contradicted
+    if least is not None and least <= (False, -explained / count, prediction.inferred, False, fitted, False):
+        return None
+    contradicted = scope.are_alike - int(np.count_nonzero(right & scope.alike))
+    in_region = contradicted > 0 and explained >= LEAST_IN_REGION * count
+    if least is not None and not in_region:
+        weak = contradicted > MOST_CONTRADICTED * explained
+        score = (explained - contradicted) / count
+        if least <= (weak, -score, prediction.inferred, False, fitted, False):
+            return None
+    values = _distinct(prediction.cells[scope.differing])
     where, mask = "", None
-    values = len(np.unique(prediction.cells[differing]))
     # one constant value in a region says no more than the pattern does
-    if contradicted and values >= LEAST_VALUES and explained >= LEAST_IN_REGION * count:
+    if in_region and values >= LEAST_VALUES:
+        against = ~right & scope.alike
         where, mask = _region(ev, against, contradicted)
         if explained == count and (mask is None or (against & mask).any()):
-            slabs = within.slabs(ev, differing, against)
+            slabs = within.slabs(ev, scope.differing, against)
             where, mask = (where, mask) if slabs is None else (slabs.name, slabs.mask)
         if mask is not None:
             right = np.where(mask, right, ev.want == ev.got)
@@ -149,11 +192,18 @@ def judge(ev: Evidence, name: str, prediction: Prediction) -> Cause:
         differing=count,
         contradicted=contradicted,
         whole=bool((right | ~ev.compared).all()),
-        fitted=prediction.fitted or prediction.inferred,
+        fitted=fitted,
         inferred=prediction.inferred,
         where=where,
         values=values,
     )
+
+
+def _distinct(cells: np.ndarray) -> int:
+    """How many values there are among these cells."""
+    if cells.dtype.itemsize == 1:
+        return int(np.count_nonzero(np.bincount(cells.view(np.uint8), minlength=256)))
+    return len(np.unique(cells))
 
 
 def _region(ev: Evidence, against: np.ndarray, contradicted: int) -> tuple[str, np.ndarray | None]:
