@@ -18,8 +18,8 @@ LEAST_INFERRED = 0.8
 PADDING = "padding leaked"  # the first suspect where every element is right
 #: A cause is weak if it contradicts more right cells than this share of what it explains,
 MOST_CONTRADICTED = 0.1
-#: or if it was made for fewer differing cells, or for fewer distinct values, than these: anything may fit so little.
-LEAST_FITTED, LEAST_VALUES = 8, 2
+#: or if it was made for fewer differing cells than these, or for one value alone: anything may fit so little.
+LEAST_FITTED = 8
 #: Regions are tried for a prediction that explains this share of the differing cells.
 LEAST_IN_REGION = 0.6
 
@@ -31,8 +31,8 @@ class Cause:
     ``explained`` of ``differing`` cells are predicted exactly; ``contradicted`` cells are right in the actual
     buffer and would be wrong by the prediction. Where any element differs, only elements are counted, not padding.
     ``whole`` says that the prediction equals the actual buffer in every byte, padding included. ``where`` is the region
-    that the prediction holds in, "" for the whole buffer; outside of it the right bytes are predicted. ``values``
-    counts the distinct values that are predicted for differing cells.
+    that the prediction holds in, "" for the whole buffer; outside of it the right bytes are predicted. ``constant``
+    says that one value is predicted for all differing cells.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Cause:
     fitted: bool = False
     inferred: bool = False
     where: str = ""
-    values: int = LEAST_VALUES
+    constant: bool = False
 
     @property
     def exact(self) -> bool:
@@ -60,7 +60,7 @@ class Cause:
         if self.contradicted > MOST_CONTRADICTED * self.explained:
             return True
         made = self.fitted or bool(self.where)
-        return made and (self.differing < LEAST_FITTED or (not self.exact and self.values < LEAST_VALUES))
+        return made and (self.differing < LEAST_FITTED or (not self.exact and self.constant))
 
     @property
     def fit(self) -> str:
@@ -110,14 +110,18 @@ def _worse(cause: Cause) -> Rank:
 
 @dataclass(frozen=True)
 class _Scope:
-    """The cells that are counted, bool each: those that differ, those that need a cause, and those that are right."""
+    """The cells that are counted, bool each: those that differ, those that need a cause, and those that are right.
 
-    elements: bool  # whether any element differs; then elements alone are counted
+    ``elements``: any element differs, so elements alone are counted. ``first`` is the first cell that differs.
+    """
+
+    elements: bool
     differing: np.ndarray
     faulty: np.ndarray
     alike: np.ndarray
     differ: int
     are_alike: int
+    first: int
 
 
 def _scope(ev: Evidence) -> _Scope:
@@ -128,7 +132,7 @@ def _scope(ev: Evidence) -> _Scope:
         differing, alike = ev.differing & counted, ~ev.differing & counted
         ev.kept["scope"] = _Scope(
             elements, differing, ev.faulty & counted, alike,
-            int(np.count_nonzero(differing)), int(np.count_nonzero(alike)),
+            int(np.count_nonzero(differing)), int(np.count_nonzero(alike)), int(differing.argmax()),
         )  # fmt: skip
     found: _Scope = ev.kept["scope"]
     return found
@@ -173,10 +177,11 @@ def judge(ev: Evidence, name: str, prediction: Prediction, least: Rank | None = 
         score = (explained - contradicted) / count
         if least <= (weak, -score, prediction.inferred, False, fitted, False):
             return None
-    values = _distinct(prediction.cells[scope.differing])
+    held = prediction.cells[scope.first]
+    constant = not ((prediction.cells != held) & scope.differing).any()
     where, mask = "", None
     # one constant value in a region says no more than the pattern does
-    if in_region and values >= LEAST_VALUES:
+    if in_region and not constant:
         against = ~right & scope.alike
         where, mask = _region(ev, against, contradicted)
         if explained == count and (mask is None or (against & mask).any()):
@@ -195,15 +200,8 @@ def judge(ev: Evidence, name: str, prediction: Prediction, least: Rank | None = 
         fitted=fitted,
         inferred=prediction.inferred,
         where=where,
-        values=values,
+        constant=constant,
     )
-
-
-def _distinct(cells: np.ndarray) -> int:
-    """How many values there are among these cells."""
-    if cells.dtype.itemsize == 1:
-        return int(np.count_nonzero(np.bincount(cells.view(np.uint8), minlength=256)))
-    return len(np.unique(cells))
 
 
 def _region(ev: Evidence, against: np.ndarray, contradicted: int) -> tuple[str, np.ndarray | None]:

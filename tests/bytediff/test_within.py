@@ -111,7 +111,7 @@ def test_an_epilogue_that_maps_values_is_said() -> None:
 
 def test_what_right_bytes_contradict_is_weak_and_comes_last() -> None:
     def cause(**changes: int | bool | str) -> Cause:
-        return replace(Cause("a", "b", 50, 100, 0, values=9), **changes)  # type: ignore[arg-type]
+        return replace(Cause("a", "b", 50, 100, 0), **changes)  # type: ignore[arg-type]
 
     assert not cause().weak
     assert cause(contradicted=20).weak and "weak" in str(cause(contradicted=20))

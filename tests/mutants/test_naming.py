@@ -52,7 +52,7 @@ def test_a_cause_counts_only_if_it_is_of_the_code_that_was_changed() -> None:
 
 def agreed_cause(name: str) -> Agreed:
     """A cause that explains 20 of 30 wrong elements of one case, and none of another."""
-    return Agreed(Cause(name, "so", 20, 30, 0, values=9), 0, 1, 2, 0.6)
+    return Agreed(Cause(name, "so", 20, 30, 0), 0, 1, 2, 0.6)
 
 
 def test_a_cause_that_predicts_everything_counts_whatever_its_class() -> None:
