@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -10,6 +10,9 @@ _INFINITE, _WORD, _QUIET = 0x7F800000, 0xFFFFFFFF, 0x7FC00000
 #: Comparisons, by number: of what is left with the divisor.
 _LESS, _NOT_MORE, _ALWAYS, _NEVER, _MORE, _NOT_LESS = range(6)
 _COMPARED = ("<", "<=", "always", "never", ">", ">=")
+_COMPARE: tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
+    np.less, np.less_equal, lambda a, b: a == a, lambda a, b: a != a, np.greater, np.greater_equal,
+)  # fmt: skip
 #: How digits that are lost round what is kept, by number.
 _EVEN, _DOWN, _UP, _HALF_UP, _HALF_DOWN, _ODD, _ALL = range(7)
 _ROUNDED = ("to even", "down", "up", "halves up", "halves down", "halves to odd", "by one more")
@@ -76,16 +79,10 @@ def divided(a: np.ndarray, b: np.ndarray, chosen: slice = slice(None)) -> np.nda
     rest, above_exponent = _normal(above, o)
     q, below_exponent = _normal(below, o)
     exponent = above_exponent - below_exponent + o["bias"]
-    small = _compared(rest, q, o["first"])
-    rest = np.where(small, _shifted(rest, o["grow"]), rest)
+    small = _compare(o["first"])(rest, q)
+    rest = np.where(small, _shift(o["grow"])(rest), rest)
     exponent = exponent - np.where(small, o["lower"], 0)
-    digits = np.zeros_like(rest)
-    for i in range(int(o["count"].max())):
-        active = i < o["count"]
-        fits = _compared(rest, q, o["fits"])
-        rest = np.where(active & fits, (rest - o["taken"] * q) & _WORD, rest)
-        digits = np.where(active, _shifted(digits, o["step"]) | fits, digits)
-        rest = np.where(active, _shifted(rest, o["next"]), rest)
+    rest, digits = _digits(rest, q, o)
     follows = np.where(o["sticky"] == 2, rest == 0, rest != 0) & (o["sticky"] > 0) | (o["sticky"] == 3)
     digits = digits | follows
     drop = np.where(exponent < 1, np.minimum(o["drop"] + 1 - exponent, 28), o["drop"])
@@ -102,6 +99,22 @@ def divided(a: np.ndarray, b: np.ndarray, chosen: slice = slice(None)) -> np.nda
     return found
 
 
+def _digits(rest: np.ndarray, q: np.ndarray, o: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(what is left, the digits): each division goes on for its own number of them."""
+    counts, rest, digits, done = o["count"][:, 0], rest.copy(), np.zeros_like(rest), 0
+    for count in sorted({*counts.tolist()}):
+        rows = np.flatnonzero(counts >= count)
+        fits, step, onward = _compare(o["fits"][rows]), _shift(o["step"][rows]), _shift(o["next"][rows])
+        left, made, below = rest[rows], digits[rows], q[rows]
+        off = o["taken"][rows] * below
+        for _ in range(done, count):
+            digit = fits(left, below)
+            left = onward((left - off * digit) & _WORD)
+            made = step(made) | digit
+        rest[rows], digits[rows], done = left, made, count
+    return rest, digits
+
+
 def _normal(bits: np.ndarray, o: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(fraction with its leading one, exponent)."""
     exponent, fraction = bits >> o["at"], bits & o["fraction"]
@@ -112,13 +125,32 @@ def _normal(bits: np.ndarray, o: Mapping[str, np.ndarray]) -> tuple[np.ndarray, 
     )
 
 
-def _shifted(value: np.ndarray, by: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.where(by < 0, value >> 1, value << np.maximum(by, 0)) & _WORD
-    return found
+def _shift(by: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """A shift by a number of each row's own; a negative one is by one digit to the right."""
+    ahead, back = np.maximum(by, 0), np.flatnonzero(by < 0)
+
+    def shifted(value: np.ndarray) -> np.ndarray:
+        found: np.ndarray = value << ahead
+        if len(back):
+            found[back] = value[back] >> 1
+        return found & _WORD
+
+    return shifted
 
 
-def _compared(a: np.ndarray, b: np.ndarray, how: np.ndarray) -> np.ndarray:
-    return np.select([how == k for k in range(6)], [a < b, a <= b, a == a, a != a, a > b, a >= b])
+def _compare(how: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """The comparison that most rows have, and those that a few rows have of their own."""
+    numbers = np.bincount(how[:, 0], minlength=len(_COMPARE))
+    usual = int(numbers.argmax())
+    others = [(_COMPARE[k], np.flatnonzero(how == k)) for k in np.flatnonzero(numbers) if k != usual]
+
+    def compared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        found = _COMPARE[usual](a, b)
+        for other, rows in others:
+            found[rows] = other(a[rows], b[rows])
+        return found
+
+    return compared
 
 
 def _up(kept: np.ndarray, lost: np.ndarray, half: np.ndarray, rule: np.ndarray) -> np.ndarray:

@@ -120,6 +120,9 @@ _OTHERS: Mapping[str, Mapping[str, Any]] = {
 }
 _TWO = ("lo made larger", "hi made larger", "the zero point from qmin", "the zero point from qmax")
 _ERRORS = ("the error at qmin", "the error at qmax")
+#: Steps that rows with too small a scale have alone, and steps behind the scale.
+_SMALL = {"the width of 255 steps", "how much larger", "lo made larger", "hi made larger"}
+_BEHIND = {*_TWO, *_ERRORS, "which error is less", "no number", "the bounds", "rounded"}
 
 
 #: What stands for a division.
@@ -174,6 +177,18 @@ def made(
     z = np.where(first, by["the zero point from qmin"](low, a), by["the zero point from qmax"](high, b))
     found = by["rounded"](by["the bounds"](by["no number"](z), low, high))
     return np.clip(np.nan_to_num(found), -(1 << 30), 1 << 30)
+
+
+def _idle(ev: Evidence, lo: np.ndarray, hi: np.ndarray) -> set[str]:
+    """Steps that make no difference to the output of any of these rows."""
+    s = (hi - lo) / F(ev.call.params.qmax - ev.call.params.qmin)
+    none = (s == 0) | np.isinf(F(1) / s)
+    idle = set() if ev.desc.is_int8 else _SMALL | _BEHIND
+    if not none.any():
+        idle.add("no range")
+    if not (np.where(none, NO_RANGE, s) < LEAST).any():
+        idle |= _SMALL | {"the least scale"}
+    return idle
 
 
 def parts(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
@@ -236,8 +251,9 @@ def other_steps(ev: Evidence) -> Iterator[Prediction]:
                 yield Prediction(
                     f"its division: {what}", ev.with_values(made(ev, lo, hi, {}, wrong_div).reshape(shape))
                 )
+        idle = _idle(ev, lo[wrong], hi[wrong])
         for what, changed in _tries():
-            if fits(made(ev, lo[wrong], hi[wrong], changed)):
+            if not idle.issuperset(changed) and fits(made(ev, lo[wrong], hi[wrong], changed)):
                 yield Prediction(what, ev.with_values(made(ev, lo, hi, changed).reshape(shape)))
         for number, (what, values) in enumerate(
             zip(quotients.names(), _all(ev, lo[wrong], hi[wrong]), strict=True)
