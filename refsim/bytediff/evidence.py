@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -162,7 +162,9 @@ class Evidence:
         """Cells of the expected buffer with other logical values, wrapped to the buffer's dtype."""
         if self.desc.is_int8:
             fresh = self.want.copy()
-            fresh[self.places] = values.astype(np.int64).astype(np.int8).reshape(self.places.shape)
+            if values.dtype != np.int8:
+                values = values.astype(np.int64).astype(np.int8)
+            fresh[self.places] = values.reshape(self.places.shape)
             return fresh
         fresh = self.want.copy()
         fresh[self.places] = (
@@ -175,7 +177,7 @@ class Evidence:
         """Cell of every element, NCHW."""
         return offsets(self.desc)
 
-    @property
+    @cached_property
     def logical(self) -> np.ndarray:
         """The expected elements, NCHW with exactly four dims."""
         return self.want[self.places]
@@ -184,6 +186,29 @@ class Evidence:
 def cells(buffer: PackedBuffer) -> np.ndarray:
     """int8 per byte of an int8 buffer, int32 (the bits) per element of a float one."""
     return buffer.data if buffer.desc.is_int8 else buffer.words
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The different whole numbers among these, ascending: what np.unique gives, which hashes and is much slower."""
+    if not values.size:
+        return values.reshape(-1)
+    flat = values.reshape(-1)
+    low, high = int(flat.min()), int(flat.max())
+    if high - low <= flat.size + 256:
+        counts = np.bincount(flat.astype(np.int64) - low)
+        return (np.flatnonzero(counts) + low).astype(values.dtype)
+    flat = np.sort(flat)
+    return flat[np.append(True, flat[1:] != flat[:-1])]
+
+
+def numbered(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """For each column of these rows of whole numbers, which of the different columns it is, in ascending order."""
+    code = np.zeros(np.shape(parts[0]), np.int64)
+    for part in parts:
+        low = int(np.min(part))
+        code = code * (int(np.max(part)) - low + 1) + part - low
+    found: np.ndarray = np.unique(code, return_inverse=True)[1].reshape(-1)
+    return found
 
 
 @dataclass(frozen=True)

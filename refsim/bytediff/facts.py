@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from refsim.bytediff import within
-from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.evidence import Evidence, distinct
 from refsim.core.buffer import ByteKind
 
 #: Fewer differing elements than this say nothing together.
@@ -41,12 +41,11 @@ def _where(ev: Evidence, at: np.ndarray) -> Iterator[str]:
 def _held(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """The values that wrong elements hold."""
     got = ev.actual.data[at] if not ev.desc.is_int8 else ev.got[at]
-    values, counts = np.unique(ev.got[at], return_counts=True)
-    shown = {int(bits): got[np.flatnonzero(ev.got[at] == bits)[0]].item() for bits in values}
+    values, first, counts = np.unique(ev.got[at], return_index=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
     share = int(counts[order].sum())
     if 2 * share >= len(at):
-        listed = ", ".join(f"{shown[int(values[k])]:g}" for k in order)
+        listed = ", ".join(f"{got[first[k]].item():g}" for k in order)
         yield f"{share} of {len(at)} wrong elements hold {listed}"
     else:
         yield f"{len(values)} different values among {len(at)} wrong elements"
@@ -72,12 +71,12 @@ def _off(ev: Evidence, at: np.ndarray) -> Iterator[str]:
 def _function(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """Whether equal right values became equal wrong ones: then addresses and inputs are right, arithmetic is not."""
     want, got = ev.want[at], ev.got[at]
-    pairs = len(np.unique(np.stack((want.astype(np.int64), got.astype(np.int64))), axis=1).T)
-    distinct = np.unique(want)
-    if pairs != len(distinct) or 4 * len(distinct) > 3 * len(at) or len(distinct) < 2:
+    pairs = len(distinct(want.astype(np.int64) << 32 | got.astype(np.int64) & 0xFFFFFFFF))
+    known = distinct(want)
+    if pairs != len(known) or 4 * len(known) > 3 * len(at) or len(known) < 2:
         return
     values = ev.want[ev.kinds == ByteKind.VALUE]
-    if np.count_nonzero(np.isin(values, distinct)) > len(at):  # the same values are right elsewhere
+    if np.count_nonzero(np.isin(values, known)) > len(at):  # the same values are right elsewhere
         yield "where it is wrong, the value depends on the right one alone"
     else:
         yield "the wrong value depends on the right one alone: the epilogue or a constant, not an address"
@@ -85,7 +84,7 @@ def _function(ev: Evidence, at: np.ndarray) -> Iterator[str]:
 
 def _known_values(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """Whether the wrong values occur elsewhere: then they were moved."""
-    if len(np.unique(ev.got[at])) < FEW:
+    if len(distinct(ev.got[at])) < FEW:
         return
     sources = {"the right output": ev.want[ev.kinds == ByteKind.VALUE]}
     sources |= {
@@ -94,7 +93,7 @@ def _known_values(ev: Evidence, at: np.ndarray) -> Iterator[str]:
         if np.asarray(raw).nbytes % ev.want.dtype.itemsize == 0
     }
     for name, source in sources.items():
-        if len(np.unique(source)) > (128 if ev.desc.is_int8 else len(source)):
+        if len(distinct(source)) > (128 if ev.desc.is_int8 else len(source)):
             continue  # any byte occurs there
         if np.isin(ev.got[at], source).all():
             yield f"every wrong value occurs in {name}"

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.evidence import Evidence, distinct
 from refsim.bytediff.invocations import coordinates
 from refsim.core.buffer import ByteKind
 from refsim.core.counted import first_or_last
@@ -83,8 +83,8 @@ def _residues(d: Differences) -> Iterator[str]:
     """Residues of w, h and c modulo 4, or 2."""
     for dim in "chw":
         along = d.coordinates[dim]
-        if d.sizes[dim] > 4 and len(np.unique(along)) > 1 and len(d.at) >= FEW:
-            by_2, by_4 = np.unique(along % 2), np.unique(along % 4)
+        if d.sizes[dim] > 4 and len(distinct(along)) > 1 and len(d.at) >= FEW:
+            by_2, by_4 = distinct(along % 2), distinct(along % 4)
             modulus, seen = (2, by_2) if len(by_4) == 2 * len(by_2) else (4, by_4)
             if len(seen) < modulus:
                 yield f"only {dim} % {modulus} in {', '.join(map(str, seen))}"
@@ -93,8 +93,8 @@ def _residues(d: Differences) -> Iterator[str]:
 def _lanes(d: Differences) -> Iterator[str]:
     """One lane of the words."""
     if d.ev.desc.is_int8:
-        lanes = np.unique(d.at % 4)
-        elements = np.unique(np.flatnonzero(d.ev.kinds == ByteKind.VALUE) % 4)
+        lanes = distinct(d.at % 4)
+        elements = distinct(np.flatnonzero(d.ev.kinds == ByteKind.VALUE) % 4)
         if len(lanes) < len(elements) and len(d.at) >= FEW:
             yield f"only lane {', '.join(map(str, lanes))}"
 
@@ -122,7 +122,7 @@ def _offset(d: Differences) -> Iterator[str]:
 def _blocks(d: Differences) -> Iterator[str]:
     """One block, or the last of each row."""
     numel = d.ev.desc.layout.block_numel
-    blocks = np.unique(d.at // numel)
+    blocks = distinct(d.at // numel)
     if numel > 1 and len(blocks) == 1 and len(d.at) > 1:
         yield f"one block only: block {blocks[0]}"
 
@@ -133,11 +133,11 @@ def _workgroups(d: Differences) -> Iterator[str]:
     if launch is None:
         return
     per_word = 4 if d.ev.desc.is_int8 else 1
-    items = d.ev.items[:, np.unique(d.at // per_word)]
+    items = d.ev.items[:, distinct(d.at // per_word)]
     groups, _ = launch.invocation(list(items))
     for axis, group in zip("xyz", groups, strict=True):
         number = launch.grid["xyz".index(axis)]
-        seen = np.unique(group)
+        seen = distinct(group)
         if number > 1 and len(seen) == 1:
             last = " (the last)" if seen[0] == number - 1 else ""
             yield f"one workgroup only along {axis}: {seen[0]} of {number}{last}"
@@ -148,7 +148,7 @@ def _steps(d: Differences) -> Iterator[str]:
     if not d.ev.desc.is_int8:
         return
     low, high = int(d.step.min()), int(d.step.max())
-    got = np.unique(d.ev.got[d.at])
+    got = distinct(d.ev.got[d.at])
     if low >= -1 and high <= 1:
         yield "off by one step only: rounding"
     elif len(got) == 1 and len(d.at) > 1:

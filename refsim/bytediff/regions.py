@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.evidence import Evidence, numbered
 from refsim.bytediff.invocations import coordinates
 from refsim.core.buffer import ByteKind
 
@@ -97,9 +97,8 @@ def _launched(groups: bool) -> Divide:
         if ev.launch is None:
             return None
         group, invocation = ev.launch.invocation(list(ev.items))
-        parts = np.stack(group if groups else [*group, *invocation])
-        _, numbers = np.unique(parts, axis=1, return_inverse=True)
-        return np.repeat(numbers.reshape(-1), 4 if ev.desc.is_int8 else 1)
+        numbers = numbered(group if groups else [*group, *invocation])
+        return np.repeat(numbers, 4 if ev.desc.is_int8 else 1)
 
     return divide
 

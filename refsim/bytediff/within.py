@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.evidence import Evidence, distinct, numbered
 from refsim.bytediff.invocations import coordinates
 from refsim.core.buffer import ByteKind
 from refsim.core.counted import first_or_last
@@ -95,7 +95,7 @@ def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None
         if (spoken & (held > 0)).any() or held.sum() < LEAST_EACH * hit:
             continue
         if found is None or hit < found[0]:
-            found = hit, Within(f"only in {hit} of {len(np.unique(numbers))} {name}", (held > 0)[numbers])
+            found = hit, Within(f"only in {hit} of {len(distinct(numbers))} {name}", (held > 0)[numbers])
     return None if found is None else found[1]
 
 
@@ -108,8 +108,7 @@ def _numbered(ev: Evidence) -> list[tuple[str, np.ndarray]]:
         found += [("rows", h), ("columns", w), ("channels", c), ("images", n)]
         if ev.launch is not None:
             groups, _ = ev.launch.invocation(list(ev.items))
-            _, each = np.unique(np.stack([np.asarray(axis) for axis in groups]), axis=1, return_inverse=True)
-            found.append(("workgroups", np.repeat(each.reshape(-1), 4 if ev.desc.is_int8 else 1)))
+            found.append(("workgroups", np.repeat(numbered(groups), 4 if ev.desc.is_int8 else 1)))
         ev.kept["slabs"] = [row for row in found if int(row[1].max())]
     kept: list[tuple[str, np.ndarray]] = ev.kept["slabs"]
     return kept

@@ -45,8 +45,10 @@ def _moved(ev: Evidence, what: str, addresses: Addresses, *, write: bool = True)
 def written(ev: Evidence, at: np.ndarray) -> np.ndarray:
     """The expected elements scattered to other cells of a zeroed buffer; writes beyond it are dropped."""
     fresh = np.zeros_like(ev.want)
-    inside = (at >= 0) & (at < len(fresh))
-    to, values = at[inside], ev.logical[inside]
+    to, values = at.reshape(-1), ev.logical.reshape(-1)
+    if at.min() < 0 or at.max() >= len(fresh):
+        inside = (to >= 0) & (to < len(fresh))
+        to, values = to[inside], values[inside]
     fresh[to] = values
     same = values == ev.got[to]  # where several elements go to one cell, any of them may have come last
     fresh[to[same]] = values[same]
@@ -55,6 +57,8 @@ def written(ev: Evidence, at: np.ndarray) -> np.ndarray:
 
 def gathered(buffer: PackedBuffer, at: np.ndarray) -> np.ndarray:
     """Elements read from other cells, in the tensor's own rank; reads beyond the buffer give 0."""
+    if at.min() >= 0 and at.max() < len(buffer.data):
+        return buffer.data[at].reshape(buffer.desc.shape)
     inside = (at >= 0) & (at < len(buffer.data))
     values = np.where(inside, buffer.data[np.where(inside, at, 0)], 0).astype(buffer.data.dtype)
     return values.reshape(buffer.desc.shape)

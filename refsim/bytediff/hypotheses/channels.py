@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis
 from refsim.bytediff.hypotheses import grouped_channels, strips
 from refsim.bytediff.rerun import AS_UNSIGNED, UNSIGNED, finished, has_weights, integer_sums, quantized
 from refsim.core import choices
@@ -215,8 +215,8 @@ def _said(source: np.ndarray) -> str:
         said = f"none, in {len(beyond)} of {len(source)} channels"
         return said if np.array_equal(others, own) else f"{said}; {_said(others)}"
     changed = np.flatnonzero(source != own)
-    distance = np.unique(source[changed] - changed)
-    if len(np.unique(source[changed])) == 1:
+    distance = distinct(source[changed] - changed)
+    if len(distinct(source[changed])) == 1:
         rule = f"those of channel {source[changed[0]]}"
     elif len(distance) == 1:
         rule = f"those of the channel {distance[0]:+d} away"

@@ -9,10 +9,10 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses import unrolled
-from refsim.bytediff.hypotheses.addressing import written
+from refsim.bytediff.hypotheses.addressing import gathered, written
 from refsim.bytediff.rerun import has_weights, is_convolution, is_depthwise, logical_weight, rerun, weighed
 from refsim.core import index
-from refsim.core.buffer import GUARD, PackedBuffer
+from refsim.core.buffer import GUARD
 from refsim.core.layout import DIM_NAMES
 from refsim.core.tensor import TensorDesc
 
@@ -33,7 +33,7 @@ def exchanged(ev: Evidence) -> Iterator[Prediction]:
         for chosen, what in _rules():
             if all(buffer.desc.sizes_whcn[dim] == 1 for dim in range(4) if chosen[dim] != dim):
                 continue
-            cells = rerun(ev, inputs={name: _read(buffer, _by(buffer.desc, chosen))})
+            cells = rerun(ev, inputs={name: gathered(buffer, _by(buffer.desc, chosen))})
             if cells is not None:
                 yield Prediction(f"{name} read with {what}", cells)
     for chosen, what in _rules():
@@ -54,29 +54,30 @@ def _rules() -> Iterator[tuple[tuple[int, ...], str]]:
 
 def _by(desc: TensorDesc, chosen: tuple[int, ...]) -> np.ndarray:
     """The cell of each element, NCHW, if its word is addressed by other coordinates."""
-    coords = list(np.indices(desc.sizes_whcn[::-1], np.int64)[::-1])
+    shape = desc.sizes_whcn[::-1]
+    coords: list[np.ndarray] = list(np.ogrid[tuple(map(slice, shape))][::-1])
     lane: np.ndarray | int = 0
     if desc.is_int8:
         lane = coords[desc.layout.inner] % 4
         coords[desc.layout.inner] = coords[desc.layout.inner] - lane
     at: np.ndarray = index.buf_idx(desc.meta, 0, desc.hashed, *(coords[dim] for dim in chosen))
-    return at // 4 * 4 + lane if desc.is_int8 else at
+    return np.broadcast_to(at // 4 * 4 + lane if desc.is_int8 else at, shape)
 
 
 def _computed(ev: Evidence, chosen: tuple[int, ...]) -> np.ndarray:
     """Cells if every element is the one at other coordinates; right where these are outside."""
-    places = np.indices(ev.logical.shape)  # NCHW; the rules count from W
-    taken = [places[3 - chosen[dim]] for dim in (3, 2, 1, 0)]
-    inside = np.all([at < size for at, size in zip(taken, ev.logical.shape, strict=True)], axis=0)
+    logical = ev.logical  # NCHW; the rules count from W
+    of = [3 - chosen[dim] for dim in (3, 2, 1, 0)]
+    # a coordinate is inside as far as every dim goes that it stands for
+    inside = [
+        min([size, *(logical.shape[dim] for dim in range(4) if of[dim] == own)])
+        for own, size in enumerate(logical.shape)
+    ]
+    box = tuple(map(slice, inside))
+    coords = np.ogrid[box]
     fresh = ev.want.copy()
-    fresh[ev.places[inside]] = ev.logical[tuple(at[inside] for at in taken)]
+    fresh[ev.places[box]] = logical[tuple(coords[dim] for dim in of)]
     return fresh
-
-
-def _read(buffer: PackedBuffer, at: np.ndarray) -> np.ndarray:
-    inside = (at >= 0) & (at < len(buffer.data))
-    values = np.where(inside, buffer.data[np.where(inside, at, 0)], 0).astype(buffer.data.dtype)
-    return values.reshape(buffer.desc.shape)
 
 
 @hypothesis("weights read at another stride", needs_call=True)

@@ -351,8 +351,11 @@ def out_of_bounds(ev: Evidence) -> Iterator[Prediction]:
         return
     first, last = differing[0] // 4 * 4, differing[-1] // 4 * 4 + 4
     stretch = ev.got[first:last]
-    for at in range(0, len(ev.want) - len(stretch) + 1, 4):
-        if at != first and np.array_equal(ev.want[at : at + len(stretch)], stretch) and len(stretch) >= 4:
+    held, there = ev.want.view(np.int32), stretch.view(np.int32)
+    # where its first word and its last are, the words between are compared
+    begins, ends = held[: len(held) - len(there) + 1] == there[0], held[len(there) - 1 :] == there[-1]
+    for at in 4 * np.flatnonzero(begins & ends):
+        if at != first and np.array_equal(ev.want[at : at + len(stretch)], stretch):
             fresh = ev.want.copy()
             fresh[first:last] = stretch
             detail = f"words {first // 4} to {last // 4 - 1} hold those that belong at word {at // 4}"

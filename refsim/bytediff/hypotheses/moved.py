@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis
 from refsim.bytediff.hypotheses import phases
 from refsim.bytediff.invocations import coordinates
 from refsim.core import choices
@@ -34,7 +34,7 @@ MOST_BY_CHANCE = 0.1
 def moved(ev: Evidence) -> Iterator[Prediction]:
     """Wrong bytes that are right ones of another place, of the output or of another buffer."""
     at = np.flatnonzero(ev.differing & (ev.kinds == ByteKind.VALUE))
-    if len(at) < LEAST_VALUES or len(np.unique(ev.got[at])) < LEAST_VALUES:
+    if len(at) < LEAST_VALUES or len(distinct(ev.got[at])) < LEAST_VALUES:
         return
     for name, source in _sources(ev).items():
         for distance in _distances(ev, at, source):
@@ -124,7 +124,7 @@ def words(ev: Evidence) -> Iterator[Prediction]:
     known = np.isin(got, want[elements])
     if np.count_nonzero(telling & known) < max(LEAST_VALUES, LEAST_SHARE * np.count_nonzero(telling)):
         return
-    if len(np.unique(got[telling])) < LEAST_VALUES or _by_chance(ev, telling, want[elements]):
+    if len(distinct(got[telling])) < LEAST_VALUES or _by_chance(ev, telling, want[elements]):
         return
     fresh = np.where(wrong & known, got, want).astype(np.int32).view(np.int8)
     at = np.flatnonzero(telling & known)[:3]
@@ -162,9 +162,9 @@ def _by_chance(ev: Evidence, telling: np.ndarray, known: np.ndarray) -> bool:
 def unwritten(ev: Evidence) -> Iterator[Prediction]:
     """Elements of one phase, side, range or channel group that hold what the buffer was filled with."""
     at = ev.differing & (ev.kinds == ByteKind.VALUE)
-    if np.count_nonzero(at) < LEAST_VALUES or len(np.unique(ev.got[at])) > 1:
+    if np.count_nonzero(at) < LEAST_VALUES or len(distinct(ev.got[at])) > 1:
         return
-    if len(np.unique(ev.want[at])) < LEAST_VALUES:
+    if len(distinct(ev.want[at])) < LEAST_VALUES:
         return  # a saturated tensor says nothing
     fill = ev.got[at][0]
     box, told = np.ones(at.shape, bool), []
@@ -180,7 +180,7 @@ def unwritten(ev: Evidence) -> Iterator[Prediction]:
         for modulus in (2, 3, 4, 8):
             if along.max() < modulus:
                 continue
-            seen = np.unique(along[at] % modulus)
+            seen = distinct(along[at] % modulus)
             if len(seen) < modulus:
                 fresh = np.where(np.isin(along % modulus, seen), fill, ev.want).astype(ev.want.dtype)
                 listed = ", ".join(map(str, seen))

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction
+from refsim.bytediff.evidence import Evidence, Prediction, distinct
 from refsim.core import choices
 
 #: Larger outputs are not searched; nor is one with fewer distinct wrong values, which could be anywhere.
@@ -30,7 +30,7 @@ def moved(ev: Evidence) -> Iterator[Prediction]:
     want, got, wrong = ev.want[ev.places], ev.got[ev.places], ev.differing[ev.places]
     if not 8 <= want.size <= MOST_ELEMENTS or not wrong.any():
         return
-    if len(np.unique(got[wrong])) < LEAST_VALUES:
+    if len(distinct(got[wrong])) < LEAST_VALUES:
         return
     distances = [d for d in _distances() if _fits(d, want.shape)]
     coords = np.indices(want.shape)
@@ -41,10 +41,10 @@ def moved(ev: Evidence) -> Iterator[Prediction]:
         for axis, by in division:
             phase = phase * by + coords[axis] % by
         fresh, told, count = want.copy(), [], 0
-        for number in np.unique(phase[wrong]):
+        for number in distinct(phase[wrong]):
             mine = phase == number
             found = _distance(want, got, mine & wrong, distances)
-            held = np.unique(got[mine & wrong])
+            held = distinct(got[mine & wrong])
             if found is not None:
                 fresh[mine] = _shifted(want, coords, found)[mine]
                 told.append(f"{_phase(division, int(number))} those of {_away(found)}")

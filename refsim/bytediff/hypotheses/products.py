@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis
 from refsim.bytediff.hypotheses import response
 from refsim.bytediff.rerun import (
     UNSIGNED,
@@ -140,7 +140,7 @@ def _solved(ev: Evidence, name: str, names: list[str], parts: list[np.ndarray]) 
 
 def _said(name: str, names: list[str], times: np.ndarray) -> str:
     said = []
-    for change in np.unique(times[times != 0]):
+    for change in distinct(times[times != 0]):
         where = np.flatnonzero(times == change)
         listed = choices.first([names[k] for k in where])
         how = {-1: "counted once less", 1: "counted once more"}.get(int(change), f"counted {change:+d} times")

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction
+from refsim.bytediff.evidence import Evidence, Prediction, distinct
 from refsim.bytediff.rerun import AS_UNSIGNED, UNSIGNED, finished, integer_sums, is_depthwise, logical_weight
 from refsim.ops.base import conv
 
@@ -67,7 +67,7 @@ def solved(ev: Evidence, usable: tuple[np.ndarray, np.ndarray, np.ndarray]) -> I
         ]
         for what, along, mine, modulus in (("", 0 * rows, seen.h, 1), *_phases(rows, columns, seen)):
             phase, sums, said = mine % modulus, integer_sums(ev), list[str]()
-            for k in np.unique(phase):
+            for k in distinct(phase):
                 times = _few(matrix[phase == k], off[phase == k], rounded)
                 if times is None:
                     break

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis
 from refsim.core import choices
 from refsim.core.buffer import ByteKind
 
@@ -22,10 +22,10 @@ def mapped(ev: Evidence) -> Iterator[Prediction]:
     at = np.flatnonzero((ev.kinds == ByteKind.VALUE) & ev.compared)
     want, got = ev.want[at].astype(np.int64) + 128, ev.got[at].astype(np.int64) + 128
     wrong = want != got
-    values = np.unique(want[wrong])
+    values = distinct(want[wrong])
     if len(values) < LEAST_VALUES or np.count_nonzero(wrong) < LEAST_EACH * len(values):
         return
-    pairs = np.unique(want * 256 + got)
+    pairs = distinct(want * 256 + got)
     first = {int(pair) // 256: int(pair) % 256 for pair in pairs}
     if len(first) < len(pairs):
         return  # one right value became several
@@ -38,10 +38,10 @@ def mapped(ev: Evidence) -> Iterator[Prediction]:
 
 
 def _said(values: np.ndarray, became: np.ndarray) -> str:
-    distance = np.unique(became - values)
+    distance = distinct(became - values)
     if len(distance) == 1:
         return f"{len(values)} values came out {distance[0]:+d}"
-    if len(np.unique(became)) == 1:
+    if len(distinct(became)) == 1:
         return f"values from {values[0]} to {values[-1]} came out as {became[0]}"
     listed = choices.first([f"{a} as {b}" for a, b in zip(values, became, strict=True)])
     return f"{len(values)} values came out as others: {listed}"
