@@ -32,7 +32,7 @@ def moved(ev: Evidence) -> Iterator[Prediction]:
         return
     if len(distinct(got[wrong])) < LEAST_VALUES:
         return
-    distances = [d for d in _distances() if _fits(d, want.shape)]
+    distances = np.array([d for d in _distances() if _fits(d, want.shape)])
     coords = np.indices(want.shape)
     for division in _DIVISIONS:
         if any(want.shape[axis] <= 1 for axis, _ in division):
@@ -77,7 +77,7 @@ def _fits(distance: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _distance(
-    want: np.ndarray, got: np.ndarray, wrong: np.ndarray, distances: list[tuple[int, ...]]
+    want: np.ndarray, got: np.ndarray, wrong: np.ndarray, distances: np.ndarray
 ) -> tuple[int, ...] | None:
     """Where most of these elements come from; None if there is no one place."""
     places = np.argwhere(wrong)
@@ -85,17 +85,21 @@ def _distance(
         return None
     places = places[:: max(1, len(places) // VOTERS)][:VOTERS]
     held = got[tuple(places.T)]
-    sources = places[None] + np.array(distances)[:, None]  # distance, voter, dim
-    inside = ((sources >= 0) & (sources < np.array(want.shape))).all(axis=-1)
-    taken = want[tuple(np.moveaxis(np.where(inside[..., None], sources, 0), -1, 0))]
-    hits = ((taken == held) & inside).sum(axis=1)
-    count = np.maximum(inside.sum(axis=1), LEAST_CELLS)
-    good = (hits >= LEAST_SHARE * count) & (2 * inside.sum(axis=1) >= len(places))
+    inside = np.ones((len(distances), len(places)), bool)
+    number = np.zeros(inside.shape, np.int64)  # of the source, counted through
+    for axis, size in enumerate(want.shape):
+        source = distances[:, axis, None] + places[:, axis]
+        inside &= (source >= 0) & (source < size)
+        number = number * size + source
+    taken = want.reshape(-1)[np.where(inside, number, 0)]
+    hits = np.count_nonzero((taken == held) & inside, axis=1)
+    voters = np.count_nonzero(inside, axis=1)
+    good = (hits >= LEAST_SHARE * np.maximum(voters, LEAST_CELLS)) & (2 * voters >= len(places))
     if not good.any():
         return None
-    near = np.abs(np.array(distances)).sum(axis=1)
+    near = np.abs(distances).sum(axis=1)
     best = np.lexsort((near, -hits * good))[0]
-    return distances[int(best)]
+    return tuple(distances[best].tolist())
 
 
 def _shifted(want: np.ndarray, coords: np.ndarray, distance: tuple[int, ...]) -> np.ndarray:
