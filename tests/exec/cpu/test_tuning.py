@@ -35,7 +35,10 @@ TUNING: dict[ModuleType, tuple[str, ...]] = {
     ),
     depthwise: ("REGION_BYTES", "VECTOR", "K4", "TASK"),
     elementwise: ("WORDS_PER_TASK", "ROW_BYTES"),
-    gemm: ("BLOCK_BYTES", "BLOCK_PIXELS", "GATHER_PRODUCTS", "WORTH_IT", "PACK_WORD", "PIXEL", "PANEL", "TASK"),
+    gemm: (
+        "BLOCK_BYTES", "LEAST_PIXELS", "BLOCK_PIXELS", "GATHER_PRODUCTS", "WORTH_IT", "PACK_WORD", "PIXEL", "PANEL",
+        "TASK",
+    ),
     quantize: ("ROW_BYTES",),
     relayout: ("TASK_PIXEL16S",),
     winograd: ("BLOCK_BYTES", "MIN_TILES", "MAX_TILES", "ELEMENT_BYTES", "TASKS", "NEAR", "FAR_BYTES"),

@@ -22,9 +22,9 @@ from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 
 #: Packed input of a block, in bytes: about this much, so that it stays in the second-level cache beside the weights;
-#: and its most pixels.
+#: and its least and most pixels.
 BLOCK_BYTES = 96 * 1024
-BLOCK_PIXELS = 256
+LEAST_PIXELS, BLOCK_PIXELS = 24, 256
 #: The most pixels of a register tile.
 MAX_ROWS = 12
 #: Copying a row of a window costs about as much as so many products of vectors.
@@ -67,7 +67,7 @@ def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int, vectors: int = 4) -
 def _block(conv: ConvProblem, pixel_bytes: int) -> tuple[int, int]:
     """Rows and columns of a block of output pixels; columns in whole pixel4s, or all of them."""
     per_pixel = pixel_bytes * conv.stride[0] * conv.stride[1]
-    target = max(24, min(BLOCK_PIXELS, BLOCK_BYTES // per_pixel))
+    target = max(LEAST_PIXELS, min(BLOCK_PIXELS, BLOCK_BYTES // per_pixel))
     width = conv.out.pixels
     if width > target:
         parts = -(-width // target)
