@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
@@ -25,23 +23,17 @@ from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import Layout
-from refsim.core.layout import layout as layout_named
 from refsim.core.tensor import TensorDesc
 from refsim.device import single_output
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
-from refsim.formats import dumps, npz
-from refsim.formats.case_description import described as case_described
-from refsim.formats.cases import ACTUAL, CASE_JSON, MAX_JSON_BYTES
+from refsim.formats import npz
 from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX
-from refsim.formats.reading import parsed
-from refsim.formats.run_identity import RunIdentity
 from refsim.ops.base.spec import Call
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NO_SOURCES: Mapping[str, str] = MappingProxyType({})
 #: How many differences are listed unless --limit says so.
 LIMIT = 10
 #: Lines of a module's source that are named: a kernel has few that store.
@@ -144,79 +136,8 @@ def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
     return raw
 
 
-def says(path: str) -> str:
-    """The file that says what a raw buffer is: its .json, else the case.json beside it."""
-    beside = Path(path).with_suffix(".json")
-    return str(beside if beside.is_file() else beside.with_name(CASE_JSON))
-
-
 def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
     return {path: raw_file(path) for path in paths}
-
-
-def described(
-    path: str, layout: Layout | None, shape: Sequence[int] | None, sources: Mapping[str, str] = NO_SOURCES
-) -> tuple[Layout | None, Sequence[int] | None]:
-    """Layout and shape of a raw buffer: as given, else as the .json beside it says.
-
-    FormatError if both say something, and not the same. With both given, a .json of something else is none of ours.
-    ``sources``: what gave the "layout" and the "shape", if not an option.
-    """
-    beside = Path(path).with_suffix(".json")
-    if not beside.is_file():
-        desc = in_case(path) if layout is None or shape is None else None
-        return (layout, shape) if desc is None else (layout or desc[0], shape or desc[1])
-    try:
-        entry = dumps.read_sidecar(beside)
-    except FormatError:
-        if layout is None or shape is None:
-            raise
-        return layout, shape
-    for what, given, said in (("layout", layout, entry.layout), ("shape", shape, entry.shape)):
-        if given is not None and given != said:
-            need = f"{said}, as it says, or a buffer without that file"
-            got = f"{given} of {sources[what]}" if what in sources else given
-            raise FormatError(str(beside), f"says another {what} of {path}", got=got, need=need)
-    return entry.layout, entry.shape
-
-
-def of_run(path: str, desc: TensorDesc, run: RunIdentity, case: str) -> list[str]:
-    """Why the bytes of a buffer may be others than those of a case, of the run that the .json beside it says.
-
-    FormatError if that file says another shape or layout than ``desc``, which is of the case. ``run`` is the case's.
-    """
-    beside = Path(path).with_suffix(".json")
-    try:
-        entry = dumps.read_sidecar(beside) if beside.is_file() else None
-    except FormatError:  # of something else
-        entry = None
-    if entry is None:
-        return []
-    if not replace(entry, layout=entry.layout or desc.layout).fits(desc):
-        described(path, desc.layout, desc.shape, dict.fromkeys(("layout", "shape"), f"the case {case}"))
-    other = entry.run.differs(run)
-    if other is None:
-        return []
-    what = "of another file" if other == "file" else "of other inputs"
-    return [f"{beside} says that {path} is {what} than {case}: its bytes may differ for that alone"]
-
-
-def in_case(path: str) -> tuple[Layout, Sequence[int]] | None:
-    """Layout and shape of a buffer of a case, as the case.json beside it says; None if there is none, or not in it.
-
-    That of the case's output is also that of what a device made of it, which `refsim triage` puts there.
-    """
-    beside = Path(path).with_name(CASE_JSON)
-    if not beside.is_file():
-        return None
-    case = case_described(
-        parsed(bytes(read_file(beside, MAX_JSON_BYTES)), str(beside), "a case"), str(beside)
-    )
-    name = Path(path).name
-    found = next((row for row in (*case.inputs, case.output) if name == row.file), None)
-    if found is None and name == ACTUAL:
-        found = case.output
-    return None if found is None else (layout_named(found.layout), found.shape)
 
 
 def print_report(report: Report, telling: Telling | None = None) -> None:

@@ -121,6 +121,7 @@ def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], p
             need = f"{need}; {only} {form(fits.fitting, 'has', 'have')} the name, shape and layout of a value of it"
         raise IncompleteError(recorded.path, what, got=other, need=need)
     notes = [] if other is None else [f"{recorded.path} holds buffers of another run: {other}"]
+    notes += [f"{recorded.path}: the sidecar says that {what}" for what in recorded.misnamed()]
     unsaid: dict[tuple[str, ...], list[str]] = {}
     for what in recorded.unsaid():
         unsaid.setdefault(tuple(recorded.silent(what)), []).append(what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
@@ -20,6 +20,7 @@ from refsim.core.errors import ParameterError
 from refsim.core.folder_write import FolderWriter, writing
 from refsim.core.layout import layout
 from refsim.core.locate import at_byte
+from refsim.device.exchanged import key, pair
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -123,6 +124,8 @@ class Result:
     #: what ran, and the values whose buffers it was asked for, by delegate
     runners: dict[str, Executor] = field(default_factory=dict)
     watched: dict[int, frozenset[int]] = field(default_factory=dict)
+    #: two values of which the recorded buffers are each other's
+    exchanged: tuple[str, str] | None = None
 
     @property
     def different(self) -> int:
@@ -194,6 +197,9 @@ def execute(
             }
             writer = None  # of the first executor alone
     result.rows = list(seen.rows.values())
+    result.exchanged = next(
+        filter(None, (pair(want, seen.got[name]) for name, want in seen.want.items())), None
+    )
     if recorded is not None:
         result.unmatched = sorted(set(recorded.entries) - set(seen.rows))
     return result
@@ -209,6 +215,9 @@ class _Seen:
         self.recorded, self.dumping, self.run = recorded, dumping, run
         self.rows: dict[str, Row] = {}
         self.dumped: list[str] = []
+        #: executor -> value -> what it gave there, and what was recorded, of values that differ
+        self.want: dict[str, dict[str, Hashable]] = {}
+        self.got: dict[str, dict[str, Hashable]] = {}
 
     def wants(self, delegate: int, value: int) -> bool:
         name = dumps.value_name(delegate, value)
@@ -231,6 +240,11 @@ class _Seen:
         before = row.checks.get(executor)
         if before is None or not before.different:  # of a repeated run: one wrong run is enough
             row.checks[executor] = _checked(node, held, self.recorded, row.value)
+            if row.checks[executor].different:
+                raw = self.recorded.beside(row.value, held)
+                there = PackedBuffer.from_raw(raw, held.desc.shape, held.desc.layout, held.desc.dtype)
+                self.want.setdefault(executor, {})[row.value] = key(held)
+                self.got.setdefault(executor, {})[row.value] = key(there)
 
     def _dump(self, row: Row, node: Node, held: PackedBuffer | np.ndarray, writer: FolderWriter) -> None:
         params = node.call.params if node.call else None

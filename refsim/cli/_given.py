@@ -90,15 +90,15 @@ KINDS = (
         lambda path: [replayed(path)],
     ),
     Kind(
+        lambda path: bool(_dumps_in(path)),
+        "a folder of dumps, and no dump",
+        lambda path: f"one of those in it: {choices.listed(_dumps_in(Path(path)))}",
+    ),
+    Kind(
         lambda path: bool(cases_in(path)),
         "a folder of cases, and no dump",
         _beside,
         lambda path: [replayed(cases_in(path)[0])],
-    ),
-    Kind(
-        lambda path: bool(_dumps_in(path)),
-        "a folder of dumps, and no dump",
-        lambda path: f"one of those in it: {choices.listed(_dumps_in(Path(path)))}",
     ),
     Kind(_inputs, "the inputs of a run, and no dump", _dump_of),
     Kind(

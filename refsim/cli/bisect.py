@@ -47,12 +47,13 @@ from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.device.bisect import GIVEN, Row, allowed, bisect
+from refsim.device.exchanged import check_exchanged
 from refsim.device.ran import Ran, run_on
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import find_node
-from refsim.formats.dumps import Recorded
+from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
@@ -173,6 +174,9 @@ def command(
             where, "holds none of the model's buffers", got=choices.first(sorted(recorded.entries), MOST_NAMED),
             need=f"such as {choices.first([row.output for row in rows], MOST_NAMED)}",
         )  # fmt: skip
+    if dumped is not None:
+        check_exchanged(model, rows, where, "buffers", "each buffer under its own name")
+    notes += _changed(model, rows)
     doubted = next((row for row in rows if row.doubt), None)
     if doubted is not None:
         notes.append(doubted.doubt)
@@ -207,6 +211,23 @@ def command(
         doubted,
         chosen,
     )
+
+
+def _changed(model: Model, rows: Sequence[Row]) -> list[str]:
+    """Of each operator that is right in the run, but not for its dumped inputs: that it had read others."""
+    differ = {row.output for row in rows if row.run is not None and not row.run.same}
+    notes = []
+    for row in rows:
+        if row.run is not None and row.run.same and row.alone is not None and not row.alone.same:
+            graph = model.graphs[row.delegate]
+            node = next(n for n in graph.nodes if n.number == row.node and n.outputs)
+            read = dict.fromkeys(value_name(row.delegate, value) for value in node.inputs.values())
+            others = choices.listed([name for name in read if name in differ] or ["input"])
+            notes.append(
+                f"node {row.node} {row.operator} is right, since it gave what the right run gives: it read another "
+                f"{others} than was dumped, which was changed later, or on the way to the file"
+            )
+    return notes
 
 
 def _asked(model: Model, text: str) -> tuple[int, int]:

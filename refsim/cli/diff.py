@@ -9,23 +9,22 @@ import click
 
 from refsim.bytediff import Report, diff
 from refsim.cli._buffers import (
-    described,
     html_option,
-    in_case,
     limit_option,
     raw_buffer,
     raw_files,
-    says,
     show,
 )
 from refsim.cli._document import Document
 from refsim.cli._given import is_dump, pair_of
 from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
 from refsim.cli._output import say
+from refsim.cli._sidecars import described, in_case, says, unlike_case, unlike_each_other
 from refsim.cli._verb import PROGRAM, Lacking, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
+from refsim.formats.cases import Stored
 from refsim.golden.named import open_case
 
 #: What the bytes alone do not tell.
@@ -53,6 +52,14 @@ def _of_case(report: Report, expected: str, actual: str, case: str) -> list[tupl
         return [(other + shlex.join([PROGRAM, *_swapped(expected, actual)]), True)]
     right = shlex.join([PROGRAM, "replay", case, "--actual", actual])
     return [(f"{expected} is not what {case} expects; to compare {actual} with that: {right}", True)]
+
+
+def _unlike(expected: str, actual: str, stored: Stored | None, case: str, same: bool) -> list[str]:
+    """What the .json files beside the buffers say that keeps them from being one value of one run, and the case's."""
+    notes = unlike_each_other(expected, actual, same)
+    if stored is not None:
+        notes += [line for path in (expected, actual) for line in unlike_case(path, stored, case, same)]
+    return list(dict.fromkeys(notes))
 
 
 def _swapped(expected: str, actual: str) -> list[str]:
@@ -104,7 +111,8 @@ def command(
         raise click.UsageError(
             "--profile needs --case CASE: what it allows depends on the call that wrote the buffer"
         )
-    bound = open_case(case).bound if case is not None else None
+    stored = open_case(case) if case is not None else None
+    bound = stored.bound if stored is not None else None
     options: dict[str, object] = {"layout": layout, "shape": shape}
     sources = {what: f"--case {case}" for what, held in options.items() if held is None and bound is not None}
     if bound is not None:
@@ -129,7 +137,10 @@ def command(
     )
     notes = [] if case is None else _of_case(report, expected, actual, case)
     texts = [line for line, _ in notes]
-    status = show("diff", report, as_json, html, notes, expected=expected, actual=actual, of_case=texts)
+    unlike = _unlike(expected, actual, stored, case or "", report.same)
+    notes += [(line, False) for line in unlike]
+    facts = {"expected": expected, "actual": actual, "of_case": texts, "of_run": unlike}
+    status = show("diff", report, as_json, html, notes, **facts)
     if bound is None and not report.same and not as_json:
         beside = next((path for path in (expected, actual) if in_case(path)), None)
         say(HINT if beside is None else MORE + shlex.quote(os.path.dirname(beside) or os.curdir))

@@ -21,8 +21,8 @@ from refsim.core.errors import GraphError
 from refsim.device.single_output import FORMS
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, find_node, trace
-from refsim.formats.cases import contents, write_folder
-from refsim.formats.run_identity import RunIdentity, identity
+from refsim.formats.cases import Stored, contents, write_folder
+from refsim.formats.run_identity import identity
 from refsim.formats.targets import TargetRow
 from refsim.golden.named import is_name, open_case
 from refsim.golden.programs import single
@@ -71,7 +71,7 @@ def command(
     if is_name(file):
         _only_a_case(file, {"--node": node, "--input": inputs, "--random": seed, "--target": family})
         stored = open_case(file)
-        return _write(stored.bound, stored.name, stored.run, output, program, file, {}, as_json)
+        return _write(stored, output, program, file, {}, as_json)
     if node is None:
         raise Lacking("give the node with --node NUMBER")
     aimed = opened(file, family)
@@ -98,7 +98,8 @@ def command(
     note = f"{wanted} of {model.path}, delegate {delegate}, writing {seen[0].output}"
     facts = {"node": wanted.number, "delegate": delegate, **aimed.as_json()}
     run = identity(model.path, given)
-    return _write(bound, note, run, output, program, f"{file}: {wanted}", {"file": file, **facts}, as_json)
+    made = Stored(note, bound, bound.call.expected(bound.inputs), run, seen[0].output)
+    return _write(made, output, program, f"{file}: {wanted}", {"file": file, **facts}, as_json)
 
 
 def _only_a_case(file: str, given: Mapping[str, object]) -> None:
@@ -109,9 +110,7 @@ def _only_a_case(file: str, given: Mapping[str, object]) -> None:
 
 
 def _write(
-    bound: BoundCase,
-    note: str,
-    run: RunIdentity,
+    made: Stored,
     output: str,
     program: str | None,
     where: str,
@@ -119,7 +118,8 @@ def _write(
     as_json: bool,
 ) -> int:
     """The folder of a case, and what was written."""
-    files = contents(bound, bound.call.expected(bound.inputs), note, run if run.as_json() else None)
+    bound, note = made.bound, made.name
+    files = contents(bound, made.expected, note, made.run if made.run.as_json() else None, made.value)
     if program is not None:
         files |= _program(bound, program, where)
     write_folder(output, files)

@@ -14,7 +14,6 @@ from refsim.cli._buffers import (
     html_option,
     launched,
     limit_option,
-    of_run,
     print_report,
     raw_buffer,
     raw_files,
@@ -26,6 +25,7 @@ from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import device_profile_option, executors_option, json_option
 from refsim.cli._output import print_json, say
+from refsim.cli._sidecars import unlike_case
 from refsim.cli._verb import verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
@@ -76,7 +76,7 @@ def command(
     """
     stored = open_case(case)
     if actual is not None:
-        other = of_run(actual, stored.expected.desc, stored.run, case)
+        unlike_case(actual, stored, case, same=True)  # before anything is read: whether it can be this tensor
         report = diff(
             stored.expected,
             raw_buffer(actual, stored.expected.desc.shape, stored.expected.desc.layout),
@@ -87,8 +87,8 @@ def command(
             limit=limit,
             title=f"{stored.name} {stored.expected.desc}",
         )
-        notes = [] if report.same else [(line, False) for line in other]
-        texts = [line for line, _ in notes]
+        texts = unlike_case(actual, stored, case, report.same)
+        notes = [(line, False) for line in texts]
         return show("replay", report, as_json, html, notes, case=case, actual=actual, of_run=texts)
     reports: dict[str, Report] = {}
     kernels: dict[str, Foreign] = {}

@@ -32,6 +32,7 @@ from refsim.cli._written import Pattern, Written
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
+from refsim.device.exchanged import GOT
 from refsim.exec.executor import YOURS
 from refsim.exec.model import Model
 from refsim.formats import npz
@@ -122,6 +123,8 @@ def command(
     )
     if recorded is not None and "inputs" in recorded.unsaid() and (why := _other_inputs(result)):
         notes.append(why)
+    if recorded is not None and result.exchanged is not None:
+        notes.append(f"two buffers are exchanged in {recorded.path}: {GOT.format(*result.exchanged)}")
     outputs = next(iter(result.outputs.values()))
     wanted = _expected(outputs, expect) if expect else None
     verdicts = output_verdicts(result, wanted)

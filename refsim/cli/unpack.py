@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from refsim.cli._buffers import described
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, layout_option, output_option, shape_option
 from refsim.cli._output import print_json, say, shape_text, wrote
+from refsim.cli._sidecars import described
 from refsim.cli._verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.layout import Layout

@@ -55,7 +55,8 @@ def triage(
     elif any(_differing(one) > _differing(best) for one in found):
         others = ", ".join(one.target for one in found if one is not best)
         best = replace(best, why=f"with its layouts fewer bytes differ than with those of {others}")
-    check_exchanged([v.row for v in best.verdicts], parts[0].where)
+    rows = [v.row for v in best.verdicts]
+    check_exchanged(best.collected.model, rows, parts[0].where, "outputs", "all outputs in order")
     return best
 
 

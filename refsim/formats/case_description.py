@@ -17,6 +17,8 @@ from refsim.formats.reading import reading
 from refsim.formats.run_identity import RunIdentity, from_sidecar
 
 SCHEMA = 1
+#: Where case.json says which value of a model the output is.
+VALUE = "value"
 #: What a constant of an operator may be.
 CONST_DTYPES = ("int8", "uint8", "int32", "float32")
 _NEED = "a case.json as refsim extract writes it"
@@ -43,7 +45,8 @@ class File:
 class Description:
     """The content of case.json. ``params`` are as `OpSpec.make_params` takes them.
 
-    ``profile`` is the name of a known one, or the fields of another. ``run``: which run of a model the call is of.
+    ``profile`` is the name of a known one, or the fields of another. ``run``: which run of a model the call is of, and
+    ``value``: which value of it the output is; empty where that is not known.
     """
 
     op: str
@@ -58,6 +61,7 @@ class Description:
     poison: bool
     note: str
     run: RunIdentity
+    value: str
 
 
 def described(content: Any, where: str) -> Description:
@@ -81,6 +85,7 @@ def described(content: Any, where: str) -> Description:
             bool(content["poison"]),
             str(content["note"]),
             from_sidecar(content),
+            str(content.get(VALUE, "")),
         )
 
 

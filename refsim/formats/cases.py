@@ -26,7 +26,7 @@ from refsim.core.layout import layout
 from refsim.core.no_clobber import must_be_new
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
-from refsim.formats.case_description import SCHEMA, Description, File, described
+from refsim.formats.case_description import SCHEMA, VALUE, Description, File, described
 from refsim.formats.file import read_file
 from refsim.formats.profiles import of_fields
 from refsim.formats.reading import member, parsed
@@ -46,12 +46,16 @@ MAX_JSON_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Stored:
-    """A case read back: the call with its inputs, the bytes that its output must have, and which run it is of."""
+    """A case read back: the call with its inputs, the bytes that its output must have, and which run it is of.
+
+    ``value``: which value of a model the output is; empty where that is not known.
+    """
 
     name: str
     bound: BoundCase
     expected: PackedBuffer
     run: RunIdentity = field(default_factory=RunIdentity)
+    value: str = ""
 
 
 def sha256(data: bytes | np.ndarray) -> str:
@@ -64,20 +68,24 @@ def sha256(data: bytes | np.ndarray) -> str:
 
 
 def contents(
-    bound: BoundCase, expected: PackedBuffer, note: str = "", run: RunIdentity | None = None
+    bound: BoundCase,
+    expected: PackedBuffer,
+    note: str = "",
+    run: RunIdentity | None = None,
+    value: str = "",
 ) -> dict[str, bytes]:
-    """File name -> bytes of a case; ``run``: the run of a model that the call is of."""
+    """File name -> bytes of a case; ``run``: the run of a model that the call is of, and ``value`` what it writes."""
     call, files = bound.call, {}
     tensors = []
     for name, buffer in bound.inputs.items():
         files[f"in_{name}.bin"] = buffer.raw.tobytes()
         tensors.append(_tensor(name, buffer.desc, f"in_{name}.bin", files))
     constants = []
-    for name, value in call.consts.items():
-        if value is not None:
-            files[f"const_{name}.bin"] = np.ascontiguousarray(value).tobytes()
+    for name, const in call.consts.items():
+        if const is not None:
+            files[f"const_{name}.bin"] = np.ascontiguousarray(const).tobytes()
             constants.append(
-                {"name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
+                {"name": name, "dtype": str(const.dtype), "shape": list(const.shape)}
                 | _file(f"const_{name}.bin", files)
             )
     files["out.bin"] = expected.raw.tobytes()
@@ -97,6 +105,8 @@ def contents(
     }
     if run is not None:
         info[KEY] = run.as_json()
+    if value:
+        info[VALUE] = value
     files[CASE_JSON] = (json.dumps(info, indent=1) + "\n").encode()
     return files
 
@@ -228,7 +238,7 @@ def _stored(files: Files, name: str, info: Description) -> Stored:
         style=info.style,
         poison=info.poison,
     )
-    return Stored(name, BoundCase(case, _in_order(call, inputs), inputs), expected, info.run)
+    return Stored(name, BoundCase(case, _in_order(call, inputs), inputs), expected, info.run, info.value)
 
 
 def _in_order(call: Call, inputs: dict[str, PackedBuffer]) -> Call:

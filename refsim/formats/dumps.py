@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core import folder_write
+from refsim.core import choices, folder_write
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, naming
 from refsim.core.errors import FormatError, LayoutError, RawBufferError
 from refsim.core.folder_write import FolderWriter
@@ -26,9 +27,12 @@ from refsim.core.tensor import TensorDesc
 from refsim.formats import reading
 from refsim.formats.file import quote, read_file
 from refsim.formats.limits import sizes
-from refsim.formats.run_identity import KEY, RunIdentity, from_sidecar
+from refsim.formats.run_identity import KEY, RunIdentity, from_sidecar, other_text
 
 _QUANTIZATION = (("out_scale", "out_zp"), ("scale", "zp"))
+
+
+VALUE_NAME = re.compile(r"delegate\d+_v\d+")
 
 
 def value_name(delegate: int, value: int) -> str:
@@ -94,6 +98,7 @@ class RecordedBuffer:
     """One recorded buffer: its file and what it holds. ``layout`` None: contiguous in its shape.
 
     ``elements_only``: the elements are the device's, and the padding is unknown. ``run``: which run it is of.
+    ``value``: the value that its sidecar names; empty without one.
     """
 
     file: str
@@ -101,6 +106,13 @@ class RecordedBuffer:
     layout: Layout | None
     elements_only: bool = False
     run: RunIdentity = field(default_factory=RunIdentity)
+    value: str = ""
+
+    @property
+    def misnamed(self) -> bool:
+        """Whether the file has the name of a value, and its sidecar names another."""
+        stem = self.file.removesuffix(".bin")
+        return bool(self.value) and stem != self.value and VALUE_NAME.fullmatch(stem) is not None
 
     def fits(self, desc: TensorDesc) -> bool:
         """Whether it has this shape and layout."""
@@ -128,7 +140,8 @@ def _entry(name: str, content: dict[str, Any], where: str) -> RecordedBuffer:
     named = None if content["layout"] is None else _layout(str(content["layout"]), where)
     spare = content.get("padding") == "unknown"
     shape = sizes(f"{where}: shape", content["shape"])
-    return RecordedBuffer(name.removesuffix(".json") + ".bin", shape, named, spare, from_sidecar(content))
+    file, value = name.removesuffix(".json") + ".bin", str(content.get("value", ""))
+    return RecordedBuffer(file, shape, named, spare, from_sidecar(content), value)
 
 
 def _layout(name: str | int, where: str) -> Layout:
@@ -158,7 +171,7 @@ class Recorded:
         for name, entry in self.entries.items():
             what = entry.run.differs(run)
             if what is not None:
-                return f"{name} is of {'another file' if what == 'file' else 'other inputs'}"
+                return f"{name} is {other_text(what)}"
         return None
 
     def unsaid(self) -> list[str]:
@@ -238,8 +251,20 @@ class Recorded:
                     if isinstance(content, list):
                         entries |= _upstream_entries(name, content, where)
                     else:
-                        entries[str(content["value"])] = _entry(name, content, where)
+                        self._add(entries, str(content["value"]), _entry(name, content, where))
         return entries
+
+    def _add(self, entries: dict[str, RecordedBuffer], value: str, entry: RecordedBuffer) -> None:
+        """FormatError if another sidecar names the value too: nobody knows which buffer it is."""
+        before = entries.get(value)
+        if before is not None:
+            both = choices.listed(sorted(one.file.removesuffix(".bin") + ".json" for one in (before, entry)))
+            raise FormatError(f"{self.path}: {value}", "two sidecars name it", got=both, need="one of them")
+        entries[value] = entry
+
+    def misnamed(self) -> list[str]:
+        """Of each file with the name of a value whose sidecar names another: that it is, as ``FILE is VALUE``."""
+        return [f"{entry.file} is {entry.value}" for entry in self.entries.values() if entry.misnamed]
 
 
 def _upstream_entries(name: str, rows: list[dict[str, Any]], where: str) -> dict[str, RecordedBuffer]:

@@ -35,6 +35,11 @@ class RunIdentity:
         return None
 
 
+def other_text(what: str) -> str:
+    """What `RunIdentity.differs` found, in words: ``of another file``, ``of other inputs``."""
+    return "of another file" if what == "file" else "of other inputs"
+
+
 def identity(path: str | os.PathLike[str], inputs: Sequence[np.ndarray]) -> RunIdentity:
     """The identity of a run of this file on these inputs; FormatError if the file cannot be read."""
     return RunIdentity(hashlib.sha256(read_file(path)).hexdigest(), inputs_digest(inputs))
