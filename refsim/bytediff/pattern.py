@@ -165,11 +165,10 @@ def _signs(d: Differences) -> Iterator[str]:
     """Where the right value is negative, or saturated."""
     if not d.ev.desc.is_int8 or len(d.at) < FEW:
         return
-    want = d.ev.want[d.at]
-    if (want < 0).all():
-        yield "only where the right value is negative"
-    if np.isin(want, (-128, 127)).all():
-        yield "only where the right value is -128 or 127"
+    values = d.ev.kinds == ByteKind.VALUE
+    for where, mask in (("negative", d.ev.want < 0), ("-128 or 127", np.isin(d.ev.want, (-128, 127)))):
+        if mask[d.at].all() and not mask[values].all():  # else it says nothing of these elements
+            yield f"only where the right value is {where}"
 
 
 RULES: tuple[Rule, ...] = (

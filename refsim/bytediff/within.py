@@ -245,7 +245,7 @@ def _signs(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
         ("only where the right value is 127", want == 127),
         ("only where the right value is -128", want == -128),
     ):
-        if mask[at].all():
+        if mask[at].all() and not mask[ev.kinds == ByteKind.VALUE].all():
             yield Within(name, mask)
 
 

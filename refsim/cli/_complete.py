@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
+from refsim.cli._again import again
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._target import Opened
@@ -21,6 +22,8 @@ from refsim.formats.run_identity import identity
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_NAMED = 5
+#: The options that say the inputs of a run.
+INPUTS = {"--input": True, "-i": True, "--random": True}
 
 
 def partial_option(function: F) -> F:
@@ -99,6 +102,15 @@ def of_other_inputs(recorded: Recorded, model: Model, inputs: Sequence[np.ndarra
     return any(entry.run.differs(run) == "inputs" for entry in recorded.entries.values())
 
 
+def _drawn(recorded: Recorded, model: Model) -> int | None:
+    """The seed that draws the inputs of the run of all buffers; None if they do not say one, or not of one run."""
+    runs = {entry.run for entry in recorded.entries.values()}
+    seed = next(iter(runs)).random if len(runs) == 1 else None
+    if seed is None or identity(model.path, model.random_inputs(seed)).differs(next(iter(runs))):
+        return None
+    return seed
+
+
 def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], partial: bool) -> list[str]:
     """What people should know about the run that buffers are of.
 
@@ -109,17 +121,20 @@ def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], p
     other = recorded.other_run(identity(model.path, inputs))
     if other is not None and (not partial or not fits.fitting):
         what, need = "holds buffers of another run", f"buffers of {model.path} and these inputs"
-        need += (
-            ": the inputs of that run with -i"
-            if of_other_inputs(recorded, model, inputs)
-            else ", or --partial"
-        )
+        hints: list[str] = []
+        if of_other_inputs(recorded, model, inputs):
+            drawn = _drawn(recorded, model)
+            hints = [] if drawn is None else [again(INPUTS, "--random", str(drawn))]
+            need += ": the inputs of that run with " + ("-i" if drawn is None else f"--random {drawn}")
+        else:
+            need += ", or --partial"
         if not fits.fitting:
+            hints = []
             need = f"buffers of {model.path}; none of these has the name, shape and layout of a value of it"
         elif fits.fitting < len(recorded.entries):
             only = f"{fits.fitting} of {counted(len(recorded.entries), 'buffer')} there"
             need = f"{need}; {only} {form(fits.fitting, 'has', 'have')} the name, shape and layout of a value of it"
-        raise IncompleteError(recorded.path, what, got=other, need=need)
+        raise IncompleteError(recorded.path, what, got=other, need=need, hints=hints)
     notes = [] if other is None else [f"{recorded.path} holds buffers of another run: {other}"]
     notes += [f"{recorded.path}: the sidecar says that {what}" for what in recorded.misnamed()]
     unsaid: dict[tuple[str, ...], list[str]] = {}

@@ -158,8 +158,12 @@ def execute(
     dump_folder: str | None = None,
     repeat: int = 1,
     threads: int = 1,
+    seed: int | None = None,
 ) -> Result:
-    """Run on each executor in turn. Dumps come from the first; times are the shortest of ``repeat`` runs."""
+    """Run on each executor in turn. Dumps come from the first; times are the shortest of ``repeat`` runs.
+
+    ``seed``: what the inputs were drawn from, which dumps say.
+    """
     pattern = _pattern(dump_regex)
     if len(set(executors)) != len(executors):
         raise ParameterError(
@@ -175,7 +179,7 @@ def execute(
     }
     if dump_folder and dump_regex is not None and not dumping:
         raise _no_match(model, dump_regex)
-    seen = _Seen(recorded, dumping, identity(model.path, inputs) if dumping else None)
+    seen = _Seen(recorded, dumping, identity(model.path, inputs, seed) if dumping else None)
     result = Result([], {}, seen.dumped, [], runners)
     count = sum(1 for _ in model.nodes()) * len(runners) * repeat
     with ExitStack() as stack:

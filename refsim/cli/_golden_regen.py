@@ -65,7 +65,11 @@ def _must_exist(where: str, target: Path, need: str) -> None:
 @root_option
 @json_option
 def new(operator: str, root: str | None, as_json: bool) -> int:
-    """Make the first cases of OPERATOR, by the rule in its file."""
+    """Make the first cases of OPERATOR, by the rule in its file.
+
+    OPERATOR is one that has none yet: python -m refsim.ops new NAME makes the file of a new one, as of the
+    q8ta_leaky_relu below.
+    """
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
 
@@ -88,11 +92,9 @@ def _no_operator(name: str, target: Path) -> ParameterError:
     from refsim.golden.rules import RULES
 
     bare = [one for one in RULES if not (target / "digests" / f"{one}.jsonl").exists()]
-    need = (
-        choices.need(name, bare)
-        if bare
-        else "python -m refsim.ops new NAME first, as all that there are have cases"
-    )
+    named = name if name.isidentifier() else "NAME"
+    made = f"python -m refsim.ops new {named} first, as all that there are have cases"
+    need = choices.need(name, bare) if bare else made
     return ParameterError("golden new", "no such operator", got=name, need=need)
 
 

@@ -34,7 +34,7 @@ from refsim.modules.folder import Folder
 from refsim.modules.trial import Trial
 from refsim.modules.verification import CASES, Verification
 from refsim.ops.base.module_call import Features, output_binding, why_not, written
-from refsim.ops.base.registry import LISTED, OPS
+from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
 from refsim.spirv.module import Module
@@ -42,6 +42,8 @@ from refsim.spirv.own import is_own
 from refsim.spirv.reflect import Interface, interface
 
 MOST_SHOWN = 5
+#: Where a user finds the operators that modules of ExecuTorch's names compute.
+LISTED = f"{PROGRAM} shaders --help lists all"
 OWN = "is one of refsim's own modules"
 
 
@@ -234,9 +236,10 @@ class Build:
 
     def _unknown(self, name: str, found: Sequence[str]) -> ParameterError:
         """Why an operator cannot be checked here: there is none of the name, or none of its modules can be run."""
-        need = choices.need(name, found)
         if name not in OPS:
+            need = choices.listed(found) + choices.meant(name, inventory.operators())
             return ParameterError("shaders", f"no such operator ({LISTED})", got=name, need=need)
+        need = choices.need(name, found)
         why = "refsim does not know how ExecuTorch's host calls its module"
         return ParameterError(
             f"shaders: {name}", why, need=f"{need}; or {kernels.NAME} with a table [{name}]"

@@ -120,6 +120,7 @@ def command(
         dump_folder=dump[1] if dump else None,
         repeat=repeat,
         threads=threads,
+        seed=seed,
     )
     if recorded is not None and "inputs" in recorded.unsaid() and (why := _other_inputs(result)):
         notes.append(why)

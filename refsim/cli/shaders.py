@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 from contextlib import AbstractContextManager
@@ -22,7 +23,9 @@ from refsim.cli._usage import EXAMPLE
 from refsim.cli._verb import PROGRAM, verb
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
+from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
+from refsim.modules import inventory
 from refsim.modules.verification import CASES, SANITIZED, Outcome
 
 
@@ -135,6 +138,12 @@ def command(
 MOST_SANITIZED = 1 << 20
 #: What the JSON of a further run repeats of the first one's.
 _REPEATED = ("folder", "device", "profiles", "modules", "unknown")
+
+
+command.help = (
+    f"{inspect.cleandoc(command.help or '')}\n\nOPERATORS: {', '.join(inventory.operators())}; and those of a table in "
+    f"FOLDER/{kernels.NAME}."
+)
 
 
 def _brief(content: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ SUFFIX = ".json"
 #: How an output holds a value: the bytes of its buffer as int32 words; its int8 elements as float32; the value itself.
 WORDS, VALUES, PLAIN = "words", "values", "plain"
 WAYS = (WORDS, VALUES, PLAIN)
+#: Characters of a digest that tell two files apart.
+SHORT = 12
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,11 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
     content = json_file(where, "a manifest that refsim expose wrote")
     outputs = described(pte)
     manifest = _rows(content, where, outputs, name) if isinstance(content, list) else parse(content, where)
-    if manifest.digest and manifest.digest != digest(data):
-        raise FormatError(where, "belongs to another file", got=digest(data), need=manifest.digest)
+    if manifest.digest and manifest.digest != (given := digest(data)):
+        need = f"the {manifest.file} that it was written with, SHA-256 {manifest.digest[:SHORT]}..."
+        raise FormatError(
+            where, "belongs to another file", got=f"{name}, SHA-256 {given[:SHORT]}...", need=need
+        )
     _check(manifest, outputs, where)
     return pte, manifest
 

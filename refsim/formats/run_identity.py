@@ -14,22 +14,27 @@ from refsim.formats.file import read_file
 
 #: Where a sidecar says it: ``"run": {"file": SHA-256, "inputs": SHA-256}``.
 KEY = "run"
+DIGESTS = ("file", "inputs")
 
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """SHA-256 of the file and of the inputs, in hexadecimal; None where that is not known."""
+    """SHA-256 of the file and of the inputs, in hexadecimal; None where that is not known.
+
+    ``random``: the seed that the inputs were drawn from, if they were.
+    """
 
     file: str | None = None
     inputs: str | None = None
+    random: int | None = None
 
-    def as_json(self) -> dict[str, str]:
-        return {name: digest for name, digest in vars(self).items() if digest is not None}
+    def as_json(self) -> dict[str, Any]:
+        return {name: said for name, said in vars(self).items() if said is not None}
 
     def differs(self, other: RunIdentity) -> str | None:
         """``file`` or ``inputs``: what both know and know differently; None if there is no such thing."""
-        for name, mine in vars(self).items():
-            theirs = getattr(other, name)
+        for name in DIGESTS:
+            mine, theirs = getattr(self, name), getattr(other, name)
             if mine is not None and theirs is not None and mine != theirs:
                 return name
         return None
@@ -40,9 +45,14 @@ def other_text(what: str) -> str:
     return "of another file" if what == "file" else "of other inputs"
 
 
-def identity(path: str | os.PathLike[str], inputs: Sequence[np.ndarray]) -> RunIdentity:
-    """The identity of a run of this file on these inputs; FormatError if the file cannot be read."""
-    return RunIdentity(hashlib.sha256(read_file(path)).hexdigest(), inputs_digest(inputs))
+def identity(
+    path: str | os.PathLike[str], inputs: Sequence[np.ndarray], random: int | None = None
+) -> RunIdentity:
+    """The identity of a run of this file on these inputs; FormatError if the file cannot be read.
+
+    ``random``: the seed that they were drawn from.
+    """
+    return RunIdentity(hashlib.sha256(read_file(path)).hexdigest(), inputs_digest(inputs), random)
 
 
 def inputs_digest(inputs: Sequence[np.ndarray]) -> str:
@@ -57,8 +67,11 @@ def inputs_digest(inputs: Sequence[np.ndarray]) -> str:
 def from_sidecar(content: Mapping[str, Any]) -> RunIdentity:
     """What a sidecar says of its run; TypeError or ValueError if that is no identity."""
     said = content.get(KEY, {})
-    found = {name: said.get(name) for name in ("file", "inputs")}
+    found = {name: said.get(name) for name in DIGESTS}
     for name, digest in found.items():
         if digest is not None and (not isinstance(digest, str) or len(digest) != 64):
             raise ValueError(f"{KEY}.{name} is no SHA-256: {digest!r:.80}")
-    return RunIdentity(**found)
+    random = said.get("random")
+    if random is not None and (type(random) is not int or random < 0):
+        raise ValueError(f"{KEY}.random is no seed: {random!r:.80}")
+    return RunIdentity(**found, random=random)

@@ -133,6 +133,11 @@ def computed(there: Collection[str], own: Rows = NONE) -> list[str]:
     return sorted(found, key=lambda name: OPS[name].expand is not None)
 
 
+def operators() -> list[str]:
+    """The operators that modules of upstream's names compute, by name."""
+    return sorted(computed(known()))
+
+
 def affected(modules: Collection[str], operators: Collection[str], own: Rows = NONE) -> list[str]:
     """Those of the operators that a change of these modules can touch, in their order."""
     names = known(own)

@@ -154,6 +154,21 @@ def test_borders_and_steps_are_patterns() -> None:
     assert "every differing element is 3" in report.pattern
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "line"), [(-9, 0, "negative"), (-128, -127, "negative"), (127, 128, "-128 or 127")]
+)
+def test_a_sign_is_a_pattern_only_where_another_was_possible(low: int, high: int, line: str) -> None:
+    """Where every right value is so, wrong or not, it says nothing of the wrong ones."""
+    good = np.random.default_rng(1).integers(low, high, (1, 8, 6, 7)).astype(np.int8)
+    for others in (False, True):
+        good[0, 0] = 5 if others else good[0, 1]
+        wrong = good.copy()
+        wrong[0, 4:] ^= np.int8(0x41)
+        report = refsim.diff(PackedBuffer.pack(good, "4W4C"), PackedBuffer.pack(wrong, "4W4C"))
+        assert (f"only where the right value is {line}" in report.pattern) == others
+        assert others or "right value is" not in str(report), str(report)
+
+
 @pytest.mark.parametrize(("dtype", "first", "byte"), [(np.int8, 40, 40), (np.float32, 10, 40)])
 def test_the_first_wrong_byte_is_where_a_pattern_begins(dtype: type, first: int, byte: int) -> None:
     good = np.arange(64).reshape(1, 4, 4, 4).astype(dtype)

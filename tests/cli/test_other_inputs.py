@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,14 @@ def test_bisect_blames_nobody_for_other_inputs(models: Path, tmp_path: Path, ref
     assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
     given = ("bisect", model, "--random", 2, "--actual", dump)
     done = refsim(*given)
-    done.refused("and these inputs: the inputs of that run with -i")
+    done.refused("and these inputs: the inputs of that run with --random 1\n")
     assert "--partial" not in done.err
+    (hint,) = [line.removeprefix("try: refsim ") for line in done.err.splitlines() if line.startswith("try")]
+    right = refsim(*shlex.split(hint))
+    assert right.status == 0 and "bisect" in hint and "--random 2" not in hint
+    golden = refsim("run", model, "--random=2", "--golden", dump)
+    golden.refused("with --random 1\n")
+    assert golden.err.splitlines()[1].endswith(f"--golden {dump} --random 1")
     done = refsim(*given, "--partial")
     assert done.status == 1 and "wrong: node" not in done.out and "is of other inputs" in done.out
     assert refsim(*given, "--partial", "--json").json["wrong"] == []
@@ -23,6 +30,21 @@ def test_bisect_blames_nobody_for_other_inputs(models: Path, tmp_path: Path, ref
     raw[0] ^= 1
     other.write_bytes(raw)
     assert refsim(*given, "--partial", "--json").json["wrong"][0] == "delegate0_v24"
+
+
+def test_only_a_seed_that_draws_those_inputs_is_proposed(models: Path, tmp_path: Path, refsim) -> None:
+    model, dump = models / "linear_head.pte", tmp_path / "dump"
+    assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
+    given = ("bisect", model, "--random", 2, "--actual", dump)
+    for beside in dump.glob("*.json"):
+        said = json.loads(beside.read_text())
+        assert said["run"]["random"] == 1
+        beside.write_text(json.dumps({**said, "run": {**said["run"], "random": 3}}))
+    done = refsim(*given)
+    done.refused("and these inputs: the inputs of that run with -i\n")
+    assert "try:" not in done.err
+    beside.write_text(json.dumps({**said, "run": {**said["run"], "random": -1}}))
+    refsim(*given).refused("not a sidecar")
 
 
 def test_bisect_says_that_the_inputs_may_be_others(models: Path, tmp_path: Path, refsim) -> None:

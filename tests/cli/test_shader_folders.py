@@ -15,6 +15,8 @@ from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
 from refsim.cli import _shaders_build, shaders
+from refsim.modules import inventory
+from refsim.ops.base.registry import OPS
 
 pytest_plugins = "modules.opened"
 
@@ -38,7 +40,22 @@ def test_an_operator_without_a_module_is_not_said_to_be_none(folder: Path, refsi
     done = refsim("shaders", folder, "linear_q4gsw")
     done.refused("shaders: linear_q4gsw: refsim does not know how ExecuTorch's host calls its module; need ")
     assert "refsim.toml with a table [linear_q4gsw]" in done.err
-    refsim("shaders", folder, "q8ta_rellu").refused("(refsim sweep --help lists all); got q8ta_rellu, need ")
+    refsim("shaders", folder, "q8ta_rellu").refused(
+        "(refsim shaders --help lists all); got q8ta_rellu, need "
+    )
+
+
+def test_the_help_lists_the_operators_that_the_verb_takes(folder: Path, refsim) -> None:
+    """Each is none that the verb does not know, and a slip is asked back though this folder lacks its module."""
+    listed = (
+        refsim("shaders", "--help").out.partition("OPERATORS: ")[2].partition("; and those of a table")[0]
+    )
+    names = listed.replace("\n", " ").replace(",", " ").split()
+    assert names == inventory.operators() and "q8ta_relu" in names and len(names) < len(OPS)
+    for name in set(OPS) - set(names):
+        done = refsim("shaders", folder, name)
+        assert done.status == 2 and f" a table [{name}]" in done.err, done.err
+    refsim("shaders", folder, "q8ta_ad").refused("did you mean q8ta_add?")
 
 
 @pytest.mark.parametrize("given", [(), ("q8ta_relu",), ("--watch",)])

@@ -58,7 +58,10 @@ def desk(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch, refsim: 
         ("sweep nonesuch", "no such operator (refsim sweep --help lists all)"),
         ("golden verify nonesuch", "no such operator (refsim sweep --help lists all)"),
         ("golden export nonesuch --pte new", "with packed int8 (refsim golden export --help lists all)"),
-        ("golden new nonesuch", "no such operator; got nonesuch, need python -m refsim.ops new NAME first"),
+        (
+            "golden new nonesuch",
+            "no such operator; got nonesuch, need python -m refsim.ops new nonesuch first",
+        ),
         ("golden regen nonesuch --dry-run", "no rule for that operator (refsim sweep --help lists all)"),
         ("golden new", "Missing OPERATOR; for example: refsim golden new q8ta_leaky_relu"),
         ("etdump", "Missing FILE, ETDUMP; for example: "),

@@ -231,8 +231,12 @@ def test_files_that_are_not_exposed(tmp_path: Path) -> None:
 def test_a_manifest_of_another_file(linear: Run, tmp_path: Path) -> None:
     (other,) = run_of("linear_head", tmp_path, Options(fill=None, share=True))
     shutil.copyfile(m.path_of(linear.file), m.path_of(other.file))
-    with pytest.raises(FormatError, match="belongs to another file"):
+    with pytest.raises(FormatError, match="belongs to another file") as raised:
         read([(other.file, as_npz(other, tmp_path))])
+    short = [m.digest(Path(one.file).read_bytes())[:12] for one in (other, linear)]
+    assert raised.value.got == f"{other.file}, SHA-256 {short[0]}..."
+    need = f"the {Path(linear.file).name} that it was written with, SHA-256 {short[1]}..."
+    assert raised.value.need == need
 
 
 def test_parts_of_other_runs(tmp_path: Path) -> None:
