@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -168,8 +168,15 @@ def fix_of(recorded: Recorded | None, model: Model) -> str:
     return f"all, with {named(beside)}" if bare else "all"
 
 
-def meant(strangers: Sequence[str], model: Model) -> str:
-    """``, did you mean delegate0_v74?`` of a value that a dump names without its delegate; empty without any."""
-    known = values(model)
+def meant(strangers: Sequence[str], model: Model, held: Collection[str]) -> str:
+    """``; did you mean delegate0_v74?`` of values that a dump names without their delegate, or with a slip.
+
+    ``held``: what the dump has, of which none is meant; empty where nothing is like it.
+    """
+    known = [name for name in values(model) if name not in held]
+    written = {value_name(number, value) for number, node in model.nodes() for value in node.outputs}
     near = [name for one in strangers for name in known if name.endswith(f"_{one}")]
-    return choices.asked(named(near)) if near else ""
+    near = near or [
+        name for one in strangers if (name := choices.nearest(one, [n for n in known if n in written]))
+    ]
+    return choices.asked(named(list(dict.fromkeys(near)))) if near else ""

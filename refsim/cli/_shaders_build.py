@@ -236,10 +236,9 @@ class Build:
 
     def _unknown(self, name: str, found: Sequence[str]) -> ParameterError:
         """Why an operator cannot be checked here: there is none of the name, or none of its modules can be run."""
-        if name not in OPS:
-            need = choices.listed(found) + choices.meant(name, inventory.operators())
-            return ParameterError("shaders", f"no such operator ({LISTED})", got=name, need=need)
         need = choices.need(name, found)
+        if name not in OPS:
+            return ParameterError("shaders", f"no such operator ({LISTED})", got=name, need=need)
         why = "refsim does not know how ExecuTorch's host calls its module"
         return ParameterError(
             f"shaders: {name}", why, need=f"{need}; or {kernels.NAME} with a table [{name}]"

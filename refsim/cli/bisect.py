@@ -94,7 +94,9 @@ def _strangers(model: Model, dumped: Recorded) -> list[str]:
     if not others:
         return []
     what = form(len(others), "is no value", "are no values")
-    return [f"not compared: {named(others)} in {dumped.path} {what} of {model.path}{meant(others, model)}"]
+    return [
+        f"not compared: {named(others)} in {dumped.path} {what} of {model.path}{meant(others, model, dumped.entries)}"
+    ]
 
 
 def _text(report: Report) -> str:

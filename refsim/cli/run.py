@@ -136,7 +136,7 @@ def command(
         wrote(dump[1], said=True)
     held = memory_of(model, result, threads) if memory else {}
     same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
-    if near := meant(result.unmatched, model):
+    if recorded is not None and (near := meant(result.unmatched, model, recorded.entries)):
         notes.append(
             f"{named(result.unmatched)} {form(len(result.unmatched), 'is', 'are')} not compared{near}"
         )

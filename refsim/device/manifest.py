@@ -150,9 +150,8 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
     manifest = _rows(content, where, outputs, name) if isinstance(content, list) else parse(content, where)
     if manifest.digest and manifest.digest != (given := digest(data)):
         need = f"the {manifest.file} that it was written with, SHA-256 {manifest.digest[:SHORT]}..."
-        raise FormatError(
-            where, "belongs to another file", got=f"{name}, SHA-256 {given[:SHORT]}...", need=need
-        )
+        got = f"{name}, SHA-256 {given[:SHORT]}..."
+        raise FormatError(where, "belongs to another file", got=got, need=need)
     _check(manifest, outputs, where)
     return pte, manifest
 

@@ -10,7 +10,8 @@ import os
 import re
 import shlex
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,15 @@ import numpy as np
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.dtypes import BY_NAME
-from refsim.core.errors import FormatError, ShapeError
+from refsim.core.errors import FormatError, RefsimError, ShapeError
 from refsim.formats import npz
 from refsim.formats.file import meant, read_file
 from refsim.formats.reading import archive
 
 #: Dtype and shape of an output, as the program declares it.
 Declared = tuple[str, tuple[int, ...]]
+#: An output, or why it cannot be read as such.
+Either = np.ndarray | FormatError | ShapeError
 
 #: Names of an .npz file's arrays before their number, the first that it has.
 PREFIXES = ("out", "output", "upstream_out")
@@ -42,6 +45,14 @@ IN_FOLDER = (
 
 def read(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) -> list[np.ndarray]:
     """The outputs in order. FormatError, ShapeError or LimitError for files that do not hold exactly them."""
+    return [_held(one) for one in each(paths, declared)]
+
+
+def each(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) -> list[Either]:
+    """The outputs in order, and in the place of one that is of another size or damaged the error about it.
+
+    Raises as `read` does where there are not as many outputs as declared.
+    """
     names = [os.fspath(path) for path in paths]
     if len(names) == 1 and names[0].endswith(".npz"):
         return _from_npz(names[0], declared)
@@ -52,7 +63,20 @@ def read(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) 
         raise FormatError(
             where, "another number of outputs", got=got, need=f"{len(declared)}, all of the program's"
         )
-    return [_array(file, one) for file, one in zip(files, declared, strict=True)]
+    return [_either(partial(_array, file, one)) for file, one in zip(files, declared, strict=True)]
+
+
+def _either(read_one: Callable[[], np.ndarray]) -> Either:
+    try:
+        return read_one()
+    except (FormatError, ShapeError) as error:
+        return error
+
+
+def _held(one: Either) -> np.ndarray:
+    if isinstance(one, RefsimError):
+        raise one
+    return one
 
 
 def beside(
@@ -62,11 +86,19 @@ def beside(
 
     None if the folder has none of them; raises as `read` does.
     """
+    found = each_beside(folder, name, declared)
+    return None if found is None else [_held(one) for one in found]
+
+
+def each_beside(
+    folder: str | os.PathLike[str], name: str, declared: Sequence[Declared]
+) -> list[Either] | None:
+    """As `beside`, with the error about an output in its place, as `each` has it."""
     stem = Path(folder) / name
     for path in (stem.with_name(f"{stem.name}.npz"), stem):
         if os.path.exists(path):  # Path.exists raises over a name that is too long
-            return read([path], declared)
-    return read([stem], declared) if any(stem.parent.glob(f"{stem.name}-*")) else None
+            return each([path], declared)
+    return each([stem], declared) if any(stem.parent.glob(f"{stem.name}-*")) else None
 
 
 def _some(names: Sequence[str]) -> str:
@@ -114,7 +146,9 @@ def _in_folder(name: str) -> list[str]:
                     need="names that differ in a number",
                 )  # fmt: skip
             return _numbered(Path(name), re.escape(next(iter(stems)).rpartition(".")[0]), suffixes)
-    raise FormatError(name, "a folder without outputs", got=_some(entries) or "no files", need=FORMS)
+    arrays = [os.path.join(name, entry) for entry in entries if entry.endswith(".npz")]
+    near = choices.asked(arrays[0] if len(arrays) == 1 else f"one of {_some(arrays)}") if arrays else ""
+    raise FormatError(name, "a folder without outputs", got=_some(entries) or "no files", need=FORMS + near)
 
 
 def _numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[str]:
@@ -143,19 +177,24 @@ def _numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[
     return [found[number] for number in sorted(found)]
 
 
-def _from_npz(name: str, declared: Sequence[Declared]) -> list[np.ndarray]:
-    prefixes = PREFIXES
-    if os.path.isfile(name) and zipfile.is_zipfile(name):
-        with archive(name, "a readable array file") as opened:
-            members = npz.members_of(opened)
-        prefix = next((p for p in PREFIXES if f"{p}0" in members), None)
+def _from_npz(name: str, declared: Sequence[Declared]) -> list[Either]:
+    wanted = [(shape, BY_NAME[dtype].numpy) for dtype, shape in declared]
+    if not (os.path.isfile(name) and zipfile.is_zipfile(name)):
+        return list[Either](npz.read_arrays(name, PREFIXES, wanted))
+    with archive(name, "a readable array file") as opened:
+        members = npz.members_of(opened)
+        prefix = next((p for p in PREFIXES if f"{p}0" in members), "")
         mine = [m for m in members if re.fullmatch(rf"{prefix}\d+", m)] if prefix else members
-        if len(mine) != len(declared):
-            got = f"{len(mine)}: {_some(mine)}"
-            raise FormatError(
-                name, "another number of outputs", got=got, need=f"{len(declared)}, all of the program's"
-            )
-    return npz.read_arrays(name, prefixes, [(shape, BY_NAME[dtype].numpy) for dtype, shape in declared])
+        chosen = [f"{prefix}{number}" for number in range(len(declared))] if prefix else mine
+        if len(mine) != len(declared) or set(chosen) != set(mine):
+            lacking = next((one for one in chosen if one not in mine), "")
+            slip = choices.meant(lacking, set(members) - set(mine)) if lacking else ""
+            need = f"{len(declared)}, all of the program's{f', also {lacking}' if lacking else ''}{slip}"
+            raise FormatError(name, "another number of outputs", got=f"{len(mine)}: {_some(mine)}", need=need)
+        return [
+            _either(partial(npz.member_array, opened, f"{one}.npy", f"{name}: {one}", want))
+            for one, want in zip(chosen, wanted, strict=True)
+        ]
 
 
 def _array(file: str, declared: Declared) -> np.ndarray:

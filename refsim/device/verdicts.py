@@ -115,7 +115,7 @@ class Triage:
                 )
                 right = own.call.expected(own.inputs)
                 raw = self.collected.beside(v.row.output, right)
-                found[v.row.output] = contents(own, right, note) | {ACTUAL: raw.tobytes()}
+                found[v.row.output] = contents(own, right, note, value=v.row.output) | {ACTUAL: raw.tobytes()}
         return found
 
 

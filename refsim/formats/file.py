@@ -87,11 +87,21 @@ def closed(error: PermissionError) -> FormatError:
 def meant(path: str | os.PathLike[str], suffix: str | tuple[str, ...] = "") -> str:
     """``; did you mean X?``: what lies beside a path that leads nowhere and has nearly its name; or nothing."""
     name = os.fsdecode(path)
-    if not name or os.path.lexists(name):
-        return ""
+    near = "" if not name or os.path.lexists(name) else _near(name, suffix)
+    return choices.asked(near) if near else ""
+
+
+def _near(name: str, suffix: str | tuple[str, ...]) -> str:
+    """What has nearly the name of a path that leads nowhere, or is in a folder of nearly its name; empty if nothing."""
     parent, last = os.path.split(name.rstrip("/"))
+    if parent and not os.path.lexists(parent):
+        above = _near(parent, "")
+        inside = os.path.join(above, last)
+        if not above or os.path.lexists(inside):
+            return inside if above else ""
+        return _near(inside, suffix)
     near = choices.nearest(last, _names(parent or ".", suffix), _ALIKE)
-    return choices.asked(os.path.join(parent, near)) if near else ""
+    return os.path.join(parent, near) if near else ""
 
 
 def _some(path: str | os.PathLike[str], suffix: str) -> str:

@@ -8,7 +8,17 @@ import refsim
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.html import rendered
-from refsim.golden.certify import KNOWN_DEFECT, LEGAL, MISSING, SAME, VERDICTS, WRONG, Certificate, Verdict
+from refsim.golden.certify import (
+    KNOWN_DEFECT,
+    LEGAL,
+    MISSING,
+    SAME,
+    UNFIT,
+    VERDICTS,
+    WRONG,
+    Certificate,
+    Verdict,
+)
 
 #: Likely causes of a case that are said.
 MOST_CAUSES = 3
@@ -16,7 +26,7 @@ MEANINGS = {
     SAME: "every byte that the kernel defines is the definition's",
     LEGAL: "other bytes, which a device may write that rounds as a profile says",
     KNOWN_DEFECT: "the bytes of a defect that ET-VK's kernel has on every device",
-    WRONG: "bytes that nothing of this explains",
+    WRONG: "bytes that nothing of this explains, or an output of another size",
     MISSING: "the program of this case gave no outputs",
 }
 
@@ -40,6 +50,8 @@ def what(row: Verdict) -> Iterator[str]:
         yield row.defect.note if row.defect else ""
     elif row.verdict == MISSING:
         yield "no outputs"
+    elif UNFIT in row.detail:
+        yield row.detail[UNFIT]
     else:
         yield f"{row.detail['differing']} differ; {'; '.join(row.detail['pattern'])}"
         causes = row.detail["causes"]

@@ -21,11 +21,11 @@ from refsim.bytediff import diff
 from refsim.core import choices
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
-from refsim.core.errors import FormatError, LimitError
+from refsim.core.errors import FormatError, LimitError, RefsimError
 from refsim.core.no_clobber import free
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
-from refsim.formats.file import meant, quote
+from refsim.formats.file import meant, quote, there
 from refsim.formats.reading import json_file, reading
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
 from refsim.golden.programs import KIND, MANIFEST, MAX_BYTES, SCHEMA, described
@@ -36,6 +36,8 @@ from refsim.ops.base.defect import Defect
 
 #: How a case can come out, best first.
 MISSING = "missing"
+#: What the detail of a wrong case has instead of differences, if its output is of another size or damaged.
+UNFIT = "unfit"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING)
 NEED = "what refsim golden export wrote"
 #: The folder that the documentation's example writes.
@@ -47,7 +49,7 @@ class Verdict:
     """How one case came out.
 
     ``profiles``: under which the bytes are legal. ``defect``: the known one that gives these bytes. A wrong case has
-    the diff's pattern, causes and first differences in ``detail``.
+    the diff's pattern, causes and first differences in ``detail``, or why there was nothing to compare.
     """
 
     case: str
@@ -183,27 +185,47 @@ def check(
     """Judge the outputs in a folder; ``step`` is called after each case.
 
     The outputs of NAME.pte are NAME.npz, a folder NAME, or NAME-0.bin and so on. Cases of a program without outputs
-    are ``missing``. FormatError or ShapeError for outputs of other programs, or if there are none at all.
+    are ``missing``; one whose output is of another size is ``wrong``. FormatError or ShapeError for outputs of other
+    programs, of which none fits, or if there are none at all.
     """
     if not os.path.isdir(folder):
-        raise FormatError(os.fspath(folder), "not a folder", need="the outputs of each program in one folder")
+        need = f"the outputs of each program in one folder{meant(folder)}"
+        raise FormatError(os.fspath(folder), "not a folder", got=there(folder), need=need)
     found: list[Verdict] = []
     for file in files:
         bounds = [_bound(entry) for entry in file.cases]
         arrays = _outputs(folder, file, bounds)
+        if (unfit := _unfit(arrays)) is not None:
+            raise unfit
         for number, (entry, bound) in enumerate(zip(file.cases, bounds, strict=True)):
             array = None if arrays is None else arrays[number]
-            found.append(
-                Verdict(entry.name, bound, MISSING) if array is None else _judged(entry, bound, array)
-            )
+            if array is None:
+                found.append(Verdict(entry.name, bound, MISSING))
+            elif isinstance(array, RefsimError):
+                found.append(Verdict(entry.name, bound, WRONG, detail={UNFIT: str(array)}))
+            else:
+                found.append(_judged(entry, bound, array))
             step()
     if all(row.verdict == MISSING for row in found):
-        some = choices.first([file.name.removesuffix(".pte") + ".npz" for file in files])
+        names = [file.name.removesuffix(".pte") + ".npz" for file in files]
+        held = sorted(entry.name for entry in os.scandir(folder))
+        near = [(name, one) for name in names if (one := choices.nearest(name, held))]
+        slip = choices.asked(f"{near[0][1]} to be {near[0][0]}") if near else ""
+        need = f"{choices.first(names)}; {outputs.IN_FOLDER}{slip}"
         raise FormatError(
-            os.fspath(folder), "no outputs of these programs", need=f"{some}; {outputs.IN_FOLDER}"
+            os.fspath(folder),
+            "no outputs of these programs",
+            got=choices.first(held) or "no files",
+            need=need,
         )
     profile = _profile(found)
     return Certificate(dict(about), profile, tuple(_settled(row, profile) for row in found))
+
+
+def _unfit(arrays: Sequence[outputs.Either] | None) -> RefsimError | None:
+    """Why the outputs are those of another program: what is wrong with the first of several, of which none fits."""
+    errors = [one for one in arrays or () if isinstance(one, RefsimError)]
+    return errors[0] if len(errors) > 1 and len(errors) == len(arrays or ()) else None
 
 
 def _bound(entry: Entry) -> BoundCase:
@@ -235,10 +257,10 @@ def _bound(entry: Entry) -> BoundCase:
 
 def _outputs(
     folder: str | os.PathLike[str], file: File, bounds: Sequence[BoundCase]
-) -> list[np.ndarray] | None:
-    """An array for each case of a program; None if the folder has nothing of this program."""
+) -> list[outputs.Either] | None:
+    """An array for each case of a program, or why its file holds none; None if the folder has none of this program."""
     declared = [described(bound.call) for bound in bounds]
-    return outputs.beside(folder, file.name.removesuffix(".pte"), declared)
+    return outputs.each_beside(folder, file.name.removesuffix(".pte"), declared)
 
 
 # --- the verdict -----------------------------------------------------------------------------------------

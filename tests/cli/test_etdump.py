@@ -70,8 +70,17 @@ def test_steps(refsim, tmp_path: Path) -> None:
     assert (row["differing"], row["steps"], row["first"]) == (1, 5, [0, 3])
 
 
-def test_refusals(refsim, models: Path) -> None:
-    refsim("etdump", FILE, DUMP).refused("is not in the debug buffer")
+def test_refusals(refsim, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refsim("etdump", FILE, DUMP).refused(f"a file of its own, --buffer; did you mean {BUFFER}?\n")
+    monkeypatch.chdir(tmp_path)  # whose name is long
+    short, some = Path("short.bin"), Path("some.etdp")
+    short.write_bytes(bytes(9)), some.write_bytes(DUMP.read_bytes())
+    done = refsim("etdump", FILE, some, "--buffer", short)
+    done.refused(f"need as many bytes as the runtime wrote: {short} has 9\n")
+    for name in ("a.bin", "b.raw"):
+        Path(name).write_bytes(BUFFER.read_bytes())
+    done = refsim("etdump", FILE, some, "--buffer", short)
+    done.refused("; did you mean one of a.bin, b.raw?\n")
     refsim("etdump", FILE, NET / "runtime.etdp", "--buffer", NET / "runtime.bin").refused(
         "not the arguments of this"
     )

@@ -46,16 +46,13 @@ def test_an_operator_without_a_module_is_not_said_to_be_none(folder: Path, refsi
 
 
 def test_the_help_lists_the_operators_that_the_verb_takes(folder: Path, refsim) -> None:
-    """Each is none that the verb does not know, and a slip is asked back though this folder lacks its module."""
-    listed = (
-        refsim("shaders", "--help").out.partition("OPERATORS: ")[2].partition("; and those of a table")[0]
-    )
-    names = listed.replace("\n", " ").replace(",", " ").split()
+    """Of every other operator the verb says that it needs a table."""
+    listed = " ".join(refsim("shaders", "--help").out.split()).partition("OPERATORS: ")[2]
+    names = listed.partition("; and those of a table")[0].split(", ")
     assert names == inventory.operators() and "q8ta_relu" in names and len(names) < len(OPS)
     for name in set(OPS) - set(names):
         done = refsim("shaders", folder, name)
         assert done.status == 2 and f" a table [{name}]" in done.err, done.err
-    refsim("shaders", folder, "q8ta_ad").refused("did you mean q8ta_add?")
 
 
 @pytest.mark.parametrize("given", [(), ("q8ta_relu",), ("--watch",)])

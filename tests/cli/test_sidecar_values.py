@@ -157,3 +157,23 @@ def test_the_folder_above_a_dump_and_a_case_is_one_of_dumps(dump: Path, refsim, 
         refsim(verb[0], *head, verb[1], ".").refused(
             ".: a folder of dumps, and no dump; need one of those in it: dump\n"
         )
+
+
+def test_a_value_with_a_slip_is_asked_back(dump: Path, refsim, head) -> None:
+    """The one that the dump lacks is meant, not one that it has."""
+    said = json.loads((dump / "delegate0_v20.json").read_text())
+    (dump / "delegate0_v20.json").write_text(json.dumps({**said, "value": "delegate0-v20"}))
+    done = refsim("bisect", *head, "--actual", dump)
+    model = head[0]
+    assert f"delegate0-v20 in dump is no value of {model}; did you mean delegate0_v20?" in done.out
+    done = refsim("run", *head, "--golden", dump)
+    assert done.status == 2 and "delegate0-v20 is not compared; did you mean delegate0_v20?" in done.out
+
+
+def test_a_slip_in_a_folder_above_is_asked_back(dump: Path, refsim, head) -> None:
+    Path("phone").mkdir()
+    dump.rename("phone/dump")
+    for verb in (("bisect", "--actual"), ("run", "--golden")):
+        for slip in ("phon/dump", "phone/dunp", "phon/dunp"):
+            refsim(verb[0], *head, verb[1], slip).refused("did you mean phone/dump?\n")
+        assert "did you mean" not in refsim(verb[0], *head, verb[1], "elsewhere/dump").err

@@ -212,7 +212,7 @@ def test_buffers_that_are_no_value_of_the_file_are_named(desk: Path, refsim: Cal
     info = Path("dump/delegate0_v99.json")
     info.write_text(info.read_text().replace("delegate0_v54", "delegate0_v99"))
     done = refsim(*given)
-    said = "not compared: delegate0_v99 in dump is no value of model.pte"
+    said = "not compared: delegate0_v99 in dump is no value of model.pte; did you mean delegate0_v54?"
     assert done.status == 2 and said in done.out.splitlines()
     assert said in refsim(*given, "--json").json["notes"]
 

@@ -186,7 +186,11 @@ def test_outputs_that_do_not_fit(linear: Run, tmp_path: Path) -> None:
             read([(linear.file, saved(content, tmp_path))])
 
     good = arrays(linear)
-    refused({k: v for k, v in good.items() if k != "out3"}, "another number of outputs; got 4")
+    refused({k: v for k, v in good.items() if k != "out3"}, "another number of outputs; got 4.*also out3$")
+    with pytest.raises(FormatError, match=rf"a folder without outputs.*did you mean {tmp_path / 'o.npz'}\?$"):
+        read([(linear.file, [tmp_path])])
+    slip = {{"out3": "outt3"}.get(k, k): v for k, v in good.items()}
+    refused(slip, r"got 4: .*, need 5, all of the program's, also out3; did you mean outt3\?$")
     refused(good | {"out5": good["out0"]}, "another number of outputs; got 6")
     refused(good | {"out1": good["out2"], "out2": good["out1"]}, r"out1: does not fit; got int32 \[256\]")
     refused(good | {"out1": good["out1"][:-1]}, "out1: does not fit")

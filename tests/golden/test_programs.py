@@ -321,6 +321,49 @@ def test_outputs_of_another_program_are_refused(exported: Path, tmp_path: Path) 
         certify.check(files, tmp_path / "nothing", {})
 
 
+def test_one_output_of_another_size_is_one_failure_among_the_cases(
+    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Among arrays and among raw files: the case is named with the reason, and the others are judged."""
+    out, names = tmp_path / "out", ("q8ta_relu", "q8ta_dequantize")
+    out.mkdir()
+    arrays = {name: dict(np.load(exported / "out" / f"{name}.npz")) for name in names}
+    for held in arrays.values():
+        held["out1"] = held["out1"].reshape(-1)[:-1]
+    np.savez(out / "q8ta_relu.npz", **arrays["q8ta_relu"])
+    for number in range(FEW):
+        (out / f"q8ta_dequantize-{number}.bin").write_bytes(arrays[names[1]][f"out{number}"].tobytes())
+    found = certify.check(certify.read(exported / "pte"), out, {})
+    wrong = {row.op: row.detail[certify.UNFIT] for row in found.verdicts if row.verdict == certify.WRONG}
+    assert not found.right and all(
+        found.counts()[name] == {certify.SAME: FEW - 1, certify.WRONG: 1} for name in names
+    )
+    assert wrong["q8ta_relu"].startswith(f"{out / 'q8ta_relu.npz'}: out1: does not fit; got int32 [")
+    assert wrong["q8ta_dequantize"].startswith(
+        f"{out / 'q8ta_dequantize-1.bin'}: not the size of this output"
+    )
+    given = ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(out))
+    status, facts = _json(capsys, *given, "--certificate", str(tmp_path / "page.html"))
+    assert status == 1 and {row["unfit"] for row in facts["deviations"]} == set(wrong.values())
+    text = (tmp_path / "page.html").read_text()
+    assert main([*given]) == 1
+    printed = capsys.readouterr().out
+    for said in wrong.values():
+        assert said in printed and said.partition(";")[0] in text
+
+
+def test_a_slip_in_the_outputs_of_programs_is_asked_back(exported: Path, tmp_path: Path) -> None:
+    files = certify.read(exported / "pte")
+    shutil.copytree(exported / "out", tmp_path / "out")
+    with pytest.raises(FormatError, match=re.escape(f"did you mean {tmp_path / 'out'}?")):
+        certify.check(files, tmp_path / "outt", {})
+    for name in ("q8ta_relu", "q8ta_dequantize"):
+        (tmp_path / "out" / f"{name}.npz").rename(tmp_path / "out" / f"{name}s.npz")
+    slip = re.escape("did you mean q8ta_relus.npz to be q8ta_relu.npz?")
+    with pytest.raises(FormatError, match=slip):
+        certify.check(files, tmp_path / "out", {})
+
+
 def test_another_meaning_is_refused(exported: Path, tmp_path: Path) -> None:
     files = certify.read(exported / "pte")
     changed = replace(files[0], cases=(replace(files[0].cases[0], sha256="0" * 64), *files[0].cases[1:]))

@@ -7,10 +7,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
-from refsim.core import size_limit
+from refsim.core import choices, size_limit
 from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, LimitError
@@ -21,17 +22,20 @@ from refsim.formats.flatbuffer.decode import decode
 #: Most runs in a file, and most events in all of them: tables of a flatbuffer may be shared.
 _MOST_RUNS, _MOST_EVENTS = 1 << 12, 1 << 21
 _SIZE = struct.Struct("<I")
+#: How the names of raw files end.
+RAW = (".bin", ".raw")
 #: What the runtime calls the events of one run of a program; loading is another.
 _WHOLE_PROGRAM = "Method::execute"
 
 
 @dataclass(frozen=True)
 class Recording:
-    """An ETDump with its debug buffer. ``buffer`` is empty where none was given."""
+    """An ETDump with its debug buffer, and the file that it is from. ``buffer`` is empty where none was given."""
 
     where: str
     dump: EtDump
     buffer: memoryview
+    buffer_file: str = ""
 
     def executions(self) -> list[Run]:
         """The runs of the program, without the loading of it."""
@@ -50,6 +54,13 @@ class Recording:
         for number, values in _recorded(run):
             found.setdefault(number, []).extend(self._arrays(number, value) for value in values)
         return found
+
+    def _need(self, nbytes: int) -> str:
+        """What an error says of a debug buffer that does not reach so far: which that is, and which may be meant."""
+        text = "the runtime writes the buffer to a file of its own, --buffer"
+        if self.buffer_file:
+            text = f"as many bytes as the runtime wrote: {self.buffer_file} has {len(self.buffer)}"
+        return text + _beside(self.where, self.buffer_file, nbytes)
 
     def _arrays(self, number: int, tensor: DumpedTensor | None) -> np.ndarray | None:
         return None if tensor is None else self.array(tensor, f"{self.where}: instruction {number}")
@@ -71,7 +82,7 @@ class Recording:
         if tensor.offset < 0 or tensor.offset + nbytes > len(self.buffer):
             raise FormatError(
                 place, "a tensor is not in the debug buffer", got=f"bytes {tensor.offset} to {tensor.offset + nbytes}",
-                need=f"0 to {len(self.buffer)}; the runtime writes the buffer to a file of its own, --buffer",
+                need=self._need(tensor.offset + nbytes),
             )  # fmt: skip
         # NumPy allows no absurd sizes beside one of 0 either
         size_limit.check(place, prod(max(1, size) for size in tensor.sizes) * row.numpy.itemsize)
@@ -102,6 +113,17 @@ def _tensors(value: DumpedValue) -> list[DumpedTensor | None]:
     return [value.tensor] if value.tensors is None else list(value.tensors)
 
 
+def _beside(where: str, given: str, nbytes: int) -> str:
+    """The files beside an ETDump that may be its debug buffer: raw ones of so many bytes or more."""
+    found = [
+        path for path in sorted(Path(where).parent.iterdir())
+        if path.suffix in RAW and path.is_file() and path.stat().st_size >= nbytes and str(path) != given
+    ]  # fmt: skip
+    if not found:
+        return ""
+    return choices.asked(str(found[0]) if len(found) == 1 else f"one of {choices.first(found)}")
+
+
 def read_etdump(path: str | os.PathLike[str], buffer: str | os.PathLike[str] | None = None) -> Recording:
     """An ETDump, with its size in front or not, and its debug buffer. FormatError or LimitError for anything else."""
     where = os.fsdecode(path)
@@ -127,4 +149,4 @@ def read_etdump(path: str | os.PathLike[str], buffer: str | os.PathLike[str] | N
             got=f"{len(dump.runs)}, {events}",
             need=f"<= {_MOST_RUNS}, {_MOST_EVENTS}",
         )
-    return Recording(where, dump, memory)
+    return Recording(where, dump, memory, "" if buffer is None else os.fsdecode(buffer))
