@@ -129,6 +129,49 @@ ROWS: tuple[tuple[str, str, BoundCase, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
+def native(bound: BoundCase, odd: Callable[[int], int], apart: int = 1) -> np.ndarray:
+    """Zero points are taken off the rows before; ``odd`` gives the odd weight of a byte that has two along K.
+
+    The rows lie in memory, where vectors of 16 are written ``apart`` times as far as they are read.
+    """
+    x, scale, zp = (bound.inputs[name].unpack() for name in ("x", "scale", "zp"))
+    c, group = bound.call.consts, bound.call.params.group
+    weight = np.asarray(c["weight"])
+    q = np.clip(np.rint(x * (F(1) / scale)[:, None]) + zp[:, None].astype(F), -128, 127)
+    flat = (q.astype(int) - zp[:, None]).reshape(-1)
+    memory = np.zeros(2 * flat.size + 16, int)
+    for first in range(0, flat.size, 16):
+        memory[apart * first : apart * first + 16] = flat[first : first + 16]
+    rows = memory[: flat.size].reshape(x.shape)
+    out = np.zeros(bound.call.out.shape, np.float32)
+    for row, n in np.ndindex(*out.shape):
+        total = F(0)
+        for g, first in enumerate(range(0, x.shape[1], group)):
+            acc = 0
+            for k in range(first, first + group):
+                byte = int(weight[n, k // 2])
+                acc += int(rows[row, k]) * ((odd(byte) if k % 2 else byte & 15) - 8)
+            total = F(F(F(acc) * F(scale[row] * c["weight_scales"][g, n])) + total)
+        out[row, n] = F(total + c["bias"][n])
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "detail", "odd", "apart"),
+    [
+        ("nibbles of other places", "halves 8 bits apart, of a byte of two along K", lambda byte: byte >> 8, 1),
+        ("nibbles of other places", "the upper half 3 bits apart, not masked", lambda byte: byte >> 3, 1),
+        ("elements at another distance", "quantized rows written with vectors of 16 at 2 times their place",
+         lambda byte: byte >> 4, 2),
+    ],
+)  # fmt: skip
+def test_a_kernel_that_takes_zero_points_off_first(
+    name: str, detail: str, odd: Callable[[int], int], apart: int
+) -> None:
+    assert np.array_equal(native(MANY, lambda byte: byte >> 4), kernel(MANY))
+    check(name, detail, MANY, native(MANY, odd, apart))
+
+
 def check(name: str, detail: str, bound: BoundCase, values: np.ndarray) -> None:
     expected = bound.call.expected(bound.inputs)
     report = diff(expected, PackedBuffer.pack(values, expected.desc.layout), call=bound)
@@ -197,6 +240,23 @@ def test_another_range_is_named(bound: BoundCase) -> None:
     bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(x, "W")})
     wrong = _of_rows(bound, np.minimum(short.min(1), 0), np.maximum(short.max(1), 0))
     check("range of rows", "without the last values", bound, wrong)
+
+
+@pytest.mark.parametrize("bound", RANGES, ids=lambda bound: bound.call.op.name)
+def test_a_bound_of_a_part_of_each_row_is_named(bound: BoundCase) -> None:
+    """Vectors of 16 leave five values of 37, which have bounds of their own."""
+    x = np.random.default_rng(4).uniform(-3, 5, (9, 37)).astype(np.float32)
+    x[:, 33] = 9
+    least = x.copy()
+    least[:, 3], least[:, 5], x[:, 35] = -6, 10, -6
+    for values, of, what in ((least, "lo", "leave"), (x, "hi", "take")):
+        bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(values, "W")})
+        lo, hi = np.minimum(values.min(1), 0), np.maximum(values.max(1), 0)
+        if of == "lo":
+            lo = np.minimum(values[:, 32:].min(1), 0)
+        else:
+            hi = np.maximum(values[:, :32].max(1), 0)
+        check("range of rows", f"{of} of what 8 lanes {what} alone", bound, _of_rows(bound, lo, hi))
 
 
 @pytest.mark.parametrize("bound", RANGES, ids=lambda bound: bound.call.op.name)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from wrong_channels import ROWS as CHANNEL_ROWS
+from wrong_distances import ROWS as DISTANCE_ROWS
 from wrong_int4 import ROWS as INT4_ROWS
 from wrong_kernels import CONV, conv
 from wrong_linear import ROWS as LINEAR_ROWS
@@ -291,6 +292,7 @@ ROWS: tuple[Row, ...] = (
     *WINDOW_ROWS,
     *LINEAR_ROWS,
     *WORD_ROWS,
+    *DISTANCE_ROWS,
     ("nothing written", "every byte is 0x00", _edited(BOUND, lambda b: np.zeros_like(b.raw))),
     ("last tile missing", "x >= 64", _edited(BOUND, _tail_zero)),
     ("last tile missing", "all dispatches rounded down", _grids_floored("both")),

@@ -106,7 +106,10 @@ def offsets(ev: Evidence) -> Iterator[Prediction]:
 
     The number is the same at all positions, or at all positions of a phase of the stride.
     """
-    if not has_weights(ev) or not ev.desc.is_int8 or ev.call.out.numel > MOST_ELEMENTS:
+    if not has_weights(ev) or ev.call.out.numel > MOST_ELEMENTS:
+        return
+    if not ev.desc.is_int8:
+        yield from _first_sums(ev)
         return
     p, axis, acc, shape = ev.call.params, ev.call.op.channel_dim, integer_sums(ev), ev.call.out.shape
     spread = (-1, 1, 1) if axis == -3 else (-1,)
@@ -140,6 +143,27 @@ def offsets(ev: Evidence) -> Iterator[Prediction]:
             numbers = choices.first([f"{n:+d}" for n in found[found != 0]])
             detail = f"each {what} has its own: {numbers}"
             yield Prediction(detail, finished(ev, acc + found[classes].reshape(acc.shape)), inferred=True)
+
+
+def _first_sums(ev: Evidence) -> Iterator[Prediction]:
+    """Sums that become floats: all begin at one number, told by the floats as closely as they are rounded."""
+    scales = ev.call.consts["weight_scales"]
+    assert scales is not None
+    step = (scales * np.float32(ev.call.params.in_scale)).astype(np.float64)
+    got, want = (
+        np.ascontiguousarray(a[ev.places]).view(np.float32).reshape(ev.call.out.shape).astype(np.float64)
+        for a in (ev.got, ev.want)
+    )
+    with np.errstate(all="ignore"):
+        off = ((got - want) / step)[got != want]
+    off = off[np.isfinite(off)]
+    if not off.size:
+        return
+    about = int(np.rint(np.clip(np.median(off), -(1 << 40), 1 << 40)))
+    byte = (about + (1 << 23)) >> 24 & 255  # of a word whose four bytes are the same
+    for number in dict.fromkeys((about, about + 1, about - 1, byte * 0x01010101)):
+        if number:
+            yield Prediction(f"every sum begins at {number}", finished(ev, integer_sums(ev) + number), True)
 
 
 def _classes(ev: Evidence, shape: tuple[int, ...], axis: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -165,11 +165,11 @@ def zero_points(ev: Evidence) -> Iterator[Prediction]:
         found[f"lanes {what}"] = read[word, np.arange(len(own)) % length % 4]
     for what, zp in found.items():
         if not np.array_equal(zp, own):
-            yield from rows.tried(iter([(f"read by {what}", {"zp": zp, "q": _again(rows, zp)})]))
+            yield from rows.tried(iter([(f"read by {what}", {"zp": zp, "q": requantized(rows, zp)})]))
     yield from rows.tried(
         iter([("added to the activations, not subtracted by the weight sums", {"zp": 0 * own}),
-              ("not added to the activations", {"q": _again(rows, 0 * own)}),
-              ("added twice to the activations", {"q": _again(rows, 2 * own)})])
+              ("not added to the activations", {"q": requantized(rows, 0 * own)}),
+              ("added twice to the activations", {"q": requantized(rows, 2 * own)})])
     )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def inputs(ev: Evidence) -> Iterator[Prediction]:
         return
     rows = Rows.of(ev)
     for what, x in read_by_fours(rows.x):
-        q = _again(rows, rows.right["zp"], x=x)
+        q = requantized(rows, rows.right["zp"], x=x)
         yield from rows.tried([(f"x: {what}", {"q": q})])
 
 
@@ -191,7 +191,7 @@ def read_by_fours(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         yield what, grouped_places.taken(memory, at)
 
 
-def _again(
+def requantized(
     rows: Rows, zp: np.ndarray, inv: np.ndarray | None = None, x: np.ndarray | None = None
 ) -> np.ndarray:
     """The rows quantized with other zero points, other inverse scales, or other elements."""
@@ -216,7 +216,7 @@ def scales(ev: Evidence) -> Iterator[Prediction]:
         if np.array_equal(step, own):
             continue
         with np.errstate(all="ignore"):
-            q = _again(rows, rows.right["zp"], F(1) / step)
+            q = requantized(rows, rows.right["zp"], F(1) / step)
         both, first, second = {"step": step, "q": q}, {"q": q}, {"step": step}
         yield from rows.tried(
             iter([(f"of {what}", both), (f"of {what}, for the quantizing", first),
@@ -239,7 +239,7 @@ def divisions(ev: Evidence) -> Iterator[Prediction]:
         inverses = quotients.divided(np.ones_like(rows.inv), rows.right["step"])
     for what, inv in zip(quotients.names(), inverses, strict=True):
         if not np.array_equal(inv, rows.inv):
-            yield from rows.tried([(f"1 / scale: {what}", {"q": _again(rows, rows.right["zp"], inv)})])
+            yield from rows.tried([(f"1 / scale: {what}", {"q": requantized(rows, rows.right["zp"], inv)})])
 
 
 def weight_sums(ev: Evidence) -> Iterator[Prediction]:

@@ -20,9 +20,20 @@ def int4_cells(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> np.ndarr
 
 
 def int4_predicted(ev: Evidence, detail: str, values: np.ndarray, scales: np.ndarray) -> Iterator[Prediction]:
-    """The buffer for other weights; none where some of the most wrong elements are nowhere near it."""
+    """The buffer for other weights; none where some of the most wrong elements are nowhere near it.
+
+    The zero points of rows are folded by the sums of the right weights, or taken off the rows before, as native
+    kernels do: then the sums change with the weights.
+    """
     if grouped_floats.telling(ev, values, scales):
         yield Prediction(detail, int4_cells(ev, values, scales))
+    if grouped_rows.many_rows(ev):
+        rows = grouped_rows.Rows.of(ev)
+        per_group = scales.shape[1] // (values.shape[1] // rows.group)
+        sums = values.reshape(len(values), -1, rows.group).sum(axis=-1, dtype=np.int64).T
+        if not np.array_equal(sums, rows.right["sums"]):
+            changed = {"values": values, "scales": scales[:, ::per_group].T, "sums": sums}
+            yield from rows.tried([(f"{detail}, of rows without their zero points", changed)])
 
 
 def int4_weights(ev: Evidence) -> tuple[np.ndarray, np.ndarray] | None:

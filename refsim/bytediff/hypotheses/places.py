@@ -17,6 +17,8 @@ from refsim.ops.base.traits import WINDOWED, Family
 
 #: Weights and outputs of more elements are not read again in every way.
 MOST_WEIGHTS, MOST_OUTPUTS = 1 << 17, 1 << 16
+#: Elements that are read at once: lanes of a vector, or a line of a tile.
+SIZES = (2, 4, 8, 16, 32, 64)
 
 
 @hypothesis("nibbles of other places", needs_call=True)
@@ -44,17 +46,29 @@ def nibbles(ev: Evidence) -> Iterator[Prediction]:
     for each in (0, 2, 4, 5, 6, 7, 9, 12, 16):
         taken = masked >> np.minimum(each * (shift // 8), 63) & 15
         yield from int4_predicted(ev, f"bytes of masked nibbles {each} bits apart", taken - ZERO, scales)
-    # by kernels that load a byte and not a word; rows that are looked up have neighbours in a byte
-    if ev.call.op.family is Family.LOOKUP:
-        raw = values.astype(np.int32) + ZERO
-        byte, shift = (
-            np.repeat(raw[:, 0::2] | raw[:, 1::2] << 4, 2, 1),
-            np.arange(values.shape[1]) % 2 * 4 + 0 * raw,
-        )
-    else:
+    # by kernels that load a byte and not a word; native ones have neighbours along K in a byte
+    if ev.call.op.family is not Family.LOOKUP:
         byte = (words[word] >> shift // 8 * 8 & 255).astype(np.int32)
-    for what, taken in _bits(byte, (shift % 8).astype(np.int32)):
-        yield from int4_predicted(ev, f"{what}, of a byte", taken.astype(np.int64) - ZERO, scales)
+        for what, taken in _bits(byte, (shift % 8).astype(np.int32)):
+            yield from int4_predicted(ev, f"{what}, of a byte", taken.astype(np.int64) - ZERO, scales)
+    yield from _pairs(ev, values, scales)
+
+
+def _pairs(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> Iterator[Prediction]:
+    """The same of bytes that hold neighbours along K, and halves of theirs that lie elsewhere in the byte."""
+    raw = values.astype(np.int32) + ZERO
+    byte = np.repeat(raw[:, 0::2] | raw[:, 1::2] << 4, 2, 1)
+    half = np.arange(values.shape[1]) % 2 + 0 * raw
+    found = {}
+    for step in (2, 3, 5, 6, 8):
+        found[f"halves {step} bits apart"] = byte >> step * half & 15
+        found[f"the upper half {step} bits apart, not masked"] = np.where(half, byte >> step, byte & 15)
+    found["the lower half not masked"] = np.where(half, byte >> 4, byte)
+    found |= dict(_bits(byte, 4 * half))
+    for what, taken in found.items():
+        yield from int4_predicted(
+            ev, f"{what}, of a byte of two along K", taken.astype(np.int64) - ZERO, scales
+        )
 
 
 def _bits(words: np.ndarray, shift: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -229,7 +243,9 @@ def _strides(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     places |= {f"{by:+d} elements away": row * k + element + by for by in (1, -1, 2, -2, 4, -4, k, -k)}
     places |= {"backwards": row * k + k - 1 - element, "every second element": row * k + 2 * element}
     places |= {
-        f"of {size} elements read again and again": row * k + element % size for size in (2, 4, 8) if size < k
+        f"of {size} elements read again and again": row * k + element % size
+        for size in (2, 4, 8, 16, 32, 64)
+        if size < k
     }
     for what, at in places.items():
         inside = (at >= 0) & (at < flat.size)

@@ -16,6 +16,8 @@ from refsim.ops.base.row_range import LEAST, NO_RANGE, WIDTH
 F = np.float32
 #: So many wrong rows are tried first; the share of them that must be explained.
 TRIED, LEAST_SHARE = 16, 0.4
+#: Lanes of a vector, as processors have them.
+VECTORS = (4, 8, 16)
 Step = Callable[..., Any]
 
 #: The steps: what is right, and what may be instead.
@@ -203,6 +205,10 @@ def parts(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
             yield f"of {count} invocations all but the first", np.where(at % count > 0, x, F(0))
             yield f"of {count} invocations all but the last", np.where(at % count < count - 1, x, F(0))
             yield f"the first value of each of {count} invocations alone", np.where(at < count, x, F(0))
+    for count in VECTORS:
+        if 0 < (rest := k % count) < k:
+            yield f"what {count} lanes take alone", np.where(at < k - rest, x, F(0))
+            yield f"what {count} lanes leave alone", np.where(at >= k - rest, x, F(0))
     yield "all but the first value", np.where(at > 0, x, F(0))
     yield "all but the last value", np.where(at < k - 1, x, F(0))
     flat = x.reshape(-1)
@@ -244,8 +250,11 @@ def other_steps(ev: Evidence) -> Iterator[Prediction]:
                 yield Prediction(what, ev.with_values(made(ev, low, high, {}).reshape(shape)))
         for what, other in parts(ev):
             low, high = _range_of(flush(other, flags))
-            if fits(made(ev, low[wrong], high[wrong], {})):
-                yield Prediction(f"of {what}", ev.with_values(made(ev, low, high, {}).reshape(shape)))
+            for of, (least, most) in {"": (low, high), "lo ": (low, hi), "hi ": (lo, high)}.items():
+                if fits(made(ev, least[wrong], most[wrong], {})):
+                    yield Prediction(
+                        f"{of}of {what}", ev.with_values(made(ev, least, most, {}).reshape(shape))
+                    )
         for what, wrong_div in _DIVISIONS.items():
             if fits(made(ev, lo[wrong], hi[wrong], {}, wrong_div)):
                 yield Prediction(

@@ -13,7 +13,15 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses.grouped_steps import grouped_steps
-from refsim.bytediff.rerun import affine, has_weights, integer_sums
+from refsim.bytediff.rerun import (
+    affine,
+    finished,
+    has_weights,
+    integer_sums,
+    is_convolution,
+    logical_weight,
+    products,
+)
 from refsim.core.qmath import f32, inv_scale, wrap32
 from refsim.ops.base.traits import Affine, Epilogue, Family
 
@@ -65,6 +73,9 @@ def operations(ev: Evidence) -> Iterator[Prediction]:
                 if other != symbol:
                     made = chain.run({**right, name: step}, np.rint)
                     yield Prediction(f"{name}: {other} instead of {symbol}", ev.with_values(made))
+        if has_weights(ev):
+            for what, acc in _joined(ev):
+                yield Prediction(f"an input and its weight: {what} instead of *", finished(ev, acc))
         if ev.desc.is_int8:
             for what, rounding in ROUNDING.items():
                 yield Prediction(f"rounded {what}", ev.with_values(chain.run(right, rounding)))
@@ -79,6 +90,16 @@ def _chain(ev: Evidence) -> _Chain | None:
     if ev.bound is not None and ev.call.op.family in (Family.QUANTIZE, Family.DEQUANTIZE):
         return _converted(ev)
     return None
+
+
+def _joined(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
+    """(operation, integer sums) where inputs and weights are added, and not multiplied, before they are added up."""
+    weight = logical_weight(ev) if is_convolution(ev) else ev.call.consts["weight"]
+    assert weight is not None
+    x = products(ev, np.ones_like(weight))
+    own = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
+    w = own.reshape((-1, 1, 1) if ev.call.op.channel_dim == -3 else (-1,))
+    yield from (("+", x + w), ("-", x - w), ("only the first", x), ("only the second", w + 0 * x))
 
 
 def _byte(real: Any, zp: int, add: Step, rounding: Callable[[Any], Any]) -> np.ndarray:

@@ -171,7 +171,8 @@ ROLES = (
         "address", r"at|to|source|word\w*|idx|\w*_idx|index|offsets?|place\w*|pointer|buf\w*|block\w*|hash\w*|"
         r"layout\w*|lines?|line_bytes|pitch|tiled?|texel|\w*_stride|strides|row|rows|column\w*|pixel\w*|coord|position\w*|quad\w*|nhwc|plane\w*",
         (
-            "values moved", "words of other places", "one coordinate for another", "input read at a neighbour",
+            "values moved", "elements at another distance", "words of other places", "one coordinate for another",
+            "input read at a neighbour",
             "lanes exchanged", "constants of other channels", "weights of other channels", "taps exchanged",
             "words along K exchanged",
             "nibbles of other places", "rows read at another stride",
@@ -185,7 +186,7 @@ ROLES = (
         "dims", r"[whcn]|[oi][hwc]|width|height|channels?|batch|images?|out_[hwc]|extents?",
         (
             "one coordinate for another", "input read at a neighbour", "edge of the input", "values moved",
-            "words of other places", "weights of other channels",
+            "elements at another distance", "words of other places", "weights of other channels",
             "weights read at another stride", "taps exchanged", "words along K exchanged",
             "rows read at another stride",
             "H and W exchanged", "C and another dim exchanged", "batch ignored", "another layout's strides",
