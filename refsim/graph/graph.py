@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.row import Place
+from refsim.core.errors import GraphError
 from refsim.core.layout import Layout, W
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.meaning import Meaning
@@ -29,7 +30,7 @@ class Node:
 
     ``args`` are the arguments in serialized order without the outputs: tensors and lists of tensors as
     `Ref`, the rest as plain values. ``prepared`` is there for a q8ta operator, None for a float one; ``meaning`` for a
-    q8ta operator on shapes that its kernels do not take.
+    q8ta operator on shapes that its kernels do not take. GraphError if an output is not the number of a value.
     """
 
     number: int
@@ -43,6 +44,12 @@ class Node:
     # of a q8ta operator: some of its tensors lie in buffers on the device, not in textures
     buffers: bool = False
     notes: tuple[str, ...] = ()  # of a q8ta operator: what else is odd about its arguments
+
+    def __post_init__(self) -> None:
+        for output in self.outputs:
+            if not isinstance(output, int):
+                where = f"node {self.number} {self.name}"
+                raise GraphError(where, "an output is no value", got=output, need="its number")
 
     @property
     def reads(self) -> tuple[int, ...]:

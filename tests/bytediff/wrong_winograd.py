@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from wrong_sums import SQUARE
 
@@ -21,11 +23,18 @@ _OUT2 = [[1, 1, 1, 0], [0, 1, -1, 1]]
 SHAPES = {4: ((_IN4, _WEIGHTS4, _OUT4), 576, 6), 2: ((_IN2, _WEIGHTS2, _OUT2), 4, 2)}
 
 
-def winograd(m: int, which: int, place: tuple[int, int], number: int) -> tuple[BoundCase, np.ndarray]:
-    """`SQUARE` through F(m x m, 3 x 3) with another number in its ``which``-th matrix."""
+def winograd(
+    m: int,
+    which: int = 0,
+    place: tuple[int, int] | None = None,
+    number: int = 0,
+    join: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda u, v: u * v,
+) -> tuple[BoundCase, np.ndarray]:
+    """`SQUARE` through F(m x m, 3 x 3) with another number in its ``which``-th matrix, or with no products."""
     matrices, constant, shift = SHAPES[m]
     changed = [np.array(matrix, np.int64) for matrix in matrices]
-    changed[which][place] = number
+    if place is not None:
+        changed[which][place] = number
     inputs, weights, outputs = changed
     p, consts = SQUARE.call.params, SQUARE.call.consts
     x = SQUARE.inputs["x"].unpack().astype(np.int64)[0]
@@ -41,7 +50,7 @@ def winograd(m: int, which: int, place: tuple[int, int], number: int) -> tuple[B
             for column in range(0, width, m):
                 tile = image[:, row : row + m + 2, column : column + m + 2]
                 v = np.einsum("ai,cij,bj->abc", inputs, tile, inputs)
-                sums = (u * v).sum(axis=2)
+                sums = join(u, v).sum(axis=2)
                 totals[oc, row : row + m, column : column + m] = outputs @ sums @ outputs.T
     # the constant's odd part by its inverse modulo 2**32, the power of two as a scale; the zero point as a float
     whole = (totals[:, :height, :width] * pow(constant >> shift, -1, 1 << 32)).astype(np.int32)
@@ -55,6 +64,16 @@ def winograd(m: int, which: int, place: tuple[int, int], number: int) -> tuple[B
 
 
 ROWS = (
+    (
+        "another operation",
+        "an input and its weight in F(4x4, 3x3): +",
+        lambda: winograd(4, join=lambda u, v: u + v),
+    ),
+    (
+        "another operation",
+        "an input and its weight in F(2x2, 3x3): -",
+        lambda: winograd(2, join=lambda u, v: v - u),
+    ),
     ("Winograd transform", "F(4x4, 3x3): input transform", lambda: winograd(4, 0, (4, 3), 2)),
     ("Winograd transform", "F(4x4, 3x3): weight transform", lambda: winograd(4, 1, (3, 2), 2)),
     ("Winograd transform", "F(4x4, 3x3): output transform", lambda: winograd(4, 2, (1, 4), 2)),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from refsim.aten.row import Place
+from refsim.core.errors import GraphError
 from refsim.core.layout import PACKED_4C, PACKED_4W4C, WIDTH_PACKED, C, Layout, W
 from refsim.core.qmath import LAVAPIPE
 from refsim.core.tensor import TensorDesc
@@ -108,3 +110,10 @@ def test_what_upstream_gets_wrong_may_be_so_in_textures_only() -> None:
     )
     assert meant.upstream == "refused" and replace(meant, notes=("odd",)).upstream == "refused; odd"
     assert Node(0, 0, "any.thing", (), (1,)).upstream is None
+
+
+@pytest.mark.parametrize("output", [Ref(1), 0.5, "1"])
+def test_an_output_that_is_no_value(output: Any) -> None:
+    """Where a node is made, not where something is missing later."""
+    with pytest.raises(GraphError, match=r"node 3 any\.thing: an output is no value; got .*, need its number"):
+        Node(3, 0, "any.thing", (Ref(0),), (output,))

@@ -73,29 +73,34 @@ def _of_output(ev: Evidence) -> Iterator[Prediction]:
         return  # they could be anywhere
     padding = _padding(ev)
     if ev.call.op.channel_dim == -1 or len(ev.call.out.shape) < 3:
-        lines, pixel, channels = shape[0] * shape[1] * shape[2], 1, 1
-        memory, back = ev.logical.reshape(lines, -1), (lambda made: made.reshape(shape))
+        pixel, channels = 1, 1
+        memory, back = ev.logical.reshape(-1, shape[-1]), (lambda made: made.reshape(shape))
     else:
         n, channels, h, w = shape
         pixel = align4(channels)
         held = np.full((n, h, w, pixel), padding, ev.want.dtype)
         held[..., :channels] = ev.logical.transpose(0, 2, 3, 1)
-        lines, memory = n * h, held.reshape(n * h, w * pixel)
+        memory = held.reshape(n * h, w * pixel)
 
         def back(made: np.ndarray) -> np.ndarray:
             return made.reshape(held.shape)[..., :channels].transpose(0, 3, 1, 2)
 
-    fills = dict.fromkeys((0, FILL if ev.desc.is_int8 else 0x01010101 * FILL))
-    for place in _places(lines, memory.size // lines, 4 // memory.itemsize, pixel, channels):
-        tries = [("read", place.read(memory, padding))]
-        tries += [("written", place.written(memory, fill)) for fill in fills]
-        for how, made in tries:
-            values = back(made)
-            right = np.count_nonzero((values == got) & wrong)
-            if right >= LEAST_SHARE * np.count_nonzero(wrong):
-                cells = ev.want.copy()
-                cells[ev.places] = values
-                yield Prediction(f"{how} with {place.what}", cells)
+    enough = LEAST_SHARE * np.count_nonzero(wrong)
+    for what, made in _made(memory, pixel, channels, padding):
+        values = back(made)
+        if np.count_nonzero((values == got) & wrong) >= enough:
+            cells = ev.want.copy()
+            cells[ev.places] = values
+            yield Prediction(what, cells)
+
+
+def _made(memory: np.ndarray, pixel: int, channels: int, padding: int) -> Iterator[tuple[str, np.ndarray]]:
+    """What lines of an output become by each rule; ``padding`` lies beyond what is read."""
+    fills = dict.fromkeys((0, FILL if memory.itemsize == 1 else 0x01010101 * FILL))
+    for place in _places(len(memory), memory.shape[1], 4 // memory.itemsize, pixel, channels):
+        yield f"read with {place.what}", place.read(memory, padding)
+        for fill in fills:
+            yield f"written with {place.what}", place.written(memory, fill)
 
 
 def _padding(ev: Evidence) -> int:

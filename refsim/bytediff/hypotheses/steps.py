@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
+from refsim.bytediff.hypotheses import winograd
 from refsim.bytediff.hypotheses.grouped_steps import grouped_steps
 from refsim.bytediff.rerun import (
     affine,
@@ -76,6 +77,8 @@ def operations(ev: Evidence) -> Iterator[Prediction]:
         if has_weights(ev):
             for what, acc in _joined(ev):
                 yield Prediction(f"an input and its weight: {what} instead of *", finished(ev, acc))
+            for what, cells in winograd.joined(ev):
+                yield Prediction(f"an input and its weight in {what} instead of *", cells)
         if ev.desc.is_int8:
             for what, rounding in ROUNDING.items():
                 yield Prediction(f"rounded {what}", ev.with_values(chain.run(right, rounding)))

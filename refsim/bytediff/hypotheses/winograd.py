@@ -80,6 +80,17 @@ def transform(ev: Evidence) -> Iterator[Prediction]:
                 yield Prediction(f"F({shape.m}x{shape.m}, 3x3): {what}", problem.cells(matrices))
 
 
+def joined(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
+    """(operation, cells) where transformed inputs and weights are added or subtracted, and not multiplied."""
+    if not _may_be(ev):
+        return
+    for shape in (_F4, _F2):
+        problem, matrices = _Problem(ev, shape), _matrices(shape)
+        for problem.joined, symbol in ((1, "+"), (-1, "-")):
+            if problem.fits(matrices):
+                yield f"F({shape.m}x{shape.m}, 3x3): {symbol}", problem.cells(matrices)
+
+
 def _may_be(ev: Evidence) -> bool:
     if not is_convolution(ev) or is_depthwise(ev) or ev.call.op.transposed:
         return False
@@ -168,6 +179,7 @@ class _Problem:
 
     def __init__(self, ev: Evidence, shape: Transform) -> None:
         self.ev, self.shape = ev, shape
+        self.joined = 0  # 1 or -1: inputs and weights are added or subtracted, and not multiplied
         p, x, m = ev.call.params, conv.nchw4(ev.arrays["x"]), shape.m
         self.out = conv.nchw4(ev.differing[ev.places].reshape(ev.call.out.shape)).shape
         self.rows, self.columns = -(-self.out[2] // m), -(-self.out[3] // m)
@@ -229,7 +241,8 @@ class _Problem:
         v = _int16(inputs @ self.tiles[tiles] @ inputs.T).transpose(2, 3, 0, 1)
         kernels = self.weight[channels].transpose(0, 3, 1, 2)
         u = _int16(weights @ kernels @ weights.T).transpose(2, 3, 1, 0)
-        sums = (v @ u).transpose(2, 3, 0, 1)  # tile, output channel, rows and columns
+        products = v @ u if not self.joined else v.sum(-1)[..., None] + self.joined * u.sum(-2)[..., None, :]
+        sums = products.transpose(2, 3, 0, 1)  # tile, output channel, rows and columns
         if self.folded:
             sums[:, :, 1, 1] += self.first[channels]
         totals = _int32(outputs @ _int32(sums).astype(np.float64) @ outputs.T)
