@@ -1,4 +1,4 @@
-"""What of the sources a failed assertion asked: the functions whose values it compares, and the files they are in."""
+"""What of the sources a failed test asked: the functions whose values it compares, and the files they are in."""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 #: What stands before the functions; a few are told, those of the assertion itself first.
 ASKED, MOST = "asked of ", 3
+#: What a statement of a test raises if it takes what is not there, as it must be: an item, or so many of them.
+TAKEN = (KeyError, IndexError, ValueError, StopIteration)
 #: Packages of the sources, and their folders.
 FOLDERS = {"refsim": "refsim", "refsim_gpu": "gpu"}
 
 
 def told(error: BaseException) -> str:
-    """``asked of FILE: FUNCTION, ..``; "" of an error that is no failed assertion of a test, or that asks nothing."""
-    if not isinstance(error, AssertionError) or error.__traceback__ is None:
+    """``asked of FILE: FUNCTION, ..``; "" of an error that is no failed assertion of a test, or that asks nothing.
+
+    A test that takes what is not there asserts that it is: by its name, its number, or as the only one.
+    """
+    if not isinstance(error, (AssertionError, *TAKEN)) or error.__traceback__ is None:
         return ""
     last = error.__traceback__
     while last.tb_next is not None:
         last = last.tb_next
+    if isinstance(error, TAKEN) and "tests" not in Path(last.tb_frame.f_code.co_filename).parts:
+        return ""
     try:
         found = list(dict.fromkeys(_functions(last.tb_frame, last.tb_lineno)))
     except (OSError, TypeError, SyntaxError):  # its source cannot be read

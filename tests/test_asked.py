@@ -1,7 +1,8 @@
-"""A failed assertion says which functions of the sources made what it compares."""
+"""A failed test says which functions of the sources made what it compares."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import asked
@@ -48,6 +49,20 @@ def other_error() -> None:
     lane("a", 1)
 
 
+def by_an_item_that_is_missing() -> None:
+    sizes = {lane(0x0201, 1): "one"}
+    assert sizes[7]
+
+
+def by_another_number_of_them() -> None:
+    (one,) = [counted.counted(n, "word") for n in (1, 2)]
+    assert one
+
+
+def by_an_error_of_elsewhere() -> None:
+    json.loads("{" * lane(0x0201, 1))
+
+
 LANE, COUNTED, TENSOR = (
     "refsim/core/lanes.py: lane", "refsim/core/counted.py: counted", "refsim/core/tensor.py: TensorDesc",
 )  # fmt: skip
@@ -63,9 +78,12 @@ LANE, COUNTED, TENSOR = (
         (of_nothing, ""),
         (in_the_sources, ""),
         (other_error, ""),
+        (by_an_item_that_is_missing, f"asked of {LANE}"),
+        (by_another_number_of_them, f"asked of {COUNTED}"),
+        (by_an_error_of_elsewhere, ""),
     ],
 )
 def test_what_was_asked(test: Callable[[], None], wanted: str) -> None:
-    with pytest.raises((AssertionError, TypeError)) as raised:
+    with pytest.raises((AssertionError, TypeError, KeyError, ValueError)) as raised:
         test()
     assert asked.told(raised.value) == wanted

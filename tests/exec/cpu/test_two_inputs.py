@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import told
 from builder import F32, Builder, Quantization
 
 from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_4W4C, PACKED_CONV2D, WIDTH_PACKED, Layout
@@ -61,8 +62,8 @@ def check(graph: Graph, number: int = 0) -> list[Step]:
 )
 def test_layouts(name: str, layout: Layout) -> None:
     for shape in (SHAPE, (1, 5, 3, 9), (1, 64, 4, 4)):
-        (step,) = check(Two((shape, shape), layout).end(name))
-        assert len(step.nodes) == 4
+        joined = [len(step.nodes) for step in check(Two((shape, shape), layout).end(name))]
+        assert not told.choice(joined, [4], "refsim/exec/cpu/elementwise/prepack.py")
 
 
 def test_every_pair_of_bytes() -> None:

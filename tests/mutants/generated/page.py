@@ -144,8 +144,8 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
     three are said;
   - or nothing but the failed test says it: one of at most three functions that its assertion asked for what it
     compares (`tests/asked.py`) is of the changed file, or the test's file mirrors the changed one, as
-    `tests/graph/test_aliases.py` does `refsim/graph/aliases.py`. How many are named by this alone is said below the
-    tables.
+    `tests/graph/test_aliases.py` does `refsim/graph/aliases.py`. A test that takes an item that is not there, or
+    the only one of several, asserts as much. How many are named by this alone is said below the tables.
 """
 
 _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --record`.\n"
