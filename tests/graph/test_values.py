@@ -115,5 +115,7 @@ def test_what_upstream_gets_wrong_may_be_so_in_textures_only() -> None:
 @pytest.mark.parametrize("output", [Ref(1), 0.5, "1"])
 def test_an_output_that_is_no_value(output: Any) -> None:
     """Where a node is made, not where something is missing later."""
-    with pytest.raises(GraphError, match=r"node 3 any\.thing: an output is no value; got .*, need its number"):
+    with pytest.raises(
+        GraphError, match=r"node 3 any\.thing: an output is no value; got .*, need its number"
+    ):
         Node(3, 0, "any.thing", (Ref(0),), (output,))
