@@ -79,6 +79,31 @@ def linear(
     return make
 
 
+def in_panels(panel: int, row_apart: int, panel_apart: int) -> Wrong:
+    """The same with its constants in panels of so many outputs: what sums begin with, scales and biases, in rows."""
+
+    def make() -> tuple[BoundCase, np.ndarray]:
+        p, c, x = FLOATS.call.params, FLOATS.call.consts, FLOATS.inputs["x"].unpack()
+        weight, sums, scales, bias = (
+            np.asarray(c[n]) for n in ("weight", "weight_sums", "weight_scales", "bias")
+        )
+        memory = np.zeros(21 * 16, np.int32)
+        for n in range(21):
+            at = n // panel * 4 * panel + n % panel
+            memory[at] = -p.in_zp * int(sums[n])
+            memory[at + panel] = F(scales[n] * F(p.in_scale)).view(np.int32)
+            memory[at + 2 * panel] = F(bias[n]).view(np.int32)
+        out = np.zeros((1, 1, 6, 21), F)
+        for m, n in np.ndindex(6, 21):
+            at = n // panel * panel_apart + n % panel
+            begin, scale, term = (memory[at + row * row_apart] for row in range(3))
+            total = int(begin) + sum(int(a) * int(b) for a, b in zip(x[m], weight[n], strict=False))
+            out[0, 0, m, n] = F(F(F(total) * scale.view(F)) + term.view(F))
+        return FLOATS, out
+
+    return make
+
+
 def convolution(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Wrong:
     """A convolution whose inputs and weights meet in another way."""
 
@@ -109,6 +134,8 @@ ROWS: tuple[tuple[str, str, Wrong], ...] = (
      linear(read=lambda k: k // 32 * 16 + k % 32)),
     ("elements at another distance", "written with vectors of 16 at 0.5 times their place in the line",
      linear(place=lambda n: n if n < 16 else n - 8 if n < 20 else 10)),
+    ("constants of other channels", "rows of constants 32 words apart, of panels of 16 outputs", in_panels(16, 32, 64)),
+    ("constants of other channels", "panels of constants 16 words apart, of panels of 8 outputs", in_panels(8, 8, 16)),
     ("rows read at another stride", "of 16 elements read again and again", linear(read=lambda k: k % 16)),
     ("rows read at another stride", "of 64 elements read again and again", linear(read=lambda k: k % 64)),
     ("sums off by a constant", "every sum begins at 1", linear(begin=1)),

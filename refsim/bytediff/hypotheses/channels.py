@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis
-from refsim.bytediff.hypotheses import grouped_channels, strips
+from refsim.bytediff.hypotheses import grouped_channels, panels, strips
 from refsim.bytediff.rerun import AS_UNSIGNED, UNSIGNED, finished, has_weights, integer_sums, quantized
 from refsim.core import choices
 
@@ -29,8 +29,9 @@ def constants(ev: Evidence) -> Iterator[Prediction]:
             changed = {name: known[name][places] for name in names}
             cells = finished(ev, integer_sums(ev), changed)
             yield Prediction(f"{', '.join(names)}: those of {rule}", cells)
-    for what, cells in strips.constants(ev):
-        yield Prediction(what, cells)
+    for part in (strips, panels):
+        for what, cells in part.constants(ev):
+            yield Prediction(what, cells)
     for what, places, cells in grouped_channels.constants(ev):
         yield Prediction(f"{what}: {_said(places)}", cells, inferred=True)
     votes = _Votes.of(ev)
