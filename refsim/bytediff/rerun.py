@@ -126,13 +126,17 @@ def _integer_sums(ev: Evidence) -> np.ndarray:
 UNSIGNED = 128
 
 
-def products(ev: Evidence, weight: np.ndarray) -> np.ndarray:
-    """Integer sums with other weights: (OC, KH, KW, IC) of a convolution, else (OC, ..) of a row of products."""
+def products(ev: Evidence, weight: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
+    """Integer sums with other weights: (OC, KH, KW, IC) of a convolution, else (OC, ..) of a row of products.
+
+    ``x``: what they are multiplied by instead of the call's own x.
+    """
+    held = ev.arrays["x"] if x is None else x
     if is_convolution(ev):
         size = (ev.call.out.shape[-2], ev.call.out.shape[-1])
-        return conv.accumulate(ev.call.params, conv.nchw4(ev.arrays["x"]), weight, size)
+        return conv.accumulate(ev.call.params, conv.nchw4(held), weight, size)
     rows = weight.reshape(len(weight), -1).astype(np.int64)
-    sums: np.ndarray = ev.arrays["x"].astype(np.int64) @ rows.T
+    sums: np.ndarray = held.astype(np.int64) @ rows.T
     return sums
 
 

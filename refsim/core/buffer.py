@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.core import index, size_limit
 from refsim.core.counted import counted
-from refsim.core.errors import GuardError, RawBufferError, ShapeError
+from refsim.core.errors import GuardError, LayoutError, RawBufferError, ShapeError
 from refsim.core.layout import C, H, Layout, N, W
 from refsim.core.tensor import TensorDesc
 
@@ -91,10 +91,25 @@ def byte_kinds(desc: TensorDesc) -> np.ndarray:
     if not desc.is_int8:
         return np.full(desc.nbytes, ByteKind.VALUE, np.uint8)
     kinds = np.full(desc.nbytes, ByteKind.LANE, np.uint8)
-    kinds[offsets(desc)] = ByteKind.VALUE
+    at = offsets(desc)
+    try:
+        kinds[at] = ByteKind.VALUE
+    except IndexError:
+        raise _outside(desc, at) from None
     words = kinds.reshape(-1, 4)
     words[(words != ByteKind.VALUE).all(axis=1)] = ByteKind.WORD
     return kinds
+
+
+def _outside(desc: TensorDesc, at: np.ndarray) -> LayoutError:
+    """What is said of a layout that puts elements outside of the buffer."""
+    place = tuple(int(k) for k in np.argwhere((at < 0) | (at >= desc.nbytes))[0])
+    return LayoutError(
+        str(desc),
+        "its layout would write out of bounds",
+        got=f"cell {int(at[place])} for element {list(place)} (n, c, h, w), strides {desc.strides_whcn} (w, h, c, n)",
+        need=f"cells below {desc.nbytes}",
+    )
 
 
 class PackedBuffer:

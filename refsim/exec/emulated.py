@@ -16,6 +16,9 @@ from refsim.core.qmath import wrap32
 from refsim.exec.executor import Executor
 from refsim.ops.base.registry import OPS
 
+#: A compiled kernel that fails does not say where. One with so few work items is run once more as plain Python.
+MOST_PLAIN = 1 << 12
+
 
 class EmulatedExecutor(Executor):
     """Runs the emulated kernels of refsim/ops. It is slow and simple, and you can look inside.
@@ -33,14 +36,31 @@ class EmulatedExecutor(Executor):
         spec = np.array(launch.spec, np.uint32).astype(np.int64)
         push = np.array(launch.push, np.uint32).view(np.int32)
         written = out.words.view(_WrappingWords) if ready().config.DISABLE_JIT else out.words
+        given = ((z, y, x), spec, push, *(_writable(words) for words in inputs))
         with np.errstate(over="ignore"):  # plain Python warns where compiled integers wrap
-            kernel((z, y, x), spec, push, *(_writable(words) for words in inputs), written)
+            try:
+                kernel(*given, written)
+            except (LookupError, ArithmeticError, ValueError) as error:
+                failed = error if x * y * z > MOST_PLAIN else _plain_error(kernel, given, out.words) or error
+                doing.note(failed, f"while {doing.kernel(_module_of(kernel), launch.shader)} ran")
+                raise failed from None
         try:
             out.check_guards(launch.shader)
         except GuardError as error:
             doing.note(error, f"after {doing.kernel(_module_of(kernel), launch.shader)} ran")
             raise
         return out
+
+
+def _plain_error(
+    kernel: Callable[..., object], given: Sequence[Any], out: np.ndarray
+) -> LookupError | ArithmeticError | ValueError | None:
+    """What stops the kernel as plain Python, whose traceback says where; None if nothing does."""
+    try:
+        getattr(kernel, "py_func", kernel)(*given, out.view(_WrappingWords))
+    except (LookupError, ArithmeticError, ValueError) as error:
+        return error
+    return None
 
 
 def _module_of(kernel: Callable[..., object]) -> str:

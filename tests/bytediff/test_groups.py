@@ -125,6 +125,11 @@ ROWS: tuple[tuple[str, str, BoundCase, dict[str, Any]], ...] = (
     ("words put together wrongly", "quantized rows: lanes 7 bits apart", MANY, {"packed": lambda q: _seven_apart(q)}),
     ("sums over other groups", "a sum goes on in the next group", MANY, {"starts_anew": False}),
     ("weight sums of other outputs", "place // 4 * 4 for the place", MANY, {"sums_at": lambda g, n: (g, n // 4 * 4)}),
+    ("weight sums of other outputs", "weight sums and scales read at lines 8 apart", MANY,
+     {"sums_at": lambda g, n: (0, 8 * g + n) if 8 * g + n < 16 else (1, 8 * g + n - 16),
+      "scale_of": lambda g, n: (0, 8 * g + n) if 8 * g + n < 16 else (1, 8 * g + n - 16)}),
+    ("weight sums of other outputs", "weight sums and scales read at place // 4 * 4", LONG,
+     {"sums_at": lambda g, n: (g, n // 4 * 4), "scale_of": lambda g, n: (g, n // 4 * 4)}),
     ("zero point of rows", "word place // 8 of a line", LONG, {"zero_of": lambda row: row // 8 * 4 + row % 4}),
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from wrong_addresses import ROWS as ADDRESS_ROWS
 from wrong_channels import ROWS as CHANNEL_ROWS
 from wrong_distances import ROWS as DISTANCE_ROWS
 from wrong_int4 import ROWS as INT4_ROWS
@@ -358,5 +359,6 @@ ROWS: tuple[Row, ...] = (
     ("conversion out of range", "-2**31", _head(LAVAPIPE)),
     ("fused multiply-add", "rounded once", _head(Profile("fused", contract=True))),
     ("zero point not folded", "not subtracted", _head(weight_sums=np.zeros(18, np.int32))),
+    *ADDRESS_ROWS,
 )
 F05 = np.float32(0.5)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refsim.core import index
 from refsim.core.buffer import (
     ALIGN,
     FAR_WORDS,
@@ -20,8 +21,8 @@ from refsim.core.buffer import (
     guarded,
     surrounded,
 )
-from refsim.core.errors import GuardError, RawBufferError, ShapeError
-from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
+from refsim.core.errors import GuardError, LayoutError, RawBufferError, ShapeError
+from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout, layout
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 
@@ -225,3 +226,14 @@ def test_a_buffer_of_another_process_has_its_guards() -> None:
         other.check_guards("test")
     with pytest.raises(GuardError):
         pickle.loads(pickle.dumps(other)).check_guards("test")
+
+
+def test_a_layout_that_leaves_the_buffer_says_which_element_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong index math, such as an inner block of 15: the first element outside, its cell, and the strides."""
+    monkeypatch.setattr(index, "inner_block", lambda hashed: 15)
+    desc = TensorDesc((1, 8, 2, 3), layout("4C"))
+    with pytest.raises(
+        LayoutError, match=r"write out of bounds; got cell \d+ for element \[0, \d, \d, \d\]"
+    ) as told:
+        byte_kinds(desc)
+    assert f"strides {desc.strides_whcn}" in str(told.value) and "need cells below 48" in str(told.value)

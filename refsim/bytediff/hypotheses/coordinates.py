@@ -39,6 +39,7 @@ def exchanged(ev: Evidence) -> Iterator[Prediction]:
     for chosen, what in _rules():
         if any(ev.desc.sizes_whcn[dim] > 1 for dim in range(4) if chosen[dim] != dim):
             yield Prediction(f"each output computed as that with {what}", _computed(ev, chosen))
+    yield from _digits(ev)
     yield from unrolled.read(ev)
 
 
@@ -80,6 +81,23 @@ def _computed(ev: Evidence, chosen: tuple[int, ...]) -> np.ndarray:
     return fresh
 
 
+def _digits(ev: Evidence) -> Iterator[Prediction]:
+    """Elements of each tile of 4 columns x 4 rows x 4 channels in another order; 0 where the tensor ends before."""
+    places = np.indices(ev.logical.shape)
+    for order in permutations((3, 2, 1)):
+        taken = list(places)
+        for mine, theirs in zip((3, 2, 1), order, strict=True):
+            taken[mine] = places[mine] // 4 * 4 + places[theirs] % 4
+        inside = np.all([at < size for at, size in zip(taken, ev.logical.shape, strict=True)], axis=0)
+        if order == (3, 2, 1) or not inside.any():
+            continue
+        fresh = ev.want.copy()
+        held = ev.logical[tuple(np.where(inside, at, 0) for at in taken)]
+        fresh[ev.places] = np.where(inside, held, 0)
+        named = ", ".join(DIM_NAMES[3 - dim] for dim in order)
+        yield Prediction(f"each tile of 4 x 4 x 4 has {named} for W, H, C", fresh)
+
+
 @hypothesis("weights read at another stride", needs_call=True)
 def weight_strides(ev: Evidence) -> Iterator[Prediction]:
     """Words [tap][word of channels][output channel] read at another stride, or some words away."""
@@ -99,6 +117,7 @@ def weight_strides(ev: Evidence) -> Iterator[Prediction]:
     words = np.ascontiguousarray(blocks.transpose(1, 2, 0, 3)).reshape(-1, 4)
     if len(words) > MOST_WEIGHTS:
         return
+    words = np.concatenate([words, _behind(ev, len(words))])
     outputs, count, depth = blocks.shape[:3]
     o, t, k = tuple(np.indices((outputs, count, depth)))
     for what, at in _strides(o, t, k, outputs, count, depth):
@@ -109,6 +128,16 @@ def weight_strides(ev: Evidence) -> Iterator[Prediction]:
             changed = read.reshape(padded.shape)[:out, :, :channels].reshape(weight.shape)
             for how, cells in weighed(ev, changed):
                 yield Prediction(f"{what}{how}", cells)
+
+
+def _behind(ev: Evidence, count: int) -> np.ndarray:
+    """What a transposed convolution keeps behind the words of its weights, int8 (words, 4)."""
+    if not ev.call.op.transposed:
+        return np.zeros((0, 4), np.int8)
+    weight = ev.call.consts["weight"]
+    assert weight is not None
+    packed = np.ascontiguousarray(ev.call.op.prepack(ev.call, "weight", weight), np.int32)
+    return packed.view(np.int8).reshape(-1, 4)[count:]
 
 
 def _depthwise(ev: Evidence) -> Iterator[Prediction]:
@@ -170,6 +199,10 @@ def _strides(
             if stride != whole:
                 yield f"taps {stride} words apart instead of {whole}", t * stride + k * outputs + o
     flat = t * depth + k
-    for stride in dict.fromkeys((0, 4, outputs - 4, outputs + 4)):
+    lengths = (0, 4, outputs - 4, outputs + 4, outputs // 4 * 5, outputs // 4 * 3, 2 * outputs, outputs // 2)
+    for stride in dict.fromkeys(lengths):
         if stride != outputs and count * depth > 1:
             yield f"rows of {stride} words instead of {outputs}", flat * stride + o
+    if count * depth > 1:
+        yield "the number of a row and the length of rows added", flat * 4 + outputs + o
+        yield "the place in a row taken from where it begins", flat * outputs - o // 4 * 4 + o % 4

@@ -25,7 +25,19 @@ def groups(blocks: int, size: int) -> Iterator[tuple[str, np.ndarray]]:
 def lines(slow: np.ndarray, fast: np.ndarray, length: int, count: int) -> Iterator[tuple[str, np.ndarray]]:
     """(how, place) of a constant that stands at ``slow * length + fast``; ``count``: those that a line really has."""
     own = slow * length + fast
-    others = (length + 1, length - 1, 2 * length, length // 2, count, length + 4, length - 4, -length, 0, 1)
+    others = (
+        length + 1,
+        length - 1,
+        2 * length,
+        length // 2,
+        count,
+        length + 4,
+        length - 4,
+        -length,
+        0,
+        1,
+        length // 4 + 4,
+    )
     for other in dict.fromkeys(others):
         if other != length:
             yield f"lines {other} apart instead of {length}", slow * other + fast

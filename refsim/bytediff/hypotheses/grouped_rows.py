@@ -245,33 +245,37 @@ def divisions(ev: Evidence) -> Iterator[Prediction]:
 def weight_sums(ev: Evidence) -> Iterator[Prediction]:
     """Weight sums of other groups or outputs, wherever one number of their address is wrong."""
     if many_rows(ev):
-        yield from _constants(ev, "sums", "weight_sums", "weight sums read at")
+        yield from _constants(ev, "weight sums read at", "sums")
+        yield from _constants(ev, "weight sums and scales read at", "sums", "scales")
 
 
 def group_scales(ev: Evidence) -> Iterator[Prediction]:
     """Scales of other groups or outputs, wherever one number of their address is wrong."""
     if many_rows(ev):
-        yield from _constants(ev, "scales", "weight_scales", "scales read at")
+        yield from _constants(ev, "scales read at", "scales")
 
 
-def _constants(ev: Evidence, part: str, name: str, what: str) -> Iterator[Prediction]:
+def _constants(ev: Evidence, what: str, *parts: str) -> Iterator[Prediction]:
+    """Parts of the constants, all read by one other rule."""
     rows = Rows.of(ev)
-    own = rows.right[part]
-    count, outputs = own.shape
+    count, outputs = rows.right[parts[0]].shape
     padded = align4(outputs)
-    lines = np.zeros((count, padded), own.dtype)
-    lines[:, :outputs] = own
-    flat, seen = lines.reshape(-1), {own.tobytes()}
+    flat = {part: np.zeros((count, padded), rows.right[part].dtype) for part in parts}
+    for part, lines in flat.items():
+        lines[:, :outputs] = rows.right[part]
+    seen = {rows.right[parts[0]].tobytes()}
     g, n = np.arange(count)[:, None], np.arange(outputs)[None, :]
     places = dict(grouped_places.lines(g, n, padded, outputs))
     k4 = ev.call.descs["x"].shape[-1] // 4
     for how, groups in grouped_places.groups(k4, rows.group // 4):
         places[f"group {how}"] = groups[rows.group // 4 - 1 :: rows.group // 4][:, None] * padded + n
     for how, at in places.items():
-        read = grouped_places.taken(flat, at + 0 * g + 0 * n)
-        if read.tobytes() not in seen:
-            seen.add(read.tobytes())
-            yield from rows.tried(iter([(f"{what} {how}", {part: read})]))
+        read = {
+            part: grouped_places.taken(lines.reshape(-1), at + 0 * g + 0 * n) for part, lines in flat.items()
+        }
+        if read[parts[0]].tobytes() not in seen:
+            seen.add(read[parts[0]].tobytes())
+            yield from rows.tried(iter([(f"{what} {how}", read)]))
 
 
 def sums(ev: Evidence) -> Iterator[Prediction]:

@@ -162,6 +162,7 @@ def _by_chance(ev: Evidence, telling: np.ndarray, known: np.ndarray) -> bool:
 def unwritten(ev: Evidence) -> Iterator[Prediction]:
     """Elements of one phase, side, range or channel group that hold what the buffer was filled with."""
     at = ev.differing & (ev.kinds == ByteKind.VALUE)
+    yield from _ends(ev)
     if np.count_nonzero(at) < LEAST_VALUES or len(distinct(ev.got[at])) > 1:
         return
     if len(distinct(ev.want[at])) < LEAST_VALUES:
@@ -187,3 +188,14 @@ def unwritten(ev: Evidence) -> Iterator[Prediction]:
                 yield Prediction(
                     f"where {dim} % {modulus} is {listed}, every element is the same", fresh, True
                 )
+
+
+def _ends(ev: Evidence) -> Iterator[Prediction]:
+    """The first or the last word of the buffer holds what it was filled with: a bound is one off."""
+    each = 4 if ev.desc.is_int8 else 1
+    for what, part in (("first", slice(each)), ("last", slice(len(ev.want) - each, None))):
+        for fill in ev.fills:
+            if ev.differing[part].any():
+                fresh = ev.want.copy()
+                fresh[part] = fill
+                yield Prediction(f"the {what} word holds 0x{fill & 0xFFFFFFFF:02X}", fresh, fitted=fill != 0)

@@ -54,6 +54,23 @@ def conversion(ev: Evidence) -> Iterator[Prediction]:
         cells = profiled(ev, replace(_canonical(ev), convert=convert))
         if cells is not None:
             yield Prediction(f"values out of range {what} when they are converted", cells)
+    yield from _beyond(ev)
+
+
+def _beyond(ev: Evidence) -> Iterator[Prediction]:
+    """Values that no int32 holds become another byte each: those too large, those too small, and NaN."""
+    if ev.call.op.family is not Family.QUANTIZE or "x" not in ev.arrays:
+        return
+    with np.errstate(all="ignore"):
+        y = np.rint(ev.arrays["x"] / np.float32(ev.call.params.scale)).reshape(ev.places.shape)
+    fresh, told = ev.want.copy(), []
+    for what, which in (("too large", y >= 2.0**31), ("too small", y < -(2.0**31)), ("NaN", y != y)):
+        held = np.unique(ev.got[ev.places[which]])
+        if len(held) == 1 and ev.differing[ev.places[which]].any():
+            fresh[ev.places[which]] = held[0]
+            told.append(f"{what} becomes {held[0]}")
+    if told:
+        yield Prediction(f"what is out of range: {', '.join(told)}", fresh, fitted=True)
 
 
 @hypothesis("clamp order", needs_call=True)

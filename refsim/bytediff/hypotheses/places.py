@@ -16,7 +16,7 @@ from refsim.ops.base.int4 import COLUMNS, ROWS, WORDS, ZERO
 from refsim.ops.base.traits import WINDOWED, Family
 
 #: Weights and outputs of more elements are not read again in every way.
-MOST_WEIGHTS, MOST_OUTPUTS = 1 << 17, 1 << 16
+MOST_WEIGHTS, MOST_OUTPUTS, MOST_QUANTIZED = 1 << 17, 1 << 16, 1 << 12
 #: Elements that are read at once: lanes of a vector, or a line of a tile.
 SIZES = (2, 4, 8, 16, 32, 64)
 
@@ -182,7 +182,7 @@ def rows(ev: Evidence) -> Iterator[Prediction]:
     for name, x in ev.arrays.items():
         if x.ndim < 2 or x.shape[-1] < 2 or x.size == x.shape[-1]:
             continue
-        for what, moved in _strides(x):
+        for what, moved in (*_strides(x), *_of_four(x)):
             cells = rerun(ev, inputs={name: moved})
             if cells is not None:
                 yield Prediction(f"rows of {name} {what}", cells)
@@ -191,6 +191,7 @@ def rows(ev: Evidence) -> Iterator[Prediction]:
             cells = rerun(ev, inputs={name: moved})
             if cells is not None:
                 yield Prediction(f"lines of {name} {what}", cells)
+    yield from _of_quantized(ev)
     yield from grouped_rows.inputs(ev)
     yield from grouped_floats.inputs(ev)
     if ev.call.op.family is Family.GROUP_LINEAR and ev.call.out.shape[-2] > 1:
@@ -241,6 +242,10 @@ def _strides(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     strides = dict.fromkeys((k // 2, k // 4, 2 * k, 4 * k, 0, 1, k + 1, k - 1, k + 4, k - 4))
     places = {f"{each} elements apart instead of {k}": row * each + element for each in strides if each != k}
     places |= {f"{by:+d} elements away": row * k + element + by for by in (1, -1, 2, -2, 4, -4, k, -k)}
+    places |= {
+        "that begin at the row and the length of rows added": row + k + element,
+        "that begin at the block, not at 4 times the block": row * (k // 4) + 4 + element,
+    }
     places |= {"backwards": row * k + k - 1 - element, "every second element": row * k + 2 * element}
     places |= {
         f"of {size} elements read again and again": row * k + element % size
@@ -250,3 +255,32 @@ def _strides(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     for what, at in places.items():
         inside = (at >= 0) & (at < flat.size)
         yield what, np.where(inside, flat[np.where(inside, at, 0)], 0).astype(x.dtype).reshape(x.shape)
+
+
+def _of_quantized(ev: Evidence) -> Iterator[Prediction]:
+    """Rows of floats that are quantized by fours before they meet bytes of weights."""
+    call = ev.call
+    if not call.op.takes_floats or call.op.expand is None or call.out.numel > MOST_QUANTIZED:
+        return
+    x = ev.arrays["x"]
+    for what, read in grouped_rows.read_by_fours(x.reshape(-1, x.shape[-1])):
+        cells = rerun(ev, inputs={"x": read.reshape(x.shape)})
+        if cells is not None:
+            yield Prediction(f"x: {what}", cells)
+
+
+def _of_four(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Rows that are taken four at a time, with another one of the four, or of those beside them."""
+    flat, (height, k) = x.reshape(-1), x.shape[-2:]
+    row = np.arange(flat.size // k)
+    number = row % height % 4
+    for what, other in (
+        ("the first row of each four for all", 0 * number), ("the rows of each four taken away", -number),
+        ("the rows of each four backwards", 3 - number), ("every second row of each four on", 2 * number),
+        ("each row of four twice", number // 2), ("rows of each four exchanged in pairs", number ^ 1),
+    ):  # fmt: skip
+        source = row - number + other
+        inside = (source >= 0) & (source < len(row))
+        if height > 1 and not np.array_equal(source, row):
+            held = flat.reshape(-1, k)[np.where(inside, source, 0)]
+            yield what, np.where(inside[:, None], held, 0).astype(x.dtype).reshape(x.shape)

@@ -40,6 +40,7 @@ def miscounted(ev: Evidence) -> Iterator[Prediction]:
     if int(np.count_nonzero(ev.differing)) < LEAST_EACH:
         return
     weight = _weight(ev)
+    yield from _squared(ev, weight)
     _, kh, kw, channels = weight.shape
     tap = np.arange(kh * kw).reshape(kh, kw, 1) + np.zeros((1, 1, channels), np.int64)
     word = np.zeros((kh, kw, 1), np.int64) + np.arange(channels) // 4
@@ -68,6 +69,31 @@ def miscounted(ev: Evidence) -> Iterator[Prediction]:
                 names.append(f"{mine} of x by lane {theirs} of the weights")
                 parts.append(mixed.reshape(weight.shape))
         yield from _counted(ev, "lane", names, parts)
+
+
+def _squared(ev: Evidence, weight: np.ndarray) -> Iterator[Prediction]:
+    """Bytes of x, or of the weights, multiplied by themselves: of all lanes, or of one."""
+    if is_depthwise(ev):
+        return
+    lane = np.arange(weight.shape[-1]) % 4
+    zp = getattr(ev.call.params, "in_zp", 0) if is_convolution(ev) else 0
+    square = np.square(ev.arrays["x"].astype(np.int64)) - zp * (
+        zp - 1
+    )  # a border that reads zp stands for its square
+    spread = (-1, 1, 1) if ev.call.op.channel_dim == -3 else (-1,)
+    for what, chosen in (("all lanes", lane >= 0), *((f"lane {k}", lane == k) for k in range(4))):
+        if not chosen.any():
+            continue
+        mask = np.broadcast_to(chosen.astype(np.int64), weight.shape)
+        left = integer_sums(ev) - products(ev, weight * mask)
+        of_x = products(ev, mask, square) + zp * (zp - 1) * int(mask[0].sum())
+        of_w = np.square(weight.astype(np.int64) * mask).reshape(len(weight), -1).sum(1).reshape(spread)
+        yield Prediction(
+            f"{what} of x multiplied by themselves, not by the weights", finished(ev, left + of_x)
+        )
+        yield Prediction(
+            f"{what} of the weights multiplied by themselves, not by x", finished(ev, left + of_w)
+        )
 
 
 def _weight(ev: Evidence) -> np.ndarray:

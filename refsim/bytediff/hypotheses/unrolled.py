@@ -18,6 +18,8 @@ from refsim.ops.base.traits import Family
 
 #: Larger tensors are left alone, and coordinates beyond this are no address.
 MOST_ELEMENTS, MOST_COORDINATE = 1 << 14, 1 << 40
+#: So many places must lie outside of a buffer, and inside, to say something; so many of these elements are wrong.
+LEAST_OUTSIDE, MOSTLY, BY_CHANCE = 8, 0.75, 1 / 64
 Step = Callable[[Any, Any], Any]
 _BESIDE = GUARD_WORDS + FAR_WORDS
 _OPERATIONS: Mapping[str, Step] = {
@@ -42,7 +44,30 @@ def read(ev: Evidence) -> Iterator[Prediction]:
         values = values if made is None else made[values + 128]
         if values.tobytes() not in seen:
             seen.add(values.tobytes())
-            yield Prediction(what, ev.with_values(values.reshape(ev.call.out.shape)))
+            cells = ev.with_values(values.reshape(ev.call.out.shape))
+            yield Prediction(what, cells)
+            outside = ((word < 0) | (word >= len(x.words))).reshape(ev.places.shape)
+            yield from _beyond(ev, what, cells, outside)
+
+
+def _beyond(ev: Evidence, what: str, cells: np.ndarray, outside: np.ndarray) -> Iterator[Prediction]:
+    """The same if some places lie outside of the buffer, where anything may be: then those elements are wrong.
+
+    It says something where they are those that are wrong, and where what is read inside comes out as predicted.
+    """
+    at = ev.places
+    wrong, fits = ev.differing[at], cells[at] == ev.got[at]
+    count, inside = int(np.count_nonzero(outside)), ~outside
+    if count < LEAST_OUTSIDE or np.count_nonzero(inside) < LEAST_OUTSIDE:
+        return
+    if np.count_nonzero(wrong & outside) < MOSTLY * count or not fits[inside].all():
+        return
+    if np.count_nonzero(~wrong & outside) > (1 - MOSTLY) * np.count_nonzero(~wrong) + BY_CHANCE * count:
+        return  # a place outside would have to hold the right byte too often
+    fresh = cells.copy()
+    fresh[at[outside]] = ev.got[at[outside]]
+    told = f"{what}; {count} of {outside.size} places lie outside of the input, where anything may be"
+    yield Prediction(told, fresh, fitted=True, inferred=True)
 
 
 def _requantized(values: np.ndarray, want: np.ndarray) -> np.ndarray:

@@ -1,0 +1,51 @@
+"""A compiled kernel does not say where it fails: the emulated executor finds out, and says which kernel it was."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refsim.core import doing
+from refsim.core.jit import emulated_kernel, jitable
+from refsim.exec import emulated
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS
+
+
+@jitable
+def _fifth(four: Any, k: Any) -> Any:
+    return four[k + 1]
+
+
+@emulated_kernel
+def _reads_a_fifth_lane(reached, spec, push, x, out):  # type: ignore[no-untyped-def]
+    for _, _, i in np.ndindex(reached):
+        four = [x[i], 0, 0, 0]
+        for k in range(4):
+            out[i] += _fifth(four, k)
+
+
+def _bound() -> BoundCase:
+    params = {"in_scale": 0.05, "in_zp": 3, "out_scale": 0.04, "out_zp": -9}
+    return bind(Case("q8ta_relu", params, {"x": ((1, 8, 5, 6), "4C1W")}, "4C1W", 11))
+
+
+@pytest.mark.parametrize("most", [1 << 12, 0])
+def test_an_error_of_a_kernel_says_where_it_was(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """The functions in its traceback, unless the kernel is too large to run as plain Python; the kernel always."""
+    monkeypatch.setattr(emulated, "MOST_PLAIN", most)
+    broken = replace(OPS["q8ta_relu"], kernel=_reads_a_fifth_lane)
+    monkeypatch.setattr(emulated, "OPS", {"q8ta_relu": broken})
+    bound = _bound()
+    with pytest.raises(IndexError) as stopped:
+        EmulatedExecutor().run_call(bound.call, bound.inputs)
+    told = f"kernel of {__name__.replace('.', '/')}.py: q8ta_relu"
+    assert f"while {told} ran" in doing.notes(stopped.value)
+    inner = [frame.name for frame in traceback.extract_tb(stopped.value.__traceback__)]
+    assert (inner[-2:] == ["_reads_a_fifth_lane", "_fifth"]) == bool(most), inner
