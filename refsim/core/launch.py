@@ -15,6 +15,12 @@ PLANE_ROW = 1 << 15  # planes of a global size are folded into rows of this many
 Triple = tuple[int, int, int]
 
 
+def check_counts(out: TensorDesc, what: str, size: Triple) -> None:
+    """Of a launch that writes ``out``, where the size is computed: LimitError if it is 0 or less along an axis."""
+    if min(size) < 1:
+        raise LimitError(str(out), f"{what} that counts nothing", got=size, need="at least 1 along each axis")
+
+
 def plane_words(out: TensorDesc) -> int:
     """Words of one plane: the contiguous part of a buffer in which the two slowest dims do not change."""
     per_block = out.layout.block_numel // (4 if out.is_int8 else 1)
@@ -28,7 +34,9 @@ def plane_global_size(out: TensorDesc) -> Triple:
     """
     words_each = plane_words(out)
     planes = out.words // words_each
-    return (words_each, -(-planes // PLANE_ROW), min(planes, PLANE_ROW))
+    size = (words_each, -(-planes // PLANE_ROW), min(planes, PLANE_ROW))
+    check_counts(out, "global size", size)
+    return size
 
 
 def column_local(out: TensorDesc, columns: int) -> Triple:
@@ -43,9 +51,12 @@ def column_local(out: TensorDesc, columns: int) -> Triple:
     w, _, c, _ = out.sizes_whcn
     if out.layout.block_transposed:
         y = within(-(-w // columns), 64)
-        return (64 // y, y, 1)
-    x = within(-(-c // 4), 8)
-    return (x, 64 // x, 1)
+        local = (64 // y, y, 1)
+    else:
+        x = within(-(-c // 4), 8)
+        local = (x, 64 // x, 1)
+    check_counts(out, "workgroup", local)
+    return local
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from refsim.core import launch
 from refsim.core.errors import LimitError
 from refsim.core.launch import (
     PLANE_ROW,
     Launch,
+    column_local,
     plane_global_size,
     plane_words,
 )
@@ -82,3 +84,14 @@ def test_launches_of_every_operator(name: str) -> None:
             assert np.prod(launch.local) <= 256, "more than the GPUs of today all allow"
             assert launch.reached == launch.global_size
             assert launch.out.words >= 1
+
+
+def test_a_size_that_counts_nothing_is_refused_where_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong arithmetic would else be told by whatever divides by it, or by the limits of a device."""
+    monkeypatch.setattr(launch, "PLANE_ROW", -4)
+    with pytest.raises(LimitError, match=r"global size that counts nothing; got \(\d+, -?\d+, -4\)") as told:
+        plane_global_size(OUT)
+    assert "plane_global_size" in [frame.name for frame in told.traceback]
+    monkeypatch.setattr(launch, "min", lambda *sizes: 128 if len(sizes) == 2 else min(*sizes), raising=False)
+    with pytest.raises(LimitError, match=r"workgroup that counts nothing; got \(128, 0, 1\)"):
+        column_local(OUT, 4)

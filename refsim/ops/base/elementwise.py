@@ -7,7 +7,7 @@ from typing import Any
 
 from refsim.core.index import W_STRIDE, block_extent, block_numel, buf_idx, inner_dim, word_idx
 from refsim.core.jit import jitable
-from refsim.core.launch import PLANE_ROW, Launch, Triple, column_local, plane_global_size
+from refsim.core.launch import PLANE_ROW, Launch, Triple, check_counts, column_local, plane_global_size
 from refsim.core.layout import C, H, Layout, W
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -82,8 +82,10 @@ def tiled(out: TensorDesc, inputs: Sequence[TensorDesc]) -> tuple[Triple, Triple
     along_w, along_c = word_extent(out, W), word_extent(out, C)
     width = out.blocks_whcn[W] * out.layout.block_extent(W)
     same_way = all(d.layout.dim_order[-1] == out.layout.dim_order[-1] for d in inputs)
+    size = (-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE))
+    check_counts(out, "global size", size)
     return (
-        (-(-c // along_c), width // along_w, n * (-(-h // TILE) * TILE)),
+        size,
         column_local(out, TILE) if same_way else (8, 8, 1),
         (TILE // along_c, TILE // along_w, TILE),
     )
