@@ -29,6 +29,10 @@ QUANTIZED = bind(
         seed=3, features={"out_channels": 12, "bias": True},
     )
 )  # fmt: skip
+ROWWISE = bind(
+    Case("q8ta_linear", dict(in_scale=0.5, in_zp=11, out_scale=8.0, out_zp=-9), {"x": ((27, 40), "4H4W")}, "4H4W",
+         seed=9, features={"out_channels": 14})
+)  # fmt: skip
 GEMV = bind(
     Case(
         "q8ta_linear_gemv", dict(in_scale=0.5, in_zp=11, out_scale=1.0, out_zp=-9), {"x": ((1, 40), "4W")}, "4W",
@@ -151,6 +155,30 @@ def _rows_of_more_words() -> Made:
     return TRANSPOSED, call.expected(TRANSPOSED.inputs).unpack()
 
 
+def _tiled(quad: Callable[[int], int], within: Callable[[int], int]) -> Made:
+    """Rows of a linear kept in a tile of 32 rows x 8 words, by 64 invocations of which eight run together.
+
+    Those are the workgroups of 8 x 8 that each compute four rows. The right place is quad m // 4, m % 4 within.
+    """
+    bound = ROWWISE
+    x = bound.inputs["x"].unpack().reshape(-1, 40)
+    read = np.zeros_like(x)
+    tile: dict[tuple[int, int, int], np.ndarray] = {}
+    for k0 in (0, 8):
+        for group in range(8):
+            for slot in range(4):
+                for thread in range(8 * group, 8 * group + 8):
+                    m, k = thread % 4 + thread // 32 * 4 + 8 * slot, k0 + thread // 4 % 8
+                    word = x[min(m, len(x) - 1), 4 * k : 4 * k + 4] if k < 10 else np.zeros(4, np.int8)
+                    tile[(thread // 4 % 8, quad(m), within(m))] = word
+        for m in range(len(x)):
+            for k in range(k0, min(k0 + 8, 10)):
+                read[m, 4 * k : 4 * k + 4] = tile.get((k % 8, m // 4, m % 4), np.zeros(4, np.int8))
+    packed = PackedBuffer.pack(read.reshape(bound.inputs["x"].desc.shape), bound.inputs["x"].desc.layout)
+    made = bound.call.expected({"x": packed}).unpack()
+    return bound, made.reshape((1, 1, 1, *made.shape)[-4:])
+
+
 def _lengths_added() -> Made:
     """Weights [word of K][output] in vectors of four outputs; vector k of a row at k + 8, not k * 8."""
     weight, x = np.asarray(GEMV.call.consts["weight"]), GEMV.inputs["x"].unpack()
@@ -181,6 +209,9 @@ ROWS: tuple[tuple[str, str, Callable[[], Made]], ...] = (
     ("rows read at another stride", "the row and the length of rows added",
      lambda: _fed(lambda row, k: (0, row + 16 + k))),
     ("rows read at another stride", "not at 4 times the block", lambda: _fed(lambda row, k: (0, row * 4 + 4 + k))),
+    ("rows read at another stride", "the place of row m in it: m % 2",
+     lambda: _tiled(lambda m: m // 4, lambda m: m % 2)),
+    ("rows read at another stride", "the vector of row m: m // 5", lambda: _tiled(lambda m: m // 5, lambda m: m % 4)),
     ("conversion out of range", "too large becomes 3, NaN becomes -128", lambda: _converted(3, -128, -128)),
     ("conversion out of range", "too small becomes 127", lambda: _converted(127, 127, 3)),
     ("weights read at another stride", "rows of 10 words instead of 8", _rows_of_more_words),

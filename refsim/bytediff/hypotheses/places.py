@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.hypotheses import grouped_floats, grouped_rows
+from refsim.bytediff.hypotheses import grouped_floats, grouped_rows, tiles
 from refsim.bytediff.hypotheses.int4 import int4_predicted, int4_weights
 from refsim.bytediff.rerun import rerun
 from refsim.core.buffer import GUARD, PackedBuffer
@@ -192,6 +192,7 @@ def rows(ev: Evidence) -> Iterator[Prediction]:
             if cells is not None:
                 yield Prediction(f"lines of {name} {what}", cells)
     yield from _of_quantized(ev)
+    yield from tiles.rows(ev)
     yield from grouped_rows.inputs(ev)
     yield from grouped_floats.inputs(ev)
     if ev.call.op.family is Family.GROUP_LINEAR and ev.call.out.shape[-2] > 1:
