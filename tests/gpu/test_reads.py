@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import reads
-from reads import Watching
+import told
+from reads import EACH, Ran, Watching
 
-from refsim.golden import rules
 from refsim.ops import q8ta_conv2d_dw
 from refsim.ops.base import gemm
-from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
 from refsim.ops.q8ta_conv2d_dw import WINDOWS
 from refsim_gpu import build_shaders
 from refsim_gpu.kompute import Device
 
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
-#: Cases of the corpus for each operator, evenly apart, of small tensors.
-EACH, MOST_WORDS = 8, 8000
 FORCED = 4
+#: Arrays that workgroups share, and elements behind the last one used: the last row of positions needs no odd vector.
+SHARED = {"tile_a": 1, "tile_b": 0, "partial": 0, "stretch": 0, "bytes": 0}
 MATRIX_LIKE = [name for name, op in OPS.items() if op.variants == gemm.TILE_CONFIGS]
 #: A change of each kind that no byte shows: file, what stands there, what is written instead, an operator it concerns.
 UNSEEN = (
     ("include/gemm.glsl", "< all_positions) {", "<= all_positions) {", "q8ta_conv2d_pw"),
     ("include/gemm.glsl", "first_position + int(m_of + (s", "first_position - int(m_of + (s", "q8ta_linear"),
     ("q8ta_quantize.comp", "if (v < from.live.x && u < from.live.y) four", "four", "q8ta_quantize"),
+)
+#: The same of what is right and slower: words that are fetched again, or one by one; and what is said of it.
+MORE = (
+    ("include/gemm.glsl", "FETCH(0)", "FETCH(0) FETCH(0)", "q8ta_linear", " x="),
+    (
+        "q8ta_conv2d_dw.comp",
+        "!(X_VECTORS && in_vector)",
+        "!(X_VECTORS && in_vector && j > 4)",
+        "q8ta_conv2d_dw",
+        " x=",
+    ),
 )
 
 pytestmark = pytest.mark.skipif(
@@ -43,28 +54,36 @@ def executor(device: Device) -> Iterator[Watching]:
         yield opened
 
 
-def cases(op: str, count: int) -> Iterator[BoundCase]:
-    found, size = 0, rules.RULES[op].count
-    for number in range(0, size, max(1, size // (3 * count))):
-        bound = bind(rules.case(op, number))
-        if found < count and sum(buffer.words.size for buffer in bound.inputs.values()) <= MOST_WORDS:
-            found += 1
-            yield bound
-    assert found == count
-
-
-def outside(executor: Watching, op: str, count: int) -> list[str]:
-    """What the shaders of some cases did outside of their buffers; their bytes are right either way."""
-    executor.outside.clear()
-    for bound in cases(op, count):
-        assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs), bound.case
-    return executor.outside
+@pytest.fixture(scope="module")
+def done(executor: Watching) -> Callable[[str], Ran]:
+    """What the shaders of an operator's cases did, run once."""
+    return cache(lambda op: reads.ran(executor, op, EACH))
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_nothing_is_read_outside(executor: Watching, op: str) -> None:
-    found = outside(executor, op, EACH)
+def test_nothing_is_read_outside(done: Callable[[str], Ran], op: str) -> None:
+    found = done(op).outside
     assert not found, found[0]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_no_word_is_asked_for_more_often_than_is_written_down(done: Callable[[str], Ran], op: str) -> None:
+    """After a change on purpose: ``python tests/gpu/reads.py --write``."""
+    written = [line for line in reads.FILE.read_text().splitlines() if line.startswith(f"{op} ")]
+    found = done(op)
+    other = told.choices(written, found.lines, lambda _, *lines: reads.asks(found.reached, *lines))
+    assert not other, other
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_shared_arrays_are_used_to_their_end(done: Callable[[str], Ran], op: str) -> None:
+    """Some case needs all of their memory, and no case more."""
+    used: dict[tuple[str, str, int], int] = {}
+    for row in done(op).reached:
+        if row.name in SHARED and row.times:
+            key = (row.shader, row.name, row.there)
+            used[key] = max(used.get(key, 0), row.behind)
+    assert {key: key[2] - behind for key, behind in used.items()} == {key: SHARED[key[1]] for key in used}
 
 
 @pytest.mark.parametrize("number", range(len(gemm.TILE_CONFIGS)), ids=[row.name for row in gemm.TILE_CONFIGS])
@@ -74,7 +93,7 @@ def test_no_tile_reads_outside(
 ) -> None:
     """Small cases never choose the large tiles, so each is forced."""
     monkeypatch.setattr(gemm, "TILE_CONFIGS", (gemm.TILE_CONFIGS[number],))
-    found = outside(executor, op, FORCED)
+    found = reads.ran(executor, op, FORCED).outside
     assert not found, found[0]
 
 
@@ -82,29 +101,49 @@ def test_no_tile_reads_outside(
 def test_no_window_reads_outside(executor: Watching, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(WINDOWS) > 1
     monkeypatch.setattr(q8ta_conv2d_dw, "MANY", many)
-    found = outside(executor, "q8ta_conv2d_dw", EACH)
+    found = reads.ran(executor, "q8ta_conv2d_dw", EACH).outside
     assert not found, found[0]
+
+
+@pytest.fixture
+def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
+    """Puts a text in place of another one in a copy of the shaders, which are built from there meanwhile."""
+
+    def change(file: str, text: str, other: str) -> None:
+        shaders = tmp_path / "shaders"
+        shutil.copytree(build_shaders.SHADERS, shaders, ignore=shutil.ignore_patterns("spirv"))
+        source = (shaders / file).read_text()
+        assert source.count(text) == 1
+        (shaders / file).write_text(source.replace(text, other))
+        monkeypatch.setattr(build_shaders, "SHADERS", shaders)
+        reads.built.cache_clear()
+
+    yield change
+    reads.built.cache_clear()
 
 
 @pytest.mark.parametrize(("file", "text", "other", "op"), UNSEEN, ids=lambda value: str(value)[:24])
 def test_what_no_byte_shows_is_counted(
+    executor: Watching, changed: Callable[[str, str, str], None], file: str, text: str, other: str, op: str
+) -> None:
+    changed(file, text, other)
+    found = reads.ran(executor, op, FORCED).outside
+    assert found and found[0].startswith("read out of bounds: ") and " in shaders/" in found[0]
+
+
+@pytest.mark.parametrize(("file", "text", "other", "op", "said"), MORE, ids=lambda value: str(value)[:24])
+def test_what_is_fetched_more_often_or_singly_is_told(
     executor: Watching,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    changed: Callable[[str, str, str], None],
     file: str,
     text: str,
     other: str,
     op: str,
+    said: str,
 ) -> None:
-    shaders = tmp_path / "shaders"
-    shutil.copytree(build_shaders.SHADERS, shaders, ignore=shutil.ignore_patterns("spirv"))
-    source = (shaders / file).read_text()
-    assert source.count(text) == 1
-    (shaders / file).write_text(source.replace(text, other))
-    monkeypatch.setattr(build_shaders, "SHADERS", shaders)
-    reads.built.cache_clear()
-    try:
-        found = outside(executor, op, FORCED)
-    finally:
-        reads.built.cache_clear()
-    assert found and found[0].startswith("read out of bounds: ") and " in shaders/" in found[0]
+    before = reads.ran(executor, op, EACH).lines
+    changed(file, text, other)
+    found = reads.ran(executor, op, EACH)
+    assert not found.outside
+    told_ = told.choices(before, found.lines, lambda _, *lines: reads.asks(found.reached, *lines))
+    assert said in told_ and told.CHOSEN.findall(told_), told_

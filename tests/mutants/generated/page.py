@@ -101,11 +101,12 @@ condition or barrier less. It runs in a copy of the sources, and these are tried
   `cpu` and under the profiles `lavapipe` and `nvidia`; those of the native kernels on each route that runs their file,
   such as the emulated matrix unit, on several threads, with each other instruction set and under these profiles;
 - the bundled models, where the CPU's plan may be concerned;
-- the tests of that part; one that fails on the unchanged sources too says nothing. Among them are four that compare
+- the tests of that part; one that fails on the unchanged sources too says nothing. Among them are five that compare
   choices: which build of a shader is dispatched in what workgroups (`tests/data/launches.txt`), how long the arrays of
-  these builds are (`tests/data/arrays.txt`), and how native kernels divide their work on several processors, with
-  digests of the numbers and constants that they are given (`tests/data/plans`): for layers of networks, and for calls
-  of drawn sizes. No byte shows that such a choice went wrong, only the clock, or a processor that is not here.
+  these builds are (`tests/data/arrays.txt`), how often they ask for each buffer (`tests/data/reads.txt`), and how
+  native kernels divide their work on several processors, with digests of the numbers and constants that they are given
+  (`tests/data/plans`): for layers of networks, and for calls of drawn sizes. No byte shows that such a choice went
+  wrong, only the clock, or a processor that is not here.
 
 A case may take {runner.CASE_SECONDS:g} s of processor time and a stage {runner.SECONDS:g} s;
 a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What is compiled meanwhile does not count.

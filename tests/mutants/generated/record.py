@@ -30,6 +30,7 @@ CHOICES = (
     "tests/exec/cpu/test_drawn.py",
     "tests/ops/test_launches.py",
     "tests/ops/test_arrays.py",
+    "tests/gpu/test_reads.py::test_no_word_is_asked_for",
 )
 
 #: Where a mutant's copy of the sources lay, the checkout, or Python: folders of one machine.
