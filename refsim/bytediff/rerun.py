@@ -131,13 +131,62 @@ def products(ev: Evidence, weight: np.ndarray, x: np.ndarray | None = None) -> n
 
     ``x``: what they are multiplied by instead of the call's own x.
     """
-    held = ev.arrays["x"] if x is None else x
     if is_convolution(ev):
+        if x is None:
+            return window_sums(ev, weight)
         size = (ev.call.out.shape[-2], ev.call.out.shape[-1])
-        return conv.accumulate(ev.call.params, conv.nchw4(held), weight, size)
+        return conv.accumulate(ev.call.params, conv.nchw4(x), weight, size)
     rows = weight.reshape(len(weight), -1).astype(np.int64)
-    sums: np.ndarray = held.astype(np.int64) @ rows.T
+    sums: np.ndarray = (ev.arrays["x"] if x is None else x).astype(np.int64) @ rows.T
     return sums
+
+
+def window_sums(ev: Evidence, weight: np.ndarray, channels: np.ndarray | None = None) -> np.ndarray:
+    """What `conv.accumulate` gives with other weights: the windows of the input are gathered once for all of them.
+
+    ``weight`` are those of some ``channels`` alone, if these are given.
+    """
+    p, out = ev.call.params, ev.call.out
+    if out.numel // out.shape[-3] * int(np.prod(weight.shape[1:])) * _groups(ev) > MOST_WINDOWS:
+        x = conv.nchw4(ev.arrays["x"])
+        chosen = x[:, channels] if channels is not None and is_depthwise(ev) else x
+        return conv.accumulate(p, chosen, weight, (out.shape[-2], out.shape[-1]))
+    windows = _windows(ev)
+    if channels is not None and is_depthwise(ev):
+        windows = windows[:, channels]
+    n, groups, depth, _ = windows.shape
+    rows = weight.reshape(groups, -1, depth).astype(np.float64)
+    most = float(np.abs(rows).max(initial=0)) * _MOST_INPUT * depth
+    kind = np.float32 if most < 1 << 24 else np.float64  # each is exact as far as its sums go
+    sums = (rows.astype(kind) @ windows.astype(kind)).astype(np.int64)
+    sums += p.in_zp * rows.sum(-1).astype(np.int64)[..., None]
+    return sums.reshape(n, -1, out.shape[-2], out.shape[-1])
+
+
+#: An int8 input less its zero point is at most so large. More numbers of windows are not kept.
+_MOST_INPUT, MOST_WINDOWS = 255, 1 << 24
+
+
+def _groups(ev: Evidence) -> int:
+    groups: int = ev.call.descs["x"].shape[-3] // logical_weight(ev).shape[-1]
+    return groups
+
+
+def _windows(ev: Evidence) -> np.ndarray:
+    """Inputs less their zero point that each output reads, float32: (N, groups, KH * KW * IC, outputs)."""
+    if "windows" not in ev.kept:
+        p, x = ev.call.params, conv.nchw4(ev.arrays["x"])
+        groups = _groups(ev)
+        images = np.pad(x.astype(np.float32) - np.float32(p.in_zp), ((0, 0), (0, 0), (0, 1), (0, 1)))
+        images[..., -1, :] = images[..., -1] = 0  # where a tap has no source
+        (kh, kw), (height, width) = p.kernel_size, ev.call.out.shape[-2:]
+        rows = np.stack([p.source(0, height, i, x.shape[2]) for i in range(kh)])
+        columns = np.stack([p.source(1, width, j, x.shape[3]) for j in range(kw)])
+        found = images[:, :, rows[:, None, :, None], columns[None, :, None, :]]  # N, C, KH, KW, rows, columns
+        grouped = np.moveaxis(found.reshape(len(x), groups, -1, *found.shape[2:]), 2, 4)
+        ev.kept["windows"] = np.ascontiguousarray(grouped).reshape(len(x), groups, -1, height * width)
+    windows: np.ndarray = ev.kept["windows"]
+    return windows
 
 
 def unsigned(ev: Evidence, weight: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 from wrong_bytes import ADD, BOUND, GEMV, IM2COL, ROWS, Wrong
 from wrong_kernels import CONV
 
-from refsim.bytediff import diff
+from refsim.bytediff import diff, rerun
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.hypotheses import ALL, groups
 from refsim.core.buffer import ByteKind, PackedBuffer
@@ -19,8 +19,9 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.conv import accumulate, nchw4
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.traits import Affine
+from refsim.ops.base.traits import WINDOWED, Affine
 
 
 def check(name: str, detail: str, bound: BoundCase, wrong: Any, **more: Any) -> None:
@@ -171,6 +172,30 @@ def _undisturbed(bound: BoundCase) -> Evidence:
     expected = bound.call.expected(bound.inputs)
     compared = np.ones(expected.desc.buffer_numel, bool)
     return Evidence(expected, expected, compared, bound, bound, {"x": expected.raw})
+
+
+@pytest.mark.parametrize("op", [name for name in OPS if OPS[name].family in WINDOWED])
+@pytest.mark.parametrize("most", [128, 1 << 20])
+@pytest.mark.parametrize("kept", [0, 1 << 24])
+def test_sums_of_other_weights_are_those_of_a_convolution(
+    op: str, most: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From windows that are kept for all weights, or gathered anew where they are too many to be kept."""
+    monkeypatch.setattr(rerun, "MOST_WINDOWS", kept)
+    rng, tried = np.random.default_rng(1), 0
+    for seed in range(6):
+        ev = _undisturbed(bind(OPS[op].sample(Rng(70 + seed))))
+        if not rerun.is_convolution(ev):
+            continue
+        x, size = nchw4(ev.arrays["x"]), ev.call.out.shape[-2:]
+        weight = rng.integers(-most, most, rerun.logical_weight(ev).shape)
+        right = accumulate(ev.call.params, x, weight, size)
+        assert np.array_equal(rerun.window_sums(ev, weight), right)
+        if ev.call.params.groups == 1 or rerun.is_depthwise(ev):
+            few = np.arange(0, len(weight), 3)
+            assert np.array_equal(rerun.window_sums(ev, weight[few], few), right[:, few])
+        tried += 1
+    assert tried or OPS[op].epilogue is None
 
 
 def test_without_a_call_the_geometry_is_still_tested() -> None:

@@ -17,6 +17,7 @@ from refsim.bytediff.rerun import (
     products,
     quantized,
     unsigned,
+    window_sums,
 )
 from refsim.ops.base import conv
 
@@ -160,10 +161,6 @@ def _scattered(weight: np.ndarray, places: np.ndarray) -> np.ndarray:
     return fresh.reshape(weight.shape)
 
 
-def _sums(ev: Evidence, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    return conv.accumulate(ev.call.params, x, weight, (ev.call.out.shape[-2], ev.call.out.shape[-1]))
-
-
 class _Some:
     """A few output channels, those with the most wrong elements: most rules can be refused by them."""
 
@@ -174,8 +171,6 @@ class _Some:
         self.channels = np.sort(np.argsort(-count, kind="stable")[:CHANNELS])
         if ev.call.params.groups > 1 and not is_depthwise(ev):
             self.channels = np.arange(len(weight))  # each group reads channels of its own
-        x = conv.nchw4(ev.arrays["x"])
-        self.x = x[:, self.channels] if is_depthwise(ev) else x
         self.wrong = wrong[:, self.channels]
         got = ev.got[ev.places]
         self.got = conv.nchw4(got.reshape(ev.call.out.shape))[:, self.channels]
@@ -187,7 +182,8 @@ class _Some:
 
     def predicted(self, what: str, weight: np.ndarray) -> Iterator[Prediction]:
         """The cells with other weights, by signed or unsigned bytes, that explain a good part of these channels."""
-        sums, more = _sums(self.ev, self.x, weight[self.channels]), unsigned(self.ev, weight)
+        sums = window_sums(self.ev, weight[self.channels], self.channels)
+        more = unsigned(self.ev, weight)
         for how, added in (("", 0 * more), *([(AS_UNSIGNED, more)] if more.any() else [])):
             if self._fits(sums + added[self.channels]):
                 yield Prediction(f"{what}{how}", finished(self.ev, products(self.ev, weight) + added))
