@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.spec import Call, OpSpec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Evidence:
     previous: BoundCase | None = None
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
     geometry: Geometry | None = None
-    #: What is costly to compute and needed by several hypotheses, by name.
+    #: What `once` functions gave for this evidence, by their names.
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -181,6 +183,20 @@ class Evidence:
     def logical(self) -> np.ndarray:
         """The expected elements, NCHW with exactly four dims."""
         return self.want[self.places]
+
+
+def once(make: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
+    """A function that computes only once for each evidence what is costly and needed by several hypotheses."""
+    name = f"{make.__module__}.{make.__qualname__}"
+
+    @wraps(make)
+    def found(ev: Evidence) -> T:
+        if name not in ev.kept:
+            ev.kept[name] = make(ev)
+        held: T = ev.kept[name]
+        return held
+
+    return found
 
 
 def cells(buffer: PackedBuffer) -> np.ndarray:

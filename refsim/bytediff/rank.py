@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.bytediff import within
-from refsim.bytediff.evidence import Evidence, Hypothesis, Prediction
+from refsim.bytediff.evidence import Evidence, Hypothesis, Prediction, once
 from refsim.bytediff.hypotheses import ALL
 from refsim.core.buffer import ByteKind
 
@@ -124,18 +124,16 @@ class _Scope:
     first: int
 
 
+@once
 def _scope(ev: Evidence) -> _Scope:
-    if "scope" not in ev.kept:
-        values = ev.kinds == ByteKind.VALUE
-        elements = bool((ev.differing & values).any())
-        counted = values & ev.compared if elements else ev.compared
-        differing, alike = ev.differing & counted, ~ev.differing & counted
-        ev.kept["scope"] = _Scope(
-            elements, differing, ev.faulty & counted, alike,
-            int(np.count_nonzero(differing)), int(np.count_nonzero(alike)), int(differing.argmax()),
-        )  # fmt: skip
-    found: _Scope = ev.kept["scope"]
-    return found
+    values = ev.kinds == ByteKind.VALUE
+    elements = bool((ev.differing & values).any())
+    counted = values & ev.compared if elements else ev.compared
+    differing, alike = ev.differing & counted, ~ev.differing & counted
+    return _Scope(
+        elements, differing, ev.faulty & counted, alike,
+        int(np.count_nonzero(differing)), int(np.count_nonzero(alike)), int(differing.argmax()),
+    )  # fmt: skip
 
 
 def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:

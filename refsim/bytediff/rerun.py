@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.evidence import Evidence, once
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
 from refsim.ops.base import conv, epilogue, float_linear
+from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.traits import WINDOWED, Affine, Family
 
 
@@ -27,9 +28,6 @@ class Wrong(Profile):
         return super().flags | self.extra
 
 
-_CHANNEL = frozenset(("weight_sums", "weight_scales", "bias"))
-
-
 def rerun(
     ev: Evidence,
     *,
@@ -41,7 +39,7 @@ def rerun(
     """Cells of the buffer if parts of the call are replaced; None if the operator refuses such a call."""
     call = ev.call
     target = call.target if profile is None else replace(call.target, profile=profile)
-    if consts and not (params or inputs or profile) and has_weights(ev) and _CHANNEL.issuperset(consts):
+    if consts and not (params or inputs or profile) and has_weights(ev) and set(consts) <= set(PER_CHANNEL):
         with np.errstate(all="ignore"):
             return finished(ev, integer_sums(ev), consts)  # the sums stay the same
     try:
@@ -103,15 +101,9 @@ def convolve(
     return finished(ev, acc, finish)
 
 
+@once
 def integer_sums(ev: Evidence) -> np.ndarray:
     """The sums of a call with weights, int64: (N, OC, OH, OW) of a convolution, else (..., outputs)."""
-    if "sums" not in ev.kept:
-        ev.kept["sums"] = _integer_sums(ev)
-    found: np.ndarray = ev.kept["sums"]
-    return found
-
-
-def _integer_sums(ev: Evidence) -> np.ndarray:
     call = ev.call
     if is_convolution(ev):
         size = (call.out.shape[-2], call.out.shape[-1])
@@ -172,21 +164,19 @@ def _groups(ev: Evidence) -> int:
     return groups
 
 
+@once
 def _windows(ev: Evidence) -> np.ndarray:
     """Inputs less their zero point that each output reads, float32: (N, groups, KH * KW * IC, outputs)."""
-    if "windows" not in ev.kept:
-        p, x = ev.call.params, conv.nchw4(ev.arrays["x"])
-        groups = _groups(ev)
-        images = np.pad(x.astype(np.float32) - np.float32(p.in_zp), ((0, 0), (0, 0), (0, 1), (0, 1)))
-        images[..., -1, :] = images[..., -1] = 0  # where a tap has no source
-        (kh, kw), (height, width) = p.kernel_size, ev.call.out.shape[-2:]
-        rows = np.stack([p.source(0, height, i, x.shape[2]) for i in range(kh)])
-        columns = np.stack([p.source(1, width, j, x.shape[3]) for j in range(kw)])
-        found = images[:, :, rows[:, None, :, None], columns[None, :, None, :]]  # N, C, KH, KW, rows, columns
-        grouped = np.moveaxis(found.reshape(len(x), groups, -1, *found.shape[2:]), 2, 4)
-        ev.kept["windows"] = np.ascontiguousarray(grouped).reshape(len(x), groups, -1, height * width)
-    windows: np.ndarray = ev.kept["windows"]
-    return windows
+    p, x = ev.call.params, conv.nchw4(ev.arrays["x"])
+    groups = _groups(ev)
+    images = np.pad(x.astype(np.float32) - np.float32(p.in_zp), ((0, 0), (0, 0), (0, 1), (0, 1)))
+    images[..., -1, :] = images[..., -1] = 0  # where a tap has no source
+    (kh, kw), (height, width) = p.kernel_size, ev.call.out.shape[-2:]
+    rows = np.stack([p.source(0, height, i, x.shape[2]) for i in range(kh)])
+    columns = np.stack([p.source(1, width, j, x.shape[3]) for j in range(kw)])
+    found = images[:, :, rows[:, None, :, None], columns[None, :, None, :]]  # N, C, KH, KW, rows, columns
+    grouped = np.moveaxis(found.reshape(len(x), groups, -1, *found.shape[2:]), 2, 4)
+    return np.ascontiguousarray(grouped).reshape(len(x), groups, -1, height * width)
 
 
 def unsigned(ev: Evidence, weight: np.ndarray) -> np.ndarray:

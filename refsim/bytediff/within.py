@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, distinct, numbered
+from refsim.bytediff.evidence import Evidence, distinct, numbered, once
 from refsim.bytediff.invocations import coordinates
 from refsim.core.buffer import ByteKind
 from refsim.core.counted import first_or_last
@@ -99,30 +99,22 @@ def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None
     return None if found is None else found[1]
 
 
+@once
 def _numbered(ev: Evidence) -> list[tuple[str, np.ndarray]]:
     """Ways to divide a buffer into slabs: what to call them, and the number of each cell's slab."""
-    if "slabs" not in ev.kept:
-        n, c, h, w = (np.asarray(along, np.int64) for along in coordinates(ev.desc))
-        ways = [("rows of an image", n, h), ("columns of an image", n, w), ("channels of an image", n, c)]
-        found = [(name, image * (int(along.max()) + 1) + along) for name, image, along in ways]
-        found += [("rows", h), ("columns", w), ("channels", c), ("images", n)]
-        if ev.launch is not None:
-            groups, _ = ev.launch.invocation(list(ev.items))
-            found.append(("workgroups", np.repeat(numbered(groups), 4 if ev.desc.is_int8 else 1)))
-        ev.kept["slabs"] = [row for row in found if int(row[1].max())]
-    kept: list[tuple[str, np.ndarray]] = ev.kept["slabs"]
-    return kept
+    n, c, h, w = (np.asarray(along, np.int64) for along in coordinates(ev.desc))
+    ways = [("rows of an image", n, h), ("columns of an image", n, w), ("channels of an image", n, c)]
+    found = [(name, image * (int(along.max()) + 1) + along) for name, image, along in ways]
+    found += [("rows", h), ("columns", w), ("channels", c), ("images", n)]
+    if ev.launch is not None:
+        groups, _ = ev.launch.invocation(list(ev.items))
+        found.append(("workgroups", np.repeat(numbered(groups), 4 if ev.desc.is_int8 else 1)))
+    return [row for row in found if int(row[1].max())]
 
 
+@once
 def regions(ev: Evidence) -> list[Within]:
     """The regions of each kind that hold all differing elements, the widest first; none where few elements differ."""
-    if "regions" not in ev.kept:
-        ev.kept["regions"] = _regions(ev)
-    found: list[Within] = ev.kept["regions"]
-    return found
-
-
-def _regions(ev: Evidence) -> list[Within]:
     values = ev.kinds == ByteKind.VALUE
     at = np.flatnonzero(ev.differing & values)
     if len(at) < FEW:

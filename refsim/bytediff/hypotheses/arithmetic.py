@@ -10,6 +10,7 @@ from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.hypotheses.numerics import out_zero_point
 from refsim.bytediff.rerun import affine, has_weights, integer_sums
 from refsim.core.qmath import f32, requant, wrap32
+from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.traits import Epilogue
 
 F = np.float32
@@ -22,7 +23,7 @@ class _Steps:
     def __init__(self, ev: Evidence) -> None:
         call = ev.call
         spread = (-1, 1, 1) if call.op.channel_dim == -3 else (-1,)
-        sums, scales, bias = (call.consts[name] for name in ("weight_sums", "weight_scales", "bias"))
+        sums, scales, bias = (call.consts[name] for name in PER_CHANNEL)
         assert sums is not None and scales is not None
         self.ev, self.params, self.flags = ev, call.params, call.target.profile.flags
         self.acc, self.sums, self.scales = integer_sums(ev), sums.reshape(spread), scales.reshape(spread)

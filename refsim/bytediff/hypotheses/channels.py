@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis
+from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis, once
 from refsim.bytediff.hypotheses import grouped_channels, panels, strips
 from refsim.bytediff.rerun import AS_UNSIGNED, UNSIGNED, finished, has_weights, integer_sums, quantized
 from refsim.core import choices
+from refsim.ops.base.epilogue import PER_CHANNEL
 
 #: More channels than these are not searched; so many wrong positions vote.
 MOST_CHANNELS, VOTERS = 48, 24
@@ -17,14 +18,13 @@ MOST_CHANNELS, VOTERS = 48, 24
 LEAST_SHARE, LEAST_CELLS = 0.9, 3
 #: Outputs of more elements are not taken apart.
 MOST_ELEMENTS = 1 << 15
-_CONSTS = ("weight_sums", "weight_scales", "bias")
 
 
 @hypothesis("constants of other channels", needs_call=True)
 def constants(ev: Evidence) -> Iterator[Prediction]:
     """Sums, scales or bias of other output channels, by whatever rule."""
     for rule, places in _by_rule(ev):
-        known = {name: value for name in _CONSTS if (value := ev.call.consts[name]) is not None}
+        known = {name: value for name in PER_CHANNEL if (value := ev.call.consts[name]) is not None}
         for names in (tuple(known), *((name,) for name in known)):
             changed = {name: known[name][places] for name in names}
             cells = finished(ev, integer_sums(ev), changed)
@@ -37,7 +37,7 @@ def constants(ev: Evidence) -> Iterator[Prediction]:
     votes = _Votes.of(ev)
     if votes is None:
         return
-    held = {name: ev.call.consts[name] for name in _CONSTS if ev.call.consts[name] is not None}
+    held = {name: ev.call.consts[name] for name in PER_CHANNEL if ev.call.consts[name] is not None}
     for chosen in (tuple(held), *((name,) for name in held)):
         source = votes.best(
             [
@@ -114,7 +114,7 @@ def offsets(ev: Evidence) -> Iterator[Prediction]:
         return
     p, axis, acc, shape = ev.call.params, ev.call.op.channel_dim, integer_sums(ev), ev.call.out.shape
     spread = (-1, 1, 1) if axis == -3 else (-1,)
-    sums, scales, bias = (ev.call.consts[name] for name in _CONSTS)
+    sums, scales, bias = (ev.call.consts[name] for name in PER_CHANNEL)
     assert sums is not None and scales is not None
     step = (
         scales.astype(np.float64).reshape(spread) * p.in_scale / p.out_scale
@@ -186,17 +186,11 @@ class _Votes:
         self.ev, self.sums, self.got, self.wrong, self.axis = ev, sums, got, wrong, axis
         self.channels = sums.shape[axis]
 
-    @classmethod
-    def of(cls, ev: Evidence) -> _Votes | None:
+    @staticmethod
+    @once
+    def of(ev: Evidence) -> _Votes | None:
         if not has_weights(ev):
             return None
-        if "votes" not in ev.kept:
-            ev.kept["votes"] = cls._of(ev)
-        found: _Votes | None = ev.kept["votes"]
-        return found
-
-    @classmethod
-    def _of(cls, ev: Evidence) -> _Votes | None:
         sums, axis = integer_sums(ev), ev.call.op.channel_dim
         channels = sums.shape[axis]
         if not 2 <= channels <= MOST_CHANNELS:
@@ -208,8 +202,8 @@ class _Votes:
         flat = np.moveaxis(sums, axis, -1).reshape(-1, channels)[order]
         got, wrong = got[order], wrong[order]
         if axis == -1:
-            return cls(ev, flat, got, wrong, -1)
-        return cls(ev, flat.T[None, :, None], got.T[None, :, None], wrong.T[None, :, None], 1)
+            return _Votes(ev, flat, got, wrong, -1)
+        return _Votes(ev, flat.T[None, :, None], got.T[None, :, None], wrong.T[None, :, None], 1)
 
     def made(self, sums: np.ndarray, consts: dict[str, np.ndarray]) -> np.ndarray:
         """The bytes of these positions, or the bits of floats."""

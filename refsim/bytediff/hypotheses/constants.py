@@ -20,8 +20,7 @@ from refsim.bytediff.rerun import (
     weighed,
 )
 from refsim.core.buffer import GUARD
-
-_CHANNEL = ("weight_sums", "weight_scales", "bias")
+from refsim.ops.base.epilogue import PER_CHANNEL
 
 
 @hypothesis("unsigned lanes", needs_call=True)
@@ -97,7 +96,7 @@ def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
     """Weight sums, scales or bias of another channel, left out, or missing beyond the last whole word."""
     if not has_weights(ev):
         return
-    for name in _CHANNEL:
+    for name in PER_CHANNEL:
         value = ev.call.consts[name]
         if value is None:
             continue
@@ -113,7 +112,7 @@ def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
 
     yield from _bound_elsewhere(ev)
     # the first channel of a word computed with another factor than 4
-    names = [name for name in _CHANNEL if ev.call.consts[name] is not None]
+    names = [name for name in PER_CHANNEL if ev.call.consts[name] is not None]
     for factor in (0, 1, 2, 3, 5, 8):
         changed: dict[str, np.ndarray | None] = {}
         for name in names:
@@ -133,7 +132,7 @@ def constants_misplaced(ev: Evidence) -> Iterator[Prediction]:
 
 def _bound_elsewhere(ev: Evidence) -> Iterator[Prediction]:
     """The words of one constant read as those of another: buffers bound, or named, in each other's place."""
-    held = {name: value for name in _CHANNEL if (value := ev.call.consts[name]) is not None}
+    held = {name: value for name in PER_CHANNEL if (value := ev.call.consts[name]) is not None}
     for name, other in permutations(held, 2):
         read = np.ascontiguousarray(held[other]).view(held[name].dtype)
         yield from _with(ev, name, read, f"read from the words of {other}")

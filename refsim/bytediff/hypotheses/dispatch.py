@@ -12,6 +12,7 @@ from refsim.bytediff.rerun import chained, each_input, has_weights, quantized, r
 from refsim.core.buffer import GUARD, ByteKind, PackedBuffer
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
+from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.traits import BY_ROWS
 
 
@@ -289,7 +290,7 @@ def _from_constants(ev: Evidence) -> Iterator[Prediction]:
         ("the guard words behind the constants", GUARD),
     ):
         consts: dict[str, np.ndarray | None] = {}
-        for name in ("weight_sums", "weight_scales", "bias"):
+        for name in PER_CHANNEL:
             value = call.consts[name]
             if value is None:
                 consts[name] = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction
+from refsim.bytediff.evidence import Evidence, Prediction, once
 from refsim.bytediff.hypotheses import grouped_places
 from refsim.bytediff.hypotheses.grouped_rows import (
     LEAST_SHARE,
@@ -52,12 +52,10 @@ class Floats:
         self.chosen, self.wrong, self.got = chosen, wrong[chosen], floats(ev)[chosen]
         self.small = len(self.x) * self.values.size <= MOST_PRODUCTS
 
-    @classmethod
-    def of(cls, ev: Evidence) -> Floats:
-        if "floats" not in ev.kept:
-            ev.kept["floats"] = cls(ev)
-        found: Floats = ev.kept["floats"]
-        return found
+    @staticmethod
+    @once
+    def of(ev: Evidence) -> Floats:
+        return Floats(ev)
 
     def real(self, scales: np.ndarray) -> np.ndarray:
         """The weights [N, K] of scales [N, any part of K]."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction
+from refsim.bytediff.evidence import Evidence, Prediction, once
 from refsim.bytediff.hypotheses import grouped_places, quantizing, quotients
 from refsim.core.buffer import GUARD
 from refsim.core.qmath import flush
@@ -66,12 +66,10 @@ class Rows:
         """float64 (groups, of a group, outputs)."""
         return np.ascontiguousarray(values.T.reshape(-1, self.group, len(values)), np.float64)
 
-    @classmethod
-    def of(cls, ev: Evidence) -> Rows:
-        if "rows" not in ev.kept:
-            ev.kept["rows"] = cls(ev)
-        found: Rows = ev.kept["rows"]
-        return found
+    @staticmethod
+    @once
+    def of(ev: Evidence) -> Rows:
+        return Rows(ev)
 
     def made(self, changed: Parts) -> np.ndarray:
         """float32 (rows, outputs) with some parts changed."""

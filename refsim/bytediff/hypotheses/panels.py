@@ -12,6 +12,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.rerun import has_weights, integer_sums
 from refsim.core.qmath import inv_scale
+from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.traits import Epilogue
 
 F = np.float32
@@ -91,7 +92,7 @@ def _places(outputs: int, panel: int) -> Iterator[tuple[str, np.ndarray]]:
 def _rows(ev: Evidence) -> np.ndarray:
     """int32 (4, outputs): what sums begin with, scales, biases, what the zero point adds to floats."""
     call = ev.call
-    sums, scales, bias = (call.consts[name] for name in ("weight_sums", "weight_scales", "bias"))
+    sums, scales, bias = (call.consts[name] for name in PER_CHANNEL)
     assert sums is not None and scales is not None
     outputs = call.out.shape[call.op.channel_dim]
     found = np.zeros((4, outputs), np.int32)

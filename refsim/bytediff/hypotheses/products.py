@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis
+from refsim.bytediff.evidence import Evidence, Prediction, distinct, hypothesis, once
 from refsim.bytediff.hypotheses import response
 from refsim.bytediff.rerun import (
     UNSIGNED,
@@ -104,36 +104,32 @@ def _weight(ev: Evidence) -> np.ndarray:
     return weight[:, None, None, :]
 
 
+@once
 def _usable(ev: Evidence) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(places of wrong outputs that are neither saturated nor cut by a relu, how far each is off, its sum's unit)."""
-    if "usable" not in ev.kept:
-        p, consts = ev.call.params, ev.call.consts
-        scales = consts["weight_scales"]
-        assert scales is not None
-        spread = (-1, 1, 1) if ev.call.op.channel_dim == -3 else (-1,)
-        unit = np.broadcast_to((scales * np.float32(p.in_scale)).reshape(spread), ev.call.out.shape).reshape(
-            -1
-        )
-        wrong = ev.differing[ev.places].reshape(-1)
-        if ev.desc.is_int8:
-            got, want = (cells[ev.places].reshape(-1).astype(np.float64) for cells in (ev.got, ev.want))
-            wrong &= (np.abs(got + 0.5) < 127) & (np.abs(want + 0.5) < 127)
-            if getattr(p, "activation", "none") == "relu":
-                wrong &= (got > p.out_zp) & (want > p.out_zp)
-            off = (got - want) * np.float64(p.out_scale)
-        else:
-            with np.errstate(invalid="ignore"):  # signalling NaNs
-                got, want = (
-                    np.ascontiguousarray(cells[ev.places].reshape(-1)).view(np.float32).astype(np.float64)
-                    for cells in (ev.got, ev.want)
-                )
-            wrong &= np.isfinite(got) & np.isfinite(want)
-            off = got - want
-        at = np.flatnonzero(wrong)
-        at = at[:: max(1, len(at) // 1000)]
-        ev.kept["usable"] = at, off[at], unit[at].astype(np.float64)
-    found: tuple[np.ndarray, np.ndarray, np.ndarray] = ev.kept["usable"]
-    return found
+    p, consts = ev.call.params, ev.call.consts
+    scales = consts["weight_scales"]
+    assert scales is not None
+    spread = (-1, 1, 1) if ev.call.op.channel_dim == -3 else (-1,)
+    unit = np.broadcast_to((scales * np.float32(p.in_scale)).reshape(spread), ev.call.out.shape).reshape(-1)
+    wrong = ev.differing[ev.places].reshape(-1)
+    if ev.desc.is_int8:
+        got, want = (cells[ev.places].reshape(-1).astype(np.float64) for cells in (ev.got, ev.want))
+        wrong &= (np.abs(got + 0.5) < 127) & (np.abs(want + 0.5) < 127)
+        if getattr(p, "activation", "none") == "relu":
+            wrong &= (got > p.out_zp) & (want > p.out_zp)
+        off = (got - want) * np.float64(p.out_scale)
+    else:
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            got, want = (
+                np.ascontiguousarray(cells[ev.places].reshape(-1)).view(np.float32).astype(np.float64)
+                for cells in (ev.got, ev.want)
+            )
+        wrong &= np.isfinite(got) & np.isfinite(want)
+        off = got - want
+    at = np.flatnonzero(wrong)
+    at = at[:: max(1, len(at) // 1000)]
+    return at, off[at], unit[at].astype(np.float64)
 
 
 def _observed(ev: Evidence, count: int) -> bool:

@@ -24,6 +24,7 @@ from refsim.bytediff.rerun import (
     products,
 )
 from refsim.core.qmath import f32, inv_scale, wrap32
+from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.traits import Affine, Epilogue, Family
 
 F = np.float32
@@ -115,7 +116,7 @@ def _sums(ev: Evidence) -> _Chain:
     """An integer sum, and the epilogue after it."""
     call, p = ev.call, ev.call.params
     spread = (-1, 1, 1) if call.op.channel_dim == -3 else (-1,)
-    sums, scales, bias = (call.consts[name] for name in ("weight_sums", "weight_scales", "bias"))
+    sums, scales, bias = (call.consts[name] for name in PER_CHANNEL)
     assert sums is not None and scales is not None
     acc, wsum, scale = integer_sums(ev), sums.reshape(spread).astype(np.int64), scales.reshape(spread)
     integer = ev.writing.epilogue is Epilogue.INTEGER_ZP or not ev.desc.is_int8

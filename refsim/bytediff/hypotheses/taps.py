@@ -20,6 +20,7 @@ from refsim.bytediff.rerun import (
     window_sums,
 )
 from refsim.ops.base import conv
+from refsim.ops.base.epilogue import PER_CHANNEL
 
 #: Sums of more products than this are not made again for every rule.
 MOST_PRODUCTS = 1 << 27
@@ -175,9 +176,7 @@ class _Some:
         got = ev.got[ev.places]
         self.got = conv.nchw4(got.reshape(ev.call.out.shape))[:, self.channels]
         self.consts = {
-            name: value[self.channels]
-            for name in ("weight_sums", "weight_scales", "bias")
-            if (value := ev.call.consts[name]) is not None
+            name: value[self.channels] for name in PER_CHANNEL if (value := ev.call.consts[name]) is not None
         }
 
     def predicted(self, what: str, weight: np.ndarray) -> Iterator[Prediction]:

@@ -16,6 +16,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
 from refsim.bytediff.rerun import finished, is_convolution, is_depthwise, logical_weight, quantized
 from refsim.ops.base import conv
+from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.traits import Epilogue
 
 #: Transforms of larger problems are not tried.
@@ -25,8 +26,6 @@ TILES, CHANNELS, LEAST_SHARE = 3, 4, 0.5
 #: What a number may be instead, as multiples of it.
 _TIMES = (-1, 0, 2, 4, 0.5, 0.25)
 
-#: Per output channel, beside the weights.
-CONSTS = ("weight_sums", "weight_scales", "bias")
 #: A step ``(a, x, b, y)`` makes a * x + b * y; numbers name the elements that come in, letters what steps made before.
 _Step = tuple[str, int, str, int, str]
 _Matrix = tuple[tuple[int, ...], ...]
@@ -227,7 +226,7 @@ class _Problem:
     def _consts(self, channels: np.ndarray) -> dict[str, np.ndarray]:
         """What takes the power of two out of the sums, and the zero point if it is not in them yet."""
         consts = {
-            name: value[channels] for name in CONSTS if (value := self.ev.call.consts[name]) is not None
+            name: value[channels] for name in PER_CHANNEL if (value := self.ev.call.consts[name]) is not None
         }
         shift = _shift(self.shape)
         consts["weight_scales"] = np.ldexp(consts["weight_scales"], -shift)

@@ -38,7 +38,9 @@ from refsim.ops.base.traits import Epilogue
 
 ACTIVATIONS = ("none", "relu")
 RELU, HAS_BIAS = 1 << 8, 1 << 9  # beside the profile's flags in one word
-CONSTS = ("weight", "weight_sums", "weight_scales", "bias")
+#: Constants with a number for each output channel.
+PER_CHANNEL = ("weight_sums", "weight_scales", "bias")
+CONSTS = ("weight", *PER_CHANNEL)
 
 
 def align4(n: int) -> int:
@@ -67,7 +69,7 @@ def check_constants(call: Call, out: int, k: int) -> None:
     """The accumulator's length, and the ranges of the constants."""
     where = call.params.where
     check_k(where, k)
-    for name in CONSTS[1:]:
+    for name in PER_CHANNEL:
         value = call.consts[name]
         if value is not None and value.ndim != 1:
             raise ShapeError(where, f"{name} is not a vector", got=value.shape, need=f"({align4(out)},)")
@@ -90,7 +92,7 @@ def requantized(
     spread: tuple[int, ...],
 ) -> np.ndarray:
     """int8 output of integer sums whose last dims are (OC, *rest); ``spread`` shapes a per-channel vector."""
-    sums, scales, bias = (consts[name] for name in CONSTS[1:])
+    sums, scales, bias = (consts[name] for name in PER_CHANNEL)
     return FORMULAS[epilogue](
         acc,
         sums.reshape(spread),

@@ -61,7 +61,7 @@ def finished(
     params: FloatLinearParams, target: Target, acc: np.ndarray, consts: Mapping[str, Any]
 ) -> np.ndarray:
     """float32 (..., N) of integer sums (..., N)."""
-    sums, scales, bias = (consts[name] for name in epilogue.CONSTS[1:])
+    sums, scales, bias = (consts[name] for name in epilogue.PER_CHANNEL)
     with np.errstate(over="ignore"):
         real: np.ndarray = epilogue.int_real(
             acc,
