@@ -13,7 +13,6 @@ from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
 from refsim.core.rng import Rng
 from refsim.exec.executor import YOURS, Executor
-from refsim.exec.factory import executor_named
 from refsim.formats.cases import contents
 from refsim.golden import check
 from refsim.golden.apart import Rivals
@@ -24,9 +23,10 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
+from refsim.sweep.executors import Executors
 from refsim.sweep.models import ModelRunner
 from refsim.sweep.outcome import REFUSED, Failure, Outcome
-from refsim.sweep.plan import Chunk, Variant
+from refsim.sweep.plan import Chunk
 from refsim.sweep.shrink import SECONDS, shrunk
 
 TELLS = "its replay says how to tell them apart"
@@ -49,18 +49,12 @@ class ChunkRunner:
     """Executors that stay open, for one chunk after another. Raises what opening an executor raises."""
 
     def __init__(self) -> None:
-        self._executors: dict[Variant, Executor] = {}
+        self._executors = Executors()
         self._models = ModelRunner()
-
-    def executor(self, variant: Variant) -> Executor:
-        """The executor of a variant; the instruction set is that of this process."""
-        if variant not in self._executors:
-            self._executors[variant] = executor_named(variant.executor, variant.threads)
-        return self._executors[variant]
 
     def run(self, chunk: Chunk) -> list[Outcome]:
         """An outcome for each variant of the chunk."""
-        runners = {variant: self.executor(variant) for variant in chunk.variants}
+        runners = {variant: self._executors[variant] for variant in chunk.variants}
         if chunk.model:
             return self._models.run(chunk, runners)
         found = {v: Outcome(chunk.subject, chunk.first, chunk.count, v) for v in chunk.variants}
@@ -77,7 +71,7 @@ class ChunkRunner:
 
     def _smallest(self, chunk: Chunk, failure: Failure, end: float) -> Failure:
         """The failure with the smallest case found until ``end`` that still fails in the same way, and its files."""
-        executor = self.executor(failure.variant)
+        executor = self._executors[failure.variant]
         profile = next(row for row in chunk.profiles if row.name == failure.profile)
         own = profile if chunk.strict else None
 
@@ -205,19 +199,3 @@ def _outputs(
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.array_equal(one, other))
-
-
-def available(variants: Sequence[Variant]) -> dict[Variant, RefsimError | None]:
-    """Why this machine lacks a variant's executor; None for one that it has."""
-    from refsim.exec.cpu import isa
-
-    found: dict[Variant, RefsimError | None] = {}
-    for variant in variants:
-        try:
-            executor_named(variant.executor, variant.threads)
-            if variant.isa:
-                isa.environment(variant.isa)
-            found[variant] = None
-        except RefsimError as error:
-            found[variant] = error
-    return found

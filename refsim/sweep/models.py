@@ -5,7 +5,6 @@ The second is what executors may compute in fewer steps and in other layouts tha
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,6 @@ from refsim.core.errors import MissingDependencyError, RefsimError, UnknownOpera
 from refsim.core.qmath import Profile
 from refsim.exec.definition import Definition
 from refsim.exec.executor import Executor
-from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 from refsim.exec.trace import Traced, trace
 from refsim.formats.cases import contents
@@ -26,6 +24,7 @@ from refsim.golden.check import DIFFERENT, ERROR
 from refsim.golden.judge import SAME
 from refsim.graph.interpreter import Event
 from refsim.ops.base.target import Target
+from refsim.sweep.executors import Executors
 from refsim.sweep.outcome import REFUSED, Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant
 
@@ -43,7 +42,7 @@ class ModelRunner:
     def __init__(self) -> None:
         self._key: tuple[str, Profile] | None = None
         self._model: Model | None = None
-        self._executors: dict[Variant, Executor] = {}
+        self._executors = Executors()
 
     def run(self, chunk: Chunk, runners: Mapping[Variant, Executor]) -> list[Outcome]:
         """An outcome for each variant. What a runner refuses as a whole is decided by ``runners``."""
@@ -73,7 +72,7 @@ class ModelRunner:
                     outcome.reasons[FOREIGN] += 1
                     continue
                 begin = time.perf_counter()
-                status, message, at = _compared(model, inputs, self._executor(variant), nodes, outputs)
+                status, message, at = _compared(model, inputs, self._executors[variant], nodes, outputs)
                 outcome.seconds += time.perf_counter() - begin
                 outcome.nbytes += sum(_bytes(held) for node in nodes for held in node.outputs.values())
                 if status == SAME:
@@ -89,17 +88,9 @@ class ModelRunner:
 
     def _load(self, path: str, profile: Profile) -> Model:
         if self._key != (path, profile) or self._model is None:
-            for executor in self._executors.values():
-                with contextlib.suppress(AttributeError):
-                    executor.close()  # type: ignore[attr-defined]
-            self._executors = {}
+            self._executors.close()
             self._model, self._key = load(path, Target(profile)), (path, profile)
         return self._model
-
-    def _executor(self, variant: Variant) -> Executor:
-        if variant not in self._executors:
-            self._executors[variant] = executor_named(variant.executor, variant.threads)
-        return self._executors[variant]
 
 
 def _compared(

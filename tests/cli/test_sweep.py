@@ -25,9 +25,8 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 from refsim.sweep import chunk as chunks
-from refsim.sweep import models as whole_models
+from refsim.sweep import executors, pool, servers
 from refsim.sweep import outcome as outcomes
-from refsim.sweep import pool, servers
 from refsim.sweep import run as runs
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import SIZE, Chunk, Variant
@@ -51,13 +50,12 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     def named(name: str, threads: int = 1):
         return Wrong() if name == "cpu" else executor_named(name, threads)
 
-    monkeypatch.setattr(chunks, "executor_named", named)
-    monkeypatch.setattr(whole_models, "executor_named", named)
+    monkeypatch.setattr(executors, "executor_named", named)
 
 
 def only(monkeypatch: pytest.MonkeyPatch, executor: type[EmulatedExecutor]) -> None:
     """That is the executor gpu, in this process."""
-    for module in (chunks, verb):
+    for module in (executors, verb):
         monkeypatch.setattr(module, "executor_named", lambda name, threads=1: executor())
 
 

@@ -20,8 +20,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
-from refsim.sweep import chunk as chunks
-from refsim.sweep import chunk_worker, pool
+from refsim.sweep import chunk_worker, executors, pool
 from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome
@@ -139,7 +138,7 @@ def test_what_an_executor_takes_at_once_runs_at_once(monkeypatch: pytest.MonkeyP
     found = []
     for batch in (1, 4, 25):
         executor = Together(batch)
-        monkeypatch.setattr(chunks, "executor_named", lambda *_, given=executor: given)
+        monkeypatch.setattr(executors, "executor_named", lambda *_, given=executor: given)
         (outcome,) = ChunkRunner().run(chunk)
         found.append(
             (outcome.statuses, outcome.nbytes, [(f.seed, f.status, f.case) for f in outcome.failures])
