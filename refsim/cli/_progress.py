@@ -41,13 +41,19 @@ def verb(arguments: Sequence[str], quiet: bool = False) -> Iterator[None]:
         return
     global _bar
     _bar = bar = (_Bar if sys.stderr.isatty() else _Lines)(_Work(" ".join(arguments[:1]), None))
-    doing.listen(bar.news)
+    doing.listen(_news)
     try:
         yield
     finally:
         doing.listen(None)
         bar.hide()
         _bar = None
+
+
+def _news(kind: str, what: str) -> None:
+    """The first run of a kernel compiles it, which may take longer than all the rest."""
+    if (bar := _bar) is not None and kind in (doing.COMPILING, doing.COMPILED):
+        bar.advance(0, f"compiling {what}" if kind == doing.COMPILING else "")
 
 
 @contextmanager
@@ -101,10 +107,6 @@ class _Lines:
             self._works[-1].done += count
             self._works[-1].note = note
 
-    def news(self, kind: str, what: str) -> None:
-        if kind in (doing.COMPILING, doing.COMPILED):
-            self.advance(0, f"compiling {what}" if kind == doing.COMPILING else "")
-
     def end(self) -> None:
         with self._lock:
             self._works.pop()
@@ -156,11 +158,6 @@ class _Bar:
             if self._rich is not None:
                 task = self._rich.task_ids[0]
                 self._rich.update(task, completed=work.done, count=work.count, note=work.note)
-
-    def news(self, kind: str, what: str) -> None:
-        """The first run of a kernel compiles it, which may take longer than all the rest."""
-        if kind in (doing.COMPILING, doing.COMPILED):
-            self.advance(0, f"compiling {what}" if kind == doing.COMPILING else "")
 
     def end(self) -> None:
         with self._lock:

@@ -59,7 +59,7 @@ def each(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) 
     files = _files(names)
     where = names[0] if len(names) == 1 else "outputs"
     if len(files) != len(declared):
-        got = f"{len(files)}: {_some([os.path.basename(file) for file in files])}"
+        got = f"{len(files)}: {choices.first([os.path.basename(file) for file in files])}"
         raise FormatError(
             where, "another number of outputs", got=got, need=f"{len(declared)}, all of the program's"
         )
@@ -101,11 +101,6 @@ def each_beside(
     return each([stem], declared) if any(stem.parent.glob(f"{stem.name}-*")) else None
 
 
-def _some(names: Sequence[str]) -> str:
-    """The first of some names, and how many more there are."""
-    return choices.first(names)
-
-
 def _files(names: list[str]) -> list[str]:
     """The files that these paths stand for, in the order of the outputs."""
     if len(names) > 1:
@@ -142,13 +137,14 @@ def _in_folder(name: str) -> list[str]:
             stems = {re.sub(r"\d+(?=\.\w+$)", "", entry) for entry in chosen}
             if len(stems) > 1:
                 raise FormatError(
-                    name, "holds files of several runs", got=_some(sorted(stems)),
+                    name, "holds files of several runs", got=choices.first(sorted(stems)),
                     need="names that differ in a number",
                 )  # fmt: skip
             return _numbered(Path(name), re.escape(next(iter(stems)).rpartition(".")[0]), suffixes)
     arrays = [os.path.join(name, entry) for entry in entries if entry.endswith(".npz")]
-    near = choices.asked(arrays[0] if len(arrays) == 1 else f"one of {_some(arrays)}") if arrays else ""
-    raise FormatError(name, "a folder without outputs", got=_some(entries) or "no files", need=FORMS + near)
+    meant = arrays[0] if len(arrays) == 1 else f"one of {choices.first(arrays)}"
+    need = FORMS + (choices.asked(meant) if arrays else "")
+    raise FormatError(name, "a folder without outputs", got=choices.first(entries) or "no files", need=need)
 
 
 def _numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[str]:
@@ -190,7 +186,8 @@ def _from_npz(name: str, declared: Sequence[Declared]) -> list[Either]:
             lacking = next((one for one in chosen if one not in mine), "")
             slip = choices.meant(lacking, set(members) - set(mine)) if lacking else ""
             need = f"{len(declared)}, all of the program's{f', also {lacking}' if lacking else ''}{slip}"
-            raise FormatError(name, "another number of outputs", got=f"{len(mine)}: {_some(mine)}", need=need)
+            got = f"{len(mine)}: {choices.first(mine)}"
+            raise FormatError(name, "another number of outputs", got=got, need=need)
         return [
             _either(partial(npz.member_array, opened, f"{one}.npy", f"{name}: {one}", want))
             for one, want in zip(chosen, wanted, strict=True)

@@ -1,5 +1,5 @@
 // exp, log, tanh, sqrt and 1 / sqrt of binary32, rounded to nearest even: to the bits of the definition, which rounds binary64.
-// All is integers of 64 bits, the same on every device. tests/gpu/test_functions.py says for which numbers it was tried.
+// All is integers of 64 bits, the same on every device. tests/gpu/test_float_kernels.py says for which numbers it was tried.
 #ifndef REFSIM_FUNCTION_GLSL
 #define REFSIM_FUNCTION_GLSL
 
