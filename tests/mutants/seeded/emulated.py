@@ -48,9 +48,9 @@ def _stale(op: str, first: str) -> tuple[Edit, ...]:
     """The push words from one on are those of the call before."""
     at = OPS[op].push.at[first]
     return (
-        edit(_EMULATED, "        kernel((z, y, x), spec, push,",
+        edit(_EMULATED, "        given = ((z, y, x), spec, push,",
              f"        push[{at}:] = _FIRST.setdefault((launch.shader, launch.global_size), push[{at}:].copy())\n"
-             "        kernel((z, y, x), spec, push,"),
+             "        given = ((z, y, x), spec, push,"),
         edit(_EMULATED, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),
     )
 

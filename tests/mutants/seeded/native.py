@@ -35,7 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
     native("P7-pack", "P7", PW, "batch ignored", (_GEMM, "image,\n                row0 * a.stride_h", "image * 0,\n                row0 * a.stride_h")),
     native("I1-rows", "I1", GENERAL, "last tile missing",
         (_PREPACK, "-(-conv.out.rows // block_h), -(-conv.out.pixels // block_w)", "max(1, conv.out.rows // block_h), max(1, conv.out.pixels // block_w)"),
-        (_PREPACK, "BLOCK_PIXELS = 256", "BLOCK_PIXELS = 32")),
+        (_PREPACK, "BLOCK_PIXELS = 24, 256", "BLOCK_PIXELS = 24, 32")),
     native("I2-exchanged", "I2", GENERAL, "stride or dilation", (_PROBLEM, "= p.stride, p.padding, p.dilation, p.groups", "= p.dilation, p.padding, p.stride, p.groups")),
     native("I3-padding", "I3", IM2COL, "H and W exchanged", (_PROBLEM, "= p.stride, p.padding, p.dilation, p.groups", "= p.stride, p.padding[::-1], p.dilation, p.groups")),
     native("N2-border", "N2", GENERAL, "border padded with 0", (_NHWC, "border=(zp & 255) * 0x01010101", "border=0")),
