@@ -45,12 +45,13 @@ class Wrong(EmulatedExecutor):
 
 
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The executor cpu is wrong, in this process."""
+    """The executor cpu is wrong, in this process; a machine that is busy finds the smallest failing cases too."""
 
     def named(name: str, threads: int = 1):
         return Wrong() if name == "cpu" else executor_named(name, threads)
 
     monkeypatch.setattr(executors, "executor_named", named)
+    monkeypatch.setattr(chunks, "SECONDS", 3600.0)
 
 
 def only(monkeypatch: pytest.MonkeyPatch, executor: type[EmulatedExecutor]) -> None:
@@ -118,7 +119,6 @@ def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: P
 
 def test_every_failure_that_is_told_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: Path) -> None:
     broken(monkeypatch)
-    monkeypatch.setattr(chunks, "SECONDS", 3600.0)  # a machine that is busy finds the smallest case too
     command = ("sweep", CONV.name, "-n", 40, "-x", "cpu", "--workers", 0, "--failures")
     told = refsim(*command, tmp_path / "all", "--json").json["failures"]
     assert len({row["folder"] for row in told}) == len(told) == outcomes.MOST_TOLD
