@@ -137,9 +137,8 @@ def rewritten(example: Example, text: str, printed: tuple[str, ...]) -> str:
     """The page with fresh output. Beside ``...`` it ends and goes on where lines begin with the same two words."""
     old = "\n".join((f"$ {example.command}", *example.shown))
     fresh: list[str] = []
-    at, parts = 0, [part.split("\n") for part in "\n".join(example.shown).split(ELLIPSIS)]
-    for number, part in enumerate(parts):
-        lines = [line for line in part if line or len(parts) == 1]
+    at, parts = 0, _parts(example.shown)
+    for number, lines in enumerate(parts):
         if number:
             fresh.append(ELLIPSIS)
             at = _like(lines[0], printed, at) if lines else len(printed)
@@ -153,6 +152,17 @@ def rewritten(example: Example, text: str, printed: tuple[str, ...]) -> str:
     return text.replace(old, "\n".join((f"$ {example.command}", *fresh)))
 
 
+def _parts(shown: tuple[str, ...]) -> list[list[str]]:
+    """The lines before, between and after lines ``...``."""
+    parts: list[list[str]] = [[]]
+    for line in shown:
+        if line == ELLIPSIS:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return parts
+
+
 def _like(line: str, printed: tuple[str, ...], start: int) -> int:
     """The first line from ``start`` on that begins as this one, or the end."""
     found = (i for i in range(start, len(printed)) if printed[i].split()[:2] == line.split()[:2])
@@ -161,7 +171,9 @@ def _like(line: str, printed: tuple[str, ...], start: int) -> int:
 
 def main() -> int:
     stale = 0
-    named = [name for name in sys.argv[1:] if name != "--write"]
+    named = [Path(name).name for name in sys.argv[1:] if name != "--write"]
+    if unknown := set(named) - {page.name for page in PAGES}:
+        sys.exit(f"no page has the name {', '.join(sorted(unknown))}")
     for page in [page for page in PAGES if page.name in named or not named]:
         for example in examples(page):
             printed = example.printed()

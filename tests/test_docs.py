@@ -104,6 +104,26 @@ def test_a_stale_example_is_noticed() -> None:
     assert not example.holds(("a 0.002 c", "z")) and not example.holds(("a 0.002 b", "z", "y"))
 
 
+def test_fresh_output_stands_in_the_place_of_the_old() -> None:
+    """Lines that tell of more, and dots within a line, are no gap."""
+    shown = ("a 1", "x 1", "...", "b is 2", "  ... and 5 more", "wait ... done", "end")
+    example = console.Example(ROOT / "README.md", "refsim x", shown)
+    printed = ("a 2", "x 3", "y", "b is 3", "  ... and 6 more", "wait ... done", "end")
+    page = "\n".join(("```console", "$ refsim x", *shown, "```"))
+    fresh = console.rewritten(example, page, printed).splitlines()
+    assert fresh == ["```console", "$ refsim x", "a 2", "x 3", "...", *printed[3:], "```"]
+
+
+def test_a_page_is_named_with_its_folder_or_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(console, "examples", lambda page: looked.append(page.name) or ())
+    monkeypatch.setattr(sys, "argv", ["console.py", "docs/sweep.md", "README.md"])
+    assert console.main() == 0 and sorted(looked) == ["README.md", "sweep.md"]
+    monkeypatch.setattr(sys, "argv", ["console.py", "sweeep.md"])
+    with pytest.raises(SystemExit, match=r"no page has the name sweeep\.md"):
+        console.main()
+
+
 def test_picture_is_what_its_script_draws() -> None:
     assert (ROOT / "docs/img/data_flow.svg").read_text() == script("docs/img/data_flow.py").svg()
 
