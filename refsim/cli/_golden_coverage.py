@@ -6,17 +6,14 @@ from collections.abc import Iterator
 
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import json_option, root_option
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import MOST_SHOWN, print_json, print_table, say, say_rest
 from refsim.cli._progress import progress
 from refsim.cli._verb import verb
-from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
 from refsim.golden.chain import CHAINS
 from refsim.golden.store import Corpus
 from refsim.ops.base.case import Case
-
-MOST_SHOWN = 20
 
 
 @verb("coverage")
@@ -84,8 +81,7 @@ def coverage(root: str | None, as_json: bool) -> int:
     say("rarest: the cases with the feature that fewest have")
     for hole in holes[:MOST_SHOWN]:
         say(f"hole: {hole}")
-    if len(holes) > MOST_SHOWN:
-        say(choices.more(len(holes) - MOST_SHOWN, choices.IN_JSON))
+    say_rest(len(holes))
     kinds = ", ".join(f"{number} {kind}" for kind, number in chains.items())
     say(f"{counted(sum(chains.values()), 'chain')}: {kinds}")
     stored = f"{sum(whole.values())} of them also stored whole, which golden verify checks twice"

@@ -12,7 +12,7 @@ import click
 import refsim
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import folder_option, json_option
-from refsim.cli._output import print_json, print_table, say, wrote
+from refsim.cli._output import MOST_SHOWN, print_json, print_table, say, say_rest, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import verb
 from refsim.cli._written import Written
@@ -23,8 +23,6 @@ from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.golden import programs
 from refsim.golden.chosen import Size, choose, exportable, layouts_of
-
-MOST_SHOWN = 20
 
 
 @verb("export", "--size small --pte out/corpus")
@@ -155,8 +153,7 @@ def check(
     ]
     for row in told[:MOST_SHOWN]:
         say(f"{row.case} {row.layouts}: {'; '.join(what(row))}")
-    if len(told) > MOST_SHOWN:
-        say(choices.more(len(told) - MOST_SHOWN, choices.IN_JSON))
+    say_rest(len(told))
     for name, text in found.as_json()["known"].items():
         say(f"known defect {name}: {text}")
     say(f"profile {found.profile}; {verdict(found)}")

@@ -15,7 +15,7 @@ from refsim.cli._golden_results import run
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import executors_option, json_option, profile_option, root_option
-from refsim.cli._output import print_json, print_table, say, wrote
+from refsim.cli._output import MOST_SHOWN, print_json, print_table, say, say_rest, wrote
 from refsim.cli._verb import PROGRAM, verb
 from refsim.cli._written import Written
 from refsim.core import choices
@@ -32,7 +32,6 @@ from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, full_name
 
-MOST_SHOWN = 20
 #: Likely causes of a failure that are said.
 MOST_CAUSES = 3
 #: How many pairs of causes that predict the same bytes are told apart; each may take a second.
@@ -148,8 +147,7 @@ def verify(
         say_lines(
             [(f"{case}: {line}" if line is lines[0][0] else f"  {line}", command) for line, command in lines]
         )
-    if len(failed) > MOST_SHOWN:
-        say(choices.more(len(failed) - MOST_SHOWN, choices.IN_JSON))
+    say_rest(len(failed))
     say(f"{checked(found)}; {counted(len(failed), 'failure')}, {time.monotonic() - begin:.0f} s")
     return SAME if same else DIFFERENT
 

@@ -15,9 +15,12 @@ import click
 
 from refsim.cli import _progress
 from refsim.cli._document import Document, as_line
+from refsim.core import choices
 from refsim.core import table as tables
 from refsim.core.escape import escaped
 
+#: Rows that the text of a verb shows of a list; `--json` lists all.
+MOST_SHOWN = 20
 #: The last word of a column that counts; it is not printed.
 _COUNT = "count"
 #: Columns of figures; everything else is flush left.
@@ -86,6 +89,12 @@ def say(text: object = "", *, err: bool = False, command: bool = False, **style:
     fold = tables.command if command else tables.sentence
     for line in fold(escaped(text), width(err)):
         _echo(click.style(line, **style) if style and line else line, err)
+
+
+def say_rest(count: int, what: str = "") -> None:
+    """Say of ``count`` rows how many come after the first `MOST_SHOWN`, if any do; ``what`` begins the line."""
+    if count > MOST_SHOWN:
+        say(what + choices.more(count - MOST_SHOWN, choices.IN_JSON))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], drop: Sequence[str] = ()) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from refsim.cli._apart import lines_of, say_lines
 from refsim.cli._buffers import print_report, written_by
-from refsim.cli._output import print_table, say
-from refsim.cli._shaders_build import MOST_SHOWN, Build
+from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest
+from refsim.cli._shaders_build import MOST_NAMES, Build
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.formats.module_folder import SUFFIX
@@ -33,10 +33,10 @@ def print_folder(build: Build, once: bool) -> None:
             say(f"damaged: {row.note}")
     strangers = inventory.strangers(build.folder.names(), build.own)
     near = [row for row in strangers if row[1]]
-    for name, meant in near[:MOST_SHOWN]:
+    for name, meant in near[:MOST_NAMES]:
         say(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
-    if len(near) > MOST_SHOWN:
-        say(f"unknown: {choices.more(len(near) - MOST_SHOWN)}")
+    if len(near) > MOST_NAMES:
+        say(f"unknown: {choices.more(len(near) - MOST_NAMES)}")
     others = sum(not meant for _, meant in strangers)
     if others:
         say(f"{counted(others, 'other module')} of operators that refsim has no reference for")
@@ -71,14 +71,10 @@ def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
         print_table(("operator", *(f"{name} count" for name in shown)), rows)
     print_findings(build, outcome)
     if everything:
-        for tried in outcome.bad[:MOST_BAD]:
+        for tried in outcome.bad[:MOST_SHOWN]:
             say(f"{tried.verdict}: {tried.candidate.name}")
-        if len(outcome.bad) > MOST_BAD:
-            say(choices.more(len(outcome.bad) - MOST_BAD, choices.IN_JSON))
+        say_rest(len(outcome.bad))
     say(sentence(build, outcome))
-
-
-MOST_BAD = 20
 
 
 def print_findings(build: Build, outcome: Outcome) -> None:

@@ -41,7 +41,7 @@ from refsim.spirv.module import Module
 from refsim.spirv.own import is_own
 from refsim.spirv.reflect import Interface, interface
 
-MOST_SHOWN = 5
+MOST_NAMES = 5
 #: Where a user finds the operators that modules of ExecuTorch's names compute.
 LISTED = f"{PROGRAM} shaders --help lists all"
 OWN = "is one of refsim's own modules"
@@ -250,13 +250,13 @@ class Build:
             for name, meant in inventory.strangers(self.folder.names(), self.own)
             if meant
         ]
-        return choices.first(near, MOST_SHOWN) or f"{len(self.folder.names())} {SUFFIX} files"
+        return choices.first(near, MOST_NAMES) or f"{len(self.folder.names())} {SUFFIX} files"
 
 
 def owned(folder: Path, names: Sequence[str]) -> list[str]:
     """Those of the modules in a folder that are refsim's own; the first ones decide whether it is one of refsim's."""
     found = []
-    for name in names[:MOST_SHOWN]:
+    for name in names[:MOST_NAMES]:
         with suppress(RefsimError):
             where = f"{name}{SUFFIX}"
             if is_own(interface(Module.parse(bytes(read_file(folder / where)), where))):

@@ -179,7 +179,7 @@ class Watch:
             print_json_line("shaders", SAME if outcome.right else DIFFERENT, facts)
             return
         names = (
-            ", ".join(operators) if len(operators) <= text.MOST_SHOWN else counted(len(operators), "operator")
+            ", ".join(operators) if len(operators) <= text.MOST_NAMES else counted(len(operators), "operator")
         )
         say(f"  {names}: {text.verdict(outcome, stage == ALL)}, {seconds:.3f} s")
         text.print_findings(self.build, outcome)

@@ -7,13 +7,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from refsim.cli._idle import Share
-from refsim.cli._output import print_table, say
-from refsim.core import choices
+from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest
 from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
 from refsim.sweep.plan import Plan
 from refsim.sweep.run import MOST_FOLDERS
 
-MOST_SHOWN = 20
 _ALL = "all"
 
 
@@ -31,8 +29,7 @@ def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, s
     why = reasons(found)
     for text, count in why.most_common(MOST_SHOWN):
         say(f"{REFUSED} {count}: {text}")
-    if len(why) > MOST_SHOWN:
-        say(f"{REFUSED}: {choices.more(len(why) - MOST_SHOWN, choices.IN_JSON)}")
+    say_rest(len(why), f"{REFUSED}: ")
     written = Counter((failure.subject, failure.variant) for failure, folder in failed if folder)
     for failure, folder in failed[:MOST_SHOWN]:
         say(
@@ -44,8 +41,7 @@ def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, s
             say(f"  refsim replay {folder} -x {failure.variant.executor}", command=True)
         elif written[failure.subject, failure.variant] >= MOST_FOLDERS:
             say(f"  its case is not written: {MOST_FOLDERS} of this operator and executor are")
-    if len(failed) > MOST_SHOWN:
-        say(choices.more(len(failed) - MOST_SHOWN, choices.IN_JSON))
+    say_rest(len(failed))
     calls = sum(row.statuses[status] for row in found for status in COMPARED)
     wrong = sum(row.failed for row in found)
     if wrong > len(failed):

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from refsim.cli._output import MOST_SHOWN
 from refsim.golden import coverage, rules
 from refsim.ops.base.case import Case
 
 
 def test_a_hole_fails(small: Path, refsim) -> None:
-    done = refsim("golden", "coverage", "--root", small, "--json")
+    done, text = (refsim("golden", "coverage", "--root", small, *form) for form in (["--json"], []))
+    holes = len(done.json["holes"])
+    assert text.out.count("\nhole: ") == MOST_SHOWN < holes
+    assert f"\n... and {holes - MOST_SHOWN} more (--json lists all)\n" in text.out
     assert done.status == 1 and "q8ta_add 4W4C 4W4C -> 4W4C: no case" in done.json["holes"]
     full = refsim("golden", "coverage", "--json")
     assert full.status == 0 and full.json["holes"] == []
