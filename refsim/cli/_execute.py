@@ -20,7 +20,7 @@ from refsim.core.errors import ParameterError
 from refsim.core.folder_write import FolderWriter, writing
 from refsim.core.layout import layout
 from refsim.core.locate import at_byte
-from refsim.device.exchanged import key, pair
+from refsim.device.pairs import key, pair
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model

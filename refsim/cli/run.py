@@ -32,7 +32,7 @@ from refsim.cli._written import Pattern, Written
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
-from refsim.device.exchanged import GOT
+from refsim.device.pairs import GOT
 from refsim.exec.executor import YOURS
 from refsim.exec.model import Model
 from refsim.formats import npz

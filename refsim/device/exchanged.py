@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.device.bisect import Row
+from refsim.device.pairs import GOT, key, pair
 from refsim.device.verdicts import Triage
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -18,8 +18,6 @@ from refsim.formats.dumps import value_name
 
 #: Why an output may hold what another value should.
 OTHER_FILE = "the outputs may be those of a file that exposes other values"
-#: How two exchanged buffers are told.
-GOT = "{} where {} should be, and the other way round"
 
 
 def check_exchanged(model: Model, rows: Sequence[Row], where: str, what: str, need: str) -> None:
@@ -54,21 +52,6 @@ def exchanged(model: Model, rows: Sequence[Row]) -> tuple[str, str] | None:
         if want[other] == held[first] or _reading(model, row, first, ev.actual) == held[first]:
             return first, other
     return None
-
-
-def pair(want: Mapping[str, Hashable], got: Mapping[str, Hashable]) -> tuple[str, str] | None:
-    """The first two names of which each has got what the other wants; None without any. Keys are those of `key`."""
-    holders = {held: name for name, held in got.items()}
-    for name, wanted in want.items():
-        other = holders.get(wanted)
-        if other is not None and other != name and want[other] == got[name] != wanted:
-            return name, other
-    return None
-
-
-def key(buffer: PackedBuffer) -> tuple[object, bytes]:
-    """What two buffers have in common that hold the same elements of the same tensor."""
-    return buffer.desc, hashlib.sha256(buffer.elements().tobytes()).digest()
 
 
 def _reading(model: Model, row: Row, name: str, held: PackedBuffer) -> tuple[object, bytes] | None:
