@@ -79,6 +79,7 @@ CASES = {
     "a stride in one dim": conv((1, 24, 13, 31), 24, 3, stride=(2, 1)),
     "dilated": conv((1, 32, 17, 15), 32, 3, dilation=(1, 2)),
     "groups": conv((1, 64, 12, 12), 64, 3, groups=2),
+    "groups, in place": conv((2, 64, 5, 9), 64, 1, groups=2),
     "through scratch to tiles of pixels": conv((1, 24, 13, 14), 40, 3, ("4W4C", "4W4C")),
     "through scratch to planes": conv((1, 24, 9, 17), 24, 1, ("4C1W", "4C1W")),
     "relu at another zero point": conv((1, 16, 9, 9), 48, 3, activation="relu", out_zp=3),

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import told
 from builder import F32, INT8, Builder, Quantization
+from watching import check_each
 
 from refsim import aten
 from refsim.aten.table import TABLE
-from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_CONV2D, WIDTH_PACKED, Layout
 from refsim.core.tensor import TensorDesc
@@ -26,7 +26,6 @@ from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.executor import run_graph
 from refsim.graph.bytewise import BYTES
 from refsim.graph.graph import Graph, Ref, Tensor
-from refsim.graph.interpreter import Event, Observer
 
 PACKED = [layout for layout in LAYOUTS.values() if layout.packed_int8 and layout is not PACKED_CONV2D]
 BEFORE, AFTER = (0.03, -11), (0.02, 5)
@@ -202,25 +201,7 @@ def test_watched_values(threads: int) -> None:
     b = Chain()
     b.then("sigmoid.default")
     b.then("add.Tensor", Ref(b.last), Ref(b.one(0.25)))
-    graph = b.end()
-    outputs = [value for node in graph.nodes for value in node.outputs]
-
-    def seen(executor: Any, wanted: set[int]) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
-
-        def tell(event: Event) -> None:
-            for value, held in event.outputs.items():
-                found[value] = (held.raw if isinstance(held, PackedBuffer) else held).tobytes()
-
-        observer = Observer(tell, lambda delegate, value: value in wanted)
-        run_graph(graph, [every_byte()], executor, 0, observer)
-        return found
-
-    expected = seen(EmulatedExecutor(), set(outputs))
-    assert expected.keys() == set(outputs)
-    for wanted in ({value} for value in outputs):
-        assert seen(NativeExecutor(threads), wanted) == {value: expected[value] for value in wanted}
-    assert seen(NativeExecutor(threads), set(outputs)) == expected
+    check_each(b.end(), [every_byte()], threads)
 
 
 def test_tensors_that_must_not_be_tables() -> None:

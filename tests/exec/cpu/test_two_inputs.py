@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import told
 from builder import F32, Builder, Quantization
+from watching import check_each
 
 from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_4W4C, PACKED_CONV2D, WIDTH_PACKED, Layout
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
@@ -104,6 +105,12 @@ def test_other_gates_are_left_to_numpy(shape: tuple[int, ...]) -> None:
     """Padding behind the channels; a pixel for each image."""
     gate = (shape[0], shape[1], 1, 1)
     assert not check(Two((shape, gate)).end())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_an_observer_asks_for_is_made_all_the_same(threads: int) -> None:
+    given = [np.random.default_rng(n).uniform(-6, 6, SHAPE).astype(np.float32) for n in range(2)]
+    check_each(Two().end(), given, threads)
 
 
 def test_what_others_read_is_made_all_the_same() -> None:
