@@ -116,7 +116,13 @@ def line(name: str, launch: Launch) -> str:
 
 
 def lines() -> list[str]:
-    """A line for each build that has arrays, for each workgroup and tile among the launches of `launched`.
+    """A line for each build that has arrays, of `every`."""
+    made = (line(name, launch) for name, launch in every())
+    return [each for each in made if not each.endswith("; ")]
+
+
+def every() -> list[tuple[str, Launch]]:
+    """Each build and a launch of it, for each workgroup and tile among the launches of `launched`.
 
     Builds that no case there takes come with the sizes that they are for.
     """
@@ -134,8 +140,7 @@ def lines() -> list[str]:
                 sizes = {each: getattr(build, each) for each in ("local", "tile") if hasattr(build, each)}
                 other = replace(launch, variant=build.name, **sizes)
                 found[f"{shader}.{build.name}", words(other)[:6]] = other
-    made = (line(name, launch) for (name, _), launch in sorted(found.items()))
-    return [each for each in made if not each.endswith("; ")]
+    return [(name, launch) for (name, _), launch in sorted(found.items())]
 
 
 def builds(launch: Launch) -> Iterator[str]:

@@ -61,7 +61,7 @@ _QUICK = {
         "tests/exec/cpu/test_tasks.py",
     ),
     "emulated": ("tests/ops/test_launches.py",),
-    "shaders": ("tests/ops/test_arrays.py",),
+    "shaders": ("tests/ops/test_arrays.py", "tests/ops/test_subscripts.py"),
 }
 
 
