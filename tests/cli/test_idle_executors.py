@@ -58,7 +58,14 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], N
         def named(name: str, *more: int) -> Executor:
             return Few(taken) if name == NAME else real(name, *more)
 
-        for module in ("cli.bisect", "cli.repeat", "cli.compare", "cli.replay", "cli.sweep", "sweep.chunk"):
+        for module in (
+            "cli.bisect",
+            "cli.repeat",
+            "cli.compare",
+            "cli.replay",
+            "cli.sweep",
+            "sweep.executors",
+        ):
             monkeypatch.setattr(f"refsim.{module}.executor_named", named)
         monkeypatch.setattr("refsim.cli.sweep.foreign", lambda names: {n: "" for n in names if n == NAME})
 

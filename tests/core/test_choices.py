@@ -98,7 +98,9 @@ def _cut(node: ast.AST) -> Iterator[str]:
 
 def _cuts(function: ast.AST) -> Iterator[str]:
     """The lists that a function joins or says in part without saying how many more there are."""
-    says_more = any(isinstance(n, ast.Attribute) and n.attr == "more" for n in ast.walk(function))
+    says_more = any(
+        {"more", "say_rest"} & {getattr(n, "attr", ""), getattr(n, "id", "")} for n in ast.walk(function)
+    )
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "join":
             yield from _cut(node)

@@ -151,11 +151,11 @@ def _first_sums(ev: Evidence) -> Iterator[Prediction]:
     scales = ev.call.consts["weight_scales"]
     assert scales is not None
     step = (scales * np.float32(ev.call.params.in_scale)).astype(np.float64)
-    got, want = (
-        np.ascontiguousarray(a[ev.places]).view(np.float32).reshape(ev.call.out.shape).astype(np.float64)
-        for a in (ev.got, ev.want)
-    )
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # bytes of a wrong kernel may be no numbers
+        got, want = (
+            np.ascontiguousarray(a[ev.places]).view(np.float32).reshape(ev.call.out.shape).astype(np.float64)
+            for a in (ev.got, ev.want)
+        )
         off = ((got - want) / step)[got != want]
     off = off[np.isfinite(off)]
     if not off.size:
