@@ -49,7 +49,7 @@ def check(code: bytes, where: str) -> bytes:
 # --- rounding -----------------------------------------------------------------------------------------------
 
 FMA = 50  # of GLSL.std.450
-FLOAT_ARITHMETIC = frozenset((Op.FNEGATE, Op.FADD, Op.FSUB, Op.FMUL))
+FLOAT_ARITHMETIC = frozenset((Op.FNEGATE, Op.FADD, Op.FSUB, Op.FMUL, Op.VECTOR_TIMES_SCALAR))
 
 
 def loose(parsed: Module) -> list[Instruction]:

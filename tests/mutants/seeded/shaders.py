@@ -159,9 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- order of work -----------------------------------------------------------------------------------
     gpu("S1-reduction", "S1", "q8ta_linear_gemv", "reduction too short", (_GEMV, "barrier();\n        ivec4 sum", "ivec4 sum")),
     gpu("S1-scratch", "S1", IM2COL, "stale or foreign buffer",
-        ("refsim/exec/executor.py", "        for step in prepared.dispatches:\n", "        for step in prepared.dispatches:\n            buffers.setdefault(step.output, PackedBuffer(step.launch.out).words)\n        for step in reversed(prepared.dispatches):\n"),
-        ("refsim/exec/executor.py", "            buffers[step.output] = result.words\n", "            buffers[step.output] = result.words\n            done = result if step.output == \"out\" else done\n"),
-        ("refsim/exec/executor.py", "        return result\n", "        return done\n")),
+        ("gpu/calls.py", "for launch, inputs, output in call.launches:", "for launch, inputs, output in reversed(call.launches):")),
     gpu("S2-partial", "S2", "q8ta_linear_gemv", "reduction too short", (_GEMV, "u < FANIN; ++u) sum", "u < FANIN - 1; ++u) sum")),
     gpu("S2-stage", "S2", "q8ta_linear", "reduction too short", (_GEMM, "for (uint k1 = 0; k1 < STAGE; ++k1)", "for (uint k1 = 0; k1 < STAGE - 1; ++k1)")),
     gpu("S2-rest", "S2", PW, "reduction too short", (_GEMM, "k1 < uint(all_k - k0)", "k1 + 1 < uint(all_k - k0)")),
