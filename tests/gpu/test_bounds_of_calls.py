@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from refsim.core.qmath import bounded, bounds_bits
+from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
 from refsim_gpu.coop import AUTO, EMULATED
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
@@ -20,6 +22,8 @@ from refsim_gpu.kompute import Device
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 CASES = [(case, number) for op in OPS.values() if op.bounded for number, case in enumerate(op.cases)
          if isinstance(case, Case)]  # fmt: skip
+#: Operators whose outputs have whole words of four channels.
+WHOLE = {"linear_q8ta_q8csw", "linear_q8ta_q8csw_tiled", "q8ta_conv2d_dw"}
 BOUNDS = ((-100, 127), (-20, 40), (-128, 11), (7, 7), (90, 100))
 
 
@@ -41,6 +45,28 @@ def test_every_kernel_clamps_alike(executor: KomputeExecutor, case: Case, number
         assert EmulatedExecutor().run_call(call, bound.inputs) == expected
         assert executor.run_call(call, bound.inputs) == expected
     assert executor.run_call(bound.call, bound.inputs) == free
+
+
+@pytest.mark.parametrize(
+    "op", [OPS[n] for n, op in OPS.items() if op.bounded and n not in WHOLE], ids=lambda op: op.name
+)
+def test_padding_holds_the_zero_point_whatever_the_bounds(executor: KomputeExecutor, op: OpSpec) -> None:
+    """Lanes behind the last element are not clamped: bounds without the zero point do not reach them."""
+    found = 0
+    for seed in range(400):
+        bound = bind(op.sample(Rng(seed)))
+        out, params = bound.call.out, bound.call.params
+        if out.sizes_whcn[out.layout.inner] % 4 == 0:
+            continue
+        zp = getattr(params, "out_zp", getattr(params, "zp", 0))
+        call = replace(bound.call, bounds=(zp + 1, 127) if zp < 0 else (-128, zp - 1))
+        expected = call.expected(bound.inputs)
+        assert EmulatedExecutor().run_call(call, bound.inputs) == expected, seed
+        assert executor.run_call(call, bound.inputs) == expected, seed
+        found += 1
+        if found == 4:
+            break
+    assert found == 4
 
 
 def test_bounds_are_bits_of_the_flags() -> None:

@@ -12,7 +12,7 @@ from refsim.exec.cpu.isa import cpu
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("amx/", ("test_even_pixels.py", "test_amx.py", "test_unit_sums.py amx")),
     ("gemm/", ("test_unit_sums.py",)),
-    ("depthwise/", ("test_unit_sums.py",)),
+    ("depthwise/", ("test_unit_sums.py", "test_long_windows.py")),
     (
         "winograd/",
         ("test_direct_tiles.py", "test_bounds.py", "test_unit_sums.py winograd", "test_exact.py winograd"),
@@ -34,7 +34,9 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 #: The same for what the emulated kernels' sources hold besides them.
 _FILES: dict[str, tuple[str, ...]] = {
-    "refsim/ops/base/coopmat.py": ("tests/gpu/test_coop.py",),
+    "refsim/ops/base/coopmat.py": ("tests/gpu/test_coop.py", "tests/gpu/test_shaders.py includes"),
+    "refsim/ops/base/epilogue.py": ("tests/gpu/test_bounds_of_calls.py",),
+    "refsim/core/index.py": ("tests/gpu/test_probe_index.py",),
     "refsim/core/launch.py": ("tests/core/test_launch.py",),
     "refsim/core/push.py": ("tests/core/test_push.py",),
     "refsim/core/qmath.py": ("tests/core/test_qmath.py",),
