@@ -243,7 +243,7 @@ OP = OpSpec(
     golden=CaseRule(
         1440,
         golden,
-        telling=(279, 513, 843, 960, 1398),
+        telling=(279, 513, 843, 960, 1461),
         hard=conv_cases.hard(golden, (11, 16), depthwise=True),
     ),
     bench=BENCH,
