@@ -190,6 +190,12 @@ def dtype(call: Call, arg: str, values: Sequence[str]) -> Answer:
     return None if operand is None else operand.dtype in values
 
 
+def same_dtype(call: Call, args: Sequence[str]) -> Answer:
+    """These tensors have one dtype."""
+    found = {operand.dtype for arg in args if (operand := call.operand(arg)) is not None}
+    return len(found) == 1 if found else None
+
+
 def packed(call: Call, arg: str, dim: str) -> Answer:
     """The tensor packs this dim: W, H or C."""
     operand = call.operand(arg)
@@ -236,6 +242,7 @@ CONDITIONS: Mapping[str, Callable[..., Answer]] = {
         row_blocks,
         storage,
         dtype,
+        same_dtype,
         packed,
         same_packed,
         reduces,

@@ -122,6 +122,12 @@ PAIRS = (
     ),
     Pair(
         "packed-dims",
+        "aten.unsqueeze_copy.default",
+        (ROWS, 0, T((1, 6, 64), layout=C)),
+        (FLAT_ROWS, 0, T((1, 6, 64), storage=BUFFER, layout=C)),
+    ),
+    Pair(
+        "packed-dims",
         "aten.add.Tensor",
         (IMAGE, like(IMAGE, layout=W), 1, like(IMAGE)),
         (IMAGE, const(1, 8, 6, 6), 1, like(IMAGE)),
@@ -225,8 +231,8 @@ PAIRS = (
     Pair(
         "unsqueeze-rank",
         "aten.unsqueeze_copy.default",
+        (IMAGE, 0, like(IMAGE, dims=(1, 1, 8, 6, 6))),
         (GRID, 0, like(GRID, dims=(1, 5, 1, 3, 16))),
-        (ROWS, 0, T((1, 6, 64), layout=W)),
     ),
     Pair(
         "dim-order-storage",

@@ -40,6 +40,7 @@ RELU, CLONE, QUANTIZE = (
     "quantized_decomposed.quantize_per_tensor.default",
 )
 ADD = "aten.add.Tensor"
+TO_DIM_ORDER = "dim_order_ops._to_dim_order_copy.default"
 
 
 def like(tensor: T, **changes: object) -> T:
@@ -110,6 +111,11 @@ def keyed(key: str = "k") -> Graph:
 def broadcast(shape: tuple[int, ...], alpha: float = 1.0) -> bytes:
     other = like(INT8, dims=shape)
     return call("et_vk.q8ta_add.default", INT8, other, 0.1, 0, 0.1, 0, 0.1, 0, alpha, like(INT8))
+
+
+def cast(given: str, wanted: str, storage: int = BUFFER, name: str = "aten._to_copy.default") -> bytes:
+    x = T((6, 64), given, storage, W)
+    return call(name, x, *[None] * 6, like(x, dtype=wanted))
 
 
 def linear(n: int, k: int, weight: T | None = None, layout: int = INT8_4H4W) -> bytes:
@@ -187,6 +193,16 @@ EXAMPLES: tuple[tuple[str, Make, Make | None], ...] = (
         ),
         lambda: call("aten.mean.dim", IMAGE, [2, 3], True, None, T((1, 8, 1, 1))),
     ),
+    # float to bool, in a buffer, in a texture, and by the operator that knows the order of dims
+    ("missing-shader", lambda: cast("float32", "bool"), lambda: cast("float32", "int32")),
+    ("missing-shader", lambda: cast("int32", "bool", TEXTURE), lambda: cast("bool", "int32", TEXTURE)),
+    (
+        "missing-shader",
+        lambda: cast("float16", "bool", name=TO_DIM_ORDER),
+        lambda: cast("float16", "float32", name=TO_DIM_ORDER),
+    ),
+    ("missing-shader", lambda: cast("int8", "float32"), lambda: cast("bool", "bool", TEXTURE)),
+    ("missing-shader", lambda: cast("float64", "float32"), lambda: cast("float32", "float16")),
     ("packed-border", lambda: call(QUANTIZE, IMAGE, 0.1, 0, -128, 127, None, INT8), lambda: relu().blob()),
     (
         "packed-border",
