@@ -7,12 +7,13 @@ Poolings have kernels of their own, and so have clamps on processors that look u
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from refsim.core.buffer import offsets
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.prepack import UNBOUNDED
@@ -22,8 +23,9 @@ from refsim.exec.cpu.pool import prepack as pool
 from refsim.exec.cpu.routes import EMULATED, LINEAR, VIA_NHWC, choose
 from refsim.exec.cpu.step import Step, value_name
 from refsim.graph.bytewise import Table
-from refsim.graph.graph import Graph, Node, Ref
+from refsim.graph.graph import Graph, Node, Ref, refs
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 
 #: Float operators between a dequantize and a quantize that clamp, and the bounds that their arguments mean.
@@ -38,114 +40,181 @@ POOLS: dict[str, Callable[..., tuple[Job, ...] | str]] = {
     "aten.max_pool2d_with_indices.default": pool.maxpool,
     "aten.mean.dim": pool.mean,
 }
-#: Moves no byte if the sizes of what a pooling gives are all in one dim.
 VIEW = "aten.view_copy.default"
-
-
-def match(
-    graph: Graph, node: Node, readers: Counter[int], reader_of: dict[int, Node]
-) -> tuple[Node, ...] | None:
-    """A dequantize, up to three float operators, and a quantize, if nothing else reads what is between them."""
-    if node.call is None or node.call.op.family is not Family.DEQUANTIZE:
-        return None
-    members = [node]
-    while len(members) < 5:
-        value, *others = members[-1].outputs
-        if any(readers[other] for other in others):
-            return None
-        if readers[value] != 1 or value in graph.outputs or value not in reader_of:
-            return None
-        following = reader_of[value]
-        members.append(following)
-        if following.call is not None:
-            return tuple(members) if following.call.op.family is Family.QUANTIZE else None
-        if following.args[0] != Ref(value) or graph.tensors[following.outputs[0]].dtype != np.float32:
-            return None
-    return None
-
-
-#: Float operators on two tensors that are computed on bytes: whether they multiply; only without other arguments.
+#: Float operators on two tensors that are computed on bytes, and whether they multiply.
 OF_TWO = {"aten.mul.Tensor": True, "aten.add.Tensor": False}
 
 
-def match_two(graph: Graph, node: Node, readers: Counter[int], makers: Mapping[int, Node]) -> Pair | None:
-    """Two dequantizes, an operator on both, and a quantize, if nothing else reads what the operator gives."""
-    if node.call is None or node.call.op.family is not Family.QUANTIZE:
-        return None
-    middle = makers.get(node.inputs["x"])
-    if middle is None or middle.name not in OF_TWO or readers[node.inputs["x"]] != 1:
-        return None
-    first, *rest = middle.args
-    second, *others = rest or [None]
-    sides = [makers.get(arg.id) for arg in (first, second) if isinstance(arg, Ref)]
-    if others not in ([], [1]) or len(sides) != 2:
-        return None
-    a, b = sides
-    for side in sides:
-        if side is None or side.call is None or side.call.op.family is not Family.DEQUANTIZE:
-            return None
-    assert a is not None and b is not None
-    return None if a is b or a.inputs["x"] == b.inputs["x"] else Pair(a, b, middle, node)
+@dataclass(frozen=True)
+class Found:
+    """Nodes that may be one step: dequantizes (``first``), float operators on what they give (``between``), a quantize.
+
+    ``readers`` counts who reads a value, callers included; ``pinned`` are the values whose buffers somebody wants.
+    """
+
+    graph: Graph
+    first: tuple[Node, ...]
+    between: tuple[Node, ...]
+    last: Node
+    descs: Mapping[int, TensorDesc]
+    readers: Counter[int]
+    pinned: Set[int]
+
+    @property
+    def made(self) -> list[int]:
+        """The first results of the float operators, which the step does not make."""
+        return [node.outputs[0] for node in self.between]
+
+    @property
+    def alone(self) -> list[Node]:
+        """The dequantizes that only this step reads."""
+        free = (node for node in self.first if self.readers[node.outputs[0]] == 1)
+        return [node for node in free if node.outputs[0] not in self.pinned]
+
+    @property
+    def pooled(self) -> TensorDesc:
+        """What the operators before a view give, as a pooling's kernel would write it."""
+        source, views = self.descs[self.first[0].inputs["x"]], [n.name == VIEW for n in self.between]
+        if not any(views):
+            return self.descs[self.last.outputs[0]]
+        return TensorDesc(self.graph.tensors[self.made[views.index(True) - 1]].shape, source.layout)
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two dequantizes, an operator on what they give, and a quantize."""
+class Precondition:
+    """What must hold for nodes to be one step, and what is so where it does not hold."""
 
-    a: Node
-    b: Node
-    middle: Node
-    last: Node
+    unless: str
+    holds: Callable[[Found], bool]
 
 
-def fuse_two(pair: Pair, alone: Sequence[Node], descs: dict[int, TensorDesc]) -> Step | None:
-    """A pair as one step, if there is a kernel for it; ``alone``: its dequantizes that nobody else reads."""
-    sides, last = [pair.a, pair.b], pair.last
-    if descs[pair.a.inputs["x"]].nbytes < descs[pair.b.inputs["x"]].nbytes:
-        sides.reverse()  # sums and products are the same
-    reads, result = [side.inputs["x"] for side in sides], last.outputs[0]
-    calls = [side.call for side in (*sides, last) if side.call is not None]
-    if calls[0].target.profile.flags or len(descs[result].shape) > 4:
+#: All that makes one step of nodes compute other bytes than the nodes do one by one. What is left to kernels is which
+#: layouts and windows they take. tests/exec/cpu/test_fusion.py drops each of these, and sees wrong outputs.
+PRECONDITIONS = (
+    Precondition("others read a value between", lambda f: all(f.readers[v] == 1 for v in f.made)),
+    Precondition(
+        "others read a further result",
+        lambda f: not any(f.readers[v] for node in f.between for v in node.outputs[1:]),
+    ),
+    Precondition("a value between is watched", lambda f: not f.pinned & {*f.made, *f.last.outputs}),
+    Precondition(
+        "a value between is no float32",
+        lambda f: all(f.graph.tensors[value].dtype == np.float32 for value in f.made),
+    ),
+    Precondition(
+        "the profile is not canonical",
+        lambda f: not any(n.call.target.profile.flags for n in f.first if n.call is not None),
+    ),
+    Precondition(
+        "the second term is multiplied", lambda f: len(f.first) < 2 or _others(f.between[0]) in ([], [1])
+    ),
+    Precondition("the view moves bytes", lambda f: _in_place(f.pooled, f.descs[f.last.outputs[0]])),
+)
+
+
+def why_not(found: Found) -> str | None:
+    """The first precondition that does not hold, or None."""
+    return next((row.unless for row in PRECONDITIONS if not row.holds(found)), None)
+
+
+def _others(node: Node) -> list[Any]:
+    """A float operator's arguments that are no tensors."""
+    return [arg for arg in node.args if not isinstance(arg, Ref)]
+
+
+def _in_place(one: TensorDesc, other: TensorDesc) -> bool:
+    """Whether each element, counted in logical order, lies at the same byte of two buffers of one size."""
+    if one == other:
+        return True
+    alike = (one.numel, one.nbytes) == (other.numel, other.nbytes)
+    return alike and np.array_equal(offsets(one).reshape(-1), offsets(other).reshape(-1))
+
+
+def chain(
+    graph: Graph, node: Node, descs: Mapping[int, TensorDesc], readers: Counter[int], pinned: Set[int],
+    reader_of: Mapping[int, Node],
+) -> Found | None:  # fmt: skip
+    """A dequantize, up to three float operators that follow one another, and a quantize."""
+    if not _is(node, Family.DEQUANTIZE):
         return None
-    x, y = (replace(call, descs={"x": descs[value]}) for call, value in zip(calls, reads, strict=False))
-    e = elementwise.of_two(x, y, OF_TWO[pair.middle.name], replace(calls[-1], out=descs[result]))
-    if e.inputs["a"].shape != e.out.shape:
-        return None
-    if e.inputs["b"].shape == e.out.shape:
-        route, jobs = _bounded(e)
-    elif elementwise.repeated_why_not(e) is None:
-        route, jobs = LINEAR, (elementwise.repeated(e, cpu().isa),)
-    else:
-        return None
-    names = {"a": value_name(reads[0]), "b": value_name(reads[1]), "out": value_name(result)}
-    jobs = tuple(job.renamed(**names) for job in jobs)
-    return Step((*alone, pair.middle, last), route, tuple(reads), (result,), jobs) if jobs else None
+    at = node
+    between: list[Node] = []
+    while len(between) < 4 and (following := reader_of.get(at.outputs[0])) is not None:
+        if _is(following, Family.QUANTIZE):
+            return Found(graph, (node,), tuple(between), following, descs, readers, pinned)
+        if not following.is_float:
+            return None
+        between.append(at := following)
+    return None
 
 
-def fuse(members: tuple[Node, ...], descs: dict[int, TensorDesc]) -> Step | None:
-    """These nodes as one step, if there are kernels for it other than a table."""
-    first, *between, last = members
-    value, result = first.inputs["x"], last.outputs[0]
-    assert first.call is not None and last.call is not None
-    if first.call.target.profile.flags or len(descs[value].shape) > 4:
+def pair(
+    graph: Graph, node: Node, descs: Mapping[int, TensorDesc], readers: Counter[int], pinned: Set[int],
+    makers: Mapping[int, Node],
+) -> Found | None:  # fmt: skip
+    """Two dequantizes, an operator on both, and a quantize: the node."""
+    middle = makers.get(node.inputs["x"]) if _is(node, Family.QUANTIZE) else None
+    if middle is None or middle.name not in OF_TWO:
         return None
-    x = replace(first.call, descs={"x": descs[value]})
-    out = replace(last.call, out=descs[result])
-    bounds = UNBOUNDED
+    sides = [makers[value] for value in refs(middle.args) if value in makers]
+    if len(sides) != 2 or not all(_is(side, Family.DEQUANTIZE) for side in sides):
+        return None
+    return Found(graph, tuple(sides), (middle,), node, descs, readers, pinned)
+
+
+def _is(node: Node, family: Family) -> bool:
+    return node.call is not None and node.call.op.family is family
+
+
+def fuse(found: Found) -> Step | None:
+    """These nodes as one step, if that gives the same bytes and there are kernels for it other than a table."""
+    if why_not(found) is not None:
+        return None
+    calls = [
+        replace(n.call, descs={"x": found.descs[n.inputs["x"]]}) for n in found.first if n.call is not None
+    ]
+    if len(calls) == 2 and calls[0].descs["x"].nbytes < calls[1].descs["x"].nbytes:
+        calls.reverse()  # sums and products are the same
+        found = replace(found, first=found.first[::-1])
+    assert found.last.call is not None
+    made = replace(found.last.call, out=found.descs[found.last.outputs[0]])
+    route, jobs = (_of_two if len(calls) == 2 else _of_one)(found, calls, made)
+    reads, (result,) = tuple(node.inputs["x"] for node in found.first), found.last.outputs
+    nodes = (*found.alone, *found.between, found.last)
+    names = {
+        name: value_name(value) for name, value in zip("ab" if len(reads) == 2 else "x", reads, strict=True)
+    }
+    names |= {name: f"{nodes[0].number}.{name}" for job in jobs for name, _ in job.temps}
+    jobs = tuple(job.renamed(out=value_name(result), **names) for job in jobs)
+    return Step(nodes, route, reads, (result,), jobs) if jobs else None
+
+
+def _of_one(found: Found, calls: Sequence[Call], made: Call) -> tuple[str, tuple[Job, ...]]:
+    """A pooling, or a clamp where the processor looks up no tables; no jobs if there is no kernel."""
+    (x,), between, bounds = calls, found.between, UNBOUNDED
     if between and between[0].name in CLAMPS:
-        clamp, *between = between
-        bounds = CLAMPS[clamp.name](clamp.args[1:])
+        clamp, *rest = between
+        between, bounds = tuple(rest), CLAMPS[clamp.name](clamp.args[1:])
     names = [node.name for node in between]
     if names and names[0] in POOLS and names[1:] in ([], [VIEW]):
-        found = POOLS[names[0]](x, bounds, between[0].args[1:], out, cpu().isa)
-        route, jobs = "pool", () if isinstance(found, str) else found
-    elif not names and not cpu().isa.lookup:
-        route, jobs = _bounded(elementwise.bounded(x, bounds, out))
-    else:
-        return None
-    temps = {name: f"{first.number}.{name}" for job in jobs for name, _ in job.temps}
-    jobs = tuple(job.renamed(x=value_name(value), out=value_name(result), **temps) for job in jobs)
-    return Step(members, route, (value,), (result,), jobs) if jobs else None
+        lower = POOLS[names[0]]
+        jobs = lower(x, bounds, between[0].args[1:], replace(made, out=found.pooled), cpu().isa)
+        return "pool", () if isinstance(jobs, str) else jobs
+    if names or cpu().isa.lookup:
+        return EMULATED, ()
+    return _bounded(elementwise.bounded(x, bounds, made))
+
+
+def _of_two(found: Found, calls: Sequence[Call], made: Call) -> tuple[str, tuple[Job, ...]]:
+    """A sum or product of two tensors of one size, or of one with a pixel; no jobs if there is no kernel."""
+    a, b = calls
+    e = elementwise.of_two(a, b, OF_TWO[found.between[0].name], made)
+    if e.inputs["a"].shape != e.out.shape:
+        return EMULATED, ()
+    if e.inputs["b"].shape == e.out.shape:
+        return _bounded(e)
+    whole = elementwise.repeated_why_not(e) is None
+    return (LINEAR, (elementwise.repeated(e, cpu().isa),)) if whole else (EMULATED, ())
 
 
 def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
@@ -159,8 +228,6 @@ def look_up(table: Table, quantize: Node, descs: dict[int, TensorDesc]) -> tuple
     """The jobs that look up what a quantize gives in a table of bytes; none if no kernel takes these layouts."""
     (value,) = quantize.outputs
     x, out = descs[table.source], descs[value]
-    if len(x.shape) > 4:
-        return ()
     jobs = _looked_up(table.values, x, out) or _moved(table.values, x, out)
     temps = {name: f"{quantize.number}.{name}" for job in jobs for name, _ in job.temps}
     return tuple(job.renamed(x=value_name(table.source), out=value_name(value), **temps) for job in jobs)

@@ -18,7 +18,7 @@ import numpy as np
 
 from refsim.core.layout import PACKED_4C, PACKED_4W, WIDTH_PACKED, C, W
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu.fusion import fuse, fuse_two, look_up, match, match_two
+from refsim.exec.cpu.fusion import chain, fuse, look_up, pair
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.routes import EMULATED, JOINS, LARGER, LUT, choose
@@ -156,32 +156,21 @@ class Schedule:
         readers = Counter(value for node in graph.nodes for value in _inputs(node))
         readers.update(graph.outputs)
         reader_of = {value: node for node in graph.nodes for value in _inputs(node)}
-        found: dict[int, Step] = {}
-        for node in graph.nodes:
-            members = match(graph, node, readers, reader_of)
-            if members and not any(value in self.pinned for member in members for value in member.outputs):
-                step = fuse(members, self.descs)
-                if step is not None:
-                    found[members[-1].number] = step
-        return found | self._pairs(found, readers)
+        chains = (chain(graph, node, self.descs, readers, self.pinned, reader_of) for node in graph.nodes)
+        steps = (fuse(found) for found in chains if found is not None)
+        fused = {step.nodes[-1].number: step for step in steps if step is not None}
+        return fused | self._pairs(fused, readers)
 
     def _pairs(self, fused: Mapping[int, Step], readers: Counter[int]) -> dict[int, Step]:
         """Sums and products of two tensors as one step, by the last node's number, if no table gives them."""
-        graph, kept = self.graph, self.pinned | set(self.graph.outputs)
+        graph = self.graph
         makers = {value: node for node in graph.nodes for value in node.outputs}
-        pairs = [pair for node in graph.nodes if (pair := match_two(graph, node, readers, makers))]
+        matched = (pair(graph, node, self.descs, readers, self.pinned, makers) for node in graph.nodes)
+        pairs = [found for found in matched if found is not None]
         known = self._tables({value for step in fused.values() for value in step.writes}) if pairs else {}
-        found: dict[int, Step] = {}
-        for pair in pairs:
-            made = {*pair.middle.outputs, *pair.last.outputs}
-            if self.pinned & made or made & known.keys():
-                continue
-            sides = [(side, side.outputs[0]) for side in (pair.a, pair.b)]
-            alone = [side for side, value in sides if readers[value] == 1 and value not in kept]
-            step = fuse_two(pair, alone, self.descs)
-            if step is not None:
-                found[pair.last.number] = step
-        return found
+        left = (found for found in pairs if not known.keys() & {*found.made, *found.last.outputs})
+        steps = (fuse(found) for found in left)
+        return {step.nodes[-1].number: step for step in steps if step is not None}
 
     def _tables(self, made: Set[int]) -> dict[int, bytewise.Table]:
         """The values that follow from single bytes; no chain goes on behind ``made``."""

@@ -20,7 +20,8 @@ Quantization = tuple[float, int]
 class Builder:
     """A graph of one chain: quantize, dequantize, float operators, quantize, dequantize."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target | None = None) -> None:
+        self.target = target or Target()
         self.tensors: list[Tensor] = []
         self.nodes: list[Node] = []
 
@@ -36,7 +37,8 @@ class Builder:
         op = OPS[name]
         params = op.make_params({"scale": q[0], "zp": q[1]})
         assert source.layout is not None
-        call = op.bind(params, {"x": TensorDesc(source.shape, source.layout)}, {}, layout)
+        x_desc = TensorDesc(source.shape, source.layout)
+        call = op.bind(params, {"x": x_desc}, {}, layout, target=self.target)
         self.nodes.append(Node(len(self.nodes), 0, name, (Ref(x),), (out,), Prepared(call), {"x": x}))
         return out
 
@@ -46,4 +48,4 @@ class Builder:
         return outs[0]
 
     def graph(self, outputs: tuple[int, ...]) -> Graph:
-        return Graph("test", dict(enumerate(self.tensors)), tuple(self.nodes), (0,), outputs, Target())
+        return Graph("test", dict(enumerate(self.tensors)), tuple(self.nodes), (0,), outputs, self.target)

@@ -120,7 +120,7 @@ def test_clamps_alone(clamp: tuple[float, float]) -> None:
 def test_what_is_not_fused() -> None:
     q = (0.05, 3)
     shape, pool = (1, 8, 6, 6), ([2, 2], [2, 2], [0, 0], [1, 1], False)
-    check(pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, seen=True), 1, fused=False)
+    check(pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, seen=True), 1)  # the dequantize runs beside it
     check(pooled(MEAN, shape, ([3], True), (1, 8, 6, 1), q, q), 2, fused=False)
     graph = pooled(MAXPOOL, shape, pool, (1, 8, 3, 3), q, q, PACKED_4W4C)
     check(graph, 3)  # it may lie in 4C between
