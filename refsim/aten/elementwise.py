@@ -80,16 +80,23 @@ def hardswish(x: np.ndarray) -> np.ndarray:
     return np.where(x <= t(-3), t(0), np.where(x >= t(3), x, inner))
 
 
+#: What spirv-opt makes of a division by 6.
+SIXTH = F32(1) / F32(6)
+
+
+def _hardswish(place: Place, x: np.ndarray) -> np.ndarray:
+    return np.where(x <= -3, F32(0), np.where(x >= 3, x, (x * SIXTH) * (x + F32(3))))
+
+
 def hardsigmoid(x: np.ndarray) -> np.ndarray:
     t = x.dtype.type
     return bounded(x + t(3), 0.0, 6.0) / t(6)
 
 
 def _hardsigmoid(place: Place, x: np.ndarray) -> np.ndarray:
-    """mix(a, b, t) is a * (1 - t) + b * t, so that an infinity gives NaN."""
-    inside = (np.abs(x) <= 3).astype(x.dtype)
-    line = x / F32(6) + F32(0.5)
-    return (x >= 0).astype(x.dtype) * (F32(1) - inside) + line * inside
+    """mix() of a truth value, of which Mesa makes a choice: infinities give 0 and 1, and NaN gives 0."""
+    line = place.fma(x, np.full(x.shape, SIXTH), np.full(x.shape, F32(0.5)))
+    return np.where(np.abs(x) <= 3, line, (x >= 0).astype(x.dtype))
 
 
 def leaky_relu(x: np.ndarray, slope: float = 0.01) -> np.ndarray:
@@ -142,7 +149,7 @@ GELU = F32(np.sqrt(F32(2) / F32(3.141593)))
 
 
 def _gelu(place: Place, x: np.ndarray, approximate: str = "none") -> np.ndarray:
-    inner = GELU * (x + ((F32(0.044715) * x) * x) * x)
+    inner = GELU * place.fma((F32(0.044715) * x) * x, x, x)
     return (F32(0.5) * x) * (F32(1) + tanh(inner))
 
 
@@ -223,15 +230,15 @@ POINTWISE = pointwise(
     Float("relu6", relu6, order=_CLAMP),
     Float("hardtanh", hardtanh, order=_CLAMP),
     Float("clamp", clamp, order=_CLAMP),
-    Float("hardswish", hardswish, exact=_DIV, order="0 up to -3, x from 3, else (x * (x + 3)) / 6"),
-    Float("hardsigmoid", hardsigmoid, _hardsigmoid, _DIV, "mix(x >= 0, x / 6 + 0.5, |x| <= 3)"),
+    Float("hardswish", hardswish, _hardswish, Exact.ORDER, "0 up to -3, x from 3, else (x * (1 / 6)) * (x + 3)"),
+    Float("hardsigmoid", hardsigmoid, _hardsigmoid, order="fma(x, 1 / 6, 0.5) for |x| <= 3, else x >= 0"),
     Float("leaky_relu", leaky_relu, _leaky_relu, order="x * ((x > 0) + slope * (x <= 0))"),
     Float("elu", elu, exact=_FUN, order="expm1 below 0", bound=_EXP),
     Float("sigmoid", sigmoid, exact=_FUN, order="1 / (1 + exp(-x))", bound=_EXP + ", 2.5 ulp of division"),
     Float("silu", silu, exact=_FUN, order="x * sigmoid(x)", bound=_EXP + ", 2.5 ulp of division"),
     Float("tanh", tanh, _tanh, _FUN, "tanh(clamp(x, -15, 15))", "that of sinh / cosh"),
     Float(
-        "gelu", gelu, _gelu, _FUN, "(0.5 * x) * (1 + tanh(c * (x + ((0.044715 * x) * x) * x)))", "that of tanh",
+        "gelu", gelu, _gelu, _FUN, "(0.5 * x) * (1 + tanh(c * fma((0.044715 * x) * x, x, x)))", "that of tanh",
         note="the shader has the tanh form only, whatever `approximate` says",
     ),
     Float("exp", exp, exact=_FUN, bound=_EXP),

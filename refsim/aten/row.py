@@ -19,6 +19,7 @@ class Exact(Enum):
     """How far two devices must agree on a delegate's result. Vulkan sets the bounds of the last two."""
 
     BITS = "bits"  # moves, comparisons, sums and products in a known order
+    ORDER = "bits if products keep this order"  # a driver may multiply three numbers in any order
     DIVISION = "bits if division rounds correctly"  # Vulkan allows 2.5 ulp
     FUNCTION = "bound"  # the device's own exp, pow, sqrt: see `Float.bound`
 

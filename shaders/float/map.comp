@@ -12,15 +12,17 @@ INPUT(0, a);
 INPUT(1, b);
 OUTPUT(2, result);
 
+// what spirv-opt makes of a division by 6
+const float SIXTH = 0.16666667;
+
 float hardswish(float x) {
     if (x <= -3.0) return 0.0;
-    return x >= 3.0 ? x : quotient(product(x, sum(x, 3.0)), 6.0);
+    return x >= 3.0 ? x : product(product(x, SIXTH), sum(x, 3.0));
 }
 
-// mix(x >= 0, x / 6 + 0.5, |x| <= 3), which makes NaN of an infinity
+// mix() of a truth value is a choice
 float hardsigmoid(float x) {
-    float inside = float(abs(x) <= 3.0), line = sum(quotient(x, 6.0), 0.5);
-    return sum(product(float(!less(x, 0.0)), 1.0 - inside), product(line, inside));
+    return size_of(x) <= size_of(3.0) ? chained(x, SIXTH, 0.5) : float(less(0.0, x));
 }
 
 float leaky_relu(float x, float slope) {
