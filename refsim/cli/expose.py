@@ -15,7 +15,8 @@ from refsim.cli._verb import verb
 from refsim.cli.check import refusals
 from refsim.core import choices
 from refsim.core.errors import GraphError
-from refsim.device.expose import FILL, Options, expose, write
+from refsim.device.choose import NO_WORDS
+from refsim.device.expose import FILL, Exposed, Options, expose, write
 from refsim.device.manifest import VALUES, WORDS, judged_by, path_of
 from refsim.device.outputs import FORM
 from refsim.formats.targets import TargetRow
@@ -54,9 +55,8 @@ class Byte(click.ParamType):
     "--as",
     "way",
     type=click.Choice((WORDS, VALUES)),
-    default=WORDS,
-    show_default=True,
-    help="Packed int8 values as the words of their buffers, padding included, or as exact floats.",
+    help="Packed int8 values as the words of their buffers, padding included, or as exact floats. [default: words, "
+    "and values where the runtime takes no words]",
 )
 @click.option(
     "--share",
@@ -79,7 +79,7 @@ def command(
     file: str,
     output: str,
     patterns: tuple[str, ...],
-    way: str,
+    way: str | None,
     share: bool,
     fill: int | str | None,
     chunk: int | None,
@@ -89,7 +89,7 @@ def command(
     """Write a copy of FILE that also hands out the values inside its delegates, as more outputs.
 
     Any device runs it with ExecuTorch's own runtime; refsim triage then judges the outputs. The program's own outputs
-    keep their places and their bits.
+    keep their places; they keep their bits if the runtime writes all bytes that it reads.
 
     What cannot be handed out is refused, with the reason, before anything is written.
     """
@@ -135,6 +135,8 @@ def command(
         if len(paths) > 1:
             say(f"{path}:")
         print_table(COLUMNS, rows, drop=("as", "bytes", "shape"))
+    for name in () if way is not None else _as_values(files):
+        say(f"as values: {name}, {NO_WORDS}")
     for name, reason in files[0].manifest.left_out.items():
         say(f"left out: {name}, {reason}")
     first, *more = paths
@@ -148,6 +150,11 @@ def command(
     say(f"then: {_next(paths, files[0].whole)}", command=True)
     say(f"OUTPUTS: {'those of each file, ' if len(paths) > 1 else ''}{FORM}")
     return SAME
+
+
+def _as_values(files: Sequence[Exposed]) -> list[str]:
+    """The packed values that go out as values since they have no words."""
+    return [str(row.value) for one in files for row in one.manifest.outputs if row.way == VALUES]
 
 
 def _next(paths: Sequence[str], whole: bool) -> str:

@@ -19,7 +19,10 @@ from refsim.formats.vkgraph.edit import PREPACK
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import UNSET_DATATYPE, SymInt, Value, ValueList, VkGraph, VkTensor
 from refsim.graph.graph import Graph, Node, Tensor
+from refsim.graph.memory import BOUND_TWICE, prepacked
 
+#: Why a packed value has no words.
+NO_WORDS = f"{PREPACK} writes it, and where words share such memory, loading aborts with {BOUND_TWICE}"
 #: Dtypes that a delegate hands out without a conversion.
 _HANDED = ("float32", "int32")
 
@@ -54,6 +57,11 @@ class Candidate:
         """Its buffer, if it is int8 in a packed layout."""
         desc = self.tensor.desc
         return desc if desc is not None and desc.is_int8 else None
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the runtime loads a file that hands out its bytes as words, if it is packed."""
+        return self.packed is None or not self.prepacked
 
     @property
     def most_bytes(self) -> int:
@@ -126,6 +134,7 @@ def _of_delegate(model: Model, number: int, graph: Graph, blob: Blob) -> Iterato
     call = next((step for step in steps if step.delegate_index == number), None)
     if call is None:
         raise GraphError(where, "is never called", need="a call in the first chain")
+    packed = prepacked(blob.graph)
     border = (*graph.inputs, *graph.outputs)
     if len(call.args) != len(border):
         raise GraphError(where, "wrong number of arguments", got=len(call.args), need=len(border))
@@ -151,7 +160,7 @@ def _of_delegate(model: Model, number: int, graph: Graph, blob: Blob) -> Iterato
         row = BY_SCHEMA_VALUE.get(held.memory_layout)
         yield Candidate(
             number, value, tensor, node, written[value], tuple(readers.get(value, ())), is_output, given,
-            node is not None and node.name == PREPACK,
+            value in packed,
             CHANNELS_PACKED_INT8 if row is not None and row.is_dynamic else (),
             _reason(held),
         )  # fmt: skip

@@ -19,7 +19,7 @@ from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import BY_SCHEMA_VALUE, WIDTH_PACKED
 from refsim.core.no_clobber import not_itself
 from refsim.device import manifest as m
-from refsim.device.choose import Candidate, candidates, check, select
+from refsim.device.choose import NO_WORDS, Candidate, candidates, check, select
 from refsim.device.noticed import DEQUANTIZE
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import quantization
@@ -30,14 +30,17 @@ from refsim.formats.vkgraph.edit import GraphEditor
 
 @dataclass(frozen=True)
 class Options:
-    """``way``: words or values. ``share``: at once, with the memory plan untouched. ``fill``: a byte, or None."""
+    """``way``: words or values; None is words, and values where the runtime loads no file that has words.
 
-    way: str = m.WORDS
+    ``share``: at once, with the memory plan untouched. ``fill``: a byte, or None.
+    """
+
+    way: str | None = None
     share: bool = False
     fill: int | None = FILL
 
     def __post_init__(self) -> None:
-        if self.way not in (m.WORDS, m.VALUES):
+        if self.way not in (None, m.WORDS, m.VALUES):
             raise ParameterError("expose", "unknown way", got=self.way, need=f"{m.WORDS} or {m.VALUES}")
         if self.fill is not None and not 0 <= self.fill <= 255:
             raise ParameterError("expose", "not a byte to fill with", got=self.fill, need="0 to 255, or none")
@@ -51,6 +54,10 @@ class Options:
     def at_once(self) -> bool:
         """Whether values are copied while the chain runs; else they keep their memory to its end."""
         return self.share or self.way == m.VALUES
+
+    def way_of(self, c: Candidate) -> str:
+        """How a packed value goes out."""
+        return self.way or (m.WORDS if c.has_words else m.VALUES)
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,8 @@ def expose(
     model = load(path, None if family is None else family.target())
     check(model)
     found = candidates(model)
+    if options.way == m.WORDS:
+        found = [c if c.has_words else replace(c, reason=NO_WORDS) for c in found]
     chosen, left_out = select(found, patterns)
     wanted = [c for c in chosen if c.given is None]
     names = {c.name for c in chosen}
@@ -100,7 +109,7 @@ def expose(
                 data,
                 m.Manifest(
                     os.path.basename(file), m.digest(data), os.path.basename(model.path), source,
-                    len(model.plan.outputs if model.plan else ()), outputs, options.way, options.share,
+                    len(model.plan.outputs if model.plan else ()), outputs, options.way or m.WORDS, options.share,
                     options.fill, number + 1, len(parts), left_out, None if family is None else family.name,
                 ),
                 whole,
@@ -191,7 +200,7 @@ def _filled(graphs: dict[int, GraphEditor], part: list[Candidate], options: Opti
         return {}
     found: dict[str, int] = {}
     for number, graph in graphs.items():
-        mine = {c.value: c for c in part if c.delegate == number and c.packed is not None and not c.prepacked}
+        mine = {c.value: c for c in part if c.delegate == number and c.packed is not None and c.has_words}
         for value in mine:
             graph.own_memory(value)
         words = graph.fills({value: c.most_bytes for value, c in mine.items()}, options.fill)
@@ -205,7 +214,7 @@ def _append(
     """Append what hands out a value; returns the way, and dtype and shape of the output."""
     if c.packed is None:
         return _plain(graph, c, options)
-    if options.way == m.VALUES:
+    if options.way_of(c) == m.VALUES:
         floats = graph.tensor("float32", c.tensor.shape)
         ids = [graph.literal(value) for value in (1.0, 0, -128, 127, None, None)]
         graph.call(DEQUANTIZE, c.value, *ids, floats, before=_behind_writer(c))

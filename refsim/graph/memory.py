@@ -25,13 +25,34 @@ def lifetimes(graph: VkGraph) -> dict[int, Lifetime]:
         for call in graph.chain
     ]
     return planner.lifetimes(
-        steps, _tensors(graph, graph.input_ids), _tensors(graph, graph.output_ids), _prepacked(graph)
+        steps, _tensors(graph, graph.input_ids), _tensors(graph, graph.output_ids), prepacked(graph)
     )
 
 
-def _prepacked(graph: VkGraph) -> set[int]:
+def prepacked(graph: VkGraph) -> set[int]:
+    """The tensors that et_vk.prepack writes. The runtime gives each of them memory of its own."""
     return {
         number for call in graph.chain if call.name == PREPACK for number in _tensors(graph, call.args[-1:])
+    }
+
+
+#: How the runtime aborts where a tensor with memory of its own has a memory object too. Measured with that of 2026-08.
+BOUND_TWICE = "Cannot bind an already bound allocation!"
+
+
+def bound_twice(graph: VkGraph) -> dict[int, int]:
+    """Prepacked tensors that share a memory object, with another tensor in it each: loading ends with `BOUND_TWICE`."""
+    members: dict[int, list[int]] = {}
+    for number, value in enumerate(graph.values):
+        if isinstance(value, VkTensor) and value.mem_obj_id >= 0:
+            members.setdefault(value.mem_obj_id, []).append(number)
+    packed = prepacked(graph)
+    groups = [group for group in members.values() if len(group) > 1]
+    return {
+        number: next(other for other in group if other != number)
+        for group in groups
+        for number in group
+        if number in packed
     }
 
 
@@ -57,11 +78,11 @@ def check(graph: VkGraph, where: str = "graph") -> None:
 
 def plan(graph: VkGraph) -> VkGraph:
     """The graph with memory objects shared as `planner.objects` says. Prepacked tensors keep memory of their own."""
-    prepacked = _prepacked(graph)
+    packed = prepacked(graph)
     wanted = [
         Allocation(number, _size(graph, number), life)
         for number, life in lifetimes(graph).items()
-        if number not in prepacked
+        if number not in packed
     ]
     return with_objects(graph, planner.objects(wanted))
 

@@ -71,6 +71,13 @@ def alias() -> Graph:
     )
 
 
+def prepacked(obj: int) -> Graph:
+    """A prepacked constant, and a tensor that is in memory object 3."""
+    graph, packed = Graph(), like(INT8, obj=obj)
+    graph.call("et_vk.prepack.default", const(1, 8, 6, 6, dtype="int8"), packed)
+    return graph.call(CLONE, T((96,), "int32", BUFFER, W, obj=3), None, T((96,), "int32", BUFFER, W))
+
+
 def unordered() -> Graph:
     first, second, third = IMAGE, like(IMAGE), like(IMAGE)
     graph = Graph().call(RELU, second, third).call(RELU, first, second)
@@ -244,6 +251,7 @@ EXAMPLES: tuple[tuple[str, Make, Make | None], ...] = (
     ),
     ("memory-shared", lambda: chain(0, 1, 1, 0).blob(), lambda: chain(0, 1, 0, 1).blob()),
     ("memory-alias", lambda: alias().blob(), lambda: relu().blob()),
+    ("memory-prepacked", lambda: prepacked(3).blob(), lambda: prepacked(-1).blob()),
     (
         "memory-object",
         lambda: relu(IMAGE, like(IMAGE, obj=2**30)).blob(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -114,3 +115,13 @@ def test_what_fills(refsim, models: Path, tmp_path: Path, options, fill, way) ->
     assert refsim("expose", models / "linear_head.pte", "-o", tmp_path / "m.pte", *options).status == 0
     _, manifest = m.read(tmp_path / "m.pte")
     assert (manifest.fill, manifest.way) == (fill, way)
+
+
+def test_values_without_words_are_told(refsim, models: Path, tmp_path: Path) -> None:
+    """By default they go out as values; asked for, they are left out."""
+    program, told = models.parent / "networks" / "int8_scaled.pte", "delegate0_v9"
+    for options, line in (((), "as values"), (("--share",), "as values"), (("--as", "words"), "left out")):
+        done = refsim("expose", program, "-o", tmp_path / "m.pte", *options)
+        assert done.status == 0 and re.search(rf"^{line}: {told}, .*already bound", done.out, re.M)
+        assert refsim("check", tmp_path / "m.pte").status == 0
+    assert "as values" not in refsim("expose", program, "-o", tmp_path / "m.pte", "--as", "values").out

@@ -106,6 +106,7 @@ class Delegate:
             if not known:
                 raise Refused(f"Missing operator: {call.name}")
         self.graph = bound(blob, where, target)
+        self._check_prepacked()
         for what, ids in (("input", self.graph.inputs), ("output", self.graph.outputs)):
             for value in ids:
                 if self._packed(value):
@@ -116,6 +117,14 @@ class Delegate:
         for node in self.graph.nodes:
             if node.name == PREPACK:
                 self._run(node)
+
+    def _check_prepacked(self) -> None:
+        """What is prepacked has memory of its own, and cannot get that of an object that others share, too."""
+        held = [v.mem_obj_id for v in self.source.values if isinstance(v, VkTensor) and v.mem_obj_id >= 0]
+        for call in self.source.chain:
+            row = self.source.values[call.args[-1]]
+            if call.name == PREPACK and isinstance(row, VkTensor) and held.count(row.mem_obj_id) > 1:
+                raise Refused("Cannot bind an already bound allocation!")
 
     def _packed(self, value: int) -> bool:
         desc = self.graph.tensors[value].desc

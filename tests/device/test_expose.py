@@ -175,6 +175,21 @@ def test_what_is_left_out_has_a_reason() -> None:
     assert "int8 in the layout TENSOR_WIDTH_PACKED" in exposed.manifest.left_out["delegate0_v10"]
 
 
+def test_a_prepacked_value_has_no_words() -> None:
+    """The runtime aborts where its memory has a second name; without a way it goes out as values, of words it is left
+    out."""
+    prepacked = "delegate0_v9"
+    for options in (Options(), Options(share=True, fill=None)):
+        (exposed,) = expose(PROGRAMS["int8_scaled"], options)
+        ways = {row.value: row.way for row in exposed.manifest.outputs}
+        assert ways.pop(prepacked) == m.VALUES and m.WORDS in ways.values() and m.VALUES not in ways.values()
+    words = Options(m.WORDS)
+    (exposed,) = expose(PROGRAMS["int8_scaled"], words)
+    assert list(exposed.manifest.left_out) == [prepacked]
+    with pytest.raises(GraphError, match=f"{prepacked}: cannot be handed out"):
+        expose(PROGRAMS["int8_scaled"], words, (f"{prepacked}$",))
+
+
 # --- what is refused before anything is written ------------------------------------------------------------
 
 
@@ -326,6 +341,18 @@ def appended(
     return apply
 
 
+def with_words_of_a_constant(data: bytes) -> bytes:
+    """A constant that is prepacked, and its words as one more output."""
+
+    def edit(graph: GraphEditor) -> int:
+        packed = graph.tensor("int8", (1, 4, 2, 4), PACKED_4W4C)
+        graph.prepack(graph.constant(np.zeros((1, 4, 2, 4), np.int8)), packed)
+        graph.own_memory(packed)
+        return graph.alias(packed, 32)
+
+    return appended(edit, "int32", (8,))(data)
+
+
 def last_tensor(**change: Any) -> Callable[[bytes], bytes]:
     return plan_of(values=lambda plan: (*plan.values[:-1], replace(plan.values[-1], **change)))
 
@@ -343,6 +370,7 @@ RULES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another size": (last_tensor(sizes=(23,)), r"has sizes \(23,\), the delegate \(24,\)"),
     "another dtype": (last_tensor(scalar_type=6), "is float32, the delegate's tensor is int32"),
     "a packed output": (appended(lambda graph: 17, "int8", (6, 64)), "output value 17: a packed tensor"),
+    "words of what is prepacked": (with_words_of_a_constant, "already bound"),
     "an unknown operator": (
         appended(lambda g: g.call("aten.nonsense.default", 20, g.tensor("int32", (1,))), "int32", (1,)),
         "Missing operator: aten.nonsense",

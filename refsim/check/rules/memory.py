@@ -12,7 +12,7 @@ from refsim.check.subject import Delegate, Method
 from refsim.core.layout import BY_SCHEMA_VALUE, CHANNELS_PACKED_INT8
 from refsim.core.lifetimes import Lifetime
 from refsim.formats.vkgraph.schema import DATATYPES, VkTensor
-from refsim.graph.memory import lifetimes, nbytes
+from refsim.graph.memory import BOUND_TWICE, bound_twice, lifetimes, nbytes
 
 
 def _overlaps(delegate: Delegate) -> Iterator[tuple[int, int, dict[int, Lifetime]]]:
@@ -78,6 +78,14 @@ def _step(delegate: Delegate, step: int) -> str:
     return f"node {calls[step].number}" if step < len(calls) else "the copy of the outputs"
 
 
+def prepacked_shared(method: Method, runtime: Runtime) -> Iterator[Hit]:
+    for delegate in method.delegates:
+        for number, other in bound_twice(delegate.graph).items():
+            tensor = delegate.graph.values[number]
+            assert isinstance(tensor, VkTensor)
+            yield Hit(delegate.place(number), {"other": other, "object": tensor.mem_obj_id})
+
+
 def absurd_ids(method: Method, runtime: Runtime) -> Iterator[Hit]:
     for delegate in method.delegates:
         most = max(len(delegate.graph.values), runtime.limits["memory_objects"])
@@ -128,6 +136,14 @@ RULES = (
         "a barrier covers one name only: a read through one name may miss an earlier write through the other",
         "read the alias only after an operator that reads the value itself",
         aliases,
+    ),
+    Rule(
+        "memory-prepacked",
+        Level.ERROR,
+        "et_vk.prepack writes the value, and it shares memory object {object} with value {other}",
+        f"the value has memory of its own before it gets that of the object: loading aborts with {BOUND_TWICE}",
+        "give the value no memory object (-1); an exposed file hands it out with --as values",
+        prepacked_shared,
     ),
     Rule(
         "memory-object",
