@@ -193,7 +193,7 @@ def _print_failure(result: Result, executors: Sequence[str], asked: Sequence[str
     if "digest" in detail:
         say(f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}...")
     if "differing" in detail:
-        say(f"  {detail['differing']} differ; {'; '.join(detail['pattern'])}")
+        say("; ".join((f"  {detail['differing']} differ", *detail["pattern"])))
     causes = detail.get("causes", ())
     for cause in causes[:MOST_CAUSES]:
         say(f"  likely cause: {cause}")
@@ -210,7 +210,7 @@ def _apart(failed: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, bool
         alike = result.detail.get("alike")
         if alike is None or len(seen) == MOST_APART:
             continue
-        two = Rivals.of(result.case.partition("/")[0], alike)
+        two = Rivals.of(result.detail.get("operator", result.case.partition("/")[0]), alike)
         if (key := (two.op, *(cause.name for cause in two.causes))) not in seen:
             seen.add(key)
             yield _named(result)[0], lines_of(_told(two, result.executor), result.executor)

@@ -52,8 +52,8 @@ def verb(arguments: Sequence[str], quiet: bool = False) -> Iterator[None]:
 
 def _news(kind: str, what: str) -> None:
     """The first run of a kernel compiles it, which may take longer than all the rest."""
-    if (bar := _bar) is not None and kind in (doing.COMPILING, doing.COMPILED):
-        bar.advance(0, f"compiling {what}" if kind == doing.COMPILING else "")
+    if (bar := _bar) is not None and kind in (doing.PAUSED, doing.RESUMED):
+        bar.advance(0, what if kind == doing.PAUSED else "")
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""What this process is doing, for whoever waits: limits of time stand still while it compiles, and a crash has a place.
+"""What this process is doing, for whoever waits: limits of time stand still meanwhile, and a crash has a place.
+
+They stand still while it compiles and while it looks for the cause of wrong bytes: neither is the work that they limit.
 
 Native code that crashes leaves no exception. So before each piece of work, its name is told to a listener (the process
 that waits), or, on the command line, becomes the name of a frame, which Python's faulthandler prints. What raises an
@@ -15,15 +17,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Kinds of news: a piece of work begins; something is compiled; it has been.
-WORKING, COMPILING, COMPILED = "working", "compiling", "compiled"
+#: Kinds of news: a piece of work begins; limits of time stand still; they go on.
+WORKING, PAUSED, RESUMED = "working", "paused", "resumed"
 Tell = Callable[[str, str], None]
 MOST_LETTERS = 200
 
 _tell: Tell | None = None
 _frames = False
 _lock = threading.Lock()
-_compiling = 0
+_pauses = 0
 
 
 def listen(tell: Tell | None) -> None:
@@ -84,9 +86,19 @@ def kernel(module: str, name: str) -> str:
     return f"kernel of {module.replace('.', '/')}.py: {name}"
 
 
-@contextlib.contextmanager
-def compiling(what: str) -> Iterator[None]:
+def compiling(what: str) -> contextlib.AbstractContextManager[None]:
     """Around what compiles code, or loads a compiler."""
+    return paused(f"compiling {what}")
+
+
+def explaining(what: str) -> contextlib.AbstractContextManager[None]:
+    """Around what looks for the cause of wrong bytes."""
+    return paused(f"explaining {what}")
+
+
+@contextlib.contextmanager
+def paused(what: str) -> Iterator[None]:
+    """Limits of time stand still in this block; ``what`` says why."""
     if _tell is None:
         yield
         return
@@ -99,9 +111,9 @@ def compiling(what: str) -> Iterator[None]:
 
 def _count(by: int, what: str) -> None:
     """Only the outermost of several is told."""
-    global _compiling
+    global _pauses
     with _lock:
-        before = _compiling
-        _compiling += by
-        if _tell is not None and 0 in (before, _compiling):
-            _tell(COMPILING if by > 0 else COMPILED, what[:MOST_LETTERS])
+        before = _pauses
+        _pauses += by
+        if _tell is not None and 0 in (before, _pauses):
+            _tell(PAUSED if by > 0 else RESUMED, what[:MOST_LETTERS])

@@ -30,8 +30,8 @@ from refsim.exec.runner import LENGTH, Caller
 
 #: How long a process may take to end after its input was closed, and how much of its stderr an error quotes.
 GRACE_S = 10.0
-#: How long a process may compile one thing; limits of time stand still meanwhile.
-COMPILE_S = 900.0
+#: How long a process may compile or explain one thing; limits of time stand still meanwhile.
+PAUSE_S = 900.0
 LAST_LINES, LAST_BYTES = 3, 16384
 
 #: A frame that `refsim.core.doing` has given the name of the work; another copy of it may run there.
@@ -102,7 +102,7 @@ class Worker:
         return self._process.poll() is None
 
     def call(self, method: str, *arguments: object, seconds: float | None = None) -> Any:
-        """What a method of the object returns, within ``seconds``; those in which it compiles do not count.
+        """What a method of the object returns, within ``seconds``; those in which it compiles or explains do not count.
 
         Raises the RefsimError that the method raises, `Raised` for any other exception, `Ended` if the process ends
         before it answers, and `Silent` if that takes too long. The last two leave the worker dead.
@@ -164,23 +164,23 @@ class Worker:
         return value
 
     def _answer(self, answers: int, seconds: float | None) -> tuple[str, Any]:
-        """The answer to a request. The limit of time stands still while the process compiles.
+        """The answer to a request. The limit of time stands still in its pauses (`refsim.core.doing`).
 
         Whoever waits for this process is told of that too.
         """
         self._working = ""
         limit, end, left = seconds, time.monotonic() + (seconds or 0.0), 0.0
-        with contextlib.ExitStack() as compiling:
+        with contextlib.ExitStack() as pause:
             while True:
                 kind, value = self._message(answers, None if seconds is None else end, limit)
                 if kind == doing.WORKING:
                     self._working = value
-                elif kind == doing.COMPILING:
-                    compiling.enter_context(doing.compiling(value))
+                elif kind == doing.PAUSED:
+                    pause.enter_context(doing.paused(value))
                     left = end - time.monotonic()
-                    limit, end = COMPILE_S, time.monotonic() + COMPILE_S
-                elif kind == doing.COMPILED:
-                    compiling.close()
+                    limit, end = PAUSE_S, time.monotonic() + PAUSE_S
+                elif kind == doing.RESUMED:
+                    pause.close()
                     limit, end = seconds, time.monotonic() + left
                 else:
                     return kind, value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from refsim.formats.cases import sha256
 from refsim.formats.reading import reading
 from refsim.golden.rules import case_name
 from refsim.graph.graph import Graph, Node, Ref, Tensor
-from refsim.graph.interpreter import Event, Observer, run_nodes
+from refsim.graph.interpreter import Event, Observer, run_nodes, stored
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -182,8 +182,9 @@ Values = dict[int, PackedBuffer | np.ndarray]
 
 
 def defined(graph: Graph, data: np.ndarray) -> tuple[list[np.ndarray], Values]:
-    """The outputs by definition, operator by operator, and every value between."""
-    seen: Values = {}
+    """The outputs by definition, operator by operator, and every value: the input, and those between."""
+    (value,) = graph.inputs
+    seen: Values = {value: stored(graph, value, data, graph.where)}
     outputs = run_nodes(graph, [data], Definition(), observe=_keeping(seen))
     return outputs, seen
 
@@ -211,6 +212,15 @@ def watched(chain: Chain, graph: Graph, executor: Executor) -> Values:
     seen: Values = {}
     run_graph(graph, [chain.data()], executor, observe=_keeping(seen))
     return seen
+
+
+def joined(chain: Chain, graph: Graph, executor: Executor, value: int) -> tuple[np.ndarray, tuple[Node, ...]]:
+    """A value as a further output of a run as a whole, and the nodes of the step that wrote it."""
+    cut, steps = replace(graph, outputs=(*graph.outputs, value)), list[tuple[Node, ...]]()
+    observer = Observer(lambda event: steps.append(event.nodes), lambda delegate, wanted: False)
+    run_graph(cut, [chain.data()], executor, observe=observer)
+    step = next(nodes for nodes in steps if any(value in node.outputs for node in nodes))
+    return outputs_of(chain, cut, executor)[-1], step
 
 
 def raw(held: PackedBuffer | np.ndarray) -> np.ndarray:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.golden import chain
 from refsim.golden.chain import ChainEntry, Values
-from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Result
+from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Result, compared
 from refsim.golden.judge import SAME
-from refsim.graph.graph import Graph
+from refsim.graph.graph import Graph, Node
+from refsim.graph.interpreter import logical, stored
+from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.target import Target
 
+#: What is said of a wrong chain whose values are right if every one is observed.
+JOINED = "right if every value is observed, wrong in a run as a whole"
 APART = "a chain: graphs run operator by operator there"
 
 
@@ -48,35 +54,72 @@ def _run(
     entry: ChainEntry, name: str, executor: Executor, graph: Graph, outputs: list[np.ndarray], values: Values
 ) -> Result:
     try:
-        between = _differing(graph, values, chain.watched(entry.chain, graph, executor))
+        found = _observed(graph, values, chain.watched(entry.chain, graph, executor))
         whole = chain.outputs_of(entry.chain, graph, executor)
+        wrong = [
+            value
+            for value, ours, theirs in zip(graph.outputs, outputs, whole, strict=True)
+            if ours.tobytes() != theirs.tobytes()
+        ]
+        if wrong and not found:
+            found = _joined(entry, graph, executor, values) or {"message": f"value {wrong[0]} differs"}
+            found = {**found, "message": f"{found['message']}: {JOINED}"}
     except RefsimError as error:
         return Result(entry.name, name, ERROR, {"message": str(error)})
-    if between:
-        return Result(entry.name, name, DIFFERENT, between)
-    for number, (value, ours, theirs) in enumerate(zip(graph.outputs, outputs, whole, strict=True)):
-        if ours.tobytes() != theirs.tobytes():
-            where = (
-                f"output {number}, value {value}: right if every value is observed, wrong in a run as a whole"
-            )
-            return Result(entry.name, name, DIFFERENT, {"message": where, "differing": _count(ours, theirs)})
-    return Result(entry.name, name, SAME)
+    return Result(entry.name, name, DIFFERENT if found else SAME, found)
 
 
-def _differing(graph: Graph, values: Values, seen: Values) -> dict[str, Any]:
-    """The first value of an observed run that is not as defined; nothing if there is none."""
+def _observed(graph: Graph, values: Values, seen: Values) -> dict[str, Any]:
+    """The first operator of an observed run whose output is not as defined; nothing if there is none."""
     for node in graph.nodes:
         for value in node.outputs:
-            ours, theirs = chain.raw(values[value]), chain.raw(seen[value])
-            if not np.array_equal(ours, theirs):
-                return {"message": f"{node}: value {value} differs", "differing": _count(ours, theirs)}
+            if found := _compared(graph, (node,), value, values, seen[value]):
+                return found
     return {}
 
 
-def _count(ours: np.ndarray, theirs: np.ndarray) -> int:
-    """How many elements have other bits; all if there are not as many."""
-    same = ours.shape == theirs.shape and ours.dtype == theirs.dtype
-    if not same:
-        return ours.size
-    mine, other = (array.reshape(-1, 1).view(np.uint8) for array in (ours, theirs))
-    return int((mine != other).any(axis=1).sum())
+def _joined(entry: ChainEntry, graph: Graph, executor: Executor, values: Values) -> dict[str, Any]:
+    """The first wrong step if each value is an output in turn: operators are joined as far as they can be."""
+    for value in (value for node in graph.nodes for value in node.outputs):
+        array, step = chain.joined(entry.chain, graph, executor, value)
+        held = {
+            value: stored(graph, value, logical(graph, values, value), graph.where)
+        }  # its padding is nobody's
+        if found := _compared(
+            graph, step, value, {**values, **held}, stored(graph, value, array, graph.where)
+        ):
+            return found
+    return {}
+
+
+def _compared(
+    graph: Graph,
+    step: Sequence[Node],
+    value: int,
+    values: Values,
+    actual: PackedBuffer | np.ndarray,
+) -> dict[str, Any]:
+    """Nothing if a value is as the definitions give it; else its step, and what a diff says of it."""
+    expected, last = values[value], step[-1]
+    if np.array_equal(chain.raw(expected), chain.raw(actual)):
+        return {}
+    what = str(last) if len(step) == 1 else f"{step[0]} to {last}"
+    found = {
+        "message": f"{what}: value {value} differs",
+        "nodes": [node.number for node in step],
+        "operator": last.operator,
+    }
+    if isinstance(expected, PackedBuffer) and isinstance(actual, PackedBuffer):
+        return found | compared(_bound(graph, last, values), expected, actual)
+    ours, theirs = (np.asarray(held).reshape(-1) for held in (expected, actual))
+    return {**found, "differing": int((ours != theirs).sum()), "pattern": []}
+
+
+def _bound(graph: Graph, node: Node, values: Values) -> BoundCase | None:
+    """The call of a node on its inputs by definition; None for a float operator."""
+    if node.prepared is None:
+        return None
+    inputs = {name: held for name, v in node.inputs.items() if isinstance(held := values[v], PackedBuffer)}
+    call = node.prepared.call
+    about = Case(call.op.name, {}, {}, str(call.out.layout), note=f"{graph.where}, {node}")
+    return BoundCase(about, call, inputs)

@@ -195,14 +195,16 @@ def within(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer, str]:
         return error.buffer, str(error)
 
 
-def compared(bound: BoundCase, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:
+def compared(bound: BoundCase | None, expected: PackedBuffer, actual: PackedBuffer) -> dict[str, Any]:
     """Nothing if the buffers are equal; else how many elements differ, in which pattern, and why.
 
-    ``alike`` are two causes that predict the same bytes, if there are two.
+    ``bound``: the call that wrote them; None for a float operator. ``alike`` are two causes that predict the same
+    bytes, if there are two.
     """
     if np.array_equal(expected.raw, actual.raw):
         return {}
-    report = diff(expected, actual, call=bound, limit=1)
+    with doing.explaining(str(expected.desc if bound is None else bound.case)):
+        report = diff(expected, actual, call=bound, limit=1)
     two = rivals(report)
     return {
         "differing": report.differing,

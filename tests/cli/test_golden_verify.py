@@ -126,13 +126,59 @@ ACTS = {
 }
 
 
+#: The emulated kernels write each word one further; a diff takes longer than a case may.
+WRONG = """
+import sys, time
+if "golden verify" in sys.orig_argv:
+    import numpy
+    import refsim.golden.check as check
+    from refsim.exec.cpu import EmulatedExecutor
+    right, diff = EmulatedExecutor.run_prepared, check.diff
+    def run_prepared(self, prepared, inputs):
+        out = right(self, prepared, inputs)
+        out.raw[:] = numpy.roll(out.raw, 4)
+        return out
+    def slow(*buffers, **given):
+        time.sleep({slow})
+        return diff(*buffers, **given)
+    EmulatedExecutor.run_prepared, check.diff = run_prepared, slow
+"""
+
+
+def sabotaged(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", f"{folder / 'site'}{os.pathsep}{ROOT}")
+
+
+def test_a_long_diff_is_no_silence(
+    small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotaged(monkeypatch, tmp_path, WRONG.format(slow=9))
+    facts = verified(refsim, small, CASE, "-x", "cpu:emulated", "--seconds", "8")
+    assert {failure["status"] for failure in facts["failures"]} == {"different"}
+    assert all(failure["differing"] and failure["causes"] for failure in facts["failures"])
+
+
+def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(
+    tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotaged(monkeypatch, tmp_path, WRONG.format(slow=0))
+    given = ("golden", "verify", "chains/46", "-x", "cpu:emulated", "--workers", "1")
+    (failure,) = refsim(*given, "--json").json["failures"]
+    assert (failure["operator"], failure["nodes"]) == ("q8ta_quantize", [0])
+    assert failure["causes"] and failure["differing"]
+    text = refsim(*given)
+    assert text.status == 1 and failure["message"] in text.out
+    assert "; ".join((f"  {failure['differing']} differ", *failure["pattern"])) in text.out.splitlines()
+    assert f"  likely cause: {failure['causes'][0]}" in text.out.splitlines()
+
+
 @pytest.mark.parametrize("status", ACTS)
 def test_a_case_that_takes_its_process_down_costs_nothing_else(
     status: str, small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(SABOTAGE.format(case=CASE, act=ACTS[status]))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{ROOT}")
+    sabotaged(monkeypatch, tmp_path, SABOTAGE.format(case=CASE, act=ACTS[status]))
     facts = verified(refsim, small, OP, "--seconds", "25" if status == "crashed" else "12")
     (failure,) = facts["failures"]
     assert failure["case"] == CASE and failure["status"] == status

@@ -85,7 +85,7 @@ def test_compilation_of_another_process_does_not_count_either() -> None:
 
 
 def test_compilation_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "COMPILE_S", 0.3)
+    monkeypatch.setattr(process, "PAUSE_S", 0.3)
     with Worker(Work, where="work") as worker, pytest.raises(Silent, match=r"silence for 0\.3 s"):
         worker.call("compile", 30.0, seconds=5)
 

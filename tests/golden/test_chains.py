@@ -16,7 +16,7 @@ from refsim.exec.cpu.pool import prepack as pool
 from refsim.exec.executor import Executor
 from refsim.golden import chain, chain_rules
 from refsim.golden.chain import ChainEntry
-from refsim.golden.chain_check import check_chain
+from refsim.golden.chain_check import JOINED, check_chain
 from refsim.golden.check import Result
 from refsim.golden.store import Corpus, default_root
 from refsim.graph import bytewise
@@ -84,7 +84,8 @@ def test_another_profile_is_compared_with_its_own_definition() -> None:
 def test_a_wrong_step_is_found_only_in_the_run_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_map_is_identity", lambda x, out: True)
     found = failed(NativeExecutor(), of_kind("max pool"))
-    assert found and all("wrong in a run as a whole" in result.detail["message"] for result in found)
+    assert found and all(JOINED in result.detail["message"] for result in found)
+    assert all(len(result.detail["nodes"]) > 1 and result.detail["pattern"] for result in found)
     monkeypatch.undo()
     right = bytewise.tables
 
@@ -106,11 +107,26 @@ def test_a_wrong_operator_is_named() -> None:
         def run_prepared(self, prepared, inputs):  # type: ignore[no-untyped-def]
             out = super().run_prepared(prepared, inputs)
             if not prepared.call.op.takes_floats and prepared.call.out.is_int8:
-                out.raw[0] ^= 1
+                out.raw[:] = np.roll(out.raw, 4)
             return out
 
     (result,) = failed(Wrong(), of_kind("residual")[:1])
-    assert result.detail == {"message": "node 1 q8ta_conv2d_pw: value 2 differs", "differing": 1}
+    assert (result.detail["operator"], result.detail["nodes"]) == ("q8ta_conv2d_pw", [1])
+    assert result.detail["differing"] > 100 and "write out of bounds" in result.detail["causes"][0]
+
+
+def test_a_wrong_float_operator_is_named() -> None:
+    class Wrong(EmulatedExecutor):
+        name = "wrong"
+
+        def run_prepared(self, prepared, inputs):  # type: ignore[no-untyped-def]
+            out = super().run_prepared(prepared, inputs)
+            out.raw[0] ^= 0 if out.desc.is_int8 else 1
+            return out
+
+    (result,) = failed(Wrong(), of_kind("clamp")[:1])
+    assert (result.detail["operator"], result.detail["differing"]) == ("q8ta_dequantize", 1)
+    assert result.detail["pattern"] and result.detail["nodes"] == [1]
 
 
 def test_a_changed_digest_is_a_failure_of_the_definition() -> None:

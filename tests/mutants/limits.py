@@ -52,10 +52,10 @@ class Watch:
         self._arm(min(self._each, self._all))
 
     def _news(self, kind: str, what: str) -> None:
-        if kind == doing.COMPILING:
+        if kind == doing.PAUSED:
             self._settle()
             self._arm(COMPILE_SECONDS)
-        elif kind == doing.COMPILED:
+        elif kind == doing.RESUMED:
             self._arm(min(self._each, self._all))
 
     def _arm(self, seconds: float) -> None:
