@@ -136,6 +136,9 @@ class KomputeExecutor(Executor):
             sessions[key] = GraphSession(self.pipelines, graph, self, key, constants)
         return sessions[key]
 
+    def forget(self, graph: Graph) -> None:
+        self._graphs.pop(id(graph), None)
+
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         """Upload, dispatch, download; the output's guard words come back with it and are checked."""
         if self._calls is not None:

@@ -33,7 +33,7 @@ from refsim.ops.base.registry import LISTED, OPS
 from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import COMPARED
-from refsim.sweep.plan import Plan, Variant, shared
+from refsim.sweep.plan import GRAPHS, Plan, Variant, shared
 from refsim.sweep.run import Serve, sweep
 from refsim.sweep.servers import LOCAL, NONE, server
 
@@ -171,7 +171,8 @@ def command(
     return SAME if same else DIFFERENT
 
 
-command.help = f"{inspect.cleandoc(command.help or '')}\n\nOPERATORS: {', '.join(OPS)}"
+_SUBJECTS = f"OPERATORS: {', '.join((*OPS, GRAPHS))}; {GRAPHS} are random graphs of 3 to 12 operators"
+command.help = f"{inspect.cleandoc(command.help or '')}\n\n{_SUBJECTS}"
 
 
 def _sweep(plan: Plan, serve: Serve, database: Database, folder: Path, db: str | None) -> None:
@@ -200,15 +201,16 @@ def _resumed() -> str:
 
 
 def _operators(given: Sequence[str]) -> list[str]:
-    unknown = [name for name in given if name not in OPS]
+    subjects = (*OPS, GRAPHS)
+    unknown = [name for name in given if name not in subjects]
     if unknown:
         raise ParameterError(
             "sweep",
             f"no such operator ({LISTED})",
             got=unknown[0],
-            need=choices.need(unknown[0], OPS),
+            need=choices.need(unknown[0], subjects),
         )
-    return list(dict.fromkeys(given)) or list(OPS)
+    return list(dict.fromkeys(given)) or list(subjects)
 
 
 def _variants(executors: Sequence[str], threads: Sequence[str], sets: Sequence[str]) -> tuple[Variant, ...]:

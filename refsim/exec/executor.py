@@ -140,6 +140,9 @@ class Executor(ABC):
         """
         return None
 
+    def forget(self, graph: Graph) -> None:  # noqa: B027
+        """Give up what was made ready for a graph; it is made anew if the graph runs again."""
+
     def plain(self, name: str) -> Callable[..., np.ndarray | None] | None:
         """A faster way to run a plain kernel between delegates, such as ``aten::mean.out``; None if there is none.
 

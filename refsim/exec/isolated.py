@@ -112,6 +112,10 @@ class IsolatedExecutor(Executor):
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> IsolatedSession:
         return IsolatedSession(self, graph)
 
+    def forget(self, graph: Graph) -> None:
+        if self._graphs.pop(id(graph), None) is not None:
+            self._work("forget", id(graph))
+
     def run_graph(
         self, graph: Graph, inputs: Sequence[np.ndarray], watched: Set[int] | None
     ) -> tuple[list[Any], list[Any]]:
@@ -252,6 +256,10 @@ class _Child:
 
     def graph(self, key: int, graph: Graph) -> None:
         self.graphs[key] = graph
+
+    def forget(self, key: int) -> None:
+        if (graph := self.graphs.pop(key, None)) is not None:
+            self.executor.forget(graph)
 
     def begin(self, ticket: int, key: int, inputs: Sequence[np.ndarray], dropped: Sequence[int]) -> None:
         for old in dropped:

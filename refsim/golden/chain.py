@@ -40,7 +40,8 @@ class Link:
     """One node: ``inputs`` are numbers of values.
 
     Of an operator of `refsim.ops`: ``params``, the ``layout`` of its output, ``features`` of its constants. Of a float
-    operator: ``args`` behind its inputs, and the ``shapes`` of its outputs; all but the first hold indices.
+    operator: ``args`` behind its inputs, and the ``shapes`` of its outputs; all but the first hold indices. ``listed``:
+    its inputs are one argument, a list.
     """
 
     op: str
@@ -50,6 +51,7 @@ class Link:
     features: Mapping[str, Any] = field(default_factory=dict)
     args: tuple[Any, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    listed: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """What it needs, and no more."""
@@ -61,6 +63,7 @@ class Link:
             }
         else:
             held = {"args": list(self.args), "shapes": [list(shape) for shape in self.shapes]}
+            held |= {"listed": True} if self.listed else {}
         return {"op": self.op, "in": list(self.inputs), **held}
 
 
@@ -82,8 +85,7 @@ class Chain:
         tensors = [Tensor(0, self.shape, _F32, WIDTH_PACKED)]
         nodes = []
         for number, link in enumerate(self.links):
-            made = _bound if link.op in OPS else _float
-            node, outs = made(number, link, tensors, self.seed, target)
+            node, outs = linked(number, link, tensors, self.seed, target)
             nodes.append(node)
             tensors += outs
         return Graph(where, dict(enumerate(tensors)), tuple(nodes), (0,), self.outputs, target)
@@ -94,6 +96,14 @@ class Chain:
         planes = rng.uniform(0.0, 0.4, (*self.shape[:-2], *(1 for _ in self.shape[-2:])))
         drawn = self.low + (self.high - self.low) * (planes + 0.6 * rng.uniform(0.0, 1.0, self.shape))
         return drawn.astype(np.float32)
+
+
+def linked(
+    number: int, link: Link, tensors: Sequence[Tensor], seed: int, target: Target
+) -> tuple[Node, list[Tensor]]:
+    """Node ``number`` of a chain with this seed, which reads some of ``tensors``, and the tensors that it makes."""
+    made = _bound if link.op in OPS else _float
+    return made(number, link, tensors, seed, target)
 
 
 def _bound(
@@ -118,7 +128,8 @@ def _float(
         Tensor(len(tensors) + at, shape, _INDEX if at else _F32, WIDTH_PACKED)
         for at, shape in enumerate(link.shapes)
     ]
-    args = (*(Ref(value) for value in link.inputs), *link.args)
+    refs = tuple(Ref(value) for value in link.inputs)
+    args = (refs, *link.args) if link.listed else (*refs, *link.args)
     return Node(number, number, link.op, args, tuple(out.id for out in outs)), outs
 
 
@@ -171,7 +182,8 @@ def _link(row: Mapping[str, Any]) -> Link:
     inputs = tuple(row["in"])
     if "shapes" in row:
         shapes = tuple(tuple(shape) for shape in row["shapes"])
-        return Link(row["op"], inputs, args=tuple(row["args"]), shapes=shapes)
+        listed = bool(row.get("listed", False))
+        return Link(row["op"], inputs, args=tuple(row["args"]), shapes=shapes, listed=listed)
     params = {k: tuple(v) if isinstance(v, list) else v for k, v in row["params"].items()}
     return Link(row["op"], inputs, params, row["out"], row["features"])
 

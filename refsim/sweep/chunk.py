@@ -12,7 +12,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
 from refsim.core.rng import Rng
-from refsim.exec.executor import YOURS, Executor
+from refsim.exec.executor import Executor
 from refsim.formats.cases import contents
 from refsim.golden import check
 from refsim.golden.apart import Rivals
@@ -23,9 +23,9 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
-from refsim.sweep.executors import Executors
+from refsim.sweep.executors import Executors, refusal
 from refsim.sweep.models import ModelRunner
-from refsim.sweep.outcome import REFUSED, Failure, Outcome
+from refsim.sweep.outcome import Failure, Outcome
 from refsim.sweep.plan import Chunk
 from refsim.sweep.shrink import SECONDS, shrunk
 
@@ -55,7 +55,7 @@ class ChunkRunner:
     def run(self, chunk: Chunk) -> list[Outcome]:
         """An outcome for each variant of the chunk."""
         runners = {variant: self._executors[variant] for variant in chunk.variants}
-        if chunk.model:
+        if chunk.whole:
             return self._models.run(chunk, runners)
         found = {v: Outcome(chunk.subject, chunk.first, chunk.count, v) for v in chunk.variants}
         size, numbers = max(executor.batch for executor in runners.values()), list(chunk.numbers)
@@ -130,9 +130,8 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
     for one in drawn:
         if one.bound is None or one.expected is None or one.prepared is None:
             outcome.fail(Failure(chunk.subject, one.seed, one.profile.name, outcome.variant, ERROR, one.text))
-        elif refused := _refusal(executor, one.prepared):
-            outcome.statuses[REFUSED] += 1
-            outcome.reasons[refused] += 1
+        elif refused := refusal(executor, one.prepared):
+            outcome.refuse(refused)
         else:
             taken.append((one, one.bound, one.expected, one.prepared))
     begin = time.perf_counter()
@@ -153,18 +152,6 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
         outcome.fail(
             Failure(chunk.subject, one.seed, one.profile.name, outcome.variant, status, message, text)
         )
-
-
-def _refusal(executor: Executor, prepared: Prepared) -> str:
-    """Why an executor does not take a call, or nothing. One that takes everything is not asked."""
-    if executor.foreign:  # what refsim's kernels compute in the place of its own says nothing about it
-        source = executor.source(prepared.call)
-        return "" if source.whose == YOURS else source.why or "not its own kernels"
-    if type(executor).refusal is not Executor.refusal:
-        return executor.refusal(prepared.call) or ""
-    if type(executor).supports is Executor.supports:
-        return ""
-    return next(filter(None, (executor.supports(step.launch) for step in prepared.dispatches)), "")
 
 
 def _same(executor: Executor, work: Sequence[tuple[Prepared, BoundCase, PackedBuffer]]) -> list[bool]:

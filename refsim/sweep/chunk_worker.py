@@ -19,7 +19,7 @@ from refsim.sweep.outcome import Failure, Outcome, merged
 from refsim.sweep.plan import Chunk
 
 #: Time limit of a chunk without compilation: these seconds, and more for each configuration.
-SECONDS, MODEL_SECONDS = 1.0, 120.0
+SECONDS, GRAPH_SECONDS, MODEL_SECONDS = 1.0, 5.0, 120.0
 LEAST_SECONDS = 60.0
 
 
@@ -46,7 +46,7 @@ class ChunkWorker:
     def _on(self, name: str, chunk: Chunk) -> list[Outcome]:
         if self._inside is not None and not name:
             return self._inside.run(chunk)
-        each = MODEL_SECONDS if chunk.model else SECONDS
+        each = MODEL_SECONDS if chunk.model else GRAPH_SECONDS if chunk.whole else SECONDS
         try:
             worker = self._worker(name)
             found: list[Outcome] = worker.call("run", chunk, seconds=LEAST_SECONDS + each * chunk.count)
@@ -88,7 +88,7 @@ def _crashed(chunk: Chunk, error: ProcessError) -> Outcome:
     outcome = Outcome(chunk.subject, chunk.first, 1, variant)
     message = ": ".join((str(error), *error.last_lines))
     text, files = f"{chunk.subject} --random {seed}", {}
-    if not chunk.model:
+    if not chunk.whole:
         with contextlib.suppress(RefsimError):
             bound = bind(OPS[chunk.subject].sample(Rng(seed)), Target(profile))
             text, files = str(bound.case), case_files(bound, f"sweep: seed {seed}, {variant}: {CRASHED}")

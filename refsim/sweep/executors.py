@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from refsim.core.errors import RefsimError
-from refsim.exec.executor import Executor
+from refsim.exec.cpu import NativeExecutor
+from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
+from refsim.ops.base.prepared import Prepared
 from refsim.sweep.plan import Variant
 
 
 class Executors(dict[Variant, Executor]):
     """The executor of each variant, opened when it is first asked for; the instruction set is that of this process.
 
+    Threads of the native one are woken for any graph: random ones are too small to be worth it.
+
     Raises what opening an executor raises.
     """
 
     def __missing__(self, variant: Variant) -> Executor:
-        self[variant] = executor_named(variant.executor, variant.threads)
-        return self[variant]
+        executor = executor_named(variant.executor, variant.threads)
+        if isinstance(executor, NativeExecutor):
+            executor.options = replace(executor.options, wake_always=True)
+        self[variant] = executor
+        return executor
 
     def close(self) -> None:
         """Close those that can be closed; they are opened anew when they are asked for again."""
@@ -43,3 +51,15 @@ def available(variants: Sequence[Variant]) -> dict[Variant, RefsimError | None]:
         except RefsimError as error:
             found[variant] = error
     return found
+
+
+def refusal(executor: Executor, prepared: Prepared) -> str:
+    """Why an executor does not take a call, or nothing. One that takes everything is not asked."""
+    if executor.foreign:  # what refsim's kernels compute in the place of its own says nothing about it
+        source = executor.source(prepared.call)
+        return "" if source.whose == YOURS else source.why or "not its own kernels"
+    if type(executor).refusal is not Executor.refusal:
+        return executor.refusal(prepared.call) or ""
+    if type(executor).supports is Executor.supports:
+        return ""
+    return next(filter(None, (executor.supports(step.launch) for step in prepared.dispatches)), "")

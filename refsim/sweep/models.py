@@ -1,12 +1,14 @@
-"""Whole models on random inputs: each buffer against the definitions, and the outputs of a run that nobody watches.
+"""Whole models and random graphs: every plan that can run, against the definitions.
 
-The second is what executors may compute in fewer steps and in other layouts than the graph has.
+An executor may compute what nobody watches in fewer steps and in other layouts than the graph has. So each runs
+watched, watched in part, and as users run it, after a run on other inputs.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,26 +16,58 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import MissingDependencyError, RefsimError, UnknownOperatorError
 from refsim.core.qmath import Profile
+from refsim.core.rng import Rng
 from refsim.exec.definition import Definition
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model, load
 from refsim.exec.trace import Traced, trace
 from refsim.formats.cases import contents
 from refsim.formats.dumps import value_name
+from refsim.golden.chain import Chain
 from refsim.golden.check import DIFFERENT, ERROR
 from refsim.golden.judge import SAME
-from refsim.graph.interpreter import Event
+from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.target import Target
-from refsim.sweep.executors import Executors
-from refsim.sweep.outcome import REFUSED, Failure, Outcome
+from refsim.sweep.executors import Executors, refusal
+from refsim.sweep.graphs import cut, draw, told
+from refsim.sweep.outcome import Failure, Outcome
 from refsim.sweep.plan import Chunk, Variant
 
 Held = PackedBuffer | np.ndarray
+Inputs = list[np.ndarray]
+#: How a configuration ended, why, and the node whose bytes are different.
+Verdict = tuple[str, str, Traced | None]
 FOREIGN = "kernels of another build are compared call by call only"
 
 
 class _Different(Exception):
     """A buffer with other bytes; ends the run."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A model with the inputs of a configuration, those of a run before it, and what it gives by definition."""
+
+    model: Model
+    inputs: list[np.ndarray]
+    others: list[np.ndarray]
+    nodes: list[Traced]
+    outputs: list[np.ndarray]
+    seed: int
+    chain: Chain | None = None
+
+    @classmethod
+    def of(cls, model: Model, inputs: Inputs, others: Inputs, seed: int, chain: Chain | None = None) -> Drawn:
+        nodes: list[Traced] = []
+        outputs = trace(model, inputs, Definition(), nodes.append)
+        return cls(model, inputs, others, nodes, outputs, seed, chain)
+
+    @property
+    def text(self) -> str:
+        """What it is, and how it is had again."""
+        if self.chain is None:
+            return f"{self.model.path} --random {self.seed}"
+        return f"{told(self.chain)} (refsim.sweep.graphs.draw({self.seed}))"
 
 
 class ModelRunner:
@@ -51,14 +85,10 @@ class ModelRunner:
         for number in sorted(chunk.numbers, key=lambda k: k % len(chunk.profiles)):
             seed, profile = chunk.draw(number)
             try:
-                model = self._load(chunk.subject, profile)
-                inputs = model.random_inputs(seed)
-                nodes: list[Traced] = []
-                outputs = trace(model, inputs, Definition(), nodes.append)
+                drawn = self._model_of(chunk.subject, seed, profile) if chunk.model else _graph(seed, profile)
             except (MissingDependencyError, UnknownOperatorError) as error:
                 for outcome in found.values():
-                    outcome.statuses[REFUSED] += 1
-                    outcome.reasons[str(error)] += 1
+                    outcome.refuse(str(error))
                 continue
             except RefsimError as error:
                 for variant, outcome in found.items():
@@ -67,37 +97,72 @@ class ModelRunner:
                     )
                 continue
             for variant, outcome in found.items():
-                if runners[variant].foreign:
-                    outcome.statuses[REFUSED] += 1
-                    outcome.reasons[FOREIGN] += 1
+                executor = self._executors[variant] if chunk.model else runners[variant]
+                if why := _refused(drawn.model, executor):
+                    outcome.refuse(why)
                     continue
-                begin = time.perf_counter()
-                status, message, at = _compared(model, inputs, self._executors[variant], nodes, outputs)
-                outcome.seconds += time.perf_counter() - begin
-                outcome.nbytes += sum(_bytes(held) for node in nodes for held in node.outputs.values())
-                if status == SAME:
-                    outcome.statuses[SAME] += 1
-                    continue
-                outcome.fail(
-                    Failure(
-                        chunk.subject, seed, profile.name, variant, status, message,
-                        f"{chunk.subject} --random {seed} --profile {profile.name}", _files(at),
-                    )
-                )  # fmt: skip
+                _on(chunk, drawn, profile, executor, outcome)
         return list(found.values())
 
-    def _load(self, path: str, profile: Profile) -> Model:
+    def _model_of(self, path: str, seed: int, profile: Profile) -> Drawn:
         if self._key != (path, profile) or self._model is None:
             self._executors.close()
             self._model, self._key = load(path, Target(profile)), (path, profile)
-        return self._model
+        model = self._model
+        return Drawn.of(model, model.random_inputs(seed), model.random_inputs(seed + 1), seed)
 
 
-def _compared(
-    model: Model, inputs: list[np.ndarray], executor: Executor, nodes: list[Traced], outputs: list[np.ndarray]
-) -> tuple[str, str, Traced | None]:
+def _graph(seed: int, profile: Profile, chain: Chain | None = None) -> Drawn:
+    """A random graph, or a part of it, as a model."""
+    chain = chain or draw(seed)
+    model = Model(f"graph {seed}", {0: chain.graph(f"graph {seed}", Target(profile))})
+    return Drawn.of(model, [chain.data()], [chain.data(other=True)], seed, chain)
+
+
+def _refused(model: Model, executor: Executor) -> str:
+    """Why an executor does not take a model, or nothing. Of most, its profile alone decides."""
+    if executor.foreign:
+        return FOREIGN
+    first = next((node.prepared for _, node in model.nodes() if node.prepared is not None), None)
+    return "" if first is None else refusal(executor, first)
+
+
+def _on(chunk: Chunk, drawn: Drawn, profile: Profile, executor: Executor, outcome: Outcome) -> None:
+    begin = time.perf_counter()
+    status, message, at = _compared(drawn, executor)
+    outcome.seconds += time.perf_counter() - begin
+    outcome.nbytes += sum(_bytes(held) for node in drawn.nodes for held in node.outputs.values())
+    if status == SAME:
+        outcome.statuses[SAME] += 1
+    else:
+        if drawn.chain is not None and chunk.shrink:
+            drawn, (status, message, at) = _smallest(drawn, profile, executor, (status, message, at))
+        outcome.fail(
+            Failure(
+                chunk.subject, drawn.seed, profile.name, outcome.variant, status, message, drawn.text, _files(at)
+            )
+        )  # fmt: skip
+    if drawn.chain is not None:
+        for graph in drawn.model.graphs.values():
+            executor.forget(graph)
+
+
+def _smallest(drawn: Drawn, profile: Profile, executor: Executor, found: Verdict) -> tuple[Drawn, Verdict]:
+    """The fewest first nodes of a graph of which a run fails too, and how; else all of them."""
+    assert drawn.chain is not None
+    for chain in cut(drawn.chain):
+        part = _graph(drawn.seed, profile, chain)
+        again = _compared(part, executor)
+        if again[0] == found[0]:
+            return part, again
+    return drawn, found
+
+
+def _compared(drawn: Drawn, executor: Executor) -> Verdict:
     """(status, why, the node whose bytes are different)."""
-    expected = {name: (node, held) for node in nodes for name, held in node.outputs.items()}
+    expected = {name: (node, held) for node in drawn.nodes for name, held in node.outputs.items()}
+    rng = Rng(drawn.seed)
+    some = {name for name in expected if rng.chance(30)}
     wrong: list[Traced] = []
 
     def look(event: Event) -> None:
@@ -107,16 +172,22 @@ def _compared(
                 wrong.append(node)
                 raise _Different
 
+    observers = {
+        "of which every buffer is watched": Observer(look),
+        "of which some buffers are watched": Observer(look, lambda d, value: value_name(d, value) in some),
+        "that nobody watches": None,
+    }
     try:
-        model.run(inputs, executor, look)
-        alone = model.run(inputs, executor)
+        for how, observe in observers.items():
+            if observe is None:
+                drawn.model.run(drawn.others, executor)
+            for number, ours in enumerate(drawn.model.run(drawn.inputs, executor, observe)):
+                if not _equal(ours, drawn.outputs[number]):
+                    return DIFFERENT, f"output {number} of a run {how}", None
     except _Different:
         return DIFFERENT, f"{wrong[0].node} writes other bytes to {wrong[0].output}", wrong[0]
     except Exception as error:  # an executor's defect fails its configuration, not the sweep
         return ERROR, f"{type(error).__name__}: {error}", None
-    for number, (ours, right) in enumerate(zip(alone, outputs, strict=True)):
-        if not _equal(ours, right):
-            return DIFFERENT, f"output {number} of a run that nobody watches", None
     return SAME, "", None
 
 

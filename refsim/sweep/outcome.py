@@ -66,6 +66,11 @@ class Outcome:
         if len(self.failures) < MOST_TOLD:
             self.failures.append(failure)
 
+    def refuse(self, why: str) -> None:
+        """Count a configuration that the executor does not take."""
+        self.statuses[REFUSED] += 1
+        self.reasons[why] += 1
+
     def add(self, other: Outcome) -> None:
         """Take in what came of more configurations."""
         self.statuses += other.statuses

@@ -13,8 +13,10 @@ from typing import Any
 
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile
 
-#: Configurations of a chunk: of an operator, about half a second; of a model, which runs as a whole.
-SIZE, MODEL_SIZE = 256, 1
+#: The name of random graphs, beside the names of the operators.
+GRAPHS = "graphs"
+#: Configurations of a chunk: of an operator, about half a second; of random graphs; of a model, which runs as a whole.
+SIZE, GRAPHS_SIZE, MODEL_SIZE = 256, 16, 1
 #: The profiles of a sweep that names none. Most native kernels are for the first, so every second configuration has it.
 PROFILES = (CANONICAL, LAVAPIPE, CANONICAL, NVIDIA)
 #: Seeds of one sweep; the next sweep's begin behind them.
@@ -37,7 +39,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some configurations of an operator, or of a model file, on some variants.
+    """Some configurations of an operator, of random graphs (`GRAPHS`), or of a model file, on some variants.
 
     ``strict``: kernels of other builds have to follow the configuration's profile, too. ``shrink``: a failure is made
     smaller before it is reported.
@@ -52,6 +54,11 @@ class Chunk:
     strict: bool = False
     shrink: bool = True
     model: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether each configuration is more than one call: a model, or a graph."""
+        return self.model or self.subject == GRAPHS
 
     @property
     def numbers(self) -> range:
@@ -93,7 +100,9 @@ class Plan:
     def chunks(self) -> Iterator[Chunk]:
         """All work, one chunk of each subject after the other, so that every subject soon has some."""
         whole = Chunk("", 0, 0, self.seed, self.profiles, self.variants, self.strict)
-        yield from _in_turn(self.configurations, SIZE, whole)
+        operators = {subject: count for subject, count in self.configurations.items() if subject != GRAPHS}
+        yield from _in_turn(operators, SIZE, whole)
+        yield from _in_turn({GRAPHS: self.configurations.get(GRAPHS, 0)}, GRAPHS_SIZE, whole)
         yield from _in_turn(self.models, MODEL_SIZE, replace(whole, model=True))
 
     def state(self, sources: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from refsim.sweep import executors, pool, servers
 from refsim.sweep import outcome as outcomes
 from refsim.sweep import run as runs
 from refsim.sweep.outcome import Outcome
-from refsim.sweep.plan import SIZE, Chunk, Variant
+from refsim.sweep.plan import GRAPHS, SIZE, Chunk, Variant
 
 CONV = next(op for op in OPS.of_family(Family.CONVOLUTION) if not (op.picks or op.one_tap or op.transposed))
 
@@ -74,11 +74,11 @@ class Unbuilt(EmulatedExecutor):
 
 
 def test_every_operator_on_both_executors(refsim) -> None:
-    done = refsim("sweep", "-n", 2 * len(OPS), "--workers", 0, "--json")
+    done = refsim("sweep", "-n", 2 * (len(OPS) + 1), "--workers", 0, "--json")
     assert done.status == 0 and done.json["same"]
     counts = done.json["counts"]
     assert {(row["operator"], row["executor"]) for row in counts} == {
-        (op, executor) for op in OPS for executor in ("cpu", "cpu:emulated")
+        (op, executor) for op in (*OPS, GRAPHS) for executor in ("cpu", "cpu:emulated")
     }
     assert all(row["same"] == row["configurations"] == 2 and row["bytes"] > 0 for row in counts)
 

@@ -29,7 +29,8 @@ class NativeExecutor(Executor):
     ``threads`` may be any number from 1 and changes no byte; of a whole graph, short runs of steps take one. ``force``
     names routes by operator, see `routes.choose`. ``own_layouts``: whole graphs may hold what nobody watches in
     layouts that suit the kernels. ``memory_limit``: a whole graph holds at most so many times its weights and largest
-    live set, if giving up routes with larger constants can do that. Single launches go to the emulated kernel.
+    live set, if giving up routes with larger constants can do that. ``wake_always``: a whole graph takes all threads,
+    however short it is. Single launches go to the emulated kernel.
     """
 
     name = "cpu"
@@ -41,10 +42,11 @@ class NativeExecutor(Executor):
         force: Mapping[str, str] | None = None,
         own_layouts: bool = True,
         memory_limit: float = 1.5,
+        wake_always: bool = False,
     ) -> None:
         if not 1 <= threads <= 1024:
             raise ParameterError("cpu executor", "threads is out of range", got=threads, need="1 to 1024")
-        self.options = Options(threads, dict(force or {}), own_layouts, memory_limit)
+        self.options = Options(threads, dict(force or {}), own_layouts, memory_limit, wake_always)
         self._emulated = EmulatedExecutor()
         self._plain = {"aten::mean.out": PlainMean()}
         self._plans: dict[tuple[int, frozenset[int]], Plan] = {}
@@ -63,6 +65,11 @@ class NativeExecutor(Executor):
             if known is None or known.graph is not graph:
                 known = self._plans[key] = Plan(graph, self.options, watched)
             return known
+
+    def forget(self, graph: Graph) -> None:
+        with self._lock:
+            for key in [key for key, plan in self._plans.items() if plan.graph is graph]:
+                del self._plans[key]
 
     def plain(self, name: str) -> Callable[..., np.ndarray | None] | None:
         return self._plain.get(name)

@@ -241,7 +241,8 @@ def _looked_up(luts: np.ndarray, x: TensorDesc, out: TensorDesc, copied: bool = 
 def _moved(luts: np.ndarray, x: TensorDesc, out: TensorDesc) -> tuple[Job, ...]:
     """Looked up where they lie, then moved to the other layout as the operator does it that moves bytes."""
     mover = next(op for op in OPS.values() if op.family is Family.RELAYOUT)
-    moves = choose(mover.bind(mover.make_params({}), {"x": x}, {}, out.layout)).jobs() or ()
+    folded = TensorDesc(x.sizes_whcn[::-1], x.layout)  # the same bytes; no operator takes more than four dims
+    moves = choose(mover.bind(mover.make_params({}), {"x": folded}, {}, out.layout)).jobs() or ()
     found = _looked_up(luts, x, x, copied=True) if moves else ()
     return tuple(
         replace(job, temps=(("looked_up", x.nbytes),)).renamed(out="looked_up") for job in found

@@ -37,6 +37,7 @@ class Options:
     force: Mapping[str, str] = field(default_factory=dict)
     own_layouts: bool = True
     memory_limit: float = 1.5
+    wake_always: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class Schedule:
 
     def threads(self, steps: Sequence[Step]) -> int:
         """As many as the executor has, if the steps take longer than waking them would."""
-        return self.options.threads if sum(_cycles(step, self.descs) for step in steps) > WAKING else 1
+        worth = self.options.wake_always or sum(_cycles(step, self.descs) for step in steps) > WAKING
+        return self.options.threads if worth else 1
 
     def _steps(self) -> Iterator[Step]:
         fused = self._fused()
@@ -122,6 +124,7 @@ class Schedule:
             return {}
         readers, makers = bytewise.readers_of(graph), {v: node for node in graph.nodes for v in node.outputs}
         kept = self.pinned | set(graph.outputs)
+        steps_reading = Counter(value for step in looked_up.values() for value in step.reads)
         for node in graph.nodes:
             if node.number in looked_up:
                 nodes, value = looked_up[node.number].nodes, node.outputs[0]
@@ -135,7 +138,8 @@ class Schedule:
                 continue
             inside = {member.number for member in nodes}
             alike = desc == self.descs[value] and desc is not None and desc.nbytes == prod(desc.shape)
-            if alike and all(reader.number in inside for reader in readers[source]):
+            only = steps_reading[source] <= 1 and all(reader.number in inside for reader in readers[source])
+            if alike and only:
                 found[maker.number] = Then(nodes, value, table)
         return found
 

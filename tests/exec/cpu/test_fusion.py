@@ -10,7 +10,7 @@ import pytest
 from builder import F32, Builder
 from test_two_inputs import Two
 
-from refsim.core.layout import PACKED_4C, PACKED_4W, WIDTH_PACKED
+from refsim.core.layout import PACKED_4C, PACKED_4W, WIDTH_PACKED, Layout, layout
 from refsim.core.qmath import LAVAPIPE
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, fusion
@@ -28,9 +28,11 @@ BEFORE, AFTER = (0.05, 3), (0.04, 7)
 class Pooled(Builder):
     """A quantized image and what a dequantize makes of it."""
 
-    def __init__(self, shape: tuple[int, ...] = SHAPE, target: Target | None = None) -> None:
+    def __init__(
+        self, shape: tuple[int, ...] = SHAPE, target: Target | None = None, layout: Layout = PACKED_4C
+    ) -> None:
         super().__init__(target)
-        self.int8 = self.convert("q8ta_quantize", self.tensor(shape, F32, WIDTH_PACKED), BEFORE, PACKED_4C)
+        self.int8 = self.convert("q8ta_quantize", self.tensor(shape, F32, WIDTH_PACKED), BEFORE, layout)
         self.real = self.convert("q8ta_dequantize", self.int8, BEFORE, WIDTH_PACKED)
 
     def pool(self, x: int, size: int = 2) -> int:
@@ -42,9 +44,9 @@ class Pooled(Builder):
     def view(self, x: int, shape: tuple[int, ...]) -> int:
         return self.float(VIEW, (Ref(x), list(shape)), shape)
 
-    def end(self, x: int, *others: int) -> Graph:
+    def end(self, x: int, *others: int, layout: Layout | None = None) -> Graph:
         """Quantized and dequantized again; the graph, with these outputs as well."""
-        layout = PACKED_4C if len(self.tensors[x].shape) == 4 else PACKED_4W
+        layout = layout or (PACKED_4C if len(self.tensors[x].shape) == 4 else PACKED_4W)
         out = self.convert(
             "q8ta_dequantize", self.convert("q8ta_quantize", x, AFTER, layout), AFTER, WIDTH_PACKED
         )
@@ -108,6 +110,17 @@ def test_a_mean_and_a_view(pooled: tuple[int, ...], view: tuple[int, ...]) -> No
     b = Pooled()
     x = b.float(MEAN, (Ref(b.real), [2, 3], len(pooled) == 4), pooled)
     assert right(b.end(b.view(x, view)))
+
+
+@pytest.mark.parametrize("after", ["4W4C", "4H4W", "4W", "4C", "4C1W"])
+@pytest.mark.parametrize("before", ["4H4W", "4W", "4C"])
+def test_a_pooling_between_any_layouts(before: str, after: str) -> None:
+    """In its own layout a value that packs W is as dense as one that packs C."""
+    b = Pooled(layout=layout(before))
+    assert right(b.end(b.pool(b.real), layout=layout(after)))
+    b = Pooled(layout=layout(before))
+    x = b.float(MEAN, (Ref(b.real), [2, 3], True), (2, 8, 1, 1))
+    assert right(b.end(x, layout=layout(after)))
 
 
 # --- preconditions ---------------------------------------------------------------------------------------

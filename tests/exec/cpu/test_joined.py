@@ -103,6 +103,20 @@ WORKS = (
 )
 
 
+def test_two_tables_of_one_value_are_both_made() -> None:
+    """The layer before them may look up one of them only if nobody else reads what it writes."""
+    b = Layers()
+    shape = (1, 36, 9, 9)
+    x = b.real(shape)
+    layer = b.layer(DEPTHWISE, b.q8ta("q8ta_quantize", {"x": x}, b.packed(shape)), 36, 3)
+    real = b.q8ta("q8ta_dequantize", {"x": layer}, b.real(shape))
+    clamped = b.call("aten.hardtanh.default", (real,), b.real(shape), -0.4, 0.8)
+    negated = b.call("aten.neg.default", (clamped,), b.real(shape))
+    sides = [b.q8ta("q8ta_quantize", {"x": value}, b.packed(shape)) for value in (clamped, negated)]
+    made = b.q8ta(ADD, dict(zip("ab", sides, strict=True)), b.packed(shape))
+    check(b.model("two tables", x, b.q8ta("q8ta_dequantize", {"x": made}, b.real(shape))))
+
+
 @LOOKS_UP
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: f"{work[0]} {work[1]}")

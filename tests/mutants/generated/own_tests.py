@@ -30,7 +30,10 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("thread_pool.py", ("test_native.py helpers", "test_guards.py", "test_imports.py")),
     ("plan.py", ("test_plan.py",)),
     ("schedule.py", ("test_plan.py", "test_tables.py")),
-    ("fusion.py", ("test_fusion.py", "test_plan.py", "test_tables.py", "test_five_dims.py", "test_two_inputs.py")),
+    (
+        "fusion.py",
+        ("test_fusion.py", "test_plan.py", "test_tables.py", "test_five_dims.py", "test_two_inputs.py"),
+    ),
 )
 #: The same for what the emulated kernels' sources hold besides them.
 _FILES: dict[str, tuple[str, ...]] = {

@@ -10,6 +10,7 @@ import numpy as np
 
 from refsim.aten.pool import PoolWindow, each
 from refsim.aten.reduce import dealt_and_whole
+from refsim.core.layout import C
 from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
@@ -26,6 +27,8 @@ from refsim.ops.base.spec import Call
 def _why_not(x: TensorDesc, out: TensorDesc) -> str | None:
     if strides_of(x).kind != NHWC or strides_of(out).kind != NHWC:
         return "channel words of a pixel are not neighbours"
+    if any(side.layout.inner != C for side in (x, out) if len(side.shape) == 4):
+        return "channels are not packed"
     return None if len(x.shape) == 4 else f"{len(x.shape)} dims"
 
 

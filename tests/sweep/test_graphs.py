@@ -1,0 +1,91 @@
+"""Random graphs: what is drawn, and that what runs is what is compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from refsim.core.qmath import CANONICAL, PROFILES
+from refsim.exec.cpu import NativeExecutor
+from refsim.exec.cpu.plan import Plan
+from refsim.exec.executor import run_graph
+from refsim.golden.chain import ChainEntry, defined, line, parse
+from refsim.golden.check import DIFFERENT
+from refsim.graph.graph import Graph
+from refsim.sweep.chunk import ChunkRunner
+from refsim.sweep.executors import Executors
+from refsim.sweep.graphs import LEAST, NAMES, ONE, TWO, cut, draw
+from refsim.sweep.plan import GRAPHS, Chunk, Variant
+
+CHAINS = [draw(seed) for seed in range(60)]
+
+
+def test_a_graph_follows_from_its_seed_and_can_be_written_down() -> None:
+    for seed, chain in enumerate(CHAINS[:8]):
+        assert draw(seed) == chain
+        text = line(ChainEntry(seed, chain, ""))
+        again = parse(text, "test").chain
+        given = [chain.data()]
+        outputs = [run_graph(c.graph("test"), given, NativeExecutor()) for c in (chain, again)]
+        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(*outputs, strict=True))
+
+
+def test_graphs_hold_every_kind_of_operator_and_readers_of_one_value() -> None:
+    links = [link for chain in CHAINS for link in chain.links]
+    names = {link.op for link in links}
+    assert len(names & {*ONE, *TWO}) > len({*ONE, *TWO}) * 3 // 4
+    assert {"q8ta_add", "q8ta_clone", "q8ta_conv2d_pw", "q8ta_linear", "aten.cat.default"} <= names
+    assert set(NAMES) == set(ONE)
+    readers = [
+        Counter(v for link in chain.links for v in link.inputs).most_common(1)[0][1] for chain in CHAINS
+    ]
+    assert sum(count > 1 for count in readers) > 20
+    assert all(len(chain.links) >= LEAST - 1 for chain in CHAINS)
+
+
+def test_the_first_nodes_of_a_graph_are_graphs() -> None:
+    for part in cut(CHAINS[0]):
+        (made,), values = defined(part.graph("test"), part.data())
+        assert part.outputs[0] in values and made.size
+
+
+@pytest.mark.parametrize("profile", [None, *PROFILES])
+def test_every_plan_of_a_graph_gives_the_bytes_of_the_definitions(profile: str | None) -> None:
+    variants = (Variant("cpu"), Variant("cpu", 3))
+    profiles = (CANONICAL if profile is None else PROFILES[profile],)
+    for outcome in ChunkRunner().run(Chunk(GRAPHS, 0, 40 if profile is None else 6, 27, profiles, variants)):
+        assert not outcome.failures and outcome.statuses["same"] == outcome.count
+
+
+def test_a_plan_that_is_wrong_only_if_nobody_watches_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest part of the graph is told, and how it was run."""
+
+    class Wrong(Plan):
+        def run(self, inputs, number=0, observe=None):  # type: ignore[no-untyped-def]
+            outputs = super().run(inputs, number, observe)
+            return outputs if observe is not None else [-array for array in outputs]
+
+    def session(self: NativeExecutor, graph: Graph, watched: frozenset[int] = frozenset()) -> Plan:
+        return Wrong(graph, self.options, watched)
+
+    monkeypatch.setattr(NativeExecutor, "session", session)
+    (outcome,) = ChunkRunner().run(Chunk(GRAPHS, 0, 1, 27, (CANONICAL,), (Variant("cpu"),)))
+    (failure,) = outcome.failures
+    assert failure.status == DIFFERENT and "nobody watches" in failure.message
+    assert failure.case.count(">") == 1  # the input and its quantize
+
+
+def test_threads_are_woken_for_graphs_of_any_size() -> None:
+    executor = Executors()[Variant("cpu", 3)]
+    assert isinstance(executor, NativeExecutor) and executor.options.wake_always
+
+
+def test_what_was_prepared_for_a_graph_is_given_up() -> None:
+    executor = NativeExecutor()
+    graph = CHAINS[0].graph("test")
+    plan = executor.session(graph)
+    assert executor.session(graph) is plan
+    executor.forget(graph)
+    assert executor.session(graph) is not plan
