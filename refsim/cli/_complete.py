@@ -16,6 +16,7 @@ from refsim.cli._target import Opened
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
+from refsim.device.doubts import SURE
 from refsim.exec.model import Model
 from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.run_identity import identity
@@ -31,6 +32,15 @@ def partial_option(function: F) -> F:
         "--partial",
         is_flag=True,
         help="Also accept buffers of a part of the run, or of another run; without it the status is 2.",
+    )(function)
+
+
+def sure_option(function: F) -> F:
+    return click.option(
+        SURE,
+        "sure",
+        is_flag=True,
+        help="The inputs are those of the run: look for no others where an operator that reads them is wrong.",
     )(function)
 
 

@@ -30,6 +30,7 @@ from refsim.cli._complete import (
     named,
     of_other_inputs,
     partial_option,
+    sure_option,
     values,
 )
 from refsim.cli._given import recorded as dump_at
@@ -46,9 +47,10 @@ from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import GIVEN, Row, allowed, bisect
+from refsim.device.bisect import GIVEN, allowed, bisect
 from refsim.device.exchanged import check_exchanged
 from refsim.device.ran import Ran, run_on
+from refsim.device.row import Row
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -111,6 +113,7 @@ def _text(report: Report) -> str:
 )
 @inputs_options
 @partial_option
+@sure_option
 @click.option(
     "--node",
     "-n",
@@ -131,6 +134,7 @@ def command(
     inputs: str | None,
     seed: int | None,
     partial: bool,
+    sure: bool,
     node: str | None,
     family: TargetRow | None,
     profile: Profile | None,
@@ -163,11 +167,11 @@ def command(
         assert dumped is not None
         recorded, where = dumped, dumped.path
         notes = check_run(dumped, found, given, partial) + found.misfits(where) + _strangers(model, dumped)
-    others = dumped is not None and of_other_inputs(dumped, model, given)
+    others = dumped is not None and not sure and of_other_inputs(dumped, model, given)
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
         how = partial_of(launched, runner)
         told = dict(profile=profile, device=not all_bytes, limit=limit)
-        unsaid = dumped is not None and "inputs" in dumped.unsaid()
+        unsaid = dumped is not None and not sure and "inputs" in dumped.unsaid()
         rows = bisect(model, recorded, given, tell, 1, how, others, asked, unsaid, **told)
     compared = [row for row in rows if row.run is not None]
     chosen = next((row for row in rows if (row.delegate, row.node) == asked), None)
@@ -179,9 +183,8 @@ def command(
     if dumped is not None:
         check_exchanged(model, rows, where, "buffers", "each buffer under its own name")
     notes += _changed(model, rows)
-    doubted = next((row for row in rows if row.doubt), None)
-    if doubted is not None:
-        notes.append(doubted.doubt)
+    notes += [row.doubt for row in rows if row.doubt]
+    doubted = next((row for row in rows if row.excused), None)
     if chosen is not None and chosen.run is None:
         raise FormatError(
             where, f"holds no buffer of node {node}", need=f"{chosen.output}, or another --node"
@@ -302,8 +305,8 @@ def _show(
     _say_others([row for row in rows if row.wrong and row is not chosen])
     if doubted is not None and guilty is None:
         say(
-            f"no operator is called wrong: node {doubted.node} {doubted.operator} differs, but its inputs were not "
-            "all dumped, and the device may have had others; give those of its run with -i, or dump them too"
+            f"no operator is called wrong: node {doubted.node} {doubted.operator} is right for other inputs; give "
+            "those of the device's run with -i, or dump them too"
         )
     if same:
         say(("right: " if whole.enough else "") + _closing(rows, legal, profile))

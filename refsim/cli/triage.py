@@ -9,7 +9,7 @@ import click
 
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
-from refsim.cli._complete import Completeness, partial_option
+from refsim.cli._complete import Completeness, partial_option, sure_option
 from refsim.cli._given import DUMP, FOUND
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._options import device_profile_option, folder_option, json_option
@@ -73,6 +73,7 @@ MOST_REPORTS = 3
     required=False,
 )
 @partial_option
+@sure_option
 @target_option("found by itself")
 @device_profile_option
 @limit_option
@@ -88,6 +89,7 @@ def command(
     more: tuple[tuple[str, str], ...],
     output: str | None,
     partial: bool,
+    sure: bool,
     family: TargetRow | None,
     profile: Profile | None,
     limit: int,
@@ -110,7 +112,9 @@ def command(
     given = model_inputs(model, inputs, seed)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
     with progress("operators") as tell:
-        runs = [triage([(file, (path,)), *parts], given, limit, profile, family, tell) for path in outputs]
+        runs = [
+            triage([(file, (path,)), *parts], given, limit, profile, family, tell, sure) for path in outputs
+        ]
     several = repeats(runs) if len(runs) > 1 else None
     found = runs[worst(runs)]
     commands = _commands(found, output, profile)
@@ -119,7 +123,7 @@ def command(
         f"not checked: {path} does not say of which file and of which inputs it is; taken as outputs of {exposed}"
         for exposed, path in (*((file, path) for path in outputs), *more)
     ]
-    notes += [] if found.doubted is None else [found.doubted.doubt]
+    notes += found.doubts
     notes += taken_for(found, given)
     whole = Completeness(file, found.needed, held, partial, notes)
     same = all(run.same for run in runs) and (several is None or len(several.groups) == 1)

@@ -8,8 +8,8 @@ import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
-from refsim.device.bisect import Row
 from refsim.device.pairs import GOT, key, pair
+from refsim.device.row import Row
 from refsim.device.verdicts import Triage
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model

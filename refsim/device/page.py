@@ -65,7 +65,7 @@ def summary(found: Triage) -> str:
         parts.append(f"{len(found.wrong)} wrong, the first is node {first.node} {first.operator}")
     if found.doubted is not None:
         parts.append(
-            f"node {found.doubted.node} {found.doubted.operator} may have had other inputs than these"
+            f"node {found.doubted.node} {found.doubted.operator} is right for other inputs than these"
         )
     return "; ".join(parts)
 

@@ -23,13 +23,15 @@ def triage(
     profile: Profile | None = None,
     family: TargetRow | None = None,
     tell: Callable[[], object] = lambda: None,
+    sure: bool = False,
 ) -> Triage:
     """Read the outputs of one run of an exposed program and judge each operator.
 
     ``family`` is the device's; without it, it is the one that the file was exposed for. If none is known, and the file
     leaves layouts to the runtime, that choice is taken under which fewer bytes differ. ``profile`` is that of the
     device; without it, and without one of the family, any that is known may explain what differs. ``tell`` is as for
-    `bisect`.
+    `bisect`. ``sure``: these are the inputs of the run; else others are looked for where operators that read them are
+    wrong.
     Raises as `read` and `collect` do, and FormatError for outputs that are exchanged.
     """
     parts = read(given)
@@ -41,7 +43,14 @@ def triage(
         if found and _layouts(collected) == _layouts(found[0].collected):
             continue  # the file leaves nothing open
         rows = bisect(
-            collected.model, collected, inputs, tell, unsaid=True, profile=profile, device=True, limit=limit
+            collected.model,
+            collected,
+            inputs,
+            tell,
+            unsaid=not sure,
+            profile=profile,
+            device=True,
+            limit=limit,
         )
         verdicts = tuple(judged(rows, profile))
         refused = frozenset(value for part in parts for value in part.manifest.left_out)
@@ -70,7 +79,7 @@ def _better(found: Triage, parts: Sequence[Part], inputs: Sequence[np.ndarray]) 
             except RefsimError:  # these outputs are not of this target's layouts
                 continue
             if _layouts(collected) != _layouts(found.collected):
-                rows = bisect(collected.model, collected, inputs, explained=0, unsaid=True, limit=1)
+                rows = bisect(collected.model, collected, inputs, explained=0, limit=1)
                 differing[row.name] = sum(r.judged.differing for r in rows if r.judged is not None)
     best = min(differing, key=lambda name: differing[name])
     return "" if best == found.target else f"; with the layouts of {best} fewer bytes differ"

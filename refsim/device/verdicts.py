@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from refsim.bytediff import Report
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
-from refsim.device.bisect import Row
 from refsim.device.collect import Collected
+from refsim.device.row import Row
 from refsim.formats.cases import ACTUAL, contents
 from refsim.formats.dumps import value_name
 
@@ -72,8 +72,13 @@ class Triage:
 
     @property
     def doubted(self) -> Row | None:
-        """The operator that nobody can judge, as it may have had other inputs than these; see `bisect.unblamed`."""
-        return next((v.row for v in self.verdicts if v.row.doubt), None)
+        """The first operator that other inputs explain; see `refsim.device.doubts`."""
+        return next((v.row for v in self.verdicts if v.row.excused), None)
+
+    @property
+    def doubts(self) -> list[str]:
+        """What there is to say about the inputs of operators that read them."""
+        return [v.row.doubt for v in self.verdicts if v.row.doubt]
 
     @property
     def same(self) -> bool:
@@ -89,7 +94,7 @@ class Triage:
     def judged(self) -> frozenset[str]:
         """The buffers whose operators were judged, or would have been if the device's inputs were known."""
         return frozenset(
-            v.row.output for v in self.verdicts if v.row.doubt or v.kind not in (UNKNOWN, FOLLOWS)
+            v.row.output for v in self.verdicts if v.row.excused or v.kind not in (UNKNOWN, FOLLOWS)
         )
 
     def unknown_inputs(self, v: Verdict) -> list[str]:
@@ -128,7 +133,7 @@ def judged(rows: Iterable[Row], profile: Profile | None) -> Iterator[Verdict]:
             yield Verdict(row, UNKNOWN)
         elif not found.differing:
             yield Verdict(row, SAME)
-        elif row.doubt or (row.alone is None and diverged):
+        elif row.excused or (row.alone is None and diverged):
             yield Verdict(row, FOLLOWS)
         else:
             names = tuple(

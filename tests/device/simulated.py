@@ -8,7 +8,7 @@ refuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -92,11 +92,22 @@ class Barriers:
                 )
 
 
+#: A bug of the runtime: the words that a node's kernel writes, given its inputs and the right buffer.
+Bug = Callable[[Node, Mapping[str, PackedBuffer], PackedBuffer], PackedBuffer]
+
+
+def no_bug(node: Node, inputs: Mapping[str, PackedBuffer], right: PackedBuffer) -> PackedBuffer:
+    """What a right kernel writes."""
+    return right
+
+
 class Delegate:
     """One delegate, loaded: its tensors in memory, its constants prepacked."""
 
-    def __init__(self, blob: Blob, where: str, target: Target, rng: np.random.Generator) -> None:
-        self.source, self.where = blob.graph, where
+    def __init__(
+        self, blob: Blob, where: str, target: Target, rng: np.random.Generator, bug: Bug = no_bug
+    ) -> None:
+        self.source, self.where, self.bug = blob.graph, where, bug
         for call in self.source.chain:
             known = call.name in (FULL, CLONE, PREPACK) or OPS.serialized(call.name) is not None
             try:
@@ -188,12 +199,21 @@ class Delegate:
     def _kernels(self, node: Node) -> None:
         """The emulated kernels. Padding that ET-VK's kernel does not write stays as it was."""
         assert node.prepared is not None
-        held = {name: self.words(value) for name, value in node.inputs.items()}
-        held |= {name: node.prepared.words(name) for name in node.prepared.constants}
+        read = {name: self.words(value).copy() for name, value in node.inputs.items()}
+        held = dict(read) | {name: node.prepared.words(name) for name in node.prepared.constants}
         for step in node.prepared.dispatches:
             held[step.output] = dispatch(step.launch, [held[name] for name in step.inputs])
         written = node.prepared.call.device_defined()
-        self.words(node.outputs[0]).view(np.uint8)[written] = held["out"].view(np.uint8)[written]
+        given = {
+            name: self._buffer(words, self.graph.tensors[node.inputs[name]]) for name, words in read.items()
+        }
+        out = self.bug(node, given, self._buffer(held["out"], self.graph.tensors[node.outputs[0]])).raw
+        self.words(node.outputs[0]).view(np.uint8)[written] = out[written]
+
+    def _buffer(self, words: np.ndarray, tensor: Tensor) -> PackedBuffer:
+        desc: TensorDesc | None = tensor.desc
+        assert desc is not None
+        return PackedBuffer.from_raw(words.view(np.uint8), desc.shape, desc.layout, desc.dtype)
 
     def _float(self, node: Node) -> None:
         values: dict[int, Any] = {}
@@ -202,6 +222,11 @@ class Delegate:
             values[value] = tensor.data if tensor.data is not None else self._held(value)
         for value, array in results(self.graph, node, values).items():
             self.store(value, array)
+            held = self._held(value)
+            if isinstance(held, PackedBuffer):
+                given = {str(n): v for n, v in values.items() if isinstance(v, PackedBuffer)}
+                raw = self.bug(node, given, held).raw
+                self.memory[self.place(value)][: raw.size] = raw
 
     # --- memory ---
 
@@ -242,7 +267,9 @@ def dispatch(launch: Launch, inputs: Sequence[np.ndarray]) -> np.ndarray:
 class Runtime:
     """A program, loaded. `run` takes and gives arrays, as a user's app does."""
 
-    def __init__(self, data: bytes, target: Target | None = None, seed: int = NOISE) -> None:
+    def __init__(
+        self, data: bytes, target: Target | None = None, seed: int = NOISE, bug: Bug = no_bug
+    ) -> None:
         self.pte: Pte = read_pte(data, "program")
         self.plan = self.pte.plan()
         if self.pte.program.constant_segment is None:
@@ -250,7 +277,7 @@ class Runtime:
         self._check_arenas()
         rng = np.random.default_rng(seed)
         self.delegates = {
-            number: Delegate(blob, f"delegate {number}", target or Target(), rng)
+            number: Delegate(blob, f"delegate {number}", target or Target(), rng, bug)
             for number, blob in self.pte.blobs(self.plan)
         }
         self._check_calls()

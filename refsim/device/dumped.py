@@ -1,0 +1,90 @@
+"""What a device's run says of its values: the buffers of it, and which values are no longer those of the right run."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Protocol
+
+import numpy as np
+
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.tensor import TensorDesc
+from refsim.exec.model import Model
+from refsim.exec.trace import Traced
+from refsim.formats.dumps import value_name
+
+
+class Buffers(Protocol):
+    """The buffers of a device's run by value name: `refsim.formats.dumps.Recorded`, or what was just collected."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def unfit(self, name: str, desc: TensorDesc) -> str:
+        """Why the device's buffer cannot be compared with such a tensor; empty if it can, or if there is none."""
+        ...
+
+    def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
+        """The device's bytes of a value, to be compared with this buffer of the same shape and layout."""
+        ...
+
+
+class Strayed:
+    """The values whose elements on the device are others than those of the right run, or may be.
+
+    That is a dumped one of which an element differs, and one that was not dumped and was computed from such. Of a later
+    delegate each input may be, once any value has. ``others``: so may be the inputs of the model.
+    """
+
+    def __init__(self, model: Model, recorded: Buffers, others: bool) -> None:
+        self._model, self._recorded, self._others = model, recorded, others
+        self._names: set[str] = set()
+        self._delegate: int | None = None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def reached(self, traced: Traced) -> bool:
+        """Whether an input of a node has strayed."""
+        number = traced.delegate
+        if number != self._delegate:
+            self._delegate = number
+            if self._others or self._names:
+                self._names |= {value_name(number, value) for value in self._model.graphs[number].inputs}
+        return any(value_name(number, value) in self for value in traced.node.reads)
+
+    def see(self, traced: Traced, reached: bool) -> None:
+        """Go on to the values that a node writes; ``reached``: an input of it has strayed."""
+        for name, held in traced.outputs.items():
+            known = isinstance(held, PackedBuffer) and name in self._recorded
+            if self._differs(name, held) if known else reached:  # type: ignore[arg-type]
+                self._names.add(name)
+
+    def _differs(self, name: str, held: PackedBuffer) -> bool:
+        if self._recorded.unfit(name, held.desc):
+            return True
+        raw = self._recorded.beside(name, held)
+        return bool((raw != held.raw)[held.kinds() == ByteKind.VALUE].any())
+
+
+def dumped_inputs(
+    traced: Traced, recorded: Buffers, strayed: Container[object] = ()
+) -> dict[str, PackedBuffer] | None:
+    """What an operator read on the device; None if an input was not dumped, or is another tensor.
+
+    A float input that was not dumped is that of the right run, unless it has strayed from it.
+    """
+    assert traced.bound is not None
+    handed = {}
+    for argument, value in traced.input_names().items():
+        buffer = traced.bound.inputs[argument]
+        if recorded.unfit(value, buffer.desc):
+            return None
+        if value in recorded:
+            raw = recorded.beside(value, buffer)
+            desc = buffer.desc
+            handed[argument] = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype)
+        elif not buffer.desc.is_int8 and value not in strayed:
+            handed[argument] = buffer
+        else:
+            return None
+    return handed

@@ -1,0 +1,46 @@
+"""What is known about one operator of a device's run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refsim.bytediff import Report
+from refsim.ops.base.binding import BoundCase
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node. ``run`` compares its dump with a run from the start, ``alone`` with the node on its dumped inputs.
+
+    ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
+    ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
+    has exactly the bytes of that defect. ``own`` is the
+    call with its dumped inputs. ``is_int8``: the output is an int8 buffer, which a whole dump has. ``unfit`` says why
+    the dumped buffer cannot be compared: it is of another shape or layout. ``given``: an input of ``own`` was not
+    dumped, and is that of the right run. ``doubt``: what there is to say about the inputs of such an operator, see
+    `refsim.device.doubts`.
+    """
+
+    delegate: int
+    node: int
+    operator: str
+    output: str
+    run: Report | None
+    alone: Report | None
+    wrong: bool
+    cause: str = ""
+    own: BoundCase | None = None
+    is_int8: bool = True
+    unfit: str = ""
+    given: bool = False
+    doubt: str = ""
+
+    @property
+    def judged(self) -> Report | None:
+        """The report about the operator itself: on its own inputs, if they are known."""
+        return self.run if self.alone is None else self.alone
+
+    @property
+    def excused(self) -> bool:
+        """Whether other inputs explain its bytes, and no cause does."""
+        return bool(self.doubt) and not self.wrong
