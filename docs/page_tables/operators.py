@@ -16,6 +16,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.defect import Defect
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 
@@ -95,7 +96,8 @@ def floats() -> str:
         names = ", ".join(f"`{name}`" for name in row.names.split())
         if row.order or row.note or row.exact is not Exact.BITS:
             exact = f"{row.exact.value}: {row.bound}" if row.bound else row.exact.value
-            told.append((names, row.order, exact, row.note))
+            defects = row.defects and "[known defects](#known-defects) with some groups"
+            told.append((names, row.order, exact, row.note or defects or ""))
         else:
             plain.append(names)
     told.append((", ".join(plain), "", Exact.BITS.value, ""))
@@ -107,16 +109,16 @@ def floats() -> str:
 
 
 def defects() -> str:
-    """What upstream's kernels do wrong where executors here do right, as the operators state it."""
-    rows = []
-    for name, op in OPS.items():
-        for row in op.defects:
-            shown = (
-                "not: the runtime refuses it"
-                if row.values is None
-                else "yes"
-                if not row.textures
-                else "in textures"
-            )
-            rows.append((f"`{name}`", row.name, row.note, shown))
+    """What upstream does wrong where executors here do right, as the operators state it."""
+    rows = [(f"`{name}`", row.name, row.note, _shown(row)) for name, op in OPS.items() for row in op.defects]
+    rows += [(f"`{row.names}`", defect.name, defect.note, "no") for row in FLOATS for defect in row.defects]
     return markdown(("operator", "defect", "what happens", "bytes known"), rows)
+
+
+def _shown(row: Defect) -> str:
+    """Which bytes of a buffer with this defect are known."""
+    if row.values is None:
+        return "not: the runtime refuses it"
+    if row.strays is not None:
+        return "yes, but where memory behind a tensor is read"
+    return "in textures" if row.textures else "yes"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -93,6 +94,18 @@ def find(name: str, where: str) -> Operator:
             need=f"one of the {len(TABLE)} that need no torch, or torch installed ({TORCH_FIX})",
         )
     return Operator(name, row)
+
+
+def defects(name: str, args: Sequence[Any]) -> tuple[str, ...]:
+    """What ET-VK gets wrong for these arguments, in words. They are as for `Operator.run`, with shapes for tensors."""
+    match = _NAME.match(name)
+    row = None if match is None else row_of(match["base"], match["overload"])
+    found = []
+    for defect in () if row is None else row.defects:
+        # arguments out of a damaged file are refused where the operator runs
+        with suppress(TypeError, ValueError, IndexError, ArithmeticError):
+            found += [defect.note] if defect.applies(*args) else []
+    return tuple(found)
 
 
 #: Arguments that say where and how a tensor lies in memory: nothing to an array.

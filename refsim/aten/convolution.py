@@ -11,7 +11,7 @@ import numpy as np
 
 from refsim.aten.elementwise import bounded
 from refsim.aten.matrix import HOST
-from refsim.aten.row import Float, Place, sized
+from refsim.aten.row import Float, FloatDefect, Place, sized
 
 #: From so many output channels on, ET-VK multiplies matrices instead of sliding a window.
 IM2COL_CHANNELS = 128
@@ -165,13 +165,44 @@ def _conv2d(
     return _convolution(place, x, weight, bias, stride, padding, dilation, False, 0, groups)
 
 
+# --- what ET-VK gets wrong -------------------------------------------------------------------------------
+
+
+def _groups_ignored(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: Any,
+    output_padding: Any, groups: Any, *clamp: Any,
+) -> bool:  # fmt: skip
+    depthwise = tuple(weight[:2]) == (groups, 1)
+    one_tap = tuple(weight[2:]) == (1, 1)
+    return len(x) == 4 and groups > 1 and bool(transposed or (one_tap and not depthwise))
+
+
+def _groups_mixed(*args: Any) -> bool:
+    x, weight, groups = args[0], args[1], args[8]
+    if len(x) != 4 or groups <= 1 or _groups_ignored(*args) or tuple(weight[:2]) == (groups, 1):
+        return False
+    return bool(weight[1] % 4 or weight[0] // groups % 4)
+
+
+DEFECTS = (
+    FloatDefect(
+        "groups", "upstream ignores the groups of a 1x1 and of a transposed convolution", _groups_ignored
+    ),
+    FloatDefect(
+        "mixed-groups",
+        "upstream mixes the channels of groups that have no multiple of 4 of them, going in or coming out",
+        _groups_mixed,
+    ),
+)
+
+
 def _row(names: str, function: Any, **more: Any) -> Float:
     return Float(names, lambda *args: function(None, *args), function, **more)
 
 
 _ORDER = "fma; bias, channels and taps in the order of the shader that is chosen"
 ROWS = (
-    _row("convolution", _convolution, order=_ORDER),
-    _row("conv_with_clamp", _clamped, order=_ORDER + "; min(max(x, low), high)"),
+    _row("convolution", _convolution, order=_ORDER, defects=DEFECTS),
+    _row("conv_with_clamp", _clamped, order=_ORDER + "; min(max(x, low), high)", defects=DEFECTS),
     _row("conv1d conv2d", _conv2d, order=_ORDER),
 )

@@ -43,13 +43,26 @@ class Place:
 
 
 @dataclass(frozen=True)
+class FloatDefect:
+    """What ET-VK gets wrong for some arguments: a name, and a sentence for people.
+
+    ``applies`` says whether arguments show it. It takes them in ATen's order, with its shape for each tensor.
+    """
+
+    name: str
+    note: str
+    applies: Callable[..., bool]
+
+
+@dataclass(frozen=True)
 class Float:
     """One float operator. Its functions take arguments in ATen's order, tensors as arrays, without outputs.
 
     ``names`` are ATen's, with an overload where only that one is meant; blanks part them. ``portable`` computes as
     ExecuTorch's portable kernels do, one binary32 operation after another. ``delegate`` computes as ET-VK's shader does
     and takes a `Place` first; without it both are the same. ``order`` says in a few words what the shader does;
-    ``bound`` how far the device's own functions may be off; ``note`` where the shader is not what ATen means.
+    ``bound`` how far the device's own functions may be off; ``note`` where the shader is not what ATen means;
+    ``defects`` for which arguments it is wrong.
     ``pointwise``: an element of the result follows from the elements at the same place of tensors of one shape.
     """
 
@@ -61,6 +74,7 @@ class Float:
     bound: str = ""
     note: str = ""
     pointwise: bool = False
+    defects: tuple[FloatDefect, ...] = ()
 
     def function(self, place: Place | None) -> Callable[..., Any]:
         """What runs: outside a delegate for None."""

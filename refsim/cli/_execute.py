@@ -332,10 +332,8 @@ def _row(event: Event, node: Node, value: int) -> Row:
 
 def note(node: Node) -> str | None:
     """Where upstream's kernel does something else than its operator means."""
-    if not node.is_float:
-        return node.upstream
-    row = aten.find(node.name, str(node)).row
-    return row.note if row is not None and row.note else None
+    row = aten.find(node.name, str(node)).row if node.is_float else None
+    return "; ".join(filter(None, (node.upstream, "" if row is None else row.note))) or None
 
 
 def kernels(node: Node) -> str:

@@ -24,6 +24,7 @@ from refsim.partition.load import load
 
 FUSED = ("delegate", "node", "operator", "made of")
 REFUSED = ("node", "operator", "code", "why")
+DEFECTS = ("delegate", "node", "operator", "what")
 STATISTICS = (
     "delegate", "operators", "int8 operators", "float operators", "int8 dispatches", "clones", "clone bytes",
     "constant bytes", "memory bytes", "unshared bytes",
@@ -127,6 +128,12 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
         say(f"{title}: {len(content[key])}")
         if content[key]:
             print_table(REFUSED, [_refused(item) for item in content[key]], drop=("operator",))
+    if content["defects"]:
+        say()
+        say(f"wrong on ExecuTorch's runtime: {len(content['defects'])}")
+        print_table(
+            DEFECTS, [tuple(item[key] for key in DEFECTS) for item in content["defects"]], drop=("delegate",)
+        )
     made = [(d["delegate"], item) for d in delegates for item in d["transitions"]]
     say()
     say(f"transitions: {sum(not item['reused'] for _, item in made)}")

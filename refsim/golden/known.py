@@ -21,11 +21,12 @@ def expected(bound: BoundCase, defect: Defect, fill: int) -> tuple[PackedBuffer,
         return None
     values = defect.values(bound.call, {name: buffer.unpack() for name, buffer in bound.inputs.items()})
     buffer, certain = bound.call.expected(bound.inputs), bound.call.device_defined()
-    unwritten = np.ma.getmaskarray(values)
+    unwritten, at = np.ma.getmaskarray(values), offsets(bound.call.out)
     found = PackedBuffer.pack(np.ma.getdata(values), bound.call.out.layout)
     elements = buffer.kinds() == ByteKind.VALUE
     buffer.raw[elements] = found.raw[elements]
     if unwritten.any():
-        buffer.raw[offsets(bound.call.out)[unwritten.reshape(offsets(bound.call.out).shape)]] = fill
+        buffer.raw[at[unwritten.reshape(at.shape)]] = fill
         certain &= elements  # where a kernel stops, it writes no padding either
+    certain[at[defect.unknown(bound.call, values).reshape(at.shape)]] = False
     return buffer, certain

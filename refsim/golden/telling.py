@@ -71,7 +71,7 @@ class Candidate:
     @cached_property
     def hidden(self) -> bool:
         """Whether upstream's kernel has a known defect here, which hides what else is wrong."""
-        return bool(self.bound.call.defects)
+        return not all(row.in_host for row in self.bound.call.defects)
 
     @property
     def elements(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from refsim.aten import bridge
 from refsim.core.dtypes import BY_DELEGATE_CODE
 from refsim.core.errors import GraphError, RefsimError
 from refsim.core.layout import (
@@ -270,7 +271,8 @@ def _nodes(
     )
     if op is None or not _takes(op, tensors, operator):
         args = tuple(_plain(graph, a) for a in operator.args[:-1])
-        return [Node(number, operator.node_id, operator.name, args, outputs)]
+        wrong = bridge.defects(operator.name, [_shape(tensors, arg) for arg in args])
+        return [Node(number, operator.node_id, operator.name, args, outputs, notes=wrong)]
     computed = [op, *(OPS[name] for name in op.siblings)]
     if not outputs:
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {operator.args[-1]}")
@@ -280,6 +282,11 @@ def _nodes(
         _node(graph, tensors, number + at, operator, one, value, target)
         for at, (one, value) in enumerate(zip(computed, outputs, strict=True))
     ]
+
+
+def _shape(tensors: dict[int, Tensor], arg: Any) -> Any:
+    """The shape of a tensor; another argument as it is."""
+    return tensors[arg.id].shape if isinstance(arg, Ref) and arg.id in tensors else arg
 
 
 def _node(

@@ -43,7 +43,8 @@ class Node:
     meaning: Meaning | None = None
     # of a q8ta operator: some of its tensors lie in buffers on the device, not in textures
     buffers: bool = False
-    notes: tuple[str, ...] = ()  # of a q8ta operator: what else is odd about its arguments
+    # of a q8ta operator: what else is odd about its arguments; of a float one: what upstream gets wrong
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for output in self.outputs:

@@ -3,12 +3,13 @@
     adj = acc - zp_in * wsum (int32);  t = f32(adj) * (ws * s_in);  t = t + b;  relu;  q = requant(t)
 
 With a bias, upstream computes t by fma(). In the canonical profile that is two roundings. Source: ET-VK's
-q8ta_conv2d_pw.
+q8ta_conv2d_pw, whose host ignores groups (a defect there: `GROUPS_IGNORED`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,11 +23,11 @@ from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
-from refsim.ops.base.defect import FIRST_BATCH
+from refsim.ops.base.defect import FIRST_BATCH, Defect
 from refsim.ops.base.gemm import TILE_CONFIGS
 from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
 from refsim.ops.base.host.weights import WINDOW
-from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -95,6 +96,42 @@ def sample(rng: Rng) -> Case:
         rng, Params.where, params, per_group * groups, out, x_layouts=(PACKED_4W4C,)
     )
 
+
+# --- what upstream does wrong ----------------------------------------------------------------------------
+
+
+def _one_group(call: Call) -> Call:
+    """The call as upstream's host packs and launches it: a row of weights has as many values as the input has channels.
+
+    The rows of the first group are made of its own weights, several rows in one. Those of the others lie behind all
+    weights; they are zeros here.
+    """
+    weight, outputs = call.consts["weight"], call.out.shape[-3]
+    assert weight is not None
+    rows = np.zeros((outputs, call.descs["x"].shape[-3]), np.int8)
+    rows.reshape(-1)[: weight[:outputs].size] = weight[:outputs].reshape(-1)
+    return replace(call, params=replace(call.params, groups=1), consts={**call.consts, "weight": rows})
+
+
+def _groups_ignored(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    assert FIRST_BATCH.values is not None
+    return FIRST_BATCH.values(_one_group(call), arrays)
+
+
+def _behind_weights(call: Call) -> np.ndarray:
+    outputs = call.out.shape[-3]
+    later = np.arange(outputs) >= outputs // call.params.groups
+    return np.broadcast_to(later[:, None, None], call.out.shape)
+
+
+GROUPS_IGNORED = Defect(
+    "groups",
+    "upstream ignores groups: each output sums over all input channels, with weights of other outputs",
+    lambda call: call.params.groups > 1,
+    _groups_ignored,
+    _behind_weights,
+    in_host=True,
+)
 
 _BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(1, 1))
 _X = {"x": ((2, 8, 7, 9), "4W4C")}
@@ -168,7 +205,7 @@ OP = OpSpec(
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
-    defects=(FIRST_BATCH,),
+    defects=(FIRST_BATCH, GROUPS_IGNORED),
     launch=conv.launch,
     push=conv.PUSH,
     spec=conv.SPEC,

@@ -71,6 +71,16 @@ def difference(item: Difference) -> dict[str, Any]:
     }
 
 
+def defects(built: list[Graph]) -> list[dict[str, Any]]:
+    """The nodes that ExecuTorch lowers in the same way, and that its runtime gets wrong."""
+    return [
+        {"delegate": number, "node": node.number, "operator": node.operator, "what": node.upstream}
+        for number, graph in enumerate(built)
+        for node in graph.nodes
+        if node.upstream is not None
+    ]
+
+
 def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
     """The whole report, except for the comparison with torch."""
     delegates = [
@@ -89,6 +99,7 @@ def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
         "delegates": delegates,
         "refused": [refusal(item) for item in lowered.refusals],
         "unfused": [refusal(item) for item in lowered.unfused],
+        "defects": defects(built),
     }
 
 

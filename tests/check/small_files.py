@@ -133,6 +133,15 @@ def call(name: str, *args: Any) -> bytes:
     return Graph().call(name, *args).blob()
 
 
+def float_conv(weight: tuple[int, int, int, int], groups: int = 2, transposed: bool = False) -> bytes:
+    """8 channels in; ``weight`` is (OC, IC of a group, kernel), or (IC, OC of a group, kernel) if transposed."""
+    x = T((1, 8, 6, 6))
+    outputs = weight[1] * groups if transposed else weight[0]
+    pairs, out = ([1, 1], [weight[2] // 2] * 2, [1, 1]), x.but(dims=(1, outputs, 6, 6))
+    bias = const(outputs)
+    return call("aten.convolution.default", x, const(*weight), bias, *pairs, transposed, [0, 0], groups, out)
+
+
 def program(
     *graphs: Graph,
     kernels: Sequence[str] = (),

@@ -20,6 +20,7 @@ from check.small_files import (
     W,
     call,
     const,
+    float_conv,
     outside,
     program,
 )
@@ -40,6 +41,7 @@ RELU, CLONE, QUANTIZE = (
     "quantized_decomposed.quantize_per_tensor.default",
 )
 ADD = "aten.add.Tensor"
+POINTWISE = "q8ta_conv2d_pw"
 TO_DIM_ORDER = "dim_order_ops._to_dim_order_copy.default"
 
 
@@ -152,12 +154,17 @@ def float_head(*rows: int) -> bytes:
     )
 
 
-def conv(batch: int = 1, kernel: int = 1, channels: int = 8) -> bytes:
+def conv(
+    batch: int = 1, kernel: int = 1, channels: int = 8, groups: int = 1, name: str = "q8ta_conv2d"
+) -> bytes:
     x = T((batch, channels, 6, 6), "int8", BUFFER, INT8_4W4C)
-    weight, pairs = const(8, kernel * kernel * channels, dtype="int8"), ([1, 1], [kernel // 2] * 2, [1, 1])
+    weight, pairs = (
+        const(8, kernel * kernel * channels // groups, dtype="int8"),
+        ([1, 1], [kernel // 2] * 2, [1, 1]),
+    )
     sums, scales = const(8, dtype="int32"), const(8)
     return call(
-        "et_vk.q8ta_conv2d.default", x, 0.1, 0, weight, sums, scales, 0.1, 0, None, [kernel] * 2, *pairs, 1, "none",
+        f"et_vk.{name}.default", x, 0.1, 0, weight, sums, scales, 0.1, 0, None, [kernel] * 2, *pairs, groups, "none",
         like(x, dims=(batch, 8, 6, 6)),
     )  # fmt: skip
 
@@ -307,7 +314,19 @@ EXAMPLES: tuple[tuple[str, Make, Make | None], ...] = (
     ("known-defect", lambda: broadcast((1, 8, 6, 1)), lambda: broadcast((1, 8, 6, 6))),
     ("known-defect", lambda: broadcast((1, 8, 6, 6), alpha=0.5), lambda: broadcast((1, 8, 6, 6))),
     ("known-defect", lambda: conv(batch=2), conv),
+    ("known-defect", lambda: conv(groups=2, name=POINTWISE), lambda: conv(name=POINTWISE)),
+    ("known-defect", lambda: conv(batch=2, kernel=3, groups=2), lambda: conv(kernel=3, groups=2)),
     ("known-defect", lambda: float_head(2, 3), lambda: float_head(1, 6)),
+    # float convolutions in groups: 1x1, transposed, twice as many outputs as channels, 2 and 6 channels of a group
+    ("known-defect", lambda: float_conv((8, 4, 1, 1)), lambda: float_conv((8, 8, 1, 1), groups=1)),
+    (
+        "known-defect",
+        lambda: float_conv((8, 4, 3, 3), transposed=True),
+        lambda: float_conv((8, 8, 3, 3), groups=1, transposed=True),
+    ),
+    ("known-defect", lambda: float_conv((16, 1, 3, 3), groups=8), lambda: float_conv((8, 1, 3, 3), groups=8)),
+    ("known-defect", lambda: float_conv((8, 2, 3, 3), groups=4), lambda: float_conv((8, 4, 3, 3))),
+    ("known-defect", lambda: float_conv((12, 4, 3, 3)), lambda: float_conv((8, 1, 1, 1), groups=8)),
     (
         "known-defect",
         lambda: call("et_vk.linear_q4gsw.default", *q4gsw(T((2, 6, 64), layout=W), 8, 64)),

@@ -1,4 +1,4 @@
-"""Known defects of upstream's linear operators with weights in groups: bisect names them, inspect tells of them."""
+"""Known defects of upstream's operators with groups: bisect names them, inspect tells of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check.small_files import float_conv
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.folder_write import writing
@@ -53,3 +54,12 @@ def test_inspect_says_what_upstream_gets_wrong(name: str, said: str | None, refs
     done = refsim("inspect", DATA / f"{name}.pte")
     assert done.status == 0
     assert said in done.out if said else "note:" not in done.out
+
+
+def test_inspect_says_what_a_float_convolution_gets_wrong(tmp_path: Path, refsim) -> None:
+    (tmp_path / "grouped.bin").write_bytes(float_conv((8, 4, 1, 1)))
+    (tmp_path / "whole.bin").write_bytes(float_conv((8, 8, 1, 1), groups=1))
+    assert (
+        "note: node 0 aten.convolution: upstream ignores" in refsim("inspect", tmp_path / "grouped.bin").out
+    )
+    assert "note:" not in refsim("inspect", tmp_path / "whole.bin").out

@@ -13,6 +13,8 @@ from refsim.core.errors import FormatError
 from refsim.partition import check as checking
 from refsim.partition.load import load
 
+from .quantize import quantize
+
 MODELS = Path(__file__).parents[1] / "data" / "models"
 MIXED = MODELS / "mixed_ops.pt2"
 
@@ -49,6 +51,22 @@ def test_says_what_the_runtime_will_refuse(tmp_path: Path, capsys: pytest.Captur
     assert done.out.endswith(f"see {told}\n")
     assert Done(capsys, *told.split()[1:]).status == 0
     assert "check: " not in Done(capsys, "lower", MIXED).out
+
+
+@pytest.mark.parametrize(("only", "operator"), [(None, "q8ta_conv2d_pw"), ((), "aten.convolution")])
+def test_names_what_the_runtime_will_get_wrong(
+    only: tuple[object, ...] | None, operator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    given = {} if only is None else {"only": only}
+    for groups in (1, 2):
+        path = tmp_path / f"{groups}.pt2"
+        module = torch.nn.Conv2d(16, 16, 1, groups=groups)
+        torch.export.save(quantize(module, (torch.randn(1, 16, 4, 6),), **given), path)
+        content = json.loads(Done(capsys, "lower", path, "--json").out)
+        assert [row["operator"] for row in content["defects"]] == [operator] * (groups - 1)
+        assert ("wrong on ExecuTorch's runtime: 1" in Done(capsys, "lower", path).out) is (groups == 2)
 
 
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

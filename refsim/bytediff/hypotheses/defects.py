@@ -22,12 +22,14 @@ def known(ev: Evidence) -> Iterator[Prediction]:
         values = defect.values(ev.call, ev.arrays)
         cells = ev.with_values(np.ma.getdata(values))
         unwritten = ev.places[np.ma.getmaskarray(values).reshape(ev.places.shape)]
+        stray = ev.places[defect.unknown(ev.call, values).reshape(ev.places.shape)]
         if len(unwritten) and ev.differing[unwritten].mean() < MOSTLY:
             continue  # something wrote there
-        # what it does write must be as it writes it, or the bytes that may be anything would explain all by themselves
-        written = ev.differing.copy()
-        written[unwritten] = False
-        if len(unwritten) and (cells != ev.got)[written].sum() > np.count_nonzero(written) / 2:
+        # what is known must be as it is known, or the bytes that may be anything would explain all by themselves
+        anything = np.concatenate((unwritten, stray))
+        certain = ev.differing | (cells != ev.want)
+        certain[anything] = False
+        if len(anything) and (cells != ev.got)[certain].sum() > np.count_nonzero(certain) / 2:
             continue
-        cells[unwritten] = ev.got[unwritten]
+        cells[anything] = ev.got[anything]
         yield Prediction(defect.note, cells)

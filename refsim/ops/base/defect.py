@@ -16,14 +16,24 @@ class Defect:
 
     ``applies(call)``: whether a call shows it. ``values(call, arrays)``: the output with the defect, masked (numpy.ma)
     where no invocation writes; what stands there is chance. None where upstream's runtime refuses the call.
-    ``textures``: only tensors in textures show it, those in buffers do not.
+    ``strays(call)``: one bool for each element of the output, whether it is computed from memory behind a tensor, so
+    that nothing is known of it. ``textures``: only tensors in textures show it, those in buffers do not. ``in_host``:
+    the kernel is right, and upstream's host calls it with wrong arguments.
     """
 
     name: str
     note: str
     applies: Callable[[Any], bool]
     values: Callable[[Any, Mapping[str, np.ndarray]], np.ndarray] | None = None
+    strays: Callable[[Any], np.ndarray] | None = None
     textures: bool = False
+    in_host: bool = False
+
+    def unknown(self, call: Any, values: np.ndarray) -> np.ndarray:
+        """Where ``values`` say nothing although something is written: one bool for each element."""
+        if self.strays is None:
+            return np.zeros(values.shape, bool)
+        return self.strays(call) & ~np.ma.getmaskarray(values)
 
 
 def first_only(name: str, note: str, inner: int) -> Defect:
