@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 
 import click
@@ -57,25 +58,32 @@ def export(
 
     Run each file on any device with ExecuTorch's own runtime, save all outputs, and give them to golden check.
     """
-    files = []
+    files: list[programs.Program] = []
+    refused: list[programs.Refusal] = []
     wanted = operators or exportable()
     with progress("operators", len(wanted)) as advance:
         for op in wanted:
-            files += list(programs.programs(choose((op,), layouts, Size(size)), most))
+            cases, left_out = programs.loadable(choose((op,), layouts, Size(size)))
+            files += list(programs.programs(cases, most))
+            refused += left_out
             advance()
     if not files:
-        raise _none_chosen(operators, layouts, Size(size))
+        raise _none_chosen(operators, layouts, Size(size), refused)
     content = {file.file: file.data for file in files}
-    content[programs.MANIFEST] = programs.manifest(files, refsim.__version__)
+    content[programs.MANIFEST] = programs.manifest(files, refsim.__version__, refused)
     write_folder(folder, content)
     wrote(folder, said=True)
-    cases, nbytes = sum(len(file.cases) for file in files), sum(len(file.data) for file in files)
+    count, nbytes = sum(len(file.cases) for file in files), sum(len(file.data) for file in files)
     if as_json:
         rows = [{"file": f.file, "bytes": len(f.data), "cases": len(f.cases)} for f in files]
-        print_json("golden export", {"folder": folder, "files": rows, "cases": cases, "bytes": nbytes})
+        facts = {"folder": folder, "files": rows, "cases": count, "bytes": nbytes}
+        print_json("golden export", {**facts, "not_exported": [row.as_json() for row in refused]})
         return SAME
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
-    say(f"{folder}: {counted(cases, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}")
+    for rule, rule_cases in Counter(row.error.rule for row in refused).items():
+        error = next(row.error for row in refused if row.error.rule == rule)
+        say(f"not exported: {counted(rule_cases, 'case')}, {rule}: {error.what}")
+    say(f"{folder}: {counted(count, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}")
     say(
         "run each file with ExecuTorch's runtime on the device, without inputs, and save all outputs in one folder"
     )
@@ -87,8 +95,13 @@ def export(
 export.help = f"{inspect.cleandoc(export.help or '')}\n\nOPERATORS: {', '.join(exportable())}"
 
 
-def _none_chosen(operators: Sequence[str], layouts: Sequence[str], size: Size) -> ParameterError:
+def _none_chosen(
+    operators: Sequence[str], layouts: Sequence[str], size: Size, refused: Sequence[programs.Refusal]
+) -> ParameterError:
     """What there is instead: other layouts of these operators, or cases of another size."""
+    if refused:
+        said = f"the runtime loads none of {counted(len(refused), 'case')}"
+        return ParameterError("golden export", said, got=refused[0].case, need=refused[0].error.what)
     names, asked = ", ".join(operators) or "any operator", ", ".join(layouts)
     if next(choose(operators, layouts), None) is None:
         need = choices.listed(layouts_of(operators or exportable()))

@@ -93,12 +93,17 @@ def beside(
 def each_beside(
     folder: str | os.PathLike[str], name: str, declared: Sequence[Declared]
 ) -> list[Either] | None:
-    """As `beside`, with the error about an output in its place, as `each` has it."""
+    """As `beside`, with the error about an output in its place, as `each` has it. What is empty counts as not there."""
     stem = Path(folder) / name
     for path in (stem.with_name(f"{stem.name}.npz"), stem):
         if os.path.exists(path):  # Path.exists raises over a name that is too long
-            return each([path], declared)
+            return None if _is_empty(path) else each([path], declared)
     return each([stem], declared) if any(stem.parent.glob(f"{stem.name}-*")) else None
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a run that gave nothing left this: a folder or a file without content."""
+    return not os.listdir(path) if os.path.isdir(path) else os.path.getsize(path) == 0
 
 
 def _files(names: list[str]) -> list[str]:

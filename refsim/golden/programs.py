@@ -3,6 +3,8 @@
 A program holds many cases of one operator. Every tensor of a case is a constant. The runtime brings it into a buffer,
 the operator under test runs on that, and the words of its output are copied out at once, while nothing else has used
 the memory. Output buffers hold a known byte before. docs/certify.md says what else a runtime needs.
+
+One case that the runtime does not load would cost all others of its file, so such cases are left out: `loadable`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from refsim.check.finding import Finding, Level
+from refsim.check.run import check_bytes
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import LimitError
@@ -31,6 +35,7 @@ SCHEMA = 1
 KIND = "corpus for a device"
 MANIFEST = "corpus.json"
 MAX_BYTES = 1_000_000
+_Part = Sequence[tuple[Numbered, BoundCase]]
 _MOST_DIMS = 4  # tensors of more dims cannot be constants in a packed layout
 
 
@@ -41,6 +46,40 @@ class Program:
     file: str
     data: bytes
     cases: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A case that no program holds, and why: the runtime would not load it."""
+
+    case: str
+    error: Finding
+
+    def as_json(self) -> dict[str, str]:
+        return {"case": self.case, "rule": self.error.rule, "what": self.error.what}
+
+
+def loadable(cases: Iterable[Numbered]) -> tuple[list[Numbered], list[Refusal]]:
+    """(The cases that the runtime loads, those that it does not), as the rules of `refsim.check` have it."""
+    rows = list(cases)
+    refused = dict(_errors([(one, bind(one.case)) for one in rows]))
+    found = [Refusal(name, error) for name, error in refused.items()]
+    return [one for one in rows if one.name not in refused], found
+
+
+def _errors(part: _Part) -> Iterator[tuple[str, Finding]]:
+    """The name of each case that is refused, and the first error about it. Halves without an error hold none."""
+    data = program([bound for _, bound in part])
+    errors = (finding for finding in check_bytes(data) if finding.level is Level.ERROR)
+    error = next(errors, None)
+    if error is None:
+        return
+    if len(part) == 1:
+        yield part[0][0].name, error
+        return
+    half = len(part) // 2
+    yield from _errors(part[:half])
+    yield from _errors(part[half:])
 
 
 def programs(cases: Iterable[Numbered], most: int = MAX_BYTES) -> Iterator[Program]:
@@ -56,9 +95,6 @@ def programs(cases: Iterable[Numbered], most: int = MAX_BYTES) -> Iterator[Progr
         for number, (data, part) in enumerate(parts):
             name = f"{op}.pte" if len(parts) == 1 else f"{op}.{number}.pte"
             yield Program(name, data, tuple(_row(one, bound) for one, bound in part))
-
-
-_Part = Sequence[tuple[Numbered, BoundCase]]
 
 
 def _split(rows: Sequence[Numbered], most: int) -> Iterator[tuple[bytes, _Part]]:
@@ -85,15 +121,16 @@ def program(cases: Sequence[BoundCase]) -> bytes:
     return writer.pte()
 
 
-def manifest(files: Sequence[Program], version: str) -> bytes:
-    """What is in a folder of programs, a line for each case; ``version`` is that of refsim."""
+def manifest(files: Sequence[Program], version: str, refused: Sequence[Refusal] = ()) -> bytes:
+    """What is in a folder of programs, a line for each case, and what is ``refused``; ``version`` is that of refsim."""
     head = {"kind": KIND, "schema": SCHEMA, "refsim": version, "fill": FILL}
     parts = []
     for file in files:
         facts = {"file": file.file, "bytes": len(file.data), "sha256": hashlib.sha256(file.data).hexdigest()}
         rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in file.cases)
         parts.append(f'{json.dumps(facts)[:-1]}, "cases": [\n{rows}]}}')
-    return f'{json.dumps(head)[:-1]}, "files": [\n{",".join(parts)}]}}\n'.encode()
+    left_out = ",\n".join(json.dumps(row.as_json()) for row in refused)
+    return f'{json.dumps(head)[:-1]}, "files": [\n{",".join(parts)}], "not exported": [\n{left_out}]}}\n'.encode()
 
 
 def described(call: Call) -> Described:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from hypothesis import strategies as st
 from mutants.seeded import ALL
 from mutants.tree import CHECKOUT, copy, environment
 
+from refsim.check.finding import Level
+from refsim.check.run import check_bytes
 from refsim.cli._main import main
 from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
 from refsim.core.qmath import PROFILES
@@ -96,6 +99,18 @@ def test_the_cases_that_show_seeded_bugs_are_among_them(chosen: dict[str, list[N
             assert row["case"] in names, row["id"]
 
 
+def test_the_page_says_how_many(chosen: dict[str, list[Numbered]]) -> None:
+    found = Counter(
+        (row.name, op) for op, rows in chosen.items() for one in rows for row in bind(one.case).call.defects
+    )
+    known = sum(bool(bind(one.case).call.defects) for rows in chosen.values() for one in rows)
+    page = (CHECKOUT / "docs" / "certify.md").read_text()
+    assert f"{known} of the {sum(map(len, chosen.values())) - 76} cases" in page
+    for name in ("first-batch", "alpha", "groups", "first-plane"):
+        total = sum(count for (defect, _), count in found.items() if defect == name)
+        assert re.search(rf"^\| {name}: [^|]*\| {total} \|", page, re.M)
+
+
 def test_filters() -> None:
     small = list(choose(["q8ta_add"], ["4W"], Size.SMALL))
     large = list(choose(["q8ta_add"], ["4W"], Size.LARGE))
@@ -120,6 +135,34 @@ def test_files_are_small_alike_every_time_and_have_no_inputs(tmp_path: Path) -> 
         assert not plan.inputs and len(plan.outputs) == len(file.cases)
     with pytest.raises(LimitError, match="q8ta_relu/"):
         list(programs.programs(rows, 2_000))
+
+
+@pytest.mark.parametrize(
+    ("op", "rule", "count"),
+    [("q8ta_pixel_shuffle", "pixel-shuffle", 66), ("q8ta_quantize", "prepack-rank", 10)],
+)
+def test_cases_that_the_runtime_does_not_load_are_left_out(
+    op: str, rule: str, count: int, chosen: dict[str, list[Numbered]]
+) -> None:
+    taken, refused = programs.loadable(chosen[op])
+    assert {row.error.rule for row in refused} == {rule} and len(refused) == count
+    assert {one.name for one in taken} | {row.case for row in refused} == {one.name for one in chosen[op]}
+    files = list(programs.programs(taken))
+    assert [case["case"] for file in files for case in file.cases] == [one.name for one in taken]
+    assert all(Level.ERROR not in {found.level for found in check_bytes(file.data)} for file in files)
+    stored = json.loads(programs.manifest(files, "test", refused))
+    assert stored["not exported"] == [row.as_json() for row in refused]
+
+
+def test_the_verb_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("golden", "export", "q8ta_pixel_shuffle", "--layout", "4C", "--size", "large")
+    status, facts = _json(capsys, *given, "--pte", str(tmp_path / "a"))
+    left_out = {row["case"] for row in facts["not_exported"]}
+    cases = {one.name for one in choose(["q8ta_pixel_shuffle"], ["4C"], Size.LARGE)}
+    (file,) = certify.read(tmp_path / "a")
+    assert status == 0 and left_out and {entry.name for entry in file.cases} == cases - left_out
+    assert main([*given, "--pte", str(tmp_path / "b")]) == 0
+    assert f"not exported: {len(left_out)} cases, pixel-shuffle" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("op", exportable())
@@ -201,6 +244,7 @@ def test_a_single_case_of_another_profile_is_told_apart(tmp_path: Path) -> None:
     [
         ("q8ta_add", "alpha"),
         ("q8ta_conv2d_pw", "first-batch"),
+        ("q8ta_conv2d_pw", "groups"),
         ("q8ta_conv2d_dw", "first-batch"),
         ("q8ta_linear", "first-plane"),
     ],
@@ -308,6 +352,19 @@ def test_runners_of_all_kinds(exported: Path, tmp_path: Path) -> None:
         for number, name in enumerate(arrays.files):
             np.save(tmp_path / "q8ta_dequantize" / f"out{number}.npy", arrays[name])
     assert certify.check(files, tmp_path, {}).right
+
+
+@pytest.mark.parametrize("left", [Path.mkdir, Path.touch], ids=["folder", "file"])
+def test_what_a_run_left_empty_is_missing(
+    left: Callable[[Path], object], exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(exported / "out" / "q8ta_relu.npz", tmp_path)
+    left(tmp_path / ("q8ta_dequantize" if left is Path.mkdir else "q8ta_dequantize.npz"))
+    given = ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(tmp_path))
+    status, facts = _json(capsys, *given)
+    assert (status, facts["right"]) == (1, False)
+    assert facts["operators"]["q8ta_relu"][certify.SAME] == FEW
+    assert facts["operators"]["q8ta_dequantize"][certify.MISSING] == FEW
 
 
 def test_outputs_of_another_program_are_refused(exported: Path, tmp_path: Path) -> None:
