@@ -25,7 +25,7 @@ MOST_CAUSES = 3
 MEANINGS = {
     SAME: "every byte that the kernel defines is the definition's",
     LEGAL: "other bytes, which a device may write that rounds as a profile says",
-    KNOWN_DEFECT: "the bytes of a defect that ET-VK's kernel has on every device",
+    KNOWN_DEFECT: "the bytes of a defect that ExecuTorch's runtime has on every device",
     WRONG: "bytes that nothing of this explains, or an output of another size",
     MISSING: "the program of this case gave no outputs",
 }
