@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
@@ -24,6 +24,7 @@ from refsim.device.pairs import key, pair
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
+from refsim.exec.trace import unwatched
 from refsim.formats import dumps
 from refsim.formats.run_identity import RunIdentity, identity
 from refsim.graph.graph import Node
@@ -115,7 +116,7 @@ class Row:
 
 @dataclass
 class Result:
-    """What a run of all executors gave; outputs by executor."""
+    """What a run of all executors gave; outputs by executor, of a run that nobody watches."""
 
     rows: list[Row]
     outputs: dict[str, list[np.ndarray]]
@@ -124,6 +125,8 @@ class Result:
     #: what ran, and the values whose buffers it was asked for, by delegate
     runners: dict[str, Executor] = field(default_factory=dict)
     watched: dict[int, frozenset[int]] = field(default_factory=dict)
+    #: the outputs that are others in a run whose buffers are kept, by executor
+    apart: dict[str, list[str]] = field(default_factory=dict)
     #: two values of which the recorded buffers are each other's
     exchanged: tuple[str, str] | None = None
 
@@ -162,6 +165,7 @@ def execute(
 ) -> Result:
     """Run on each executor in turn. Dumps come from the first; times are the shortest of ``repeat`` runs.
 
+    Where buffers are kept, each executor runs once more for the outputs, as it does where nobody watches.
     ``seed``: what the inputs were drawn from, which dumps say.
     """
     pattern = _pattern(dump_regex)
@@ -193,7 +197,11 @@ def execute(
 
             observer = Observer(tell, seen.wants)
             for _ in range(repeat):
-                result.outputs[name] = model.run(inputs, runner, observer)
+                outputs = model.run(inputs, runner, observer)
+            kept = any(observer.watched(number, graph) for number, graph in model.graphs.items())
+            if kept and (again := unwatched(model, inputs, runner, outputs)) is not None:
+                outputs, result.apart[name] = again
+            result.outputs[name] = outputs
             if runner.foreign:
                 _add_sources(seen.rows, model, name, runner)
             result.watched = {
@@ -328,6 +336,13 @@ def _row(event: Event, node: Node, value: int) -> Row:
         dtype=str(tensor.dtype),
         nbytes=desc.nbytes if desc else prod(tensor.shape) * tensor.dtype.itemsize,
     )
+
+
+def unwatched_lines(apart: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Whether runs that nobody watches gave the outputs of those whose buffers were kept, by executor."""
+    for executor, names in apart.items():
+        which = f"DIFFERENT bits in {', '.join(names)}" if names else "the same bits"
+        yield f"{executor}: outputs of a run that nobody watches: {which}"
 
 
 def note(node: Node) -> str | None:

@@ -22,6 +22,7 @@ from refsim.cli._buffers import (
     write_html,
 )
 from refsim.cli._complete import Completeness
+from refsim.cli._execute import unwatched_lines
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
 from refsim.cli._options import EXECUTORS, executor_profile_option, json_option
@@ -35,7 +36,7 @@ from refsim.core.counted import counted, form
 from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
-from refsim.exec.trace import Traced, trace
+from refsim.exec.trace import Traced, trace, unwatched
 from refsim.formats.targets import TargetRow
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG, Judged, judged
 from refsim.golden.judge import SAME as SAME_BYTES
@@ -117,7 +118,11 @@ def command(
     origin: str | None,
     as_json: bool,
 ) -> int:
-    """Run FILE on two executors, compare all bytes of every buffer, and explain the first buffer that differs."""
+    """Run FILE on two executors, compare all bytes of every buffer, and explain the first buffer that differs.
+
+    One that prepares whole graphs runs FILE once more as users do, where nobody watches: its outputs must be the
+    same.
+    """
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
     if len(names) != 2:
         raise Lacking(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
@@ -132,16 +137,19 @@ def command(
     given = model_inputs(model, inputs, seed)
     runs: list[dict[str, tuple[Traced, PackedBuffer | np.ndarray]]] = []
     runners = [executor_named(name) for name in names]
+    apart: dict[str, list[str]] = {}
     with progress("operators", 2 * sum(1 for _ in model.nodes())) as advance:
-        for runner in runners:
+        for name, runner in zip(names, runners, strict=True):
             kept: dict[str, tuple[Traced, PackedBuffer | np.ndarray]] = {}
 
             def visit(traced: Traced, kept: dict[str, Any] = kept) -> None:
                 kept.update((name, (traced, held)) for name, held in traced.outputs.items())
                 advance()
 
-            trace(model, given, runner, visit, past_guards=True)
+            outputs = trace(model, given, runner, visit, past_guards=True)
             runs.append(kept)
+            if (again := unwatched(model, given, runner, outputs)) is not None:
+                apart[name] = again[1]
     rows = [_row(name, traced, held, runs[1][name][1]) for name, (traced, held) in runs[0].items()]
     foreign = any(runner.foreign for runner in runners)
     if foreign:
@@ -152,7 +160,7 @@ def command(
         file, held, frozenset(held), own=shares(model, dict(zip(names, runners, strict=True)))
     )
     guards = list(dict.fromkeys(t.outside for run in runs for t, _ in run.values() if t.outside))
-    same = wrong is None and not guards
+    same = wrong is None and not guards and not any(apart.values())
     how = None if wrong is None or wrong.bound is None else launched(runners[1], wrong.bound.call)
     report = None if wrong is None else explain(wrong, names, limit, how)
     telling = Telling(names[1], runners[1])
@@ -160,7 +168,7 @@ def command(
     if as_json:
         content = {
             "file": file, "executors": names, **found.as_json(), "buffers": [row.as_json() for row in rows],
-            "same": same and whole.enough, "guards": guards,
+            "same": same and whole.enough, "guards": guards, "unwatched": apart,
             "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
             "apart": telling.as_json(report), **as_json_of(whole.own),
             **made.as_json(),
@@ -176,7 +184,7 @@ def command(
         known = f", {excused} of them by known defects of upstream" if excused else ""
         differ = f"{differing} {form(differing, 'differs', 'differ')}"
         say(f"{counted(len(rows), 'buffer')} on {names[0]} and {names[1]}: {differ}{known}")
-    for text in (*whole.lines(), *guards):
+    for text in (*unwatched_lines(apart), *whole.lines(), *guards):
         say(text)
     if wrong is not None:
         say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")

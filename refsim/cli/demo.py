@@ -66,7 +66,8 @@ def command(name: str, executors: str, as_json: bool) -> int:
                 "bytes": sum(check.compared for check in checks),
                 "different": sum(check.different for check in checks),
                 "not_compared": whole.missing,
-                "outputs_same": all(verdict["same"] for verdict in verdicts),
+                "outputs_same": all(verdict["same"] for verdict in verdicts)
+                and not any(result.apart.values()),
                 "ms": {e: float(np.sum([row.ms[e] for row in result.rows])) for e in result.outputs},
             }
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from refsim.cli._buffers import inputs_options, model_inputs
 from refsim.cli._complete import Completeness, check_run, fix_of, meant, named, partial_option
-from refsim.cli._execute import COLUMNS, DROP, Result, execute
+from refsim.cli._execute import COLUMNS, DROP, Result, execute, unwatched_lines
 from refsim.cli._given import recorded as dump_at
 from refsim.cli._given import same_run
 from refsim.cli._main import DIFFERENT, SAME
@@ -136,6 +136,7 @@ def command(
         wrote(dump[1], said=True)
     held = memory_of(model, result, threads) if memory else {}
     same = not result.different and all(verdict["same"] is not False for verdict in verdicts)
+    same = same and not any(result.apart.values())
     if recorded is not None and (near := meant(result.unmatched, model, recorded.entries)):
         notes.append(
             f"{named(result.unmatched)} {form(len(result.unmatched), 'is', 'are')} not compared{near}"
@@ -151,6 +152,7 @@ def command(
                 **aimed.as_json(),
                 "nodes": [row.as_json() for row in result.rows],
                 "outputs": verdicts,
+                "unwatched": result.apart,
                 "dumped": result.dumped,
                 "golden": golden,
                 "golden_without_buffer": result.unmatched,
@@ -172,6 +174,8 @@ def command(
                 say(line)
         for verdict in verdicts:
             say(verdict_text(verdict, expect))
+        for line in unwatched_lines(result.apart):
+            say(line)
         if not same:
             chosen = ["--target", family.name] if family is not None else []
             words = [file, *(["-i", inputs] if inputs else ["--random", str(seed)]), *chosen]

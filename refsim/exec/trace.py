@@ -94,6 +94,23 @@ def trace(
     return model.run(inputs, witness, observe)
 
 
+def unwatched(
+    model: Model, inputs: Sequence[np.ndarray], executor: Executor, watched: Sequence[np.ndarray]
+) -> tuple[list[np.ndarray], list[str]] | None:
+    """The outputs of a run that nobody watches, and the names of those that are not the ones of a watched run.
+
+    An executor may compute what nobody watches in fewer steps and in other layouts. None for one that prepares no
+    graphs: it runs the same either way.
+    """
+    if all(executor.session(graph) is None for graph in model.graphs.values()):
+        return None
+    outputs = model.run(inputs, executor)
+    pairs = zip(outputs, watched, strict=True)
+    return outputs, [
+        f"out{n}" for n, (ours, theirs) in enumerate(pairs) if ours.tobytes() != theirs.tobytes()
+    ]
+
+
 def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> BoundCase:
     """A call of a graph as a case: parameters and layouts are spelled out, and the data is what the call got."""
     params = {

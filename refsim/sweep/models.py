@@ -129,7 +129,7 @@ def _refused(model: Model, executor: Executor) -> str:
 
 def _on(chunk: Chunk, drawn: Drawn, profile: Profile, executor: Executor, outcome: Outcome) -> None:
     begin = time.perf_counter()
-    status, message, at = _compared(drawn, executor)
+    status, message, at = compared(drawn, executor)
     outcome.seconds += time.perf_counter() - begin
     outcome.nbytes += sum(_bytes(held) for node in drawn.nodes for held in node.outputs.values())
     if status == SAME:
@@ -152,13 +152,13 @@ def _smallest(drawn: Drawn, profile: Profile, executor: Executor, found: Verdict
     assert drawn.chain is not None
     for chain in cut(drawn.chain):
         part = _graph(drawn.seed, profile, chain)
-        again = _compared(part, executor)
+        again = compared(part, executor)
         if again[0] == found[0]:
             return part, again
     return drawn, found
 
 
-def _compared(drawn: Drawn, executor: Executor) -> Verdict:
+def compared(drawn: Drawn, executor: Executor) -> Verdict:
     """(status, why, the node whose bytes are different)."""
     expected = {name: (node, held) for node in drawn.nodes for name, held in node.outputs.items()}
     rng = Rng(drawn.seed)
