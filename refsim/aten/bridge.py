@@ -50,13 +50,17 @@ class Operator:
                 except TypeError:
                     if not any(map(_is_whole, args)):
                         raise
-                    # ExecuTorch's serializer stores 1 and 1.0 as one value, whichever came first
-                    result = function(*(int(arg) if _is_whole(arg) else arg for arg in args))
+                    result = function(*whole(args))
         except RefsimError:
             raise
         except Exception as error:  # torch and NumPy raise what they like for arguments out of a damaged file
             raise GraphError(where, f"{self.source} refuses the arguments: {error}") from error
         return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def whole(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Arguments with 1 for 1.0: ExecuTorch's serializer stores both as one value, whichever came first."""
+    return tuple(int(arg) if _is_whole(arg) else arg for arg in args)
 
 
 def _is_whole(arg: Any) -> bool:

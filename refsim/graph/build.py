@@ -31,6 +31,7 @@ from refsim.formats.vkgraph.schema import (
     DATATYPES,
     STORAGES,
     OperatorCall,
+    SymInt,
     Value,
     ValueList,
     VkGraph,
@@ -270,6 +271,7 @@ def _nodes(
         ref.id for ref in (result if isinstance(result, tuple) else (result,)) if isinstance(ref, Ref)
     )
     if op is None or not _takes(op, tensors, operator):
+        _check_written(graph, operator.args[-1])
         args = tuple(_plain(graph, a) for a in operator.args[:-1])
         wrong = bridge.defects(operator.name, [_shape(tensors, arg) for arg in args])
         return [Node(number, operator.node_id, operator.name, args, outputs, notes=wrong)]
@@ -287,6 +289,16 @@ def _nodes(
 def _shape(tensors: dict[int, Tensor], arg: Any) -> Any:
     """The shape of a tensor; another argument as it is."""
     return tensors[arg.id].shape if isinstance(arg, Ref) and arg.id in tensors else arg
+
+
+def _check_written(graph: VkGraph, number: int) -> None:
+    """A float operator writes tensors without data, or a size."""
+    result = graph.values[number]
+    for output in result.items if isinstance(result, ValueList) else (number,):
+        value = graph.values[output]
+        if not isinstance(value, VkTensor | SymInt) or (isinstance(value, VkTensor) and value.is_constant):
+            got = f"value {output}, {'a constant' if isinstance(value, VkTensor) else type(value).__name__}"
+            raise GraphError("output", "nothing can be written to it", got=got, need="a tensor without data")
 
 
 def _node(
@@ -308,7 +320,9 @@ def _node(
             raise GraphError(name, "not an int8 or float32 activation", got=f"value {value}")
         descs[name] = desc
     consts = {a.name: _constant(graph, tensors, by_name[a.name], a.name) for a in op.of_kind(Kind.CONST)}
-    if output not in tensors:  # its layout is unknown, or its dtype
+    if (
+        output not in tensors or tensors[output].data is not None
+    ):  # its layout is unknown, its dtype, or it is stored
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
     if op.if_quantized is not None and tensors[output].dtype == np.int8:
         # ExecuTorch gives the output the dtype of an activation that is quantized

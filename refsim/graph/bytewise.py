@@ -88,7 +88,7 @@ def _of_elements(graph: Graph, node: Node, known: dict[int, Table], numbers: dic
             args.append(arg)
         elif arg.id in known and graph.tensors[arg.id].shape == out.shape != ():
             args.append(known[arg.id].values)
-        elif arg.id in numbers:
+        elif arg.id in numbers and numbers[arg.id].value.ndim <= len(out.shape):
             number = numbers[arg.id]
             nodes |= number.nodes
             # ATen promotes by whether it has dims
@@ -103,9 +103,9 @@ def _of_elements(graph: Graph, node: Node, known: dict[int, Table], numbers: dic
     except (RefsimError, ValueError):  # it is raised when the node runs
         return
     for source in sources:  # what is made of a table is as large as that
-        known[value] = Table(source, made.astype(out.dtype), nodes)
-    if not sources and made.size == 1:
-        numbers[value] = Number(made.astype(out.dtype).reshape(out.shape), nodes)
+        known[value] = Table(source, out.typed(made), nodes)
+    if not sources and made.size == 1 and made.shape == out.shape:
+        numbers[value] = Number(out.typed(made), nodes)
 
 
 def steps(graph: Graph, chosen: Mapping[int, Table], kept: Set[int]) -> dict[int, list[Node]]:

@@ -123,6 +123,11 @@ class Tensor:
         """Bytes of its buffer, or of its elements where it has none."""
         return self.desc.nbytes if self.desc is not None else prod(self.shape) * self.dtype.itemsize
 
+    def typed(self, array: np.ndarray) -> np.ndarray:
+        """An array in the tensor's dtype; NaN and what is out of range have a value there, whatever it is."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.asarray(array, self.dtype, order="C")
+
 
 @dataclass(frozen=True)
 class Graph:

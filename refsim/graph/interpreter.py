@@ -168,9 +168,7 @@ def stored(graph: Graph, value: int, array: np.ndarray, where: str) -> PackedBuf
             where, f"value {value} has the wrong shape", got=list(array.shape), need=list(tensor.shape)
         )
     desc: TensorDesc | None = tensor.desc
-    with np.errstate(invalid="ignore", over="ignore"):  # NaN and what is out of range have a value here
-        typed = np.asarray(array, tensor.dtype, order="C")
+    typed = tensor.typed(array)
     if desc is None:
         return typed
-    shaped = typed.reshape(desc.shape)
-    return PackedBuffer.pack(shaped, desc.layout, dtype=desc.dtype)
+    return PackedBuffer.pack(typed.reshape(desc.shape), desc.layout, dtype=desc.dtype)

@@ -68,7 +68,7 @@ def out_shape(
     params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
 ) -> tuple[int, ...]:
     shape = shapes["indices"]
-    if declared is not None and len(declared) == 1:
+    if declared is not None and len(declared) == 1 and shape == (1,):
         shape = ()  # one index without dims is stored as one in a row
     return (*shape, 2 * consts["weight"].shape[-1])
 

@@ -64,6 +64,10 @@ def _blob(rng: random.Random, files: Files) -> Files:
     return {name: programs.mutate_blob(rng, data) for name, data in files.items()}
 
 
+def _graph(rng: random.Random, files: Files) -> Files:
+    return {name: programs.mutate_graph(rng, data) for name, data in files.items()}
+
+
 def _json_mostly(rng: random.Random, files: Files) -> Files:
     """As `_files`, but mostly what the others are described by."""
     described = sorted(name for name in files if name.endswith(".json"))
@@ -123,6 +127,7 @@ FORMATS: dict[str, Format] = {
     for row in (
         Format("pte", seeds.ptes, _files, readers.program, 4),
         Format("blob", seeds.blobs, _blob, readers.program, 4),
+        Format("graph", seeds.graphs, _graph, readers.graph, 4),
         Format("dump.zip", seeds.dumps, _files, readers.dump),
         Format("dump", seeds.folders, _json_mostly, readers.sidecar),
         Format("npy", seeds.npys, _files, readers.npy),

@@ -20,7 +20,7 @@ from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.read import HEADER, HEADER_MAGIC, Blob, read_blob
 from refsim.formats.vkgraph.schema import VKGRAPH
 from refsim.ops.base.registry import OPS
-from tests.fuzz import plain
+from tests.fuzz import plain, structures
 
 _INTS = (
     -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 127, 128, 255, 256, -128, -129, 1000, 65536, 1 << 20, 2**31 - 1, 2**31,
@@ -216,10 +216,19 @@ def mutate_blob(rng: random.Random, data: bytes) -> bytes:
     graph, raw, body = _blob(data).graph, bytes(_blob(data).constants.raw), bytes(_blob(data).body)
     if way < 0.45:
         return blob_of(structure(rng, body, "blob"), raw)
+    if way < 0.6:
+        return mutate_graph(rng, data)
     try:
         return blob_of(encode(content(rng, graph), VKGRAPH), raw)
     except (RefsimError, TypeError, AttributeError, ValueError):  # the encoder writes no such graph
         return blob_of(structure(rng, body, "blob"), raw)
+
+
+def mutate_graph(rng: random.Random, data: bytes) -> bytes:
+    """A sound delegate blob of another graph."""
+    blob = _blob(data)
+    graph = structures.mutate(rng, blob.graph)
+    return blob_of(encode(graph, VKGRAPH), bytes(blob.constants.raw))
 
 
 def mutate_etdump(rng: random.Random, data: bytes) -> bytes:

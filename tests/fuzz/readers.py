@@ -12,18 +12,24 @@ import json
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from refsim.bytediff import diff
 from refsim.check.run import check
-from refsim.core.errors import FormatError
+from refsim.core import size_limit
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import FormatError, RefsimError
 from refsim.core.escape import escaped
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.device import manifest, outputs
 from refsim.device.delegate_gap import gaps
 from refsim.device.expose import Options, expose
+from refsim.exec.cpu import NativeExecutor
+from refsim.exec.definition import Definition
+from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 from refsim.formats import dumps, npz, profiles, recordings
@@ -34,6 +40,8 @@ from refsim.golden.check import check_entry
 from refsim.golden.named import open_case
 from refsim.golden.store import parse, sums
 from refsim.golden.verify import read_results
+from refsim.graph.graph import Graph
+from refsim.graph.interpreter import Event, Observer
 from refsim.partition.archive import checked
 from refsim.spirv.module import Module
 from refsim.spirv.reflect import interface
@@ -103,6 +111,78 @@ def program(folder: Path, way: int) -> None:
     else:
         model = load(path)
         model.run(_drawn(model), executor_named(EXECUTOR))
+
+
+def graph(folder: Path, way: int) -> None:
+    """A delegate that is run: mostly here, in several ways whose bytes must be equal."""
+    path = str(folder / "m.pte")
+    if way % 8 == 0 and VERBS:
+        verb("run", path, "--random", "0")
+    elif way % 8 == 1 and VERBS:
+        verb("inspect", path, "--json")
+    elif way % 8 == 2 and VERBS:
+        verb("check", path)
+    else:
+        compared(load(path), way // 8)
+
+
+def compared(model: Model, way: int) -> None:
+    """A delegate's definition against its plans: with nothing watched, with one value, with all.
+
+    A plan may refuse what the definition refuses, and nothing else.
+    """
+    (delegate,) = model.graphs.values()
+    size_limit.check(delegate.where, delegate.nbytes, size_limit.TOTAL)
+    rng = Rng(way)
+    given = [
+        (rng.uniform(-1.0, 1.0, shape) * 2.0 ** (way % 9)).astype(dtype)
+        for shape, dtype in model.input_shapes()
+    ]
+    every = {value for node in delegate.nodes for value in node.outputs}
+    need = _outcome(delegate, given, Definition(), every)
+    one = {sorted(every)[way % len(every)]} if every else set()
+    for watched in (set(), one, every):
+        got = _outcome(delegate, given, NativeExecutor(1 + way % 2), watched)
+        if isinstance(need, RefsimError) or isinstance(got, RefsimError):
+            if type(need) is not type(got):
+                raise Finding(f"{_said(got)}, and the definition {_said(need)}; watched {sorted(watched)}")
+            continue
+        wrong = [name for name in got if got[name] != need[name]]
+        if wrong or not watched <= got.keys():
+            raise Finding(
+                f"{wrong} differ from the definition; watched {sorted(watched)}, seen {sorted(map(str, got))}"
+            )
+    if isinstance(need, RefsimError):
+        raise need
+
+
+def _said(outcome: dict[Any, bytes] | RefsimError) -> str:
+    return f"{type(outcome).__name__}: {outcome.what}" if isinstance(outcome, RefsimError) else "runs"
+
+
+def _outcome(
+    delegate: Graph, given: list[np.ndarray], executor: Executor, watched: set[int]
+) -> dict[Any, bytes] | RefsimError:
+    """Bytes of the watched values by number, and of the outputs by name; or why it is refused."""
+    found: dict[Any, bytes] = {}
+
+    def tell(event: Event) -> None:
+        for value, held in event.outputs.items():
+            found[value] = _bytes(held.raw.view(held.desc.dtype) if isinstance(held, PackedBuffer) else held)
+
+    observer = Observer(tell, lambda number, value: value in watched) if watched else None
+    try:
+        outputs = run_graph(delegate, given, executor, 0, observer)
+    except RefsimError as error:
+        return error
+    return found | {f"output {number}": _bytes(array) for number, array in enumerate(outputs)}
+
+
+def _bytes(array: np.ndarray) -> bytes:
+    """The bytes of an array; the bits of a NaN are a machine's own."""
+    if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
+    return array.tobytes()
 
 
 def dump(folder: Path, way: int) -> None:

@@ -7,19 +7,29 @@ import json
 import zipfile
 from collections.abc import Iterator
 from functools import cache
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from refsim.core.errors import RefsimError
+from refsim.core.layout import WIDTH_PACKED
 from refsim.core.qmath import PROFILES
+from refsim.device.calls import add_call
 from refsim.formats import profiles
 from refsim.formats.cases import contents
 from refsim.formats.pte.read import VULKAN_ID, read_pte
+from refsim.formats.vkgraph.edit import GraphEditor
+from refsim.formats.vkgraph.read import read_blob
 from refsim.golden import programs
+from refsim.golden.chain_rules import chains
 from refsim.golden.store import Entry, digest, line
+from refsim.graph.build import build
+from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from tests.fuzz import archives, arrays
 
@@ -28,6 +38,8 @@ DATA = ROOT / "tests" / "data"
 #: A seed is a folder: file name -> bytes. The reader knows the names.
 Files = dict[str, bytes]
 MOST_BYTES = 9_000
+#: Of the input of a graph that is run.
+MOST_ELEMENTS = 2_000
 
 
 def _data(pattern: str) -> list[Path]:
@@ -73,6 +85,57 @@ def blobs() -> tuple[Files, ...]:
         if not pte.named_data:
             found += [bytes(pte.delegate_data(d)) for d in pte.plan().delegates if d.id == VULKAN_ID]
     return tuple({"m.pte": data} for data in found)
+
+
+@cache
+def graphs() -> tuple[Files, ...]:
+    """Delegates that run: of the corpus' chains, of one operator each, and of small programs of exporters."""
+    found = [_serialized(chain.graph("seed")) for chain in chains() if prod(chain.shape) <= MOST_ELEMENTS]
+    found += [_serialized(_alone(bound)) for bound in bounds() if bound.call.op.exported]
+    found += [files["m.pte"] for files in blobs()]
+    return tuple({"m.pte": data} for data in found if _runs(data))
+
+
+def _alone(bound: BoundCase) -> Graph:
+    """A graph of one operator, its inputs those of the graph."""
+    call = bound.call
+    descs = (*call.descs.values(), call.out)
+    tensors = {n: Tensor(n, d.shape, np.dtype(d.dtype), d.layout, buffer=True) for n, d in enumerate(descs)}
+    inputs = {name: number for number, name in enumerate(call.descs)}
+    node = Node(0, 0, call.op.name, (), (len(inputs),), Prepared(call), inputs)
+    return Graph("seed", tensors, (node,), tuple(inputs.values()), node.outputs, call.target)
+
+
+def _serialized(graph: Graph) -> bytes:
+    """The blob of a graph."""
+    editor = GraphEditor()
+    for tensor in graph.tensors.values():
+        editor.tensor(str(tensor.dtype), tensor.shape, tensor.layout or WIDTH_PACKED)
+
+    def number(arg: Any) -> int:
+        if isinstance(arg, Ref):
+            return arg.id
+        return editor.literal(tuple(arg) if isinstance(arg, list) else arg)
+
+    for node in graph.nodes:
+        if node.call is not None:
+            add_call(editor, node.call, node.inputs, node.outputs[0])
+            continue
+        result = editor.values(node.outputs) if len(node.outputs) > 1 else node.outputs[0]
+        editor.call(node.name, *map(number, node.args), result)
+    for value in graph.inputs:
+        editor.input(value)
+    for value in graph.outputs:
+        editor.output(value)
+    return editor.blob()
+
+
+def _runs(data: bytes) -> bool:
+    try:
+        build(read_blob(data, "seed"), "seed")
+    except RefsimError:
+        return False
+    return True
 
 
 @cache

@@ -16,7 +16,7 @@ from refsim.core.qmath import LAVAPIPE
 from refsim.formats.literals import Bool, Double, DoubleList, Int, IntList, Null, String
 from refsim.formats.pte import read as pte
 from refsim.formats.vkgraph.read import Blob, read_blob
-from refsim.formats.vkgraph.schema import OperatorCall, SymInt, ValueList, VkGraph, VkTensor
+from refsim.formats.vkgraph.schema import OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
 from refsim.graph.build import bound, build, nodes_of_calls, resolve_layouts
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.ops.base.arg import Kind
@@ -281,6 +281,7 @@ REFUSED = {
     "a plain input": (0, VkTensor(INT8, (2, 8), memory_layout=WIDTH), "x: not an int8 or float32 activation"),
     "a weight that is no tensor": (3, Int(3), "weight: not a constant; got value 1, need a tensor with stored data"),
     "an output that is no tensor": (10, Int(3), "output: not an int8 or float32 tensor"),
+    "an output that is stored": (10, VkTensor(INT8, (2, 6), constant_id=0, memory_layout=ROWS), "output: not an int8"),
     "an output of whole numbers": (10, VkTensor(INT32, (2, 6), memory_layout=ROWS), "output: not an int8 or float32"),
 }  # fmt: skip
 
@@ -377,6 +378,20 @@ def test_what_is_read_before_it_is_written_is_told_with_its_memory() -> None:
     with pytest.raises(GraphError, match=rf"^test: output: reads a value that nothing wrote; got value {z}$"):
         graph_of(made, (x,), z)
     assert graph_of(made, (x,), x).outputs == (x,), "an input may be an output"
+
+
+@pytest.mark.parametrize(
+    "value", [Null(), Int(3), VkTensor(FLOAT32, (2, 6), constant_id=0, memory_layout=WIDTH)], ids=str
+)
+@pytest.mark.parametrize("listed", [False, True])
+def test_what_a_float_operator_cannot_write(value: Value, listed: bool) -> None:
+    made = Builder()
+    x, out = made.activation((2, 6)), made.add(value)
+    made.constant(np.zeros((2, 6), np.float32))
+    made.call("aten.relu.default", x, made.add(ValueList((made.activation((2, 6)), out))) if listed else out)
+    with pytest.raises(GraphError) as raised:
+        bound(read_blob(made.blob((x,), x), "test"), "test")
+    assert raised.value.where == "test: node 0 aten.relu.default: output"
 
 
 def test_an_operator_without_arguments_or_outputs_is_refused() -> None:

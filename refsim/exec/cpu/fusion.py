@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from refsim import aten
+from refsim.aten.bridge import whole
 from refsim.core.buffer import offsets
+from refsim.core.errors import RefsimError
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.prepack import UNBOUNDED
@@ -41,6 +44,7 @@ POOLS: dict[str, Callable[..., tuple[Job, ...] | str]] = {
     "aten.mean.dim": pool.mean,
 }
 VIEW = "aten.view_copy.default"
+OF_ONE = {*CLAMPS, *POOLS, VIEW}
 #: Float operators on two tensors that are computed on bytes, and whether they multiply.
 OF_TWO = {"aten.mul.Tensor": True, "aten.add.Tensor": False}
 
@@ -96,7 +100,10 @@ PRECONDITIONS = (
         "others read a further result",
         lambda f: not any(f.readers[v] for node in f.between for v in node.outputs[1:]),
     ),
-    Precondition("a value between is watched", lambda f: not f.pinned & {*f.made, *f.last.outputs}),
+    Precondition(
+        "a value between is watched",
+        lambda f: not any(f.pinned & set(node.outputs) for node in (*f.between, f.last)),
+    ),
     Precondition(
         "a value between is no float32",
         lambda f: all(f.graph.tensors[value].dtype == np.float32 for value in f.made),
@@ -107,6 +114,10 @@ PRECONDITIONS = (
     ),
     Precondition(
         "the second term is multiplied", lambda f: len(f.first) < 2 or _others(f.between[0]) in ([], [1])
+    ),
+    Precondition(
+        "an operator refuses its arguments, or gives another shape",
+        lambda f: all(_as_declared(f.graph, node) for node in f.between),
     ),
     Precondition("the view moves bytes", lambda f: _in_place(f.pooled, f.descs[f.last.outputs[0]])),
 )
@@ -120,6 +131,28 @@ def why_not(found: Found) -> str | None:
 def _others(node: Node) -> list[Any]:
     """A float operator's arguments that are no tensors."""
     return [arg for arg in node.args if not isinstance(arg, Ref)]
+
+
+def _as_declared(graph: Graph, node: Node) -> bool:
+    """Whether a float operator's definition takes its arguments, and gives the shapes of the graph.
+
+    It is asked with all dims but the last two cut to 1, which no operator but a view looks at.
+    """
+    shapes = [graph.tensors[value].shape for value in refs(node.args)]
+    kept = [len(shape) if node.name == VIEW else 2 for shape in shapes]
+    cut = (
+        np.zeros((1,) * len(shape[:-n]) + shape[-n:], np.float32)
+        for n, shape in zip(kept, shapes, strict=True)
+    )
+    args = [next(cut) if isinstance(arg, Ref) else arg for arg in node.args]
+    try:
+        lead = np.broadcast_shapes(*(shape[:-n] for n, shape in zip(kept, shapes, strict=True)))
+        results = aten.find(node.name, str(node)).run(args, str(node), graph.place(node))
+    except (RefsimError, ValueError):  # it is raised when the node runs
+        return False
+    made = [(*lead, *result.shape[len(lead) :]) for result in results]
+    declared = [graph.tensors[value].shape for value in node.outputs]
+    return made[: len(declared)] == declared
 
 
 def _in_place(one: TensorDesc, other: TensorDesc) -> bool:
@@ -142,7 +175,7 @@ def chain(
     while len(between) < 4 and (following := reader_of.get(at.outputs[0])) is not None:
         if _is(following, Family.QUANTIZE):
             return Found(graph, (node,), tuple(between), following, descs, readers, pinned)
-        if not following.is_float:
+        if following.name not in OF_ONE or not following.outputs:
             return None
         between.append(at := following)
     return None
@@ -195,10 +228,12 @@ def _of_one(found: Found, calls: Sequence[Call], made: Call) -> tuple[str, tuple
     if between and between[0].name in CLAMPS:
         clamp, *rest = between
         between, bounds = tuple(rest), CLAMPS[clamp.name](clamp.args[1:])
+        if not all(isinstance(bound, int | float) and bound == bound for bound in bounds):
+            return EMULATED, ()
     names = [node.name for node in between]
     if names and names[0] in POOLS and names[1:] in ([], [VIEW]):
         lower = POOLS[names[0]]
-        jobs = lower(x, bounds, between[0].args[1:], replace(made, out=found.pooled), cpu().isa)
+        jobs = lower(x, bounds, whole(between[0].args[1:]), replace(made, out=found.pooled), cpu().isa)
         return "pool", () if isinstance(jobs, str) else jobs
     if names or cpu().isa.lookup:
         return EMULATED, ()

@@ -320,15 +320,15 @@ class Plan:
         if tuple(array.shape) != tensor.shape:
             self._wrong_shape(value, array)
         if desc is None:
-            held[value] = np.asarray(array, tensor.dtype, order="C")
+            held[value] = tensor.typed(array)
             return
         place = self._bytes.get(value_name(value))
         if place is None:  # nobody reads it
             return
         if desc.layout is WIDTH_PACKED:
-            np.copyto(place.view(desc.dtype).reshape(tensor.shape), array)
+            np.copyto(place.view(desc.dtype).reshape(tensor.shape), tensor.typed(array))
         else:
-            shaped = np.asarray(array, tensor.dtype).reshape(desc.shape)
+            shaped = tensor.typed(array).reshape(desc.shape)
             place[:] = PackedBuffer.pack(shaped, desc.layout, dtype=desc.dtype).raw
 
     def _get(self, held: dict[int, Any], value: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import pytest
 from builder import F32, Builder
 from test_two_inputs import Two
 
+from refsim.core.errors import ShapeError
 from refsim.core.layout import PACKED_4C, PACKED_4W, WIDTH_PACKED, Layout, layout
 from refsim.core.qmath import LAVAPIPE
 from refsim.core.rng import Rng
@@ -63,7 +64,10 @@ def right(graph: Graph, watched: Set[int] = frozenset()) -> bool:
             lambda event: held.extend(getattr(x, "raw", x).tobytes() for x in event.outputs.values()),
             lambda _, value: value in watched,
         )
-        outputs = run_graph(graph, given, executor, observe=look if watched else None)
+        try:
+            outputs = run_graph(graph, given, executor, observe=look if watched else None)
+        except ShapeError:
+            return [b"refused"]
         return held + [x.tobytes() for x in outputs]
 
     want = seen(EmulatedExecutor())
@@ -168,6 +172,15 @@ def _watched() -> Graph:
     return b.end(b.pool(b.real))
 
 
+def _other_shape() -> Graph:
+    """More rows than the pooling has: its kernel would read behind the image."""
+    b = Pooled()
+    x = b.pool(b.real)
+    for value in (x, x + 1):
+        b.tensors[value] = replace(b.tensors[value], shape=(2, 8, 5, 3))
+    return b.end(x)
+
+
 #: For each precondition, a graph of which it keeps a step from being made.
 BROKEN: dict[str, Callable[[], Graph]] = {
     "others read a value between": _read_between,
@@ -176,6 +189,7 @@ BROKEN: dict[str, Callable[[], Graph]] = {
     "a value between is no float32": _no_float,
     "the profile is not canonical": _other_profile,
     "the second term is multiplied": _multiplied,
+    "an operator refuses its arguments, or gives another shape": _other_shape,
     "the view moves bytes": _viewed,
 }
 
@@ -193,6 +207,20 @@ def test_without_a_precondition_bytes_are_wrong(unless: str, monkeypatch: pytest
     left = tuple(row for row in fusion.PRECONDITIONS if row.unless != unless)
     monkeypatch.setattr(fusion, "PRECONDITIONS", left)
     assert not right(graph, watched)
+
+
+def test_a_further_result_that_is_watched_is_told() -> None:
+    b = Pooled()
+    x = b.pool(b.real)
+    assert right(b.end(x), frozenset([x + 1]))
+
+
+@pytest.mark.parametrize(
+    "bounds", [(float("nan"), 1.0), (-1.0, float("nan")), (None, 1.0), (-1.0, None)], ids=str
+)
+def test_bounds_that_are_no_numbers(bounds: tuple[float | None, ...]) -> None:
+    b = Pooled()
+    assert right(b.end(b.pool(b.float(CLAMP, (Ref(b.real), *bounds), SHAPE))))
 
 
 def test_a_dequantize_that_others_read_runs_beside_the_step() -> None:
