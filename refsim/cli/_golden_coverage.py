@@ -20,8 +20,13 @@ from refsim.ops.base.case import Case
 @root_option
 @json_option
 def coverage(root: str | None, as_json: bool) -> int:
-    """Count cases by operator, layouts and features, and chains by kind. The status is 1 if something has none."""
+    """Count cases by operator, layouts and features, by native route, and chains by kind.
+
+    The status is 1 if something has none.
+    """
     from refsim.golden import coverage as counting
+    from refsim.golden import route_coverage
+    from refsim.golden.rules import RULES
 
     corpus = Corpus.at(root)
     if not corpus.operators():
@@ -30,13 +35,18 @@ def coverage(root: str | None, as_json: bool) -> int:
 
         def cases() -> Iterator[Case]:
             for op in corpus.operators():
-                yield from (entry.case for entry in corpus.entries(op))
+                for entry in corpus.entries(op):
+                    if entry.number >= RULES[op].spread:
+                        hard.append(entry.case)
+                    yield entry.case
                 advance()
 
+        hard: list[Case] = []
         table = counting.count(cases())
+        taken = route_coverage.count(hard)
     whole = {op: len(corpus.stored_names(op)) for op in corpus.operators()}
     chains = counting.chains_by_kind(entry.chain for entry in corpus.chains())
-    holes, facts = table.holes(), table.as_json()
+    holes, facts = [*table.holes(), *taken.holes()], table.as_json()
     holes += [f"{CHAINS}: {kind}: none" for kind, number in chains.items() if not number]
     total = sum(row["cases"] for row in facts.values())
     if as_json:
@@ -45,6 +55,7 @@ def coverage(root: str | None, as_json: bool) -> int:
             "cases": total,
             "whole": sum(whole.values()),
             "chains": chains,
+            "routes": taken.as_json(),
             "holes": holes,
             "same": not holes,
         }
@@ -79,6 +90,9 @@ def coverage(root: str | None, as_json: bool) -> int:
     print_table(columns, rows, drop=("stored whole count", "layouts count", "features count"))
     say("fewest per layouts: the cases with the combination of layouts that has fewest")
     say("rarest: the cases with the feature that fewest have")
+    for isa, counts in taken.as_json().items():
+        routes = ", ".join(f"{number} {route}" for route, number in sorted(counts.items()))
+        say(f"routes of the hard cases of products on {isa}: {routes or 'none'}")
     for hole in holes[:MOST_SHOWN]:
         say(f"hole: {hole}")
     say_rest(len(holes))

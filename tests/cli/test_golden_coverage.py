@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from refsim.cli._output import MOST_SHOWN
-from refsim.golden import coverage, rules
+from refsim.exec.cpu.isa import ISAS
+from refsim.golden import coverage, route_coverage, rules
 from refsim.ops.base.case import Case
 
 
@@ -37,6 +39,37 @@ def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
     assert len(kept) < rules.RULES[some].count
     holes = coverage.count(kept).holes()
     assert any(hole.startswith(some) and hole.endswith((feature.name, "no case")) for hole in holes)
+
+
+@pytest.fixture(scope="module")
+def table() -> route_coverage.Table:
+    hard = (rules.case(op, n) for op, rule in rules.RULES.items() for n in range(rule.spread, rule.count))
+    return route_coverage.count(hard)
+
+
+@pytest.mark.parametrize("feature", route_coverage.FEATURES, ids=lambda f: f.name)
+def test_every_feature_would_be_missed_on_a_route(
+    feature: route_coverage.Feature, table: route_coverage.Table
+) -> None:
+    left = Counter({key: n for key, n in table.found.items() if feature.name not in key[2]})
+    holes = route_coverage.Table(table.routes, left).holes()
+    assert {hole.partition(":")[0] for hole in holes} == {
+        f"{route} on {isa.name}"
+        for isa in ISAS
+        for route in route_coverage.ROUTES
+        if route_coverage.has(isa, route)
+        and any(feature.name in wanted for wanted in route_coverage.WANTED[route])
+    }
+
+
+def test_a_route_that_no_case_takes_is_a_hole(table: route_coverage.Table) -> None:
+    """Every native route of products, on each instruction set that has it."""
+    for isa in ISAS:
+        for route in route_coverage.ROUTES:
+            taken = table.routes[isa.name, route]
+            assert (taken >= 20) is route_coverage.has(isa, route), (isa.name, route, taken)
+    left = Counter({key: n for key, n in table.found.items() if key[1] != "amx"})
+    assert len(route_coverage.Table(table.routes, left).holes()) == len(route_coverage.WANTED["amx"])
 
 
 def test_export_says_which_layouts_there_are(refsim, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from refsim.core.errors import RefsimError
 from refsim.exec.factory import executor_named
-from refsim.golden import coverage, rules, verify
+from refsim.golden import coverage, route_coverage, rules, verify
 from refsim.golden.chain import CHAINS
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.registry import OPS
@@ -31,6 +31,10 @@ def test_every_operator_has_a_rule_and_cases() -> None:
 def test_there_are_no_holes() -> None:
     table = coverage.count(entry.case for op in CORPUS.operators() for entry in CORPUS.entries(op))
     assert table.holes() == []
+    hard = (
+        e.case for op in CORPUS.operators() for e in CORPUS.entries(op) if e.number >= rules.RULES[op].spread
+    )
+    assert route_coverage.count(hard).holes() == []
     assert sum(table.cases.values()) >= 20_000
     assert sum(len(CORPUS.stored_names(op)) for op in CORPUS.operators()) >= 500
 

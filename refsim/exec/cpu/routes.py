@@ -69,7 +69,8 @@ class RouteContext:
     """What rules look at. ``call``: whose bytes are wanted; never an operator that only picks another one.
 
     ``forced``: one route is asked for, whether or not it is thought to be the fastest. ``table``: what each byte of the
-    result becomes, int8 (256); only for routes among `JOINS`.
+    result becomes, int8 (256); only for routes among `JOINS`. ``elsewhere``: the processor is not this machine's, and
+    its system grants all that it has.
     """
 
     call: Call
@@ -77,6 +78,7 @@ class RouteContext:
     threads: int
     forced: bool = False
     table: np.ndarray | None = None
+    elsewhere: bool = False
 
     @cached_property
     def conv(self) -> ConvProblem:
@@ -203,13 +205,22 @@ def _always(ctx: RouteContext) -> str | None:
     return None
 
 
-def _gemm(dot: Callable[[Isa], Dot]) -> Lower:
-    """The matrix product by the dot product that suits a processor."""
-    return lambda ctx: (gemm.lower(ctx.call.op.name, ctx.conv, ctx.isa, dot(ctx.isa), ctx.threads),)
+#: The dot product of the matrix products of each route, which suits a processor.
+DOTS: Mapping[str, Callable[[Isa], Dot]] = {
+    "gemv": lambda isa: DPBUSD if isa.dpbusd else MADDWD8,
+    "gemm8": lambda isa: MADDUBS,
+    "gemm": lambda isa: DPBUSD if isa.dpbusd else MADDWD,
+}
+
+
+def _gemm(route: str) -> Lower:
+    """The matrix product of a route."""
+    return lambda ctx: (gemm.lower(ctx.call.op.name, ctx.conv, ctx.isa, DOTS[route](ctx.isa), ctx.threads),)
 
 
 def _amx_why_not(ctx: RouteContext) -> str | None:
-    return tiles.why_not(ctx.isa) or (None if ctx.forced else amx.slower(ctx.conv, ctx.isa))
+    reason = tiles.lacking(ctx.isa) if ctx.elsewhere else tiles.why_not(ctx.isa)
+    return reason or (None if ctx.forced else amx.slower(ctx.conv, ctx.isa))
 
 
 def _amx(emulated: bool) -> Lower:
@@ -251,7 +262,8 @@ def _found(find: Callable[[RouteContext], Elementwise | str]) -> tuple[WhyNot, L
 
 def _parts(ctx: RouteContext) -> list[tuple[Part, Choice]]:
     assert ctx.call.op.expand is not None
-    return [(part, choose(part.call, ctx.threads)) for part in ctx.call.op.expand(ctx.call)]
+    isa = ctx.isa if ctx.elsewhere else None
+    return [(part, choose(part.call, ctx.threads, isa=isa)) for part in ctx.call.op.expand(ctx.call)]
 
 
 def _steps_why_not(ctx: RouteContext) -> str | None:
@@ -292,10 +304,10 @@ RULES: tuple[Rule, ...] = (
         "gemv",
         _multiplies,
         lambda ctx: None if ctx.out_pixels == 1 else "more than one output pixel",
-        _gemm(lambda isa: DPBUSD if isa.dpbusd else MADDWD8),
+        _gemm("gemv"),
     ),
-    Rule("gemm8", _multiplies, _gemm8_why_not, _gemm(lambda isa: MADDUBS)),
-    Rule("gemm", _multiplies, _always, _gemm(lambda isa: DPBUSD if isa.dpbusd else MADDWD)),
+    Rule("gemm8", _multiplies, _gemm8_why_not, _gemm("gemm8")),
+    Rule("gemm", _multiplies, _always, _gemm("gemm")),
     Rule(
         "groups",
         _of(Family.GROUP_LINEAR),
@@ -373,18 +385,20 @@ def choose(
     threads: int = 1,
     force: Mapping[str, str] | None = None,
     avoid: Mapping[str, str] | None = None,
+    isa: Isa | None = None,
 ) -> Choice:
     """The first rule that applies. ``force`` maps an operator, or ``*``, to the only route it may take.
 
     A forced route that does not apply leaves the emulated kernel. ParameterError for an unknown operator, or a
-    route that it never takes. ``avoid`` maps routes that are not wanted to the reason.
+    route that it never takes. ``avoid`` maps routes that are not wanted to the reason. ``isa`` is another processor
+    than this one, to ask what would be chosen there.
     """
     asked = call.op.name
     if call.op.picks:  # one part: the operator that upstream would pick
         assert call.op.expand is not None
         call = call.op.expand(call)[0].call
     wanted = _forced((call.op.name, asked, ANY), force or {})
-    ctx = RouteContext(call, cpu().isa, threads, wanted is not None)
+    ctx = RouteContext(call, isa or cpu().isa, threads, wanted is not None, elsewhere=isa is not None)
     rejected: list[tuple[str, str]] = []
     told = _told(call)
     for rule in RULES:

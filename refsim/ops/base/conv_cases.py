@@ -9,6 +9,7 @@ from typing import Any
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
 from refsim.core.rng import Rng
+from refsim.ops.base import route_cases
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import (
     MANY_COLUMNS,
@@ -251,10 +252,19 @@ def hard(
             params["stride"] = (1, 2) if at % 4 == 1 else (2, 1)
         return params, {"x": (1, channels, 6, 7 + at)}, {"out_channels": out, "bias": slot.bias}
 
+    def routed(slot: CaseSlot) -> Made:
+        """As the routes of a CPU need it."""
+        kind = route_cases.Kind(kernel == (1, 1), whole_words, depthwise, transposed)
+        shape = route_cases.windows(slot, kind)
+        params = golden_params(slot, shape.window, shape.groups)
+        return params, {"x": shape.x}, {"out_channels": shape.out, "bias": slot.bias}
+
     rows = [
         Hard("cancelling sums", 8, cancelling, "cancelling"),
         Hard("many positions", 2, positions, "position"),
     ]
     if not depthwise:
         rows.insert(1, Hard("many channels", 10, wide))
-    return (*rows, twins(make), Hard("tails", len(TAILS), tails, "random"))
+    tail = Hard("tails", len(TAILS), tails, "random")
+    count = route_cases.ONES if depthwise or kernel == (1, 1) else route_cases.WINDOWS
+    return (*rows, twins(make), tail, Hard("routes", count, routed))

@@ -16,7 +16,7 @@ from refsim.core.launch import Launch
 from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
-from refsim.ops.base import epilogue
+from refsim.ops.base import epilogue, route_cases
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case_rule import MANY, TAILS, CaseSlot, Hard, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, with_dot_product
@@ -201,7 +201,14 @@ def hard(make: Callable[[CaseSlot], Made], rows: bool = True) -> tuple[Hard, ...
         features = {"out_channels": TAILS[slot.number], "bias": slot.bias}
         return params, {"x": (count if rows else 1, k)}, features
 
+    def routed(slot: CaseSlot) -> Made:
+        """As the routes of a CPU need it."""
+        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        x, out = route_cases.rows(slot, not rows)
+        return params, {"x": x}, {"out_channels": out, "bias": slot.bias}
+
     found = [Hard("cancelling sums", 8, cancelling, "cancelling"), twins(make)]
     if rows:
         found.append(Hard("many positions", 2, positions, "position"))
-    return (*found, Hard("tails", len(TAILS), tails, "random"))
+    tail = Hard("tails", len(TAILS), tails, "random")
+    return (*found, tail, Hard("routes", route_cases.ROWS, routed))

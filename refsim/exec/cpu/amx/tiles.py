@@ -77,9 +77,14 @@ def refused() -> str | None:
     return f"the operating system refuses tile registers (errno {ctypes.get_errno()})"
 
 
+def lacking(isa: Isa) -> str | None:
+    """Why no kernel for this processor may use tiles, or None."""
+    return None if isa.tiles else f"{isa.name} has no tiles"
+
+
 def why_not(isa: Isa) -> str | None:
     """Why kernels for this processor may not use tiles here, or None."""
-    return refused() if isa.tiles else f"{isa.name} has no tiles"
+    return lacking(isa) or refused()
 
 
 class Tiles(ABC):

@@ -168,17 +168,35 @@ def slower(conv: ConvProblem, isa: Isa) -> str | None:
     return f"{len(residual.k4s) / once:.0%} of the k4s would be multiplied twice"
 
 
+@dataclass(frozen=True)
+class Cut:
+    """How one thread computes a problem: windows ``gathered`` or not, ``block`` (rows, columns), register tile."""
+
+    gathered: bool
+    element: str
+    block: tuple[int, int]
+    tile: TileConfig
+
+
+def cut(conv: ConvProblem, isa: Isa, dot: Dot) -> Cut:
+    """The cut of a problem; ``element`` is what its pixels are packed as."""
+    _, channels, _, _, inputs = conv.weight.shape
+    gathered = gathers(conv, isa)
+    element = S8 if gathered else dot.element
+    block = _block(conv, -(-inputs // 4) * BYTES_PER_WORD[element])
+    return Cut(gathered, element, block, tile_for(isa, dot, channels, block[0] * block[1]))
+
+
 def lower(
     name: str, conv: ConvProblem, isa: Isa, dot: Dot, threads: int, tile: TileConfig | None = None
 ) -> Job:
     """The job of a convolution problem."""
     groups, channels, kh, kw, inputs = conv.weight.shape
     words = -(-inputs // 4)
-    gathered = gathers(conv, isa)
-    element = S8 if gathered else dot.element
+    made = cut(conv, isa, dot)
+    gathered, element, (block_h, block_w) = made.gathered, made.element, made.block
     pixel_bytes = words * BYTES_PER_WORD[element]
-    block_h, block_w = _block(conv, pixel_bytes)
-    tile = tile or tile_for(isa, dot, channels, block_h * block_w)
+    tile = tile or made.tile
     panel = isa.lanes * tile.vectors
     panels = -(-channels // panel)
     block_h, per_group = _shares(conv, tile, panels, (block_h, block_w), threads)
