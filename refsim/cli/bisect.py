@@ -47,10 +47,10 @@ from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import GIVEN, allowed, bisect
+from refsim.device.bisect import allowed, bisect
 from refsim.device.exchanged import check_exchanged
 from refsim.device.ran import Ran, run_on
-from refsim.device.row import Row
+from refsim.device.row import GIVEN, Row
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -170,7 +170,7 @@ def command(
     others = dumped is not None and not sure and of_other_inputs(dumped, model, given)
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
         how = partial_of(launched, runner)
-        told = dict(profile=profile, device=not all_bytes, limit=limit)
+        told: dict[str, Any] = dict(profile=profile, device=not all_bytes, limit=limit)
         unsaid = dumped is not None and not sure and "inputs" in dumped.unsaid()
         rows = bisect(model, recorded, given, tell, 1, how, others, asked, unsaid, **told)
     compared = [row for row in rows if row.run is not None]

@@ -13,17 +13,15 @@ from refsim.bytediff.hypotheses.defects import known
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.rank import best_of
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.device import floats
 from refsim.device.doubts import doubted
 from refsim.device.dumped import Buffers, Strayed, dumped_inputs
-from refsim.device.row import Row
+from refsim.device.row import GIVEN, Row
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, bound_of, trace
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.spec import Call
-
-#: On what an operator was computed of whose inputs a float one was not dumped.
-GIVEN = "inputs that were not all dumped, taken from your run"
 
 
 def bisect(
@@ -36,6 +34,7 @@ def bisect(
     others: bool = False,
     asked: tuple[int, int] | None = None,
     unsaid: bool = False,
+    all_floats: bool = False,
     **options: Any,
 ) -> list[Row]:
     """A row for each int8 operator, quantize and dequantize, in execution order; ``options`` are those of `diff`.
@@ -46,7 +45,8 @@ def bisect(
     ``asked``: the delegate and the number of the one node that is explained instead.
     ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the
     device had other inputs than these, so that no operator is wrong but on inputs that were dumped. ``unsaid``: nobody
-    says which inputs it had; others are looked for, see `refsim.device.doubts`.
+    says which inputs it had; others are looked for, see `refsim.device.doubts`. ``all_floats``: float operators have
+    rows, too, see `refsim.device.floats`.
     """
 
     def walk(excused: Container[str] = ()) -> list[Row]:
@@ -65,6 +65,11 @@ def bisect(
                 before[traced.bound.call.op.name] = traced.bound
             elif traced.node.meaning is not None:
                 rows.append(_meant(traced, recorded, diverged, options))
+            elif all_floats:
+                graph = model.graphs[traced.delegate]
+                rows.extend(floats.rows(graph, traced, recorded, strayed, diverged, options))
+                if diverged:
+                    floats.follow(graph, traced, recorded, strayed)
             strayed.see(traced, diverged)
             tell()
 

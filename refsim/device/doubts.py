@@ -16,6 +16,7 @@ import numpy as np
 from refsim.bytediff.rank import Cause, causes
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
+from refsim.device import floats
 from refsim.device.dumped import Buffers, dumped_inputs
 from refsim.device.other_inputs import explain, others, under
 from refsim.device.row import Row
@@ -52,7 +53,7 @@ def doubted(
     wrong = [row for row in given if row.wrong and not _allowed(row, recorded, profile)]
     if not wrong:
         return {}
-    judges = {(row.delegate, row.node): partial(_right, recorded, profile) for row in given}
+    judges = {row.output: partial(_right, model, recorded, profile, row.output) for row in given}
     other = next((one.what for one in others(model, inputs) if explain(model, one, judges)), "")
     best = {row.output: _cause(row) for row in wrong}
     named = any(cause is not None and not (cause.fitted or cause.inferred) for cause in best.values())
@@ -60,15 +61,22 @@ def doubted(
     return {row.output: Doubt(_said(row, other, excused, best[row.output]), excused) for row in wrong}
 
 
-def _right(recorded: Buffers, profile: Profile | None, traced: Traced) -> PackedBuffer | None:
+def _right(
+    model: Model, recorded: Buffers, profile: Profile | None, name: str, traced: Traced
+) -> PackedBuffer | None:
     """What an operator gives in a run with other inputs, if the device has that."""
+    if traced.bound is None:
+        return floats.right(model.graphs[traced.delegate], traced, recorded, name, profile)
     handed = dumped_inputs(traced, recorded)
-    if traced.bound is None or handed is None:
+    if handed is None:
         return None
     return under(bound_of(traced.bound.call, handed), traced.output, recorded, profile)
 
 
 def _allowed(row: Row, recorded: Buffers, profile: Profile | None) -> bool:
+    report = row.judged
+    if report is not None and any(count == report.differing for count, _ in report.legal.values()):
+        return True
     return row.own is not None and under(row.own, row.output, recorded, profile) is not None
 
 

@@ -32,12 +32,14 @@ class Strayed:
     """The values whose elements on the device are others than those of the right run, or may be.
 
     That is a dumped one of which an element differs, and one that was not dumped and was computed from such. Of a later
-    delegate each input may be, once any value has. ``others``: so may be the inputs of the model.
+    delegate each input may be, once any value has. ``others``: so may be the inputs of the model. ``known``: what the
+    device must have had of a value that was not dumped, if its operator is right.
     """
 
     def __init__(self, model: Model, recorded: Buffers, others: bool) -> None:
         self._model, self._recorded, self._others = model, recorded, others
         self._names: set[str] = set()
+        self.known: dict[str, PackedBuffer | np.ndarray] = {}
         self._delegate: int | None = None
 
     def __contains__(self, name: object) -> bool:

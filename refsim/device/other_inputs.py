@@ -138,15 +138,14 @@ class _Enough(Exception):
     """The run need not go on."""
 
 
-def explain(model: Model, other: Others, judges: Mapping[tuple[int, int], Judge]) -> bool:
-    """Whether all of these operators, by delegate and node, are right with these inputs, and that says something."""
-    found: dict[tuple[int, int], PackedBuffer | None] = {}
+def explain(model: Model, other: Others, judges: Mapping[str, Judge]) -> bool:
+    """Whether the operators that write these values are right with these inputs, and that says something."""
+    found: dict[str, PackedBuffer | None] = {}
 
     def visit(traced: Traced) -> None:
-        at = traced.delegate, traced.node.number
-        if at in judges:
-            found[at] = judges[at](traced)
-            if found[at] is None or len(found) == len(judges):
+        for name in traced.outputs.keys() & judges.keys():
+            found[name] = judges[name](traced)
+            if found[name] is None or len(found) == len(judges):
                 raise _Enough
 
     with suppress(_Enough):

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from refsim.bytediff import Report
 from refsim.ops.base.binding import BoundCase
 
+#: On what an operator was computed of whose inputs one was not dumped.
+GIVEN = "inputs that were not all dumped, taken from your run"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -14,11 +17,10 @@ class Row:
 
     ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
     ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
-    has exactly the bytes of that defect. ``own`` is the
-    call with its dumped inputs. ``is_int8``: the output is an int8 buffer, which a whole dump has. ``unfit`` says why
-    the dumped buffer cannot be compared: it is of another shape or layout. ``given``: an input of ``own`` was not
-    dumped, and is that of the right run. ``doubt``: what there is to say about the inputs of such an operator, see
-    `refsim.device.doubts`.
+    has exactly the bytes of that defect. ``own`` is the call with its dumped inputs. ``is_int8``: the output is an int8
+    buffer of a kernel, which a whole dump has. ``unfit`` says why the dumped buffer cannot be compared: it is of
+    another shape or layout. ``given``: an input of ``own`` was not dumped, and is that of the right run. ``doubt``:
+    what there is to say about the inputs of such an operator, see `refsim.device.doubts`.
     """
 
     delegate: int

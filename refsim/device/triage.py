@@ -48,6 +48,7 @@ def triage(
             inputs,
             tell,
             unsaid=not sure,
+            all_floats=True,
             profile=profile,
             device=True,
             limit=limit,

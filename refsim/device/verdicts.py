@@ -9,6 +9,7 @@ from refsim.bytediff import Report
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.collect import Collected
+from refsim.device.floats import OWN
 from refsim.device.row import Row
 from refsim.formats.cases import ACTUAL, contents
 from refsim.formats.dumps import value_name
@@ -101,8 +102,9 @@ class Triage:
         """What an operator reads and no output holds, so that it was compared with the exact run and has no case."""
         if v.row.alone is not None:
             return []
-        nodes = self.collected.model.graphs[v.row.delegate].nodes
-        read = next(node for node in nodes if node.number == v.row.node and node.outputs).inputs.values()
+        graph = self.collected.model.graphs[v.row.delegate]
+        node = next(node for node in graph.nodes if node.number == v.row.node and node.outputs)
+        read = (number for number in node.reads if graph.tensors[number].data is None)
         return [
             name
             for name in dict.fromkeys(value_name(v.row.delegate, n) for n in read)
@@ -126,23 +128,21 @@ class Triage:
 
 def judged(rows: Iterable[Row], profile: Profile | None) -> Iterator[Verdict]:
     """The verdict about each operator, in order. Without a ``profile`` of the device, any may explain what differs."""
-    diverged = False
     for row in rows:
         found = row.judged
         if found is None:
             yield Verdict(row, UNKNOWN)
         elif not found.differing:
             yield Verdict(row, SAME)
-        elif row.excused or (row.alone is None and diverged):
+        elif row.excused or not (row.wrong or row.alone is not None or found.same):
             yield Verdict(row, FOLLOWS)
         else:
             names = tuple(
                 name
                 for name, (explained, _) in found.legal.items()
-                if explained == found.differing and (profile is None or name == profile.name)
+                if explained == found.differing and (profile is None or name in (profile.name, OWN))
             )
             yield Verdict(row, LEGAL if names else WRONG, names)
-        diverged |= row.run is not None and row.run.differing > 0
 
 
 def likeliest_profile(verdicts: Iterable[Verdict]) -> str:

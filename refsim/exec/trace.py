@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from refsim.ops.base.spec import Call
 class Traced:
     """One executed node: its outputs by value name and, for an int8 operator, its call with the inputs.
 
-    ``outside`` is the error if it wrote outside of its output, and the run went on.
+    ``outside`` is the error if it wrote outside of its output, and the run went on. ``read``: what it read, by its
+    value's id.
     """
 
     delegate: int
@@ -35,6 +36,7 @@ class Traced:
     outputs: Mapping[str, PackedBuffer | np.ndarray]
     bound: BoundCase | None
     outside: str = ""
+    read: Mapping[int, PackedBuffer | np.ndarray] = field(default_factory=dict)
 
     @property
     def output(self) -> str:
@@ -89,7 +91,8 @@ def trace(
     def observe(event: Event) -> None:
         bound = None if event.node.call is None else bound_of(event.node.call, witness.inputs)
         named = {value_name(event.delegate, value): held for value, held in event.outputs.items()}
-        visit(Traced(event.delegate, event.node, named, bound, witness.outside if bound is not None else ""))
+        outside = witness.outside if bound is not None else ""
+        visit(Traced(event.delegate, event.node, named, bound, outside, event.read))
 
     return model.run(inputs, witness, observe)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ class Event:
 
     ``outputs`` are the watched values that the step has written, by value id: packed buffers, or arrays of other
     dtypes. ``seconds`` is the time of the whole step. ``on_host`` says why an executor of a device had the host compute
-    the step; it is empty where the executor itself did.
+    the step; it is empty where the executor itself did. ``read``: what it read, by value id, in a run node by node.
     """
 
     delegate: int
@@ -33,6 +33,7 @@ class Event:
     outputs: Mapping[int, PackedBuffer | np.ndarray]
     seconds: float
     on_host: str = ""
+    read: Mapping[int, PackedBuffer | np.ndarray] = field(default_factory=dict)
 
     @property
     def node(self) -> Node:
@@ -67,10 +68,11 @@ class Observer:
         outputs: Mapping[int, PackedBuffer | np.ndarray],
         seconds: float,
         on_host: str = "",
+        read: Mapping[int, PackedBuffer | np.ndarray] | None = None,
     ) -> None:
         """Report a step, with those of its outputs that are wanted."""
         wanted = {value: held for value, held in outputs.items() if self.wants(delegate, value)}
-        self.tell(Event(delegate, graph, nodes, wanted, seconds, on_host))
+        self.tell(Event(delegate, graph, nodes, wanted, seconds, on_host, read or {}))
 
 
 class Runner(Protocol):
@@ -97,9 +99,11 @@ def run_nodes(
     for node in graph.nodes:
         begin = time.perf_counter()
         outputs = doing.during(Place(graph, (node,)), run_node, graph, node, values, executor)
+        seconds = time.perf_counter() - begin
         values |= outputs
         if observe is not None:
-            observe.report(number, graph, (node,), outputs, time.perf_counter() - begin)
+            read = {value: values[value] for value in node.reads if value in values}
+            observe.report(number, graph, (node,), outputs, seconds, read=read)
     return [logical(graph, values, value) for value in graph.outputs]
 
 

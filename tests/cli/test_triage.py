@@ -9,6 +9,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from device.simulated import Runtime
+
+from refsim.device import manifest
+from refsim.exec.model import load
 
 DEVICE = Path(__file__).parents[1] / "data" / "device"
 GIVEN = (DEVICE / "linear_head.raw.pte", "--outputs", DEVICE / "linear_head.raw.npz")
@@ -101,3 +105,28 @@ def test_refusals(refsim, models: Path, tmp_path: Path) -> None:
         "no outputs there"
     )
     assert not (tmp_path / "d").exists()
+
+
+def test_a_file_without_int8(refsim, models: Path, tmp_path: Path) -> None:
+    """Its floats are judged; bytes that differ where every device has the same are wrong."""
+    program, exposed, outputs = (
+        models.parent / "networks" / "upsample.pte",
+        tmp_path / "m.pte",
+        tmp_path / "o.npz",
+    )
+    assert refsim("expose", program, "-o", exposed).status == 0
+    made = Runtime(exposed.read_bytes()).run(load(program).random_inputs(3))
+    arrays = {f"out{number}": array for number, array in enumerate(made)}
+    given = ("triage", exposed, "--random", 3, "--outputs", outputs)
+    np.savez(outputs, **arrays)
+    done = refsim(*given)
+    assert done.status == 0 and "all 5 operators are right" in done.out
+    held = {
+        row.value: row.output for row in manifest.read(exposed)[1].outputs if row.held and row.held.node == 2
+    }
+    (wrong,) = held
+    arrays[held[wrong]].reshape(-1)[5] += 1
+    np.savez(outputs, **arrays)
+    done = refsim(*given, "--json")
+    nodes = {node["value"]: node["verdict"] for node in done.json["nodes"]}
+    assert done.status == 1 and nodes[wrong] == "wrong"

@@ -24,7 +24,7 @@ from refsim.device.expose import Exposed, Options, expose, write
 from refsim.device.other_inputs import Others, others
 from refsim.device.row import Row
 from refsim.device.triage import triage
-from refsim.device.verdicts import LEGAL, SAME, Triage
+from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, Triage
 from refsim.device.verdicts import WRONG as WRONG_KIND
 from refsim.exec.model import load
 from refsim.formats.dumps import Recorded
@@ -89,15 +89,18 @@ def test_a_wrong_kernel_is_never_excused(wrong: Wrong, tmp_path: Path) -> None:
     found, rows = ran(tmp_path, wrong.model, inputs_of(wrong.model), wrong)
     assert found.wrong and not found.same
     assert {v.row.operator for v in found.wrong} == {wrong.operator}
-    assert {row.operator for row in rows if row.wrong} == {wrong.operator}
-    assert all(v.kind in (SAME, WRONG_KIND) for v in found.verdicts)
+    if wrong.operator.startswith("q8ta_"):  # bisect judges no floats
+        assert {row.operator for row in rows if row.wrong} == {wrong.operator}
+    assert found.doubted is None and not any(row.excused for row in rows)
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 @pytest.mark.parametrize("name", sorted({wrong.model for wrong in WRONG}))
 def test_a_right_runtime_is_never_blamed(name: str, profile, tmp_path: Path) -> None:
     found, rows = ran(tmp_path, name, inputs_of(name), target=Target(profile))
-    assert {v.kind for v in found.verdicts} <= {SAME, LEGAL} and found.same
+    kinds = {v.kind for v in found.verdicts}
+    # where a profile allows another float, a later delegate may have got a bool that no output holds
+    assert kinds <= {SAME, LEGAL} | ({FOLLOWS} if name == "int8_attention" else set()) and found.same
     assert not any(row.wrong or row.doubt for row in rows)
 
 
@@ -149,6 +152,24 @@ def test_inputs_that_are_right_are_not_doubted(tmp_path: Path) -> None:
     assert triage(given, inputs).doubted is not None
     found = triage(given, inputs, sure=True)
     assert found.wrong and not found.doubts
+
+
+def test_a_device_has_functions_of_its_own(tmp_path: Path) -> None:
+    """An exp may be a few bits off; what is far off is wrong."""
+    inputs = inputs_of("int8_mixer")
+    for share, kind in ((1e-6, LEGAL), (1e-1, WRONG_KIND)):
+
+        def off(node: Node, read: Mapping[str, PackedBuffer], right: PackedBuffer) -> PackedBuffer:
+            if node.name != "aten.gelu.default":
+                return right
+            values = right.unpack() * np.float32(1 + share)  # noqa: B023
+            return PackedBuffer.pack(values, right.desc.layout)
+
+        folder = tmp_path / kind
+        folder.mkdir()
+        found, _ = ran(folder, "int8_mixer", inputs, off)
+        (v,) = [v for v in found.verdicts if v.row.operator == "aten.gelu"]
+        assert v.kind == kind and found.same == (kind == LEGAL)
 
 
 def two_inputs(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from refsim.ops.base.spec import Call
 
 Inputs = Mapping[str, PackedBuffer]
 #: Elements (NCHW, as many dims as the tensor has) of a wrong kernel.
-Edit = Callable[[Call, Inputs, np.ndarray], np.ndarray]
+Edit = Callable[[Any, Inputs, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,9 @@ class Wrong:
     edit: Edit
 
     def __call__(self, node: Node, inputs: Inputs, right: PackedBuffer) -> PackedBuffer:
-        if node.operator != self.operator or node.call is None:
+        if node.operator != self.operator:
             return right
-        call = node.call
-        made = np.asarray(self.edit(call, inputs, right.unpack()))
+        made = np.asarray(self.edit(node.call, inputs, right.unpack()))
         dtype = np.int8 if right.desc.is_int8 else np.float32
         fresh = PackedBuffer.pack(made.astype(dtype).reshape(right.desc.shape), right.desc.layout)
         spare = right.kinds() != ByteKind.VALUE
@@ -147,4 +146,14 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("dequantize without its zero point", DEQUANTIZE, "linear_head", other(zp=0)),
     Wrong("dequantize with another scale", DEQUANTIZE, "mixed_ops", other(scale=lambda s: s * 2)),
     Wrong("dequantize leaves out its last tile", DEQUANTIZE, "int8_classifier", written(last_missing)),
+    Wrong("a mean of floats is doubled", "aten.mean.dim", "int8_classifier", written(lambda x: x * 2)),
+    Wrong("a gelu leaves out its last tile", "aten.gelu", "int8_mixer", written(last_missing)),
+    Wrong("a float convolution exchanges lanes", "aten.convolution", "prelu", written(lanes_swapped)),
+    Wrong("a float product leaves out its last tile", "aten.bmm", "int8_attention", written(last_missing)),
+    Wrong(
+        "an upsampling leaves out its last tile",
+        "aten.upsample_nearest2d.vec",
+        "upsample",
+        written(last_missing),
+    ),
 )

@@ -1,0 +1,172 @@
+"""Float operators of a device's run: each output beside the right one, and beside that of its own inputs.
+
+Where every device must give the same bits (`refsim.aten.row.Exact`), others are wrong. Where the device's own divisions
+and functions come in, its bits are its own; an element that is far off is wrong there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from refsim import aten
+from refsim.aten.row import Exact
+from refsim.bytediff import Report, diff
+from refsim.bytediff.evidence import cells
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.qmath import PROFILES, Profile
+from refsim.device.dumped import Buffers, Strayed
+from refsim.device.row import GIVEN, Row
+from refsim.exec.trace import Traced
+from refsim.formats.dumps import value_name
+from refsim.graph.graph import Graph
+from refsim.graph.interpreter import results, stored
+
+Values = Mapping[int, PackedBuffer | np.ndarray]
+
+#: What allows bits of a device's own, in the place of a profile.
+OWN = "its own functions"
+#: How far off an element may be then, as a share of the tensor's largest magnitude. Vulkan's loosest bound for the
+#: functions of a shader that operators use is 2^-11, of sine and cosine.
+MOST_OFF = 2.0**-7
+
+
+def rows(
+    graph: Graph,
+    traced: Traced,
+    recorded: Buffers,
+    strayed: Strayed,
+    diverged: bool,
+    options: Mapping[str, Any],
+) -> Iterator[Row]:
+    """A row for each float output of a float operator that was dumped; ``options`` are those of `diff`."""
+    node = traced.node
+    for value in node.outputs:
+        name = value_name(traced.delegate, value)
+        right = traced.outputs[name]
+        if not isinstance(right, PackedBuffer) or name not in recorded or recorded.unfit(name, right.desc):
+            continue
+        title = f"{name} {right.desc}, node {node.number} {node.operator}"
+        chosen = options.get("profile")
+        told = {key: options[key] for key in ("limit",) if key in options}
+
+        def report(values: Values, title: str, expected: PackedBuffer, explain: bool) -> Report:
+            dumped = _comparable(recorded.beside(name, expected), expected)  # noqa: B023
+            found = diff(expected, dumped, title=title, explain=explain, **told)  # noqa: B023
+            return _judged(graph, traced, values, value, found, chosen)  # noqa: B023
+
+        handed = dumped_values(graph, traced, recorded, strayed)
+        run = report(traced.read, title, right, not diverged)
+        alone, given = None, False
+        if handed is not None:
+            given = any(n in handed and value_name(traced.delegate, n) not in recorded for n in node.reads)
+            told_by = f"{title}, computed from {GIVEN if given else 'its dumped inputs'}"
+            again = gives(graph, traced, handed, value, None) if diverged else right
+            alone = report(handed, told_by, again, True)
+        wrong = not run.same and (not diverged if alone is None else not alone.same)
+        cause = (node.upstream or "") if wrong else ""
+        yield Row(
+            traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, is_int8=False, given=given
+        )  # fmt: skip
+
+
+def follow(graph: Graph, traced: Traced, recorded: Buffers, strayed: Strayed) -> None:
+    """Keep what an operator must have given on the device where it was not dumped, such as a bool."""
+    named = {value: value_name(traced.delegate, value) for value in traced.node.outputs}
+    left = [value for value, name in named.items() if name not in recorded]
+    handed = dumped_values(graph, traced, recorded, strayed) if left else None
+    if handed is not None:
+        found = _results(graph, traced, handed)
+        where = f"{graph.where}: {traced.node}"
+        strayed.known.update({named[v]: stored(graph, v, found[v], where) for v in left if v in found})
+
+
+def _results(graph: Graph, traced: Traced, values: Values) -> dict[int, np.ndarray]:
+    constants = {n: graph.tensors[n].data for n in traced.node.reads if graph.tensors[n].data is not None}
+    return results(graph, traced.node, {**constants, **values})  # type: ignore[dict-item]
+
+
+def gives(graph: Graph, traced: Traced, values: Values, value: int, profile: Profile | None) -> PackedBuffer:
+    """What an operator gives for these values, under a profile or that of the graph."""
+    if profile is not None:
+        graph = replace(graph, target=replace(graph.target, profile=profile))
+    held = stored(graph, value, _results(graph, traced, values)[value], f"{graph.where}: {traced.node}")
+    assert isinstance(held, PackedBuffer)
+    return held
+
+
+def dumped_values(
+    graph: Graph, traced: Traced, recorded: Buffers, strayed: Strayed | None = None
+) -> Values | None:
+    """What an operator read on the device; None if an input was not dumped and may have strayed."""
+    found: dict[int, PackedBuffer | np.ndarray] = {}
+    for value, held in traced.read.items():
+        name = value_name(traced.delegate, value)
+        if isinstance(held, PackedBuffer) and name in recorded and not recorded.unfit(name, held.desc):
+            desc = held.desc
+            raw = recorded.beside(name, held)
+            found[value] = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype)
+        elif strayed is not None and name in strayed:
+            if name not in strayed.known:
+                return None
+            found[value] = strayed.known[name]
+        elif graph.tensors[value].data is None:
+            found[value] = held
+    return found
+
+
+def right(
+    graph: Graph, traced: Traced, recorded: Buffers, name: str, profile: Profile | None
+) -> PackedBuffer | None:
+    """What an operator gives in this run for the inputs that were dumped, if the device has that."""
+    values = dumped_values(graph, traced, recorded)
+    value = next(n for n in traced.node.outputs if value_name(traced.delegate, n) == name)
+    assert values is not None
+    expected = gives(graph, traced, values, value, None)
+    found = diff(expected, _comparable(recorded.beside(name, expected), expected), explain=False)
+    return expected if _judged(graph, traced, values, value, found, profile).same else None
+
+
+def _judged(
+    graph: Graph, traced: Traced, values: Values, value: int, found: Report, chosen: Profile | None
+) -> Report:
+    """The report with the profiles that explain it; the device's own functions stand for one, where they may."""
+    if not found.differing:
+        return found
+    ev, legal = found.evidence, {}
+    for profile in PROFILES.values() if chosen is None else (chosen,):
+        same = cells(gives(graph, traced, values, value, profile)) == ev.got
+        legal[profile.name] = int((same & ev.differing).sum()), int((~same & ~ev.differing).sum())
+    if exact(traced.node.name) is not Exact.BITS and _near(ev.expected.unpack(), ev.actual.unpack()):
+        legal[OWN] = found.differing, 0
+    name = OWN if OWN in legal else None if chosen is None else chosen.name
+    return replace(found, legal=legal, profile=name)
+
+
+@cache
+def exact(name: str) -> Exact:
+    """How far two devices must agree on an operator; one that is in no table computes what nobody knows."""
+    row = aten.find(name, name).row
+    return Exact.FUNCTION if row is None else row.exact
+
+
+def _near(expected: np.ndarray, actual: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(expected.astype(np.float64) - actual)
+    alike = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    return bool((alike | (off <= MOST_OFF * largest)).all())
+
+
+def _comparable(dumped: np.ndarray, expected: PackedBuffer) -> np.ndarray:
+    """The device's bytes without what is nobody's duty: padding, and which NaN a NaN is."""
+    found = np.where(expected.kinds() == ByteKind.VALUE, dumped, expected.raw)
+    if expected.desc.dtype == "float32":
+        mine, right = found.view(np.float32), expected.raw.view(np.float32)
+        both = np.isnan(mine) & np.isnan(right)
+        mine.view(np.int32)[both] = right.view(np.int32)[both]
+    return found
