@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -193,12 +192,13 @@ def command(
 
 
 def _other_inputs(result: Result) -> str:
-    """Why buffers may be of other inputs: half of the first one differs, which hardly any bug of its operator does."""
+    """Whether buffers may be of other inputs: the first one differs, and `bisect` looks for such inputs."""
     row = next((row for row in result.rows if row.checks), None)
-    if row is None or not any(2 * check.different >= prod(row.shape) for check in row.checks.values()):
+    if row is None or not any(check.different for check in row.checks.values()):
         return ""
-    what = f"node {row.node} {row.operator} differs in half of its elements or more"
-    return f"{what}: the device may have had other inputs than these"
+    return (
+        f"node {row.node} {row.operator} differs: it is wrong, or had other inputs; refsim bisect tells which"
+    )
 
 
 def memory_of(model: Model, result: Result, threads: int) -> dict[int, Memory]:

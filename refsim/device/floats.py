@@ -1,20 +1,17 @@
 """Float operators of a device's run: each output beside the right one, and beside that of its own inputs.
 
-Where every device must give the same bits (`refsim.aten.row.Exact`), others are wrong. Where the device's own divisions
-and functions come in, its bits are its own; an element that is far off is wrong there, too.
+Where every device must give the same bits (`refsim.graph.interpreter.same_bits`), others are wrong. Where the device's
+own divisions and functions come in, its bits are its own; an element that is far off is wrong there, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from refsim import aten
-from refsim.aten.row import Exact
 from refsim.bytediff import Report, diff
 from refsim.bytediff.evidence import cells
 from refsim.core.buffer import ByteKind, PackedBuffer
@@ -24,7 +21,7 @@ from refsim.device.row import GIVEN, Row
 from refsim.exec.trace import Traced
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph
-from refsim.graph.interpreter import results, stored
+from refsim.graph.interpreter import results, same_bits, stored
 
 Values = Mapping[int, PackedBuffer | np.ndarray]
 
@@ -141,17 +138,10 @@ def _judged(
     for profile in PROFILES.values() if chosen is None else (chosen,):
         same = cells(gives(graph, traced, values, value, profile)) == ev.got
         legal[profile.name] = int((same & ev.differing).sum()), int((~same & ~ev.differing).sum())
-    if exact(traced.node.name) is not Exact.BITS and _near(ev.expected.unpack(), ev.actual.unpack()):
+    if not same_bits(traced.node) and _near(ev.expected.unpack(), ev.actual.unpack()):
         legal[OWN] = found.differing, 0
     name = OWN if OWN in legal else None if chosen is None else chosen.name
     return replace(found, legal=legal, profile=name)
-
-
-@cache
-def exact(name: str) -> Exact:
-    """How far two devices must agree on an operator; one that is in no table computes what nobody knows."""
-    row = aten.find(name, name).row
-    return Exact.FUNCTION if row is None else row.exact
 
 
 def _near(expected: np.ndarray, actual: np.ndarray) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from refsim import aten
+from refsim.aten.row import Exact
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GraphError, ShapeError
@@ -148,6 +149,12 @@ def results(
     if len(found) < len(node.outputs):
         raise GraphError(where, "gives fewer results", got=len(found), need=len(node.outputs))
     return dict(zip(node.outputs, found, strict=False))
+
+
+def same_bits(node: Node) -> bool:
+    """Whether all devices must give the same bits for a float operator. Of one that is in no table nobody knows."""
+    row = aten.find(node.name, str(node)).row
+    return row is not None and row.exact is Exact.BITS
 
 
 def _argument(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], arg: Any) -> Any:

@@ -245,18 +245,20 @@ def test_tables_say_no_count_behind_what_they_count(refsim: Callable, desk: Path
 
 
 def test_a_triage_with_other_inputs_says_so(refsim: Callable, models: Path, tmp_path: Path) -> None:
+    """It finds inputs that people take for these, and then blames nobody; it finds no others."""
     held = np.load(models / "linear_head.io.npz")
     right = {name: held[name] for name in held.files if name.startswith("in")}
-    np.savez(tmp_path / "other.npz", **{name: array[..., ::-1] for name, array in right.items()})
+    np.savez(tmp_path / "large.npz", **{name: array * np.float32(255) for name, array in right.items()})
+    np.savez(tmp_path / "turned.npz", **{name: array[..., ::-1] for name, array in right.items()})
     given = (DATA / "device" / "linear_head.raw.pte", "--outputs", DATA / "device" / "linear_head.raw.npz")
-    words = "the device may have had other inputs than these"
-    done = refsim("triage", *given, "-i", tmp_path / "other.npz")
-    assert done.status == 1 and words in done.out
-    assert "node 0 q8ta_quantize may have had other inputs than these (profile" in " ".join(done.out.split())
-    found = refsim("triage", *given, "-i", tmp_path / "other.npz", "--json").json
+    words = "q8ta_quantize is right for other inputs"
+    done = refsim("triage", *given, "-i", tmp_path / "large.npz")
+    assert done.status == 1 and f"{words}: in0 divided by 255. " in done.out
+    found = refsim("triage", *given, "-i", tmp_path / "large.npz", "--json").json
     assert words in str(found["notes"]) and not found["same"]
-    # as bisect does, it calls no operator wrong that reads what it cannot know
     assert [node["verdict"] for node in found["nodes"]] == ["unknown inputs", *["same"] * 4]
+    found = refsim("triage", *given, "-i", tmp_path / "turned.npz", "--json").json
+    assert [node["verdict"] for node in found["nodes"]] == ["wrong", *["same"] * 4]
     assert words not in refsim("triage", *given, "-i", models / "linear_head.io.npz").out
 
 
