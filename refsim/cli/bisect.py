@@ -300,6 +300,8 @@ def _show(
             made.say(row.delegate, row.node)
             if row.cause:
                 say(f"cause: {row.cause}")
+        elif row.cause:
+            say(f"not judged: node {row.node} {row.operator}, {row.output}: {row.cause}")
     if report is not None:
         print_report(report, telling)
     _say_others([row for row in rows if row.wrong and row is not chosen])

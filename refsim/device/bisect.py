@@ -132,6 +132,8 @@ def _row(
         run = diff(expected, dumped, call=bound, previous=before, title=title, explain=explain, **options)
     wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
     cause = _known_defect(alone or run) if wrong else ""
+    if run is not None and not run.same and alone is None and not wrong:
+        cause = strayed.why(traced)
     return Row(
         traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own, bound.call.out.is_int8, unfit,
         given,

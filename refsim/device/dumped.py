@@ -31,14 +31,15 @@ class Buffers(Protocol):
 class Strayed:
     """The values whose elements on the device are others than those of the right run, or may be.
 
-    That is a dumped one of which an element differs, and one that was not dumped and was computed from such. Of a later
-    delegate each input may be, once any value has. ``others``: so may be the inputs of the model. ``known``: what the
-    device must have had of a value that was not dumped, if its operator is right.
+    That is a dumped one of which an element differs, one that was not dumped and was computed from such, and one that
+    was not dumped and that upstream is known to get wrong. Of a later delegate each input may be, once any value has.
+    ``others``: so may be the inputs of the model. ``known``: what the device must have had of a value that was not
+    dumped, if its operator is right.
     """
 
     def __init__(self, model: Model, recorded: Buffers, others: bool) -> None:
         self._model, self._recorded, self._others = model, recorded, others
-        self._names: set[str] = set()
+        self._names: dict[str, str] = {}  # name -> what upstream is known to get wrong, "" if it is not that
         self.known: dict[str, PackedBuffer | np.ndarray] = {}
         self._delegate: int | None = None
 
@@ -51,15 +52,23 @@ class Strayed:
         if number != self._delegate:
             self._delegate = number
             if self._others or self._names:
-                self._names |= {value_name(number, value) for value in self._model.graphs[number].inputs}
+                inputs = (value_name(number, value) for value in self._model.graphs[number].inputs)
+                self._names = {**dict.fromkeys(inputs, ""), **self._names}
         return any(value_name(number, value) in self for value in traced.node.reads)
+
+    def why(self, traced: Traced) -> str:
+        """What upstream is known to get wrong of what a node reads, in words; empty if nothing is."""
+        told = (self._names.get(value_name(traced.delegate, value), "") for value in traced.node.reads)
+        return next(filter(None, told), "")
 
     def see(self, traced: Traced, reached: bool) -> None:
         """Go on to the values that a node writes; ``reached``: an input of it has strayed."""
+        node = traced.node
+        wrong = f"it reads what {node} wrote: {node.upstream}" if node.is_float and node.upstream else ""
         for name, held in traced.outputs.items():
             known = isinstance(held, PackedBuffer) and name in self._recorded
-            if self._differs(name, held) if known else reached:  # type: ignore[arg-type]
-                self._names.add(name)
+            if self._differs(name, held) if known else reached or wrong:  # type: ignore[arg-type]
+                self._names[name] = "" if known else wrong or self.why(traced)
 
     def _differs(self, name: str, held: PackedBuffer) -> bool:
         if self._recorded.unfit(name, held.desc):

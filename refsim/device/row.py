@@ -17,10 +17,11 @@ class Row:
 
     ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
     ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
-    has exactly the bytes of that defect. ``own`` is the call with its dumped inputs. ``is_int8``: the output is an int8
-    buffer of a kernel, which a whole dump has. ``unfit`` says why the dumped buffer cannot be compared: it is of
-    another shape or layout. ``given``: an input of ``own`` was not dumped, and is that of the right run. ``doubt``:
-    what there is to say about the inputs of such an operator, see `refsim.device.doubts`.
+    has exactly the bytes of that defect; of a node that is not wrong, with what it read. ``own`` is the call with its
+    dumped inputs. ``is_int8``: the output is an int8 buffer of a kernel, which a whole dump has. ``unfit`` says why the
+    dumped buffer cannot be compared: it is of another shape or layout. ``given``: an input of ``own`` was not dumped,
+    and is that of the right run. ``doubt``: what there is to say about the inputs of such an operator, see
+    `refsim.device.doubts`.
     """
 
     delegate: int

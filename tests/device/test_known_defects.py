@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from device.simulated import Bug, Runtime
+from device.simulated import Bug, Runtime, no_bug
+from refsim.aten.convolution import DEFECTS
+from refsim.cli._main import main
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.layout import PACKED_4W4C, WIDTH_PACKED
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.device.calls import add_call, tensor
+from refsim.device.collect import write as write_dump
 from refsim.device.expose import Options, expose, write
 from refsim.device.triage import triage
-from refsim.device.verdicts import SAME, WRONG, Triage
+from refsim.device.verdicts import FOLLOWS, SAME, WRONG, Triage
 from refsim.formats.pte.edit import single_delegate
+from refsim.formats.pte.read import read_pte
 from refsim.formats.vkgraph.edit import GraphEditor
 from refsim.golden import known
+from refsim.graph.build import build
 from refsim.graph.graph import Node
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -55,7 +62,37 @@ def quantized() -> bytes:
     return single_delegate(graph.blob(), [("float32", IMAGE.shape)], [("float32", IMAGE.shape)])
 
 
-def ignored(node: Node, inputs: dict[str, PackedBuffer], right: PackedBuffer) -> PackedBuffer:
+def in_float(groups: int) -> bytes:
+    """A float convolution of one tap, then quantize, relu, dequantize."""
+    graph = GraphEditor()
+    q = TensorDesc(IMAGE.shape, PACKED_4W4C)
+    x = graph.input(tensor(graph, IMAGE))
+    weight = graph.constant(Rng(4).floats(0.5, (8, 8 // groups, 1, 1)))
+    pairs = [graph.literal(pair) for pair in ((1, 1), (0, 0), (1, 1))]
+    rest = [graph.literal(value) for value in (False, (0, 0), groups)]
+    made = tensor(graph, IMAGE)
+    graph.call("aten.convolution.default", x, weight, graph.literal(None), *pairs, *rest, made)
+    packed = add(graph, "q8ta_quantize", made, IMAGE, q, scale=SCALE, zp=ZP)
+    clamped = add(graph, "q8ta_relu", packed, q, q, in_scale=SCALE, in_zp=ZP, out_scale=SCALE, out_zp=ZP)
+    graph.output(add(graph, "q8ta_dequantize", clamped, q, IMAGE, scale=SCALE, zp=ZP))
+    return single_delegate(graph.blob(), [("float32", IMAGE.shape)], [("float32", IMAGE.shape)])
+
+
+def values_of(data: bytes) -> list[int]:
+    """What the nodes but the last write."""
+    pte = read_pte(data, "m.pte")
+    ((_, blob),) = pte.blobs(pte.plan())
+    return [node.outputs[0] for node in build(blob, "m.pte").nodes[:-1]]
+
+
+def off(node: Node, inputs: Mapping[str, PackedBuffer], right: PackedBuffer) -> PackedBuffer:
+    """A convolution that is wrong in each element."""
+    if node.operator != "aten.convolution":
+        return right
+    return PackedBuffer.pack(right.unpack() + np.float32(0.5), right.desc.layout, dtype="float32")
+
+
+def ignored(node: Node, inputs: Mapping[str, PackedBuffer], right: PackedBuffer) -> PackedBuffer:
     if node.call is None or GROUPS_IGNORED not in node.call.defects:
         return right
     found = known.expected(BoundCase(pointwise().case, node.call, dict(inputs)), GROUPS_IGNORED, FILL)
@@ -63,12 +100,13 @@ def ignored(node: Node, inputs: dict[str, PackedBuffer], right: PackedBuffer) ->
     return found[0]
 
 
-def ran(folder: Path, data: bytes, bug: Bug) -> Triage:
+def ran(folder: Path, data: bytes, bug: Bug, values: tuple[str, ...] = ()) -> Triage:
     path, outputs = folder / "m.pte", folder / "o.npz"
     path.write_bytes(data)
-    exposed = list(expose(path, Options(), name="e.pte"))
+    exposed = list(expose(path, Options(), values, name="e.pte"))
     write(folder / "e.pte", exposed)
     x = Rng(3).uniform(-2, 2, IMAGE.shape).astype(np.float32)
+    np.savez(folder / "x.npz", in0=x)
     made = Runtime(exposed[0].data, bug=bug).run([x])
     np.savez(outputs, **{f"out{number}": array for number, array in enumerate(made)})
     return triage([(folder / "e.pte", [outputs])], [x])
@@ -78,3 +116,39 @@ def test_ignored_groups(tmp_path: Path) -> None:
     found = ran(tmp_path, quantized(), ignored)
     assert [v.kind for v in found.verdicts] == [SAME, WRONG, SAME]
     assert found.verdicts[1].row.cause == GROUPS_IGNORED.note
+
+
+#: Outputs of the convolution, of quantize and of relu.
+MADE, QUANTIZED, CLAMPED = (f"delegate0_v{value}" for value in values_of(in_float(groups=2)))
+
+
+def test_a_float_convolution_that_is_known_to_be_wrong(tmp_path: Path) -> None:
+    found = ran(tmp_path, in_float(groups=2), off, (MADE, QUANTIZED, CLAMPED))
+    assert [(v.row.operator, v.kind) for v in found.verdicts] == [
+        ("aten.convolution", WRONG), ("q8ta_quantize", SAME), ("q8ta_relu", SAME), ("q8ta_dequantize", SAME),
+    ]  # fmt: skip
+    assert found.verdicts[0].cause == DEFECTS[0].note
+
+
+def test_its_reader_is_not_blamed_where_it_was_not_dumped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = ran(tmp_path, in_float(groups=2), off, (QUANTIZED, CLAMPED))
+    assert [v.kind for v in found.verdicts] == [FOLLOWS, SAME, SAME]
+    assert found.same and found.verdicts[0].cause.endswith(DEFECTS[0].note)
+    write_dump(tmp_path / "dump", found.collected)
+    given = [str(tmp_path / name) for name in ("m.pte", "x.npz", "dump")]
+    assert main(["bisect", given[0], "-i", given[1], "--actual", given[2]]) == 1
+    told = capsys.readouterr().out
+    assert "not judged: node 1 q8ta_quantize" in told and "wrong: " not in told
+
+
+def test_nothing_excuses_a_convolution_that_is_right_everywhere(tmp_path: Path) -> None:
+    found = ran(tmp_path, in_float(groups=1), off, (QUANTIZED, CLAMPED))
+    assert found.verdicts[0].kind == WRONG and not found.verdicts[0].row.cause
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_runtime_that_has_no_such_defect_is_right(groups: int, tmp_path: Path) -> None:
+    found = ran(tmp_path, in_float(groups), no_bug, (QUANTIZED, CLAMPED))
+    assert [(v.kind, v.cause) for v in found.verdicts] == [(SAME, "")] * 3
