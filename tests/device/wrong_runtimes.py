@@ -134,6 +134,12 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("quantize writes lanes exchanged", QUANTIZE, "mixed_ops", written(lanes_swapped)),
     Wrong("quantize leaves out its last tile", QUANTIZE, "int8_scaled", written(last_missing)),
     Wrong("quantize bounds its values", QUANTIZE, "linear_head", written(lambda x: np.minimum(x, 40))),
+    Wrong(
+        "quantize writes its zero point alone", QUANTIZE, "linear_head_gemv", written(lambda x: x * 0 + 12)
+    ),
+    Wrong(
+        "quantize writes signs alone", QUANTIZE, "mixed_ops", written(lambda x: np.where(x > 6, 127, -128))
+    ),
     Wrong("linear without its bias", LINEAR, "linear_head", constants(bias=np.zeros_like)),
     Wrong("linear without weight sums", LINEAR, "linear_head", other(in_zp=0)),
     Wrong(
