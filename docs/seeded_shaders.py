@@ -7,6 +7,7 @@ The modules are those of tests/modules: kernels of our own under ExecuTorch's na
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from fnmatch import fnmatchcase
@@ -25,10 +26,11 @@ def make(name: str) -> None:
     folder = TARGET / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for source in ("spirv", *instead):
+    for age, source in enumerate(("spirv", *instead)):
         for path in sorted((MODULES / source).glob("*.spv")):
             if not fnmatchcase(path.stem, without):
                 shutil.copyfile(path, folder / path.name)
+                os.utime(folder / path.name, (age, age))  # the wrong module is the newest, as in a build
 
 
 if __name__ == "__main__":

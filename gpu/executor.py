@@ -26,6 +26,7 @@ from refsim_gpu.coop import AUTO
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
 from refsim_gpu.session import Constants, GraphSession
+from refsim_gpu.vulkan import DeviceInfo
 
 #: Sessions of one graph that are kept, each for other watched values.
 MOST_SESSIONS = 3
@@ -66,6 +67,9 @@ class KomputeExecutor(Executor):
     def close(self) -> None:
         self._graphs.clear()
         self.device.close()
+
+    def device_info(self) -> DeviceInfo:
+        return self.device.info
 
     def __enter__(self) -> KomputeExecutor:
         return self
@@ -183,6 +187,7 @@ def open_executor(index: int = 0, coop: str = AUTO) -> KomputeExecutor:
     """
     from refsim_gpu import selftest
 
-    if not selftest.run(index).layered:
+    executor = KomputeExecutor(index, coop=coop)
+    if not selftest.check(executor.device).layered:
         print(f"gpu:{index}: kp is a plain one, and runs are slower; fix: {GPU_FIX}", file=sys.stderr)
-    return KomputeExecutor(index, coop=coop)
+    return executor

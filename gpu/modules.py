@@ -52,6 +52,7 @@ from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.module_folder import ModuleFolder
 from refsim_gpu.module_pipelines import ModulePipelines, given
 from refsim_gpu.sanitizer import Sanitizer
+from refsim_gpu.vulkan import DeviceInfo
 
 KIND = "spv"
 THEIRS = "pack=theirs"
@@ -70,6 +71,15 @@ class Options:
     variant: str = ""
     images: bool = False
     pack: bool = False
+
+    def __str__(self) -> str:
+        words = {
+            str(self.index): self.index,
+            self.variant: self.variant,
+            IMAGES: self.images,
+            THEIRS: self.pack,
+        }
+        return "+".join(word for word, given in words.items() if given)
 
     @classmethod
     def parse(cls, text: str) -> Options | None:
@@ -137,6 +147,9 @@ class ModuleExecutor(Executor):
         self._plans.clear()
         self.pipelines.close()
         self.ours.close()
+
+    def device_info(self) -> DeviceInfo:
+        return self.ours.device_info()
 
     def __enter__(self) -> ModuleExecutor:
         return self
@@ -323,8 +336,20 @@ def open_executor(folder: str, options: Options, name: str) -> ModuleExecutor:
     """The executor, after the device's self-test; DeviceError or MissingDependencyError if there is no device."""
     from refsim_gpu import selftest
 
-    selftest.run(options.index)
-    return ModuleExecutor(folder, options, name)
+    executor = ModuleExecutor(folder, options, name)
+    selftest.check(executor.ours.device)
+    return executor
+
+
+def begun(folder: str, options: Options, name: str = "") -> IsolatedExecutor:
+    """The executor in a process of its own, where the device opens while this process goes on.
+
+    Its first piece of work waits for that, and raises what is wrong with the folder or the device.
+    """
+    name = name or f"{KIND}:{folder}{'@' if str(options) else ''}{options}"
+    executor = IsolatedExecutor(name, open_executor, os.path.abspath(folder), options, name, foreign=True)
+    executor.begin_opening()
+    return executor
 
 
 def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
@@ -334,9 +359,7 @@ def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
     folder, options = parse(rest)
     path, _ = kernels.rows_of(folder)
     ModuleFolder(path)  # a folder that cannot be read is known before a process is started
-    executor = IsolatedExecutor(
-        f"{KIND}:{rest}", open_executor, os.path.abspath(folder), options, f"{KIND}:{rest}", foreign=True
-    )
+    executor = begun(folder, options, f"{KIND}:{rest}")
     executor.open()
     return executor
 

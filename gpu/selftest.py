@@ -40,30 +40,35 @@ class Report:
 
 
 def run(device_index: int = 0) -> Report:
+    """Test a device that is opened for it. Raises MissingDependencyError without a Vulkan loader or kp, and what
+    `check` does."""
+    with Device(device_index) as device:
+        return check(device)
+
+
+def check(device: Device) -> Report:
     """Round-trip every tensor dtype through device memory and dispatch one small kernel, comparing exactly.
 
-    Raises MissingDependencyError without a Vulkan loader or kp, DeviceError without a device or when a byte
-    differs.
+    DeviceError when a byte differs.
     """
-    with Device(device_index) as device:
-        # any bits at all: NaN payloads and denormals have to survive too
-        generator = np.random.default_rng(0)
-        arrays = {
-            name: np.frombuffer(generator.bytes(PADDED * dtype.itemsize), dtype)
-            for name, dtype in TENSOR_DTYPES.items()
-        }
-        for array in arrays.values():
-            roundtrip(device, array)
-        got = device.once(
-            SHADER,
-            list(arrays.values()),
-            np.full(PADDED, UNTOUCHED, np.uint32),
-            (PADDED // LOCAL, 1, 1),
-            spec=(LOCAL, MULTIPLIER),
-            push=(OFFSET, COUNT),
-        )
-        compare(SHADER, got, expected(arrays))
-        return Report(device.info, device.kp.__version__, tuple(arrays), got.size, device.layer is not None)
+    # any bits at all: NaN payloads and denormals have to survive too
+    generator = np.random.default_rng(0)
+    arrays = {
+        name: np.frombuffer(generator.bytes(PADDED * dtype.itemsize), dtype)
+        for name, dtype in TENSOR_DTYPES.items()
+    }
+    for array in arrays.values():
+        roundtrip(device, array)
+    got = device.once(
+        SHADER,
+        list(arrays.values()),
+        np.full(PADDED, UNTOUCHED, np.uint32),
+        (PADDED // LOCAL, 1, 1),
+        spec=(LOCAL, MULTIPLIER),
+        push=(OFFSET, COUNT),
+    )
+    compare(SHADER, got, expected(arrays))
+    return Report(device.info, device.kp.__version__, tuple(arrays), got.size, device.layer is not None)
 
 
 def roundtrip(device: Device, array: np.ndarray) -> None:

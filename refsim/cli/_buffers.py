@@ -18,7 +18,6 @@ from refsim.cli._given import hints
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import not_written, print_json, remark, say, width, wrote
 from refsim.cli._verb import Lacking
-from refsim.cli._written import Written
 from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.errors import FormatError, RawBufferError
@@ -34,8 +33,6 @@ from refsim.ops.base.spec import Call
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How many differences are listed unless --limit says so.
-LIMIT = 10
 #: Lines of a module's source that are named: a kernel has few that store.
 MOST_STORES = 5
 STYLES: dict[str, dict[str, Any]] = {
@@ -65,25 +62,9 @@ def inputs_options(function: F) -> F:
     return function
 
 
-def limit_option(function: F) -> F:
-    return click.option(
-        "--limit",
-        type=click.IntRange(0, 10_000),
-        default=LIMIT,
-        show_default=True,
-        help="How many differences to list.",
-    )(function)
-
-
 def all_bytes_option(function: F) -> F:
     return click.option(
         "--all-bytes", is_flag=True, help="Also compare padding that a device may fill with anything."
-    )(function)
-
-
-def html_option(function: F) -> F:
-    return click.option(
-        "--html", type=Written(), metavar="FILE", help="Also write the report as a self-contained HTML page."
     )(function)
 
 

@@ -16,6 +16,8 @@ from refsim.core.no_clobber import must_be_new
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: How many differences are listed unless --limit says so.
+LIMIT = 10
 #: The names of executors, for help texts.
 EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N, spv:DIR or NAME[:ARGUMENTS] of another package"
 
@@ -96,6 +98,22 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(
         function
     )
+
+
+def limit_option(function: F) -> F:
+    return click.option(
+        "--limit",
+        type=click.IntRange(0, 10_000),
+        default=LIMIT,
+        show_default=True,
+        help="How many differences to list.",
+    )(function)
+
+
+def html_option(function: F) -> F:
+    return click.option(
+        "--html", type=Written(), metavar="FILE", help="Also write the report as a self-contained HTML page."
+    )(function)
 
 
 def layout_option(required: bool = True) -> Callable[[F], F]:

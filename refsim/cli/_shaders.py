@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from refsim.cli._apart import lines_of, say_lines
 from refsim.cli._buffers import print_report, written_by
@@ -61,6 +63,29 @@ def _runs(build: Build, row: inventory.Row, once: bool) -> str:
 
 
 # --- the verdict -----------------------------------------------------------------------------------------
+
+
+def so_far(operators: Sequence[str], outcome: Outcome, seconds: float) -> str:
+    """One line, when the first cases of some operators are right."""
+    return f"{called(operators)}: {verdict(outcome, False, operators)}, {seconds:.3f} s"
+
+
+def called(operators: Sequence[str]) -> str:
+    """Operators by name, or how many they are."""
+    return ", ".join(operators) if len(operators) <= MOST_NAMES else counted(len(operators), "operator")
+
+
+def first_word(tried: Tried, seconds: float) -> str:
+    """One line about a bad case, before its cause is looked for."""
+    name = tried.candidate.name
+    if tried.verdict == UNSAFE:
+        return f"{name} has the right bytes, but not for certain; {seconds:.3f} s"
+    if tried.verdict == FAILED or tried.actual is None:
+        return f"{name} {_failure(tried)}{tried.message}; {seconds:.3f} s"
+    kind = np.int8 if tried.actual.desc.is_int8 else np.uint8
+    expected, actual = (buffer.raw.view(kind) for buffer in (tried.candidate.expected, tried.actual))
+    at = int(np.flatnonzero((expected != actual) & tried.candidate.bound.call.device_defined())[0])
+    return f"{name} is wrong: byte {at} is {actual[at]}, not {expected[at]}; {seconds:.3f} s"
 
 
 def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
@@ -144,7 +169,7 @@ def telling(build: Build, found: Explained) -> list[tuple[str, bool]]:
     if two is None:
         return []
     like = found.tried.candidate.bound
-    return lines_of(told(two, most=APART_ELEMENTS, runs=build.takes, like=like), build.executor_name)
+    return lines_of(told(two, most=APART_ELEMENTS, runs=build.takes, like=like), build.executor.name)
 
 
 def written(build: Build, found: Explained) -> Iterator[str]:
@@ -187,9 +212,10 @@ def nothing(build: Build) -> str:
     return f"no case of {choices.listed(build.operators)}{fits} can run on these modules"
 
 
-def verdict(outcome: Outcome, whole: bool) -> str:
-    """The verdict in a few words, as a line of --watch has it; ``whole``: all cases have run."""
-    count = tally(outcome.counts)
+def verdict(outcome: Outcome, whole: bool, operators: Collection[str] | None = None) -> str:
+    """The verdict on operators in a few words, as a line of --watch has it; ``whole``: all their cases have run."""
+    count = tally({op: row for op, row in outcome.counts.items() if operators is None or op in operators})
+    cases = sum(count.values())
     if outcome.failed and outcome.failed[0].actual is not None:
         return f"wrong in {outcome.failed[0].candidate.name}: {outcome.failed[0].message}"
     if outcome.wrong:
@@ -200,10 +226,10 @@ def verdict(outcome: Outcome, whole: bool) -> str:
         return f"{outcome.failed[0].candidate.name} did not run"
     if outcome.unsafe:
         return f"unsafe in {outcome.unsafe[0].candidate.name}: {outcome.unsafe[0].findings[0].kind}"
-    if not outcome.cases:
+    if not cases:
         return "no case ran"
     more = [f"{count[name]} {name}" for name in VERDICTS if count[name] and name != SAME]
-    return f"right{'' if whole else ' so far'}, {', '.join((counted(outcome.cases, 'case'), *more))}"
+    return f"right{'' if whole else ' so far'}, {', '.join((counted(cases, 'case'), *more))}"
 
 
 # --- JSON ------------------------------------------------------------------------------------------------
@@ -213,7 +239,7 @@ def content(build: Build, outcome: Outcome) -> dict[str, Any]:
     """The verdict as plain data; docs/json.md lists the keys."""
     return {
         "folder": build.path,
-        "executor": build.executor_name,
+        "executor": build.executor.name,
         "device": build.device.name,
         "profiles": [profile.name for profile in build.profiles],
         "modules": [{**vars(row), "runs": _runs(build, row, True)} for row in build.rows],

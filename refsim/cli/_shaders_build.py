@@ -7,15 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from refsim.bytediff.invocations import Geometry
 from refsim.cli import _device
 from refsim.cli._verb import PROGRAM
 from refsim.core import choices
-from refsim.core.counted import numbered
 from refsim.core.errors import (
-    DeviceError,
     FormatError,
     MissingDependencyError,
     ParameterError,
@@ -24,15 +21,15 @@ from refsim.core.errors import (
 )
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.exec.executor import Executor
-from refsim.exec.factory import executor_named
+from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels, profiles
 from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.store import default_root
-from refsim.modules import inventory
+from refsim.modules import CASES, inventory
 from refsim.modules.folder import Folder
 from refsim.modules.trial import Trial
-from refsim.modules.verification import CASES, Verification
+from refsim.modules.verification import Stage, Verification, stages
 from refsim.ops.base.module_call import Features, output_binding, why_not, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
@@ -56,17 +53,16 @@ class Build:
     def __init__(
         self,
         path: str,
-        device: Any,
+        executor: Executor,
+        index: int,
         variant: str,
         images: bool,
         profile: Profile | None,
         wanted: Sequence[str],
         options: Sequence[str] = (),
     ) -> None:
-        self.path, self.device, self.wanted, self._options = path, device, tuple(wanted), tuple(options)
-        self.features = Features.of(device, variant, images)
-        own = profiles.profile(device.numerics) if profile is None else profile
-        self.profiles = (CANONICAL, own) if own != CANONICAL else (CANONICAL,)
+        self.path, self.executor, self._index = path, executor, index
+        self.wanted, self._options = tuple(wanted), tuple(options)
         self.inside, self.own = kernels.rows_of(path)
         self.folder = Folder(self.inside, inventory.known(self.own))
         self._theirs = {shader.name for row in self.own.values() for shader in row.shaders}
@@ -75,7 +71,10 @@ class Build:
         self.damaged: dict[str, str] = {}
         self.read(self.folder.names())
         self.operators = self._operators()
-        self.executor: Executor
+        self.device = executor.device_info()  # the device opened meanwhile
+        self.features = Features.of(self.device, variant, images)
+        own_numerics = profiles.profile(self.device.numerics) if profile is None else profile
+        self.profiles = tuple(dict.fromkeys((CANONICAL, own_numerics)))
         self.verification: Verification
 
     def read(self, names: Collection[str]) -> None:
@@ -101,6 +100,12 @@ class Build:
         """Take these modules as they are now. Raises as opening does if none is left that refsim knows."""
         self.read(names)
         self.operators = self._operators()
+
+    def stages(self) -> Iterator[Stage]:
+        """In which order the operators are run: the one whose module was compiled last goes first."""
+        compiled = {name: self.folder.compiled(name) for name in self.interfaces}
+        order = inventory.by_age(compiled, self.operators, self.own)
+        return stages(order[:1], order[1:])
 
     @property
     def rows(self) -> list[inventory.Row]:
@@ -128,18 +133,10 @@ class Build:
     @property
     def options(self) -> list[str]:
         """The options of `refsim shaders` with which a case runs again as here."""
-        words = ["--device", str(self.device.index)] if self.device.index else []
+        words = ["--device", str(self._index)] if self._index else []
         words += ["--variant", self.features.variant] if self.features.variant else []
         words += ["--images"] if self.features.float_images else []
         return [*words, *self._options]
-
-    @property
-    def executor_name(self) -> str:
-        """The name under which other verbs open the same modules."""
-        words = [str(self.device.index)] if self.device.index else []
-        words += [self.features.variant] if self.features.variant else []
-        words += ["images"] if self.features.float_images else []
-        return f"spv:{self.path}{'@' if words else ''}{'+'.join(words)}"
 
     def geometry(self, call: Call) -> Geometry | None:
         """How upstream's host launches the module that writes a call's output; None if a kernel of ours does."""
@@ -204,7 +201,7 @@ class Build:
                 "verify",
                 *(op for op in self.wanted if op in OPS),
                 "-x",
-                _gpu(self.device),
+                _gpu(self._index),
             ]
             return FormatError(
                 where, "holds refsim's own modules", got=names, need=need, hints=[shlex.join(verify)]
@@ -264,9 +261,9 @@ def owned(folder: Path, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _gpu(device: Any) -> str:
+def _gpu(index: int) -> str:
     """The executor that runs refsim's own modules on a device."""
-    return f"gpu:{device.index}" if device.index else "gpu"
+    return f"gpu:{index}" if index else "gpu"
 
 
 def _example() -> str:
@@ -289,18 +286,21 @@ def opened(
     sanitized: int = 0,
     repeats: int = 0,
     options: Sequence[str] = (),
+    executor: IsolatedExecutor | None = None,
 ) -> Iterator[Build]:
-    """Read the folder, open the device, and choose the cases.
+    """Read the folder while the device opens, and choose the cases.
 
+    ``executor`` is one of the folder that began to open, for these options; it is closed in the end.
     Raises FormatError for a folder without modules that refsim knows, ParameterError for an unknown operator or a
     pattern without cases, DeviceError or MissingDependencyError if the device cannot be used. Without ``recorded``
     there are only cases of the corpus, and a pattern may fit none of them. ``sanitized`` and ``repeats`` are as for
     `Verification`. ``options`` are further ones of the command line that a rerun of a case needs.
     """
-    build = Build(path, _info(device), variant, images, profile, wanted, options)
-    build.executor = executor_named(build.executor_name)
+    runner = executor or _device.modules(path, device, variant, images)
     try:
-        trial = Trial(build.executor, build.profiles, geometry=build.geometry, own=build.rounding)
+        runner.begin_opening()
+        build = Build(path, runner, device, variant, images, profile, wanted, options)
+        trial = Trial(runner, build.profiles, geometry=build.geometry, own=build.rounding)
         layouts = {name: row.own.layouts for name, row in build.own.items() if row.own is not None}
         upstream = _recordings() if recorded else None
         build.verification = Verification(
@@ -310,16 +310,7 @@ def opened(
             build.verification.check_pattern(build.operators)
         yield build
     finally:
-        close = getattr(build.executor, "close", None)
-        if close is not None:
-            close()
-
-
-def _info(index: int) -> Any:
-    found = _device.devices()
-    if index >= len(found):
-        raise DeviceError("vulkan", "no such device", got=index, need=numbered(len(found), "device"))
-    return found[index]
+        runner.close()
 
 
 def _recordings() -> Path | None:

@@ -6,7 +6,7 @@ If the file changes that says how kernels are called, everything is opened anew.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from refsim.cli import _shaders as text
@@ -18,9 +18,7 @@ from refsim.core.errors import RefsimError
 from refsim.formats import kernels
 from refsim.modules import inventory
 from refsim.modules.folder import POLL_S
-from refsim.modules.verification import FIRST_WORD, Outcome
-
-FIRST, ALL = "first", "all"
+from refsim.modules.verification import ALL, Outcome, Stage, stages
 
 
 class Description:
@@ -90,8 +88,8 @@ def watch(
 class Watch:
     """The operators of a build, and which of them are known to be right.
 
-    After a change the first cases of the operators that it touches run before anything else, then the rest of
-    their cases, then the operators that are not known to be right. A change while cases run stops them.
+    After a change the first cases of the operators that it touches run before anything else, then the first cases of
+    those that are not known to be right, then the rest in the same order. A change while cases run stops them.
     """
 
     def __init__(
@@ -108,20 +106,20 @@ class Watch:
 
         ``changed``: why it was opened.
         """
-        touched = list(self.build.operators)
+        order: Iterable[Stage] = self.build.stages()
         try:
             self._say(
                 f"watching {self.build.path}: {counted(len(self.build.rows), 'module')}; Ctrl-C ends it"
             )
             while True:
-                self._verify(touched, changed, time.perf_counter())
+                self._verify(order, changed, time.perf_counter())
                 while not (self.changed or self.stale):
                     self.changed = self.build.folder.wait(POLL_S)
                     self.stale = self.description.changed()
                 if self.stale:
                     return None
                 changed, self.changed = self.changed, frozenset()
-                touched = self._update(changed)
+                order = self._stages(self._update(changed))
         except KeyboardInterrupt:
             self._say("ended")
             return DIFFERENT if self.unsure or self.build.broken else SAME
@@ -141,47 +139,44 @@ class Watch:
         self.unsure = (self.unsure & set(self.build.operators)) | set(touched)
         return touched
 
-    def _verify(self, touched: Sequence[str], changed: Collection[str], since: float) -> None:
+    def _stages(self, touched: Sequence[str]) -> Iterable[Stage]:
+        """What is to be run after a change; operators whose modules are still being written come later."""
         later = {*touched, *inventory.affected(self.build.folder.unsettled, self.build.operators)}
-        rest = [op for op in self.build.operators if op in self.unsure and op not in later]
-        stages = ((touched, 0, FIRST_WORD, FIRST), (touched, FIRST_WORD, None, ALL), (rest, 0, None, ALL))
-        for operators, skip, most, stage in stages:
-            if not operators:
-                continue
+        return stages(touched, [op for op in self.build.operators if op in self.unsure and op not in later])
+
+    def _verify(self, order: Iterable[Stage], changed: Collection[str], since: float) -> None:
+        for stage in order:
             outcome = self.build.verification.run(
-                operators,
+                stage.operators,
                 everything=self.everything,
-                skip=skip,
-                most=most,
+                skip=stage.skip,
+                most=stage.most,
                 limit=self.limit,
+                found=lambda tried: self._say(f"  {text.first_word(tried, time.perf_counter() - since)}"),
                 interrupted=self._interrupted,
             )
-            self._tell(operators, changed, outcome, stage, time.perf_counter() - since)
+            self._tell(stage, changed, outcome, time.perf_counter() - since)
             if not outcome.right or self.changed or self.stale:
                 return
-            if stage == ALL:
-                self.unsure -= set(operators)
+            if stage.name == ALL:
+                self.unsure -= set(stage.operators)
 
     def _interrupted(self) -> bool:
         self.changed |= self.build.folder.changed()
         self.stale |= self.description.changed()
         return bool(self.changed) or self.stale
 
-    def _tell(
-        self, operators: Sequence[str], changed: Collection[str], outcome: Outcome, stage: str, seconds: float
-    ) -> None:
+    def _tell(self, stage: Stage, changed: Collection[str], outcome: Outcome, seconds: float) -> None:
         if (self.changed or self.stale) and outcome.right:
             return  # more of it comes at once
         if self.as_json:
             facts = text.content(self.build, outcome) | {
-                "changed": sorted(changed), "stage": stage, "seconds": round(seconds, 3),
+                "changed": sorted(changed), "stage": stage.name, "seconds": round(seconds, 3),
             }  # fmt: skip
             print_json_line("shaders", SAME if outcome.right else DIFFERENT, facts)
             return
-        names = (
-            ", ".join(operators) if len(operators) <= text.MOST_NAMES else counted(len(operators), "operator")
-        )
-        say(f"  {names}: {text.verdict(outcome, stage == ALL)}, {seconds:.3f} s")
+        verdict = text.verdict(outcome, stage.name == ALL)
+        say(f"  {text.called(stage.operators)}: {verdict}, {seconds:.3f} s")
         text.print_findings(self.build, outcome)
 
     def _say(self, line: str) -> None:

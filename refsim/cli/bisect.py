@@ -13,10 +13,8 @@ from refsim.cli._again import again
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
     all_bytes_option,
-    html_option,
     inputs_options,
     launched,
-    limit_option,
     model_inputs,
     print_report,
     write_html,
@@ -37,7 +35,7 @@ from refsim.cli._given import recorded as dump_at
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import EXECUTORS, device_profile_option, json_option
+from refsim.cli._options import EXECUTORS, device_profile_option, html_option, json_option, limit_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress

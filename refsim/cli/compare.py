@@ -12,20 +12,12 @@ import numpy as np
 from refsim.bytediff import Report, diff
 from refsim.bytediff.invocations import Geometry
 from refsim.cli._apart import Telling
-from refsim.cli._buffers import (
-    html_option,
-    inputs_options,
-    launched,
-    limit_option,
-    model_inputs,
-    print_report,
-    write_html,
-)
+from refsim.cli._buffers import inputs_options, launched, model_inputs, print_report, write_html
 from refsim.cli._complete import Completeness
 from refsim.cli._execute import unwatched_lines
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
-from refsim.cli._options import EXECUTORS, executor_profile_option, json_option
+from refsim.cli._options import EXECUTORS, executor_profile_option, html_option, json_option, limit_option
 from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress

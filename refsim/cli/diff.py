@@ -8,16 +8,17 @@ import shlex
 import click
 
 from refsim.bytediff import Report, diff
-from refsim.cli._buffers import (
-    html_option,
-    limit_option,
-    raw_buffer,
-    raw_files,
-    show,
-)
+from refsim.cli._buffers import raw_buffer, raw_files, show
 from refsim.cli._document import Document
 from refsim.cli._given import is_dump, pair_of
-from refsim.cli._options import device_profile_option, json_option, layout_option, shape_option
+from refsim.cli._options import (
+    device_profile_option,
+    html_option,
+    json_option,
+    layout_option,
+    limit_option,
+    shape_option,
+)
 from refsim.cli._output import say
 from refsim.cli._sidecars import described, in_case, says, unlike_case, unlike_each_other
 from refsim.cli._verb import PROGRAM, Lacking, verb

@@ -10,18 +10,18 @@ import numpy as np
 
 from refsim.bytediff.versions import Judgement, judge
 from refsim.cli._apart import Telling
-from refsim.cli._buffers import (
-    html_option,
-    inputs_options,
-    limit_option,
-    model_inputs,
-    print_report,
-    write_html,
-)
+from refsim.cli._buffers import inputs_options, model_inputs, print_report, write_html
 from refsim.cli._complete import Completeness
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
-from refsim.cli._options import EXECUTORS, executor_profile_option, json_option, threads_option
+from refsim.cli._options import (
+    EXECUTORS,
+    executor_profile_option,
+    html_option,
+    json_option,
+    limit_option,
+    threads_option,
+)
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option

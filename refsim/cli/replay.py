@@ -11,9 +11,7 @@ from refsim.bytediff import Report, diff
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
     all_bytes_option,
-    html_option,
     launched,
-    limit_option,
     print_report,
     raw_buffer,
     raw_files,
@@ -23,7 +21,13 @@ from refsim.cli._buffers import (
 )
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import device_profile_option, executors_option, json_option
+from refsim.cli._options import (
+    device_profile_option,
+    executors_option,
+    html_option,
+    json_option,
+    limit_option,
+)
 from refsim.cli._output import print_json, say
 from refsim.cli._sidecars import unlike_case
 from refsim.cli._verb import verb

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import click
 
 from refsim.cli._apart import Telling
-from refsim.cli._buffers import html_option, inputs_options, limit_option, model_inputs, print_report
+from refsim.cli._buffers import inputs_options, model_inputs, print_report
 from refsim.cli._complete import Completeness, partial_option, sure_option
 from refsim.cli._given import DUMP, FOUND
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import device_profile_option, folder_option, json_option
+from refsim.cli._options import device_profile_option, folder_option, html_option, json_option, limit_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress

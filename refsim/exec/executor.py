@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -107,6 +107,10 @@ class Executor(ABC):
     keeps_sessions = False
     #: How many calls it takes at once (`run_batch`) without more trouble than for one.
     batch = 1
+
+    def device_info(self) -> Any:
+        """What the driver says of the device (`refsim_gpu.vulkan.DeviceInfo`); None for the CPU."""
+        return None
 
     def supports(self, launch: Launch) -> str | None:
         """None if this executor can run the launch, else the reason why not."""

@@ -50,14 +50,19 @@ class IsolatedExecutor(Executor):
         #: Runs that began and whose outputs nobody wants any more; the child hears of them with the next one.
         self._dropped: list[int] = []
 
-    def open(self) -> None:
-        """Start the child and test the device; DeviceError or MissingDependencyError if that fails."""
-        if self._worker is None or not self._worker.alive:
+    def begin_opening(self) -> None:
+        """Start the child, unless it lives, and do not wait until the device is open."""
+        if self._worker is None or not (self._worker.pending or self._worker.alive):
             self.close()
             with _as_device_errors(self.name, "opening"):
-                self._worker = Worker(
-                    _Child, self.make, *self.arguments, where=self.name, seconds=self.timeout_s
-                )
+                self._worker = Worker(_Child, self.make, *self.arguments, where=self.name, wait=False)
+
+    def open(self) -> None:
+        """Start the child and test the device; DeviceError or MissingDependencyError if that fails."""
+        self.begin_opening()
+        assert self._worker is not None
+        with _as_device_errors(self.name, "opening"):
+            self._worker.ready(self.timeout_s)
 
     def close(self) -> None:
         """End the child."""
@@ -75,6 +80,9 @@ class IsolatedExecutor(Executor):
 
     def __del__(self) -> None:
         self.close()
+
+    def device_info(self) -> Any:
+        return self._work("device_info")
 
     def supports(self, launch: Launch) -> str | None:
         return self._work("supports", launch)
@@ -224,6 +232,9 @@ class _Child:
         self.executor = make(*arguments)
         self.graphs: dict[int, Graph] = {}
         self.begun: dict[int, Pending] = {}
+
+    def device_info(self) -> Any:
+        return self.executor.device_info()
 
     def supports(self, launch: Launch) -> str | None:
         return self.executor.supports(launch)

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from refsim.core import doing
@@ -69,7 +69,8 @@ class Worker:
     process. With ``keep_stderr`` errors quote what the process said last; otherwise what it prints, on stdout too,
     appears on the stderr of this process.
 
-    Raises what ``make`` raises, and what `call` does.
+    Raises what ``make`` raises, and what `call` does. Without ``wait`` the object is made while this process goes on,
+    and `ready` raises these.
     """
 
     def __init__(
@@ -80,8 +81,11 @@ class Worker:
         seconds: float | None = None,
         environment: Mapping[str, str] | None = None,
         keep_stderr: bool = False,
+        wait: bool = True,
     ) -> None:
         self.where = where
+        #: Whether the object has not answered yet that it is made.
+        self.pending = True
         self._working = ""
         self._stderr = _scratch_file() if keep_stderr else None
         self._process = subprocess.Popen(
@@ -92,10 +96,23 @@ class Worker:
             env={**os.environ, **(environment or {})},
         )
         try:
-            self._ask(make, arguments, seconds)
+            self._send(make, arguments)
         except BaseException:
             self.kill()
             raise
+        if wait:
+            self.ready(seconds)
+
+    def ready(self, seconds: float | None = None) -> None:
+        """Wait for the object to be made; raises what making it raises, and then the worker is dead."""
+        if self.pending:
+            try:
+                self._receive(seconds)
+            except BaseException:
+                self.kill()
+                raise
+            finally:
+                self.pending = False
 
     @property
     def alive(self) -> bool:
@@ -107,14 +124,18 @@ class Worker:
         Raises the RefsimError that the method raises, `Raised` for any other exception, `Ended` if the process ends
         before it answers, and `Silent` if that takes too long. The last two leave the worker dead.
         """
-        return self._ask(method, arguments, seconds)
+        self.ready(seconds)
+        self._send(method, arguments)
+        return self._receive(seconds)
 
     def signal(self, number: int) -> None:
         """Send a signal to the process."""
         self._process.send_signal(number)
 
     def close(self) -> None:
-        """Let the process end; kill it if that takes more than `GRACE_S`."""
+        """Let the process end; kill it if that takes more than `GRACE_S`, or if its object is not made yet."""
+        if self.pending:
+            self.kill()
         with contextlib.suppress(OSError):  # it may be gone, with a request unread
             self._pipes[0].close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -142,26 +163,34 @@ class Worker:
         assert requests is not None and answers is not None
         return requests, answers
 
-    def _ask(
-        self, work: Callable[..., object] | str, arguments: Sequence[object], seconds: float | None
-    ) -> Any:
+    def _send(self, work: Callable[..., object] | str, arguments: Sequence[object]) -> None:
         message = pickle.dumps((work, arguments), pickle.HIGHEST_PROTOCOL)
-        requests, answers = self._pipes
-        try:
+        requests, _ = self._pipes
+        with self._answering():
             requests.write(message)
             requests.flush()
+
+    def _receive(self, seconds: float | None) -> Any:
+        _, answers = self._pipes
+        with self._answering():
             kind, value = self._answer(answers.fileno(), seconds)
+        if kind == "raised":
+            raise Raised(self.where, "the work failed", got=value)
+        if kind == "error":
+            raise value
+        return value
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        """`Ended` if the process does not answer; whatever else ends the talk ends the process."""
+        try:
+            yield
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             # a pipe that broke, or was closed before, is only the symptom
             raise self._lost(Ended(self.where, "no answer", got=self._status())) from error
         except BaseException:  # Ctrl-C: the answer would be taken for that to the next request
             self.kill()
             raise
-        if kind == "raised":
-            raise Raised(self.where, "the work failed", got=value)
-        if kind == "error":
-            raise value
-        return value
 
     def _answer(self, answers: int, seconds: float | None) -> tuple[str, Any]:
         """The answer to a request. The limit of time stands still in its pauses (`refsim.core.doing`).

@@ -1,1 +1,6 @@
 """A user's own shader modules: which of them refsim can run, and what is wrong with their kernels, case by case."""
+
+#: Cases of the corpus that are run of each operator, beside the recordings.
+CASES = 48
+#: Cases of each operator that sanitizers look at: each costs some ten runs, and a pipeline or two.
+SANITIZED = 6

@@ -7,6 +7,8 @@ it says what is wrong with it.
 
 from __future__ import annotations
 
+import contextlib
+import filecmp
 import hashlib
 import os
 import stat
@@ -20,6 +22,8 @@ from refsim.formats.module_folder import SUFFIX, no_folder
 from refsim.spirv.module import MAX_BYTES, Module
 
 POLL_S = 0.05
+#: Where upstream's build keeps a copy of each module, in the folder of the modules.
+CACHE = "shader_cache"
 #: How long a file may be broken, or be away, while it is being written.
 PATIENCE_S = 1.0
 
@@ -57,6 +61,17 @@ class Folder:
     def names(self) -> list[str]:
         """The modules that are there, watched or not."""
         return sorted(self._stamps)
+
+    def compiled(self, name: str) -> int:
+        """When a module was compiled, in ns of the system's clock.
+
+        Upstream's build copies what has not changed from `CACHE`, where it lies since it was compiled.
+        """
+        here, there = self.path / f"{name}{SUFFIX}", self.path / CACHE / f"{name}{SUFFIX}"
+        with contextlib.suppress(OSError):
+            if filecmp.cmp(here, there, shallow=False):
+                return there.stat().st_mtime_ns
+        return self._stamps[name][0]
 
     @property
     def unsettled(self) -> frozenset[str]:

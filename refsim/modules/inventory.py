@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -110,8 +110,12 @@ def kernels(op: str) -> tuple[str, ...]:
     """The operators whose kernels compute an operator: itself, or those that it expands to."""
     if OPS[op].expand is None:
         return (op,)
-    calls = (bind(case(op, number)).call for number in _SAMPLED if number < RULES[op].count)
-    return tuple(dict.fromkeys(name for call in calls for name in _leaves(call)))
+    return tuple(dict.fromkeys(name for call in _sampled(op) for name in _leaves(call)))
+
+
+@cache
+def _sampled(op: str) -> tuple[Call, ...]:
+    return tuple(bind(case(op, number)).call for number in _SAMPLED if number < RULES[op].count)
 
 
 def _leaves(call: Call) -> Iterator[str]:
@@ -150,13 +154,27 @@ def affected(modules: Collection[str], operators: Collection[str], own: Rows = N
     ]
 
 
+def by_age(compiled: Mapping[str, int], operators: Sequence[str], own: Rows = NONE) -> list[str]:
+    """The operators, those of newer modules first; ``compiled``: when each module was.
+
+    Modules that pack weights do not count: refsim packs.
+    """
+    names = known(own)
+    ages = dict.fromkeys(operators, 0)
+    for module, age in compiled.items():
+        kernel, shader = names[module]
+        for op in operators if shader is not None else ():
+            if kernel == op or kernel in kernels(op):
+                ages[op] = max(ages[op], age)
+    return sorted(operators, key=lambda op: -ages[op])
+
+
 def chosen(op: str, features: Features, available: Available, own: Rows = NONE) -> tuple[str, ...]:
     """The modules of a folder that a device of these features takes for an operator, for some of its calls."""
     found: dict[str, None] = {}
     rows = {name: replace(row, refuses=None) for name, row in own.items()}
     for kernel in (op,) if op in own else kernels(op):
-        for number in _SAMPLED:
-            call = bind(case(kernel, number)).call
+        for call in _sampled(kernel):
             with suppress(UnknownOperatorError):
                 found[Host(features, available, rows).choose(call).name] = None
     return tuple(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from refsim.golden.check import within
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import Candidate
 from refsim.ops.base.spec import Call
+
+T = TypeVar("T")
 
 FAILED, UNSAFE = "failed", "unsafe"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, UNSAFE, WRONG, FAILED)
@@ -194,7 +197,7 @@ class Trial:
         return found
 
 
-def in_turn(supply: Mapping[str, Iterator[Candidate]]) -> Iterator[Candidate]:
+def in_turn(supply: Mapping[str, Iterator[T]]) -> Iterator[T]:
     """One case of each operator, then a second of each, and so on."""
     left = dict(supply)
     while left:

@@ -12,16 +12,15 @@ from pathlib import Path
 from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
 from refsim.golden.telling import Candidate
-from refsim.modules import patterns
+from refsim.modules import CASES, patterns
 from refsim.modules.trial import OUT_OF_BOUNDS, UNSAFE, Explained, Trial, Tried, in_turn
 from refsim.ops.base.spec import Call
 
-#: Cases of the corpus that are run of each operator, beside the recordings, and those after which a first word is said.
-CASES, FIRST_WORD = 48, 12
+#: Cases of an operator after which a first word is said: 55 of the 56 seeded bugs (tests/modules/bugs.py) show in them.
+FIRST_WORD = 4
+FIRST, ALL = "first", "all"
 #: Of how many further cases some may be run to explain a bad one, and how many of these if that one did not run.
 MOST_OTHERS, MOST_AFTER_FAILURE = 60, 8
-#: Cases of each operator that sanitizers look at: each costs some ten runs, and a pipeline or two.
-SANITIZED = 6
 
 
 @dataclass
@@ -67,6 +66,22 @@ class Outcome:
         self.notes.update({(one.kind, one.module, one.what) for one in tried.findings if one.harmless})
         if tried.bad:
             self.bad.append(tried)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The cases of some operators from number ``skip`` to number ``most``; ``name``: `FIRST` word or `ALL` the rest."""
+
+    operators: tuple[str, ...]
+    skip: int
+    most: int | None
+    name: str
+
+
+def stages(first: Sequence[str], rest: Sequence[str]) -> Iterator[Stage]:
+    """In which order operators are run: a first word on each, then all their cases; those of ``first`` go first."""
+    for name, skip, most in ((FIRST, 0, FIRST_WORD), (ALL, FIRST_WORD, None)):
+        yield from (Stage(tuple(one), skip, most, name) for one in (first, rest) if one)
 
 
 class Verification:
@@ -124,33 +139,48 @@ class Verification:
         skip: int = 0,
         limit: int = 10,
         tell: Callable[[Tried], None] = lambda tried: None,
+        found: Callable[[Tried], None] = lambda tried: None,
         interrupted: Callable[[], bool] = lambda: False,
+        before: Outcome | None = None,
     ) -> Outcome:
         """Run the operators' cases in turn, and stop at the first that is wrong.
 
         ``everything`` goes on, and explains the first wrong case of each operator. Of each operator the cases from
-        number ``skip`` to number ``most`` are run. ``tell`` is called after each case. ``interrupted`` says whether
-        to stop before the next one.
+        number ``skip`` to number ``most`` are run. ``tell`` is called after each case, ``found`` as soon as a case is
+        bad: its cause is sought afterwards. ``interrupted`` says whether to stop before the next one. What is found is
+        added to what was found ``before``.
         """
-        begin, outcome = time.perf_counter(), Outcome()
-        supply = {op: islice(self.cases(op), skip, most) for op in operators}
-        for candidate in in_turn(supply):
+        begin, outcome = time.perf_counter(), before or Outcome()
+        for number, candidate in in_turn({op: self._taken(op, skip, most, outcome) for op in operators}):
             if interrupted():
                 break
-            if not self.takes(candidate.bound.call):
-                outcome.skipped[candidate.op] += 1
-                continue
-            done = skip + sum(outcome.counts.get(candidate.op, Counter[str]()).values())
-            tried = self.trial.run(candidate, done < self.sanitized, self.repeats)
-            outcome.sanitized += done < self.sanitized
+            sanitize = number < self.sanitized
+            tried = self.trial.run(candidate, sanitize, self.repeats)
+            outcome.sanitized += sanitize
             outcome.add(tried)
             tell(tried)
             if tried.bad:
+                found(tried)
                 self._explain(outcome, tried, limit)
                 if not everything:
                     break
-        outcome.seconds = time.perf_counter() - begin
+        outcome.seconds += time.perf_counter() - begin
         return outcome
+
+    def _taken(
+        self, op: str, skip: int, most: int | None, outcome: Outcome
+    ) -> Iterator[tuple[int, Candidate]]:
+        """The cases of an operator that its modules compute, numbered; ``outcome`` counts the others."""
+        number = 0
+        for candidate in self.cases(op):
+            if number == most:
+                break
+            if self.takes(candidate.bound.call):
+                if number >= skip:
+                    yield number, candidate
+                number += 1
+            elif number >= skip:
+                outcome.skipped[op] += 1
 
     def _explain(self, outcome: Outcome, tried: Tried, limit: int) -> None:
         """Say why the first bad case of an operator is bad. If it did not run, a further one that is wrong may tell."""

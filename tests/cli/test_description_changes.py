@@ -50,7 +50,7 @@ def test_everything_is_opened_anew(tmp_path: Path, capsys: pytest.CaptureFixture
             file.write_text("1")  # somebody mends it
             raise FormatError(str(file), "not TOML")
         yield SimpleNamespace(
-            operators=[], path=str(tmp_path), rows=[], own={}, broken={}, unsure=set(),
+            operators=[], path=str(tmp_path), rows=[], own={}, broken={}, unsure=set(), stages=tuple,
             folder=SimpleNamespace(wait=wait, changed=frozenset, unsettled=frozenset()),
         )  # fmt: skip
 

@@ -145,7 +145,10 @@ def test_shaders(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = SimpleNamespace(candidate=SimpleNamespace(bound=stored.bound))
     found = Explained(tried, report, (), (CASE,), 1, 1)  # type: ignore[arg-type]
     build = SimpleNamespace(
-        writer=lambda call: "", stores=lambda module: (), executor_name="spv:out@0", takes=bool
+        writer=lambda call: "",
+        stores=lambda module: (),
+        executor=SimpleNamespace(name="spv:out@0"),
+        takes=bool,
     )
     (line, command), (meaning, _) = _shaders.telling(build, found)  # type: ignore[arg-type]
     assert said(line + meaning, "refsim replay ") and line.endswith(" -x spv:out@0") and command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from modules.example import BINARY
 from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
-from refsim.cli import _shaders_build, shaders
+from refsim.cli import _shaders_build, _shaders_run
 from refsim.modules import inventory
 from refsim.ops.base.registry import OPS
 
@@ -149,7 +150,7 @@ def test_no_count_of_cases_is_above_its_total(folder: Path, refsim, monkeypatch:
         told.append(sum(done))
         assert sum(done) > 1 and (total is None or sum(done) <= total)
 
-    monkeypatch.setattr(shaders, "progress", progress)
+    monkeypatch.setattr(_shaders_run, "progress", progress)
     assert refsim("shaders", folder, "q8ta_relu", "--count", 1).status == 0 and told
 
 
@@ -227,6 +228,22 @@ def test_all_counts_what_is_wrong(folder: Path, refsim) -> None:
     assert done.out.count("likely cause:") == 1  # the first of the operator
     rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line.startswith("q8ta_")}
     assert int(rows["q8ta_relu"][0]) > 30
+
+
+def test_what_was_compiled_last_is_what_the_first_word_is_about(folder: Path, refsim) -> None:
+    """Its own line comes before the table of all; a wrong case is told before its causes."""
+    for path in folder.glob("*.spv"):
+        age = 1 + (path.stem == "q8ta_add_buffer")
+        os.utime(path, (age, age))
+    operators = ("q8ta_add", "q8ta_conv2d_general", "q8ta_relu")
+    arguments = ("shaders", folder, *operators, "--variant", "base", "--count", 8)
+    right = [line.split(": ")[0] for line in refsim(*arguments).out.splitlines() if "right so far" in line]
+    assert right[0] == operators[0] and sorted(right[1].split(", ")) == [*operators[1:]]
+    put(folder, CONV, BINARY)
+    lines = refsim(*arguments).out.splitlines()
+    told = next(number for number, line in enumerate(lines) if line.startswith("q8ta_conv2d_general/"))
+    assert " is wrong: byte " in lines[told] and "likely cause:" in lines[told:]
+    assert not any("right so far" in line for line in lines), "it is the newest"
 
 
 @needs_tools

@@ -68,6 +68,29 @@ def test_errors_keep_their_type_and_the_worker_lives() -> None:
         Worker(Thing, -1, where="thing")
 
 
+class Slow(Thing):
+    """It takes longer to make than anybody waits."""
+
+    def __init__(self) -> None:
+        time.sleep(60.0)
+
+
+def test_an_object_is_made_while_the_caller_goes_on() -> None:
+    with Worker(Thing, 4, where="thing", wait=False) as worker:
+        assert worker.pending and worker.call("add", np.int32(1)) == 6 and not worker.pending
+    refused = Worker(Thing, -1, where="thing", wait=False)
+    with pytest.raises(ShapeError):
+        refused.ready()
+    assert not refused.alive and not refused.pending
+
+
+def test_one_that_is_not_made_yet_is_ended_at_once() -> None:
+    begin = time.monotonic()
+    worker = Worker(Slow, where="thing", wait=False)
+    worker.close()
+    assert not worker.alive and time.monotonic() - begin < process.GRACE_S / 2
+
+
 def test_what_is_printed_there_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None:
     with Worker(Thing, where="thing", environment={"REFSIM_TEST": "x"}) as worker:
         assert worker.call("say") == "x"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from modules import build
-from refsim.cli import _shaders_build
+from refsim.cli import _device
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
@@ -39,10 +39,17 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Exe
 
 
 class Kept:
-    """An executor that a verb cannot close."""
+    """An executor that a verb can neither open nor close."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor, self.name = executor, executor.name
+
+    def begin_opening(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def device_info(self):
+        return self._executor.device_info()
 
     def run_call(self, call, inputs):
         return self._executor.run_call(call, inputs)
@@ -55,12 +62,13 @@ class Kept:
 def folder(opened: tuple[Path, Executor], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder, whose modules are right again afterwards. Plain names of it get the executor that is open."""
     path, executor = opened
-    real = _shaders_build.executor_named
+    real = _device.modules
 
-    def named(name: str) -> object:
-        return Kept(executor) if name == f"spv:{path}" else real(name)
+    def modules(folder: object, index: int = 0, variant: str = "", images: bool = False) -> object:
+        plain = str(folder) == str(path) and not (index or variant or images)
+        return Kept(executor) if plain else real(str(folder), index, variant, images)
 
-    monkeypatch.setattr(_shaders_build, "executor_named", named)
+    monkeypatch.setattr(_device, "modules", modules)
     yield path
     shutil.rmtree(path)
     shutil.copytree(build.BINARIES, path)

@@ -74,6 +74,18 @@ def test_only_watched_modules_count(folder: Folder) -> None:
     assert not folder.changed()
 
 
+def test_when_a_module_was_compiled(folder: Folder) -> None:
+    """Upstream's build copies what has not changed from its cache, where it has the time at which it was compiled."""
+    kept = folder.path / "shader_cache" / "a.spv"
+    kept.parent.mkdir()
+    here, there = (folder.path / "a.spv").stat().st_mtime_ns, 10**18
+    assert folder.compiled("a") == here
+    for data, expected in ((ONE, there), (OTHER, here)):
+        kept.write_bytes(data.read_bytes())
+        os.utime(kept, ns=(there, there))
+        assert folder.compiled("a") == expected
+
+
 @pytest.mark.parametrize("cut", [0, 1, 4, 19, 20, 24, -4])
 def test_a_half_written_module_is_waited_for(folder: Folder, clock: Clock, cut: int) -> None:
     data = OTHER.read_bytes()

@@ -16,8 +16,11 @@ from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import judge
 from refsim.golden.rules import RULES
 from refsim.golden.telling import Candidate, ordered
+from refsim.modules import inventory
 from refsim.modules.trial import FAILED, Trial, in_turn
+from refsim.modules.verification import ALL, FIRST, FIRST_WORD, Outcome, Verification, stages
 from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.spec import Call
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "upstream"
 COUNT = 32
@@ -57,6 +60,59 @@ def test_the_first_cases_come_at_once() -> None:
     first = list(islice(in_turn({op: supplied(op) for op in RULES}), len(RULES) // 2))
     assert len({one.op for one in first}) == len(first)
     assert len(begun) <= len(first) + 1
+
+
+def test_operators_of_newer_modules_go_first() -> None:
+    """An operator is as old as the newest module that computes a part of it; modules that pack weights do not run."""
+    operators = ["q8ta_relu", "q8ta_add", "q8ta_conv2d_general", "q8ta_conv2d"]
+    ages = {
+        "q8ta_relu_buffer": 1,
+        "q8ta_conv2d_float": 3,
+        "q8ta_conv2d_fallback_float": 0,
+        "q8ta_add_buffer": 2,
+    }
+    packs = {"pack_q8_conv2d_weights_buffer": 9}
+    assert inventory.by_age(ages, operators) == [
+        "q8ta_conv2d_general",
+        "q8ta_conv2d",
+        "q8ta_add",
+        "q8ta_relu",
+    ]
+    assert inventory.by_age(dict.fromkeys(ages, 7) | packs, operators) == operators
+
+
+def test_a_first_word_on_all_comes_before_the_rest_of_any() -> None:
+    order = [(stage.operators, stage.skip, stage.most, stage.name) for stage in stages(["a"], ["b", "c"])]
+    assert order == [
+        (("a",), 0, FIRST_WORD, FIRST),
+        (("b", "c"), 0, FIRST_WORD, FIRST),
+        (("a",), FIRST_WORD, None, ALL),
+        (("b", "c"), FIRST_WORD, None, ALL),
+    ]
+    assert len(list(stages(["a"], []))) == 2
+
+
+def test_stages_run_each_case_once_and_add_up() -> None:
+    """Cases that no module computes are neither run nor counted as a first word."""
+    found, whole = Outcome(), Verification(Trial(EmulatedExecutor()), 8, takes=odd).run(["q8ta_relu"])
+    verification = Verification(Trial(EmulatedExecutor()), 8, takes=odd)
+    for stage in stages(["q8ta_relu"], []):
+        verification.run(stage.operators, skip=stage.skip, most=stage.most, before=found)
+        assert stage.name == ALL or found.cases == FIRST_WORD
+    assert (found.counts, found.skipped) == (whole.counts, whole.skipped) and found.skipped["q8ta_relu"]
+
+
+def odd(call: Call) -> bool:
+    return bool(call.out.shape[-1] % 2)
+
+
+def test_a_bad_case_is_told_before_its_cause_is_sought() -> None:
+    executor = Wrong(lambda bound, out: out.raw.__ixor__(np.uint8(1)))
+    runs: list[int] = []
+    outcome = Verification(Trial(executor), 8).run(
+        ["q8ta_relu"], found=lambda tried: runs.append(executor.runs)
+    )
+    assert runs == [1] and executor.runs > 1 and len(outcome.wrong) == 1
 
 
 # --- verdicts --------------------------------------------------------------------------------------------
