@@ -62,8 +62,8 @@ _MOVE_AND_MAKE = """
     flipud full full_like gather glu hsplit hstack imag index index_add index_copy index_fill index_put index_select
     isin lift_fresh lift_fresh_copy linspace logspace mH mT masked_scatter masked_select meshgrid moveaxis movedim
     narrow narrow_copy native_channel_shuffle new_full new_ones new_zeros nonzero numpy_T one_hot ones ones_like pad
-    permute permute_copy pixel_shuffle pixel_unshuffle polar ravel repeat repeat_interleave reshape resolve_conj
-    resolve_neg roll rot90 row_stack scalar_tensor scatter scatter_add scatter_reduce select select_copy
+    permute permute_copy pixel_shuffle pixel_unshuffle polar ravel repeat repeat_interleave reshape reshape_as
+    resolve_conj resolve_neg roll rot90 row_stack scalar_tensor scatter scatter_add scatter_reduce select select_copy
     select_scatter slice slice_copy slice_scatter split split_copy split_with_sizes split_with_sizes_copy squeeze
     squeeze_copy stack sum_to_size swapaxes swapdims t t_copy take take_along_dim tensor_split tile to transpose
     transpose_copy tril tril_indices triu triu_indices type_as unbind unbind_copy unflatten unfold unfold_copy

@@ -184,3 +184,13 @@ def test_symbols_and_functions_of_sizes_are_arithmetic(tmp_path: Path) -> None:
     torch.export.save(exported, tmp_path / "m.pt2")
     found = load(tmp_path / "m.pt2")
     assert found.module()(torch.ones(12, 6)).shape == (36, 3)
+
+
+def test_shapes_of_other_tensors_are_no_code(tmp_path: Path) -> None:
+    class Like(torch.nn.Module):
+        def forward(self, x, y):
+            return x.reshape_as(y) + x.view_as(y) + x.type_as(y)[:1, :1].expand_as(y)
+
+    exported = torch.export.export(Like(), (torch.zeros(4, 6), torch.zeros(8, 3)))
+    torch.export.save(exported, tmp_path / "m.pt2")
+    assert load(tmp_path / "m.pt2").module()(torch.ones(4, 6), torch.zeros(8, 3)).shape == (8, 3)
