@@ -77,6 +77,12 @@ def _parts(name: str, where: str) -> tuple[str, str, str | None]:
     return match["space"], match["base"], match["overload"]
 
 
+def is_known(name: str) -> bool:
+    """Whether the table has an operator, or torch may run it."""
+    space, base, overload = _parts(name, name)
+    return row_of(base, overload) is not None or is_allowed(space, base)
+
+
 def find(name: str, where: str) -> Operator:
     """The implementation of ``aten.mean.dim`` or ``aten::mean.out``.
 

@@ -31,6 +31,7 @@ from refsim.core.qmath import (
     requant_added,
 )
 from refsim.core.rng import Rng
+from refsim.core.tensor import MAX_RANK
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, ErrorCase
@@ -44,7 +45,7 @@ from refsim.ops.base.case_rule import (
     ranked_shape,
     twins,
 )
-from refsim.ops.base.defect import Defect
+from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS, Defect
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.target import Target
@@ -189,7 +190,7 @@ def check(call: Call) -> None:
 
 
 def sample(rng: Rng) -> Case:
-    shape = elementwise.random_shape(rng)
+    shape = elementwise.random_shape(rng, MAX_RANK)
     a = rng.choice(INT8_LAYOUTS)
     b, out = (
         rng.choice(elementwise.compatible(a, INT8_LAYOUTS)),
@@ -261,7 +262,8 @@ OP = OpSpec(
     work_item=elementwise.tile_work_item,
     check=check,
     beyond=beyond,
-    defects=(ALPHA_IGNORED,),
+    max_rank=MAX_RANK,
+    defects=(ALPHA_IGNORED, FIRST_OF_FOUR_DIMS),
     sample=sample,
     golden=CaseRule(
         2240,

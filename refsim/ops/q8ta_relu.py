@@ -20,6 +20,7 @@ from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant_added
 from refsim.core.rng import Rng
+from refsim.core.tensor import MAX_RANK
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, ErrorCase
@@ -33,6 +34,7 @@ from refsim.ops.base.case_rule import (
     ranked_shape,
     twins,
 )
+from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.target import Target
@@ -124,7 +126,11 @@ def sample(rng: Rng) -> Case:
     }
     out = rng.choice(elementwise.compatible(x, INT8_LAYOUTS))
     return Case(
-        "q8ta_relu", params, {"x": (elementwise.random_shape(rng), str(x))}, str(out), rng.integer(0, 2**31)
+        "q8ta_relu",
+        params,
+        {"x": (elementwise.random_shape(rng, MAX_RANK), str(x))},
+        str(out),
+        rng.integer(0, 2**31),
     )
 
 
@@ -183,6 +189,8 @@ OP = OpSpec(
     cases=CASES,
     sync=("x", "out"),
     affine=affine,
+    max_rank=MAX_RANK,
+    defects=(FIRST_OF_FOUR_DIMS,),
     resizes=True,
     module=MODULE,
 )

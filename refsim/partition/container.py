@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from refsim.aten.bridge import is_known
 from refsim.core.dtypes import BY_NAME, name_of
 from refsim.core.errors import GraphError
 from refsim.formats import literals
@@ -175,6 +176,8 @@ class _Writer:
         self.instructions.append(call)
 
 
+#: How ExecuTorch calls the out variants of operators for which torch has none: by the operator's own overload.
+_OUT_OVERLOADS = {"": "out", "tensor": "Tensor_out", "dtype": "dtype_out"}
 #: What a kernel finds in the tensor that it writes, and takes no argument for.
 _FOUND_IN_OUTPUT = ("dtype", "layout", "device", "pin_memory")
 
@@ -213,7 +216,10 @@ def kernel_of(node: fx.Node) -> Kernel:
             outputs = [a for a in getattr(packet, overload)._schema.arguments if a.is_out]
             listed = any(str(output.type) == "List[Tensor]" for output in outputs)
             return Kernel(pte.Operator(schema_name, overload), list(wanted.values()), listed)
-    return Kernel(pte.Operator(schema_name, "out"), values)
+    overload = target._schema.overload_name
+    if overload not in _OUT_OVERLOADS or not is_known(str(target)):
+        raise GraphError(str(node), "nothing computes this operator outside of delegates", got=str(target))
+    return Kernel(pte.Operator(schema_name, _OUT_OVERLOADS[overload]), values)
 
 
 def _out_variants(packet: Any, names: list[str]) -> dict[str, dict[str, str]]:

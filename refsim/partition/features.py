@@ -1,8 +1,8 @@
 """What the Vulkan delegate's operators accept: representations, dtypes, dims, constants; one row per operator.
 
 Source: ExecuTorch 1.5.x, backends/vulkan/op_registry.py. The rows of fused int8 operators follow from `OPS`. Operators
-that only a caller of ExecuTorch's own libraries can write are left out (caches of language models, dynamic and
-weight-only quantization, training): their nodes stay outside of delegates.
+that only a caller of ExecuTorch's own libraries can write are left out (caches of language models, quantization of
+tokens, training): their nodes stay outside of delegates.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import Family
 from refsim.partition import constraints
 from refsim.partition.nodes import (
+    CHOOSE_QPARAMS,
     DEQUANTIZE,
     DEQUANTIZE_AFFINE,
+    DEQUANTIZE_BY_TENSOR,
     DEQUANTIZE_PER_CHANNEL,
     GETITEM,
     QUANTIZE,
     QUANTIZE_AFFINE,
+    QUANTIZE_BY_TENSOR,
     nodes_in,
     target_name,
     tensors_of,
@@ -178,6 +181,12 @@ def _grouped(op: OpSpec) -> Features:
     return Features(inputs + [NO_STORAGE] * rest, [CONTIGUOUS_ANY], FLOATS, prepacks=True, resize=False)
 
 
+_TO_INT8 = Features(
+    [CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER], [PACKED_INT8_BUFFER], resize=False, high_dim=True
+)
+_FROM_INT8 = Features(
+    [PACKED_INT8_BUFFER], [CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER], resize=False, high_dim=True
+)
 _RANGES = Features(CONTIGUOUS_ANY, [WIDTH_PACKED_TEXTURE] * 2)
 _FLOAT_UNARY = _same(ANY_STORAGE)
 _LOGICAL = _same(ANY_STORAGE, BOOL, high_dim=True)
@@ -208,12 +217,11 @@ _FILL = _same(ANY_STORAGE, VALUES, resize=False)
 
 FEATURES: dict[str, Features] = {
     # quantize, dequantize, and the fused int8 operators
-    QUANTIZE: Features(
-        [CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER], [PACKED_INT8_BUFFER], resize=False, high_dim=True
-    ),
-    DEQUANTIZE: Features(
-        [PACKED_INT8_BUFFER], [CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER], resize=False, high_dim=True
-    ),
+    QUANTIZE: _TO_INT8,
+    QUANTIZE_BY_TENSOR: _TO_INT8,
+    DEQUANTIZE: _FROM_INT8,
+    DEQUANTIZE_BY_TENSOR: _FROM_INT8,
+    CHOOSE_QPARAMS: _same(CONTIGUOUS_BUFFER, ALL),
     DEQUANTIZE_PER_CHANNEL: _same(CONTIGUOUS_BUFFER, ALL),
     "quantized_decomposed.quantize_per_channel.default": _same(CONTIGUOUS_BUFFER, ALL),
     **{op.serialized: _fused(op) for op in OPS.values() if _exported(op) and op.family in _FUSED},

@@ -17,6 +17,10 @@ GETITEM = "getitem"
 QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
 DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
 DEQUANTIZE_PER_CHANNEL = "quantized_decomposed.dequantize_per_channel.default"
+#: The same for a whole tensor whose scale and zero point are made at run time, and what makes them.
+CHOOSE_QPARAMS = "quantized_decomposed.choose_qparams.tensor"
+QUANTIZE_BY_TENSOR = "quantized_decomposed.quantize_per_tensor.tensor"
+DEQUANTIZE_BY_TENSOR = "quantized_decomposed.dequantize_per_tensor.tensor"
 #: torchao's operators for activations whose scales are made at run time, and for weights in groups.
 QUANTIZE_AFFINE = "torchao.quantize_affine.default"
 DEQUANTIZE_AFFINE = "torchao.dequantize_affine.default"

@@ -13,7 +13,7 @@ CODES = {
     "no-implementation": "the Vulkan delegate has no such operator",
     "dtype": "a tensor has a dtype that the operator does not take",
     "arguments": "the operator does not take these arguments",
-    "high-dim": "a tensor has more than 4 dims",
+    "high-dim": "a tensor has more dims than the operator takes",
     "no-representation": "a tensor fits neither a texture nor a buffer layout that the operator takes",
     # delegated, but as a float operator between a dequantize and a quantize
     "input-float": "an input is not dequantized from a static int8 tensor",

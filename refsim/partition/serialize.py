@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from torch import fx
 
+from refsim.aten.bridge import is_known
 from refsim.core.dtypes import BY_DELEGATE_CODE, name_of
 from refsim.core.errors import GraphError
 from refsim.formats import literals
 from refsim.formats.vkgraph import schema
 from refsim.formats.vkgraph.schema import VkBytes, VkGraph
 from refsim.formats.vkgraph.write import named_constant, pack_constants, write_blob
+from refsim.ops.base.registry import OPS
 from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
 from refsim.partition.passes.tag_layouts import REPR
@@ -98,9 +100,13 @@ class _Writer:
             assert isinstance(source, fx.Node) and isinstance(index, int)
             self.ids[node] = self.values[self.ids[source]].items[index]
             return
+        name, number = target_name(node), len(self.chain)
+        if OPS.serialized(name) is None and not is_known(name):
+            raise GraphError(
+                f"{self.where}: {node}", "nothing computes this operator in a delegate", got=name
+            )
         args = [self.argument(node, value) for value in arguments_of(node)]
         self.ids[node] = self.output(node)
-        name, number = target_name(node), len(self.chain)
         self.chain.append(schema.OperatorCall(number, name, (*args, self.ids[node])))
 
     def output(self, node: fx.Node) -> int:

@@ -32,6 +32,17 @@ DELIBERATE = {
         "prepack " * 3 + "dq_channel linear q linear dq",
         "linear q linear dq",
     ),
+    "LinearFiveDims": ("linear-dims", "q linear dq", "view_copy linear view_copy"),
+    "DynamicLinears": (
+        "float-weight",
+        "prepack " * 6 + "dq_channel linear relu dq_channel linear",
+        "linear relu linear",
+    ),
+    "DynamicLinears3D": (
+        "float-weight",
+        "prepack " * 6 + "dq_channel linear relu dq_channel linear",
+        "linear relu linear",
+    ),
     "OddGroups": (
         "float-weight",
         "prepack " * 3 + "q conv2d dq dq_channel clone convolution",

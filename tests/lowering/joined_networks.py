@@ -183,6 +183,15 @@ class SharedWeights(nn.Module):
         return self.a(torch.relu(y)), y
 
 
+@network(JOINED, (1, 8, 3, 4, 5), (1, 8, 3, 4, 5))
+class FiveDims(nn.Module):
+    """Operators that work element by element take any number of dims."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        both = x + y
+        return torch.relu(both) + both
+
+
 @network(JOINED, (1, 3, 33, 33))
 class SmallResNet(ResNet):
     """Three stages of bottlenecks: projections, additions of pointwise results, strided convolutions."""

@@ -168,3 +168,32 @@ class OddFloatHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.a(x)
+
+
+@network(LINEARS, (1, 2, 1, 3, 16))
+class LinearFiveDims(nn.Module):
+    """More dims than the kernels take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(16, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x)
+
+
+@network(LINEARS, (6, 16), dynamic=True)
+class DynamicLinears(nn.Module):
+    """Scales of activations are made at run time, as XNNPACKQuantizer does with is_dynamic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 24), nn.Linear(24, 12, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x)))
+
+
+@network(LINEARS, (2, 3, 16), dynamic=True)
+class DynamicLinears3D(DynamicLinears):
+    """A view on both sides of each product."""

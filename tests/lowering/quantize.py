@@ -8,6 +8,7 @@ linear or an addition is left between operator and quantize.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import getitem
 from typing import Any
 
 import torch
@@ -44,14 +45,16 @@ def quantize(
     zero_points: dict[Any, int] | None = None,
     axes: dict[Any, int] | None = None,
     float_outputs: bool = False,
+    dynamic: bool = False,
 ) -> ExportedProgram:
     """The exported program. ``only`` quantizes fewer operators, ``zero_points`` and ``axes`` override by operator.
 
-    ``float_outputs``: what the program returns is not quantized.
+    ``float_outputs``: what the program returns is not quantized. ``dynamic``: only what operators read is quantized,
+    with scales made at run time.
     """
     graph_module = torch.export.export(module.eval(), tuple(inputs)).module()
     ranges = _ranges(graph_module, inputs)
-    _Quantizer(graph_module, ranges, only, zero_points or {}, axes or {}, float_outputs).run()
+    _Quantizer(graph_module, ranges, only, zero_points or {}, axes or {}, float_outputs, dynamic).run()
     return torch.export.export(graph_module, tuple(inputs))
 
 
@@ -73,10 +76,10 @@ def _ranges(
 
 
 class _Quantizer:
-    def __init__(self, module, ranges, only, zero_points, axes, float_outputs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, module, ranges, only, zero_points, axes, float_outputs, dynamic) -> None:  # type: ignore[no-untyped-def]
         self.module, self.ranges = module, ranges
         self.only, self.zero_points, self.axes = only, zero_points, axes
-        self.float_outputs = float_outputs
+        self.float_outputs, self.dynamic = float_outputs, dynamic
         self.graph: fx.Graph = module.graph
         self.quantized: dict[fx.Node, fx.Node] = {}
         self.count = 0
@@ -88,7 +91,7 @@ class _Quantizer:
         self.targets = {last: node.target for last, node in ends.items()}
         for node in ends.values():
             self.take(node)
-        for last in ends:
+        for last in [] if self.dynamic else ends:
             self.give(last)
         self.graph.lint()
         self.module.recompile()
@@ -134,6 +137,8 @@ class _Quantizer:
             user.replace_input_with(last, self.round_trip(user, last))
 
     def round_trip(self, reader: fx.Node, source: fx.Node) -> fx.Node:
+        if self.dynamic:
+            return self.at_run_time(reader, source)
         if source not in self.quantized:
             scale, zp = self.parameters(source)
             zp = self.zero_points.get(self.targets.get(source), zp)
@@ -144,6 +149,16 @@ class _Quantizer:
         quantize = self.quantized[source]
         with self.graph.inserting_before(reader):
             return self.graph.call_function(OPS.dequantize_per_tensor.default, (quantize, *quantize.args[1:]))
+
+    def at_run_time(self, reader: fx.Node, source: fx.Node) -> fx.Node:
+        with self.graph.inserting_before(reader):
+            chosen = self.graph.call_function(
+                OPS.choose_qparams.tensor, (source, -128, 127, 2**-12, torch.int8)
+            )
+            parameters = tuple(self.graph.call_function(getitem, (chosen, number)) for number in range(2))
+            given = (*parameters, -128, 127, torch.int8)
+            quantized = self.graph.call_function(OPS.quantize_per_tensor.tensor, (source, *given))
+            return self.graph.call_function(OPS.dequantize_per_tensor.tensor, (quantized, *given))
 
     def parameters(self, node: fx.Node) -> tuple[float, int]:
         low, high = self.ranges[node]

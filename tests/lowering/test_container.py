@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 import refsim
 from refsim import aten
+from refsim.core.errors import GraphError
+from refsim.formats.pte.read import read_pte
 from refsim.partition.container import write
 from refsim.partition.lower import lower
 
@@ -106,3 +108,36 @@ def test_weights_of_two_delegates(tmp_path: Path) -> None:
     (out,) = refsim.load(path).run([x.numpy()])
     need = network(x).detach().numpy()
     assert np.abs(out - need).max() <= 2e-6 * np.abs(need).max()
+
+
+@torch.library.custom_op("refsim_tests::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def test_what_nothing_computes_is_not_written() -> None:
+    lowered = lower(torch.export.export(Network(lambda m, x: twice(x)), (torch.ones(3),)), "twice")
+    with pytest.raises(GraphError) as raised:
+        write(lowered)
+    assert raised.value.got == "refsim_tests.twice.default"
+
+
+def test_what_is_quantized_at_run_time_outside_of_delegates() -> None:
+    """More dims than the delegate's operator takes: the kernels have the names that ExecuTorch gives them."""
+    ops = torch.ops.quantized_decomposed
+
+    def network(m: Any, x: Tensor) -> Tensor:
+        given = (*ops.choose_qparams.tensor(x, -128, 127, 2**-12, torch.int8), -128, 127, torch.int8)
+        return ops.dequantize_per_tensor.tensor(ops.quantize_per_tensor.tensor(x, *given), *given).erf()
+
+    lowered = lower(torch.export.export(Network(network), (torch.ones(1, 1, 1, 2, 3),)), "dims")
+    plan = read_pte(write(lowered), "dims").plan()
+    assert [str(operator) for operator in plan.operators] == [
+        "quantized_decomposed::choose_qparams.Tensor_out",
+        "aten::erf.out",
+    ]

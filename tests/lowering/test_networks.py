@@ -37,6 +37,9 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "FloatMm": ("linear_q8ta_q8csw", "", ""),
     "TwoHeads": ("linear_q8ta_q8csw linear_q8ta_q8csw", "", ""),
     "OddFloatHead": ("linear_q8ta_q8csw", "", ""),
+    "LinearFiveDims": ("", "high-dim", ""),
+    "DynamicLinears": ("", "input-float input-float", ""),
+    "DynamicLinears3D": ("", "input-float input-float", ""),
     "GroupedConvolution": ("conv2d conv2d conv2d_pw", "", ""),
     "OddGroupInputs": ("", "in-channels", ""),
     "OddGroups": ("conv2d", "out-channels", ""),
@@ -60,6 +63,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "FloatIslands": ("conv2d conv2d_pw conv2d", "", ""),
     "Attention": ("linear linear linear", "weight-not-constant", ""),
     "FloatConvolution": ("add", "input-float", ""),
+    "FiveDims": ("add relu add", "", ""),
     "SharedWeights": ("conv2d relu conv2d", "", ""),
     "SmallResNet": (
         "conv2d conv2d_pw conv2d conv2d_pw conv2d_pw add conv2d_pw conv2d conv2d_pw conv2d add "

@@ -328,7 +328,7 @@ REFUSED: list[tuple[str, Any, Tensor, tuple[Tensor, ...], dict[str, Any]]] = [
     ("quant-range", lambda m, x: q(torch.relu(dq(x, info=UINT8))), DEPTH, (X.to(torch.uint8),), {}),
     ("quant-range", lambda m, x: q(torch.relu(dq(x)), info=(-127, 127, torch.int8)), DEPTH, (X,), {}),
     ("quant-range", lambda m, x: q(torch.relu(dq(x)), info=UINT8), DEPTH, (X,), {}),
-    ("high-dim", lambda m, x: q(torch.relu(dq(x))), DEPTH, (X[None],), {}),
+    ("high-dim", LINEAR, ints(6, 8), (ROWS[None, None, None],), {}),
     ("weight-not-constant", lambda m, x, y: q(torch.mm(dq(x), dq(y))), DEPTH, (ROWS, ROWS.t()), {}),
     ("weight-float", lambda m, x: q(F.linear(dq(x), m.values)), torch.randn(6, 8), (ROWS,), {}),
     ("weight-zero-point", LINEAR, ints(6, 8), (ROWS,), {"zero": torch.tensor([0, 0, 3, 0, 0, 0])}),
@@ -371,6 +371,14 @@ def test_float_operators_are_none_of_the_patterns_business() -> None:
         return torch.relu(y) + F.pixel_shuffle(torch.cat([y] * 4, 1), 2)[..., :4, :4]
 
     assert find(f, ints(8, 8, 3, 3), X.float()) is None
+
+
+@pytest.mark.parametrize(("shape", "noted"), [((1, 2, 3, 4, 5), False), ((2, 2, 3, 4, 5), True)])
+def test_more_than_four_dims(shape: tuple[int, ...], noted: bool) -> None:
+    x = torch.zeros(shape, dtype=torch.int8)
+    for function in (lambda m, x: q(torch.relu(dq(x))), lambda m, x: q(dq(x) + dq(x, OTHER))):
+        found = find(function, DEPTH, x)
+        assert isinstance(found, Match) and bool(found.notes) is noted
 
 
 def test_a_scale_that_changes_between_runs() -> None:

@@ -55,6 +55,12 @@ def first_only(name: str, note: str, inner: int) -> Defect:
 FIRST_BATCH = first_only(
     "first-batch", "upstream's kernel computes batch 0 only, the others are never written", 3
 )
+#: What the operators that work element by element have in common.
+FIRST_OF_FOUR_DIMS = first_only(
+    "first-of-four-dims",
+    "upstream's kernel knows four dims: it computes the first of what more dims hold, the others are never written",
+    4,
+)
 FIRST_PLANE = first_only(
     "first-plane", "upstream's kernel computes the first plane of rows only, the others are never written", 2
 )

@@ -10,7 +10,14 @@ import torch
 from torch import fx
 
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import DEQUANTIZE, DEQUANTIZE_PER_CHANNEL, argument, calls, target_name
+from refsim.partition.nodes import (
+    DEQUANTIZE,
+    DEQUANTIZE_BY_TENSOR,
+    DEQUANTIZE_PER_CHANNEL,
+    argument,
+    calls,
+    target_name,
+)
 
 _LINEAR = "aten.linear.default"
 _FOUR_BITS = (-8, 7)
@@ -21,7 +28,7 @@ def run(program: FxProgram) -> FxProgram:
     for node in program.calls():
         if (
             target_name(node) != _LINEAR
-            or calls(node.args[0], DEQUANTIZE)
+            or calls(node.args[0], DEQUANTIZE, DEQUANTIZE_BY_TENSOR)
             or not _packs(program, node.args[1])
         ):
             continue

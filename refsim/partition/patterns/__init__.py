@@ -11,12 +11,16 @@ A module has
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
 from typing import Protocol
 
 from torch import fx
 
+from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS
+from refsim.ops.base.registry import OPS
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import target_name
+from refsim.partition.nodes import shape_of, target_name
 from refsim.partition.patterns import (
     add,
     convolution,
@@ -28,7 +32,7 @@ from refsim.partition.patterns import (
     weight_only,
 )
 from refsim.partition.patterns._match import Match
-from refsim.partition.refusal import Refusal
+from refsim.partition.refusal import Refusal, refuse
 
 
 class Pattern(Protocol):
@@ -55,8 +59,19 @@ def find(program: FxProgram, node: fx.Node) -> tuple[Pattern, Match | Refusal] |
     for pattern in PATTERNS.get(target_name(node), ()):
         found = pattern.find(program, node)
         if found is not None:
-            return pattern, found
+            return pattern, found if isinstance(found, Refusal) else _ranked(found)
     return None
+
+
+def _ranked(match: Match) -> Match | Refusal:
+    """The match, with a note where upstream's kernel takes fewer dims; a refusal if the operator does."""
+    most = OPS[match.operator].max_rank
+    rank = max(len(shape_of(item.node)) for item in (match.output, *match.inputs))
+    if rank > most:
+        return refuse("high-dim", match.anchor, f"got {rank}, need at most {most}")
+    if prod(shape_of(match.output.node)[:-4]) > 1:
+        return replace(match, notes=(*match.notes, FIRST_OF_FOUR_DIMS.note))
+    return match
 
 
 def find_all(program: FxProgram) -> Iterator[tuple[Pattern, Match | Refusal]]:

@@ -15,19 +15,21 @@ from refsim.partition.nodes import (
     CLONE,
     CLONE_DIM_ORDER,
     DEQUANTIZE,
+    DEQUANTIZE_BY_TENSOR,
     QUANTIZE,
+    QUANTIZE_BY_TENSOR,
     RELU,
     argument,
     calls,
     is_node,
     only_user,
-    shape_of,
 )
 from refsim.partition.refusal import Refusal, refuse
 
 INT8_RANGE = (-128, 127)
-MAX_RANK = 4
 _IDENTITIES = (CLONE, CLONE_DIM_ORDER)
+#: The operators that take a scale and a zero point made at run time.
+_BY_TENSOR = {QUANTIZE: QUANTIZE_BY_TENSOR, DEQUANTIZE: DEQUANTIZE_BY_TENSOR}
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,13 @@ class Match:
 
 def quantized(node: Any, name: str, anchor: fx.Node, code: str) -> Quantized | Refusal:
     """The parameters of a quantize or dequantize (``name``); a refusal of ``anchor`` with ``code`` for another node."""
-    if not calls(node, name):
+    if not calls(node, name, _BY_TENSOR[name]):
         return refuse(code, anchor, f"got {node}" if is_node(node) else f"got {node!r}")
     source, scale, zp, low, high = node.args[:5]
     if not isinstance(scale, float | int) or not isinstance(zp, int):
         return refuse(code, anchor, f"{node} has parameters that change between runs")
     if (low, high) != INT8_RANGE or str(argument(node, 5)) != "torch.int8":
         return refuse("quant-range", anchor, f"{node}: got {low} to {high} as {argument(node, 5)}")
-    if len(shape_of(node)) > MAX_RANK:
-        return refuse("high-dim", anchor, f"got {len(shape_of(node))}")
     return Quantized(node, source, float(scale), zp)
 
 

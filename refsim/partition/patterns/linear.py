@@ -19,6 +19,7 @@ from refsim.ops.base.registry import OPS
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import (
     DEQUANTIZE,
+    DEQUANTIZE_BY_TENSOR,
     RELU,
     VIEW_COPY,
     argument,
@@ -63,7 +64,7 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
     x = node.args[at]
     view = x if calls(x, VIEW_COPY) else None
     source_node = view.args[0] if view is not None else x
-    if not calls(source_node, DEQUANTIZE):
+    if not calls(source_node, DEQUANTIZE, DEQUANTIZE_BY_TENSOR):
         return None
     source = quantized(source_node, DEQUANTIZE, node, "input-float")
     if isinstance(source, Refusal):
