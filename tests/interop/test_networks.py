@@ -32,7 +32,7 @@ DELIBERATE = {
         "prepack " * 3 + "dq_channel linear q linear dq",
         "linear q linear dq",
     ),
-    "LinearFiveDims": ("linear-dims", "q linear dq", "view_copy linear view_copy"),
+    "LinearFiveDims": ("linear-dims", "q linear dq", "prepack view_copy _weight_int8pack_mm add view_copy"),
     "DynamicLinears": (
         "float-weight",
         "prepack " * 6 + "dq_channel linear relu dq_channel linear",

@@ -78,6 +78,21 @@ def test_no_clamp_of_what_others_read() -> None:
     ]
 
 
+@pytest.mark.parametrize("readers", [1, 2])
+def test_views_around_a_linear_of_what_is_quantized_at_run_time(readers: int) -> None:
+    """They go, unless something else reads the tensor."""
+
+    def f(m: Any, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
+        y = torch.ops.quantized_decomposed.dequantize_per_tensor.tensor(
+            x.to(torch.int8), s, z.to(torch.int64), *INT8
+        )
+        return sum(torch.mm(y.view(6, 4), m.w.t()).view(2, 3, 5) for _ in range(readers))
+
+    after = linear.run(prepared(f, (2, 3, 4), (1,), (1,), w=torch.randn(5, 4)))
+    shapes = [shape_of(node) for node in after.calls() if target_name(node) == "aten.linear.default"]
+    assert shapes == ([(2, 3, 5)] if readers == 1 else [(6, 5)] * 2)
+
+
 def test_fold_qdq() -> None:
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
         q = Q(torch.sigmoid(x), 0.5, 3, *INT8)

@@ -194,7 +194,7 @@ def test_redundant() -> None:
         ((1, 4, 1, 3), (4, 3), ("squeeze_copy.dims", [0, 2])),
         ((2, 3, 1), (2, 3), None),  # a dim at the end stays
         ((2, 3), (2, 1, 3), ("unsqueeze_copy", 1)),
-        ((2, 3), (2, 3, 1), ("unsqueeze_copy", 2)),
+        ((2, 3), (2, 3, 1), ("unsqueeze_copy", -1)),
         ((2, 3), (1, 2, 3), None),  # one in front stays
         ((2, 3), (2, 1, 3, 1), None),
         ((2, 3), (3, 2), None),

@@ -39,9 +39,14 @@ def _skip_views(node: fx.Node) -> None:
         return
     assert isinstance(view, fx.Node)
     source = view.args[0]
-    if calls(source, DEQUANTIZE_BY_TENSOR) and shape_of(after) == (
-        *shape_of(source)[:-1],
-        shape_of(node)[-1],
+    if (
+        calls(source, DEQUANTIZE_BY_TENSOR)
+        and only_user(source) is view
+        and shape_of(after)
+        == (
+            *shape_of(source)[:-1],
+            shape_of(node)[-1],
+        )
     ):
         node.update_arg(0, source)
         node.meta["val"] = after.meta["val"]

@@ -1,7 +1,8 @@
 """Make a view a squeeze_copy if it only drops dims of size 1, and an unsqueeze_copy if it only adds one.
 
-As upstream does, dims are matched from the first to the last. So a dim of size 1 at the end is never dropped, and a
-view that adds one in front stays a view, and so does one whose shape is not written out (-1 for a size).
+As upstream does, dims are matched from the first to the last, and one that is added at the end is called -1. So a dim of
+size 1 at the end is never dropped, and a view that adds one in front stays a view, and so does one whose shape is not
+written out (-1 for a size).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def run(program: FxProgram) -> FxProgram:
         if dropped:
             target, args = torch.ops.aten.squeeze_copy.dims, (source, dropped)
         elif added and len(added) == 1 and added[0] > 0:
-            target, args = torch.ops.aten.unsqueeze_copy.default, (source, added[0])
+            at_the_end = added[0] == len(shape) - 1
+            target, args = torch.ops.aten.unsqueeze_copy.default, (source, -1 if at_the_end else added[0])
         else:
             continue
         new = program.call(node, target, args, node.meta["val"])
