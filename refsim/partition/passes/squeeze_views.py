@@ -1,6 +1,6 @@
 """Make a view a squeeze_copy if it only drops dims of size 1, and an unsqueeze_copy if it only adds one.
 
-As upstream does, dims are matched from the first to the last, and one that is added at the end is called -1. So a dim of
+As upstream does, dims are matched from the first to the last; one that is added at the end is -1. So a dim of
 size 1 at the end is never dropped, and a view that adds one in front stays a view, and so does one whose shape is not
 written out (-1 for a size).
 """
