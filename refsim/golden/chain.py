@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.layout import WIDTH_PACKED
+from refsim.core.layout import WIDTH_PACKED, layout
 from refsim.core.rng import Rng
 from refsim.exec.definition import Definition
 from refsim.exec.executor import Executor, run_graph
@@ -41,7 +41,7 @@ class Link:
 
     Of an operator of `refsim.ops`: ``params``, the ``layout`` of its output, ``features`` of its constants. Of a float
     operator: ``args`` behind its inputs, and the ``shapes`` of its outputs; all but the first hold indices. ``listed``:
-    its inputs are one argument, a list.
+    its inputs are one argument, a list. ``layout``: that of its outputs, if it is not the usual one.
     """
 
     op: str
@@ -64,6 +64,7 @@ class Link:
         else:
             held = {"args": list(self.args), "shapes": [list(shape) for shape in self.shapes]}
             held |= {"listed": True} if self.listed else {}
+            held |= {"out": self.layout} if self.layout else {}
         return {"op": self.op, "in": list(self.inputs), **held}
 
 
@@ -124,9 +125,9 @@ def _bound(
 def _float(
     number: int, link: Link, tensors: Sequence[Tensor], seed: int, target: Target
 ) -> tuple[Node, list[Tensor]]:
+    held = layout(link.layout) if link.layout else WIDTH_PACKED
     outs = [
-        Tensor(len(tensors) + at, shape, _INDEX if at else _F32, WIDTH_PACKED)
-        for at, shape in enumerate(link.shapes)
+        Tensor(len(tensors) + at, shape, _INDEX if at else _F32, held) for at, shape in enumerate(link.shapes)
     ]
     refs = tuple(Ref(value) for value in link.inputs)
     args = (refs, *link.args) if link.listed else (*refs, *link.args)
@@ -183,7 +184,8 @@ def _link(row: Mapping[str, Any]) -> Link:
     if "shapes" in row:
         shapes = tuple(tuple(shape) for shape in row["shapes"])
         listed = bool(row.get("listed", False))
-        return Link(row["op"], inputs, args=tuple(row["args"]), shapes=shapes, listed=listed)
+        args = tuple(row["args"])
+        return Link(row["op"], inputs, layout=row.get("out", ""), args=args, shapes=shapes, listed=listed)
     params = {k: tuple(v) if isinstance(v, list) else v for k, v in row["params"].items()}
     return Link(row["op"], inputs, params, row["out"], row["features"])
 

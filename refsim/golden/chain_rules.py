@@ -23,6 +23,8 @@ Shape = tuple[int, ...]
 Quantization = tuple[float, int]
 
 MAX_POOL, MEAN, VIEW = "aten.max_pool2d_with_indices.default", "aten.mean.dim", "aten.view_copy.default"
+GROUP_NORM, LAYER_NORM = "aten.native_group_norm.default", "aten.native_layer_norm.default"
+AVERAGE, BILINEAR, SUM = "aten.avg_pool2d.default", "aten.upsample_bilinear2d.vec", "aten.sum.dim_IntList"
 HARDTANH, RELU = "aten.hardtanh.default", "aten.relu.default"
 #: The bounds of clamps, in quantization steps: none, those of a relu, to both sides, those that cut nothing, one alone.
 BOUNDS: tuple[tuple[float, ...] | None, ...] = (
@@ -90,14 +92,14 @@ class _Draft:
             self.low, self.high = rounded((-140 - zp) * scale), rounded((139 - zp) * scale)
         return self.bound(_of(Family.QUANTIZE), {"scale": q[0], "zp": q[1]}, layout)
 
-    def dequantize(self, q: Quantization) -> int:
-        return self.bound(_of(Family.DEQUANTIZE), {"scale": q[0], "zp": q[1]}, "W")
+    def dequantize(self, q: Quantization, layout: str = "W") -> int:
+        return self.bound(_of(Family.DEQUANTIZE), {"scale": q[0], "zp": q[1]}, layout)
 
-    def floats(self, op: str, *args: Any, shapes: tuple[Shape, ...] | None = None) -> int:
+    def floats(self, op: str, *args: Any, shapes: tuple[Shape, ...] | None = None, layout: str = "") -> int:
         """A float operator; its outputs are of the input's shape where none is said."""
         shapes = shapes or (self.shape,)
         self.shape = shapes[0]
-        return self._add(Link(op, (self.at,), args=args, shapes=shapes), len(shapes))
+        return self._add(Link(op, (self.at,), layout=layout, args=args, shapes=shapes), len(shapes))
 
     def clamp(self, bounds: tuple[float, ...] | None, scale: float) -> None:
         """Between these bounds, in steps of this scale; of an empty pair a relu; none."""
@@ -257,12 +259,108 @@ def _residual(rng: Rng, number: int) -> Chain:
     return draft.chain(early) if number % 4 == 3 else draft.chain()
 
 
+# --- what the cases and the other chains do not hold ------------------------------------------------------
+
+
+def _ties(rng: Rng, number: int) -> Chain:
+    """Means that lie exactly between two steps of the output: scales are powers of two, and so is the pixels' count."""
+    images, channels = 1 + number % 2, _channels(number + 3)
+    size = ((2, 2), (1, 4), (2, 4), (4, 1))[number % 4]
+    draft, scale = _Draft("mean ties", rng, (images, channels, *size)), 0.25
+    draft.quantize((scale, 3 - number), _BY_CHANNELS[number % 3])
+    draft.dequantize((scale, 3 - number))
+    draft.floats(MEAN, [-1, -2], True, shapes=((images, channels, 1, 1),))
+    after = (scale * 2 / (size[0] * size[1]) * (1, 3)[number // 4 % 2], number - 4)
+    draft.quantize(after, "4C")
+    draft.dequantize(after)
+    return draft.chain()
+
+
+def _two_clones(rng: Rng, number: int) -> Chain:
+    """One value that two readers need in two layouts, each other than its own; and a third that takes it as it is."""
+    layouts = ("4C", "4W4C", "4C1W")
+    own, first, second = (layouts[(number + k) % 3] for k in range(3))
+    draft, q = (
+        _Draft("two clones", rng, (1 + number % 2, _channels(number), 5, 6 + number)),
+        _quantization(rng, number),
+    )
+    draft.quantize(q, own)
+    read, ends = draft.at, list[int]()
+    for layout in (first, second, own):
+        draft.at = read
+        if layout != own:
+            draft.bound(_of(Family.RELAYOUT), {}, layout)
+        if number % 2 or layout == first:
+            draft.bound(_elementwise(1), _relu(q), layout)
+        ends.append(draft.dequantize(q))
+    return draft.chain(*ends[:-1])
+
+
+def _relu(q: Quantization) -> dict[str, Any]:
+    return {"in_scale": q[0], "in_zp": q[1], "out_scale": q[0], "out_zp": q[1]}
+
+
+def _other_zero(rng: Rng, number: int) -> Chain:
+    """Requantized with the same scale and another zero point: the bytes move, and are no copies."""
+    draft, q = (
+        _Draft("other zero point", rng, (1, _channels(number), 4, 5 + number)),
+        _quantization(rng, number),
+    )
+    first, second = _BY_CHANNELS[number % 3], _BY_CHANNELS[(number + number // 3) % 3]
+    draft.quantize(q, first)
+    draft.dequantize(q)
+    draft.clamp(BOUNDS[number % 2], q[0])
+    after = (q[0], q[1] + (19, 7, 1)[number % 3] * (1 if q[1] < 0 else -1))
+    draft.quantize(after, second)
+    draft.dequantize(after)
+    return draft.chain()
+
+
+def _float(rng: Rng, number: int) -> Chain:
+    """A float operator that adds many elements in an order of its own, between a dequantize and a quantize."""
+    turn, packed = number % 5, ("W", "CHANNELS_PACKED")[number // 5 % 2]
+    images, channels = 1 + number % 2, (6, 14, 22, 19, 13)[turn]
+    size = (259, 257) if number == 8 else (rng.integer(4, 9), rng.integer(5, 12))
+    shape = (1 if number == 8 else images, channels, *size)
+    draft, q = _Draft("float", rng, shape), _quantization(rng, number)
+    layout = _BY_CHANNELS[number % 3]
+    draft.quantize(q, layout)
+    draft.dequantize(q, packed)
+    where = "" if packed == "W" else packed
+    if turn == 0:
+        window = PoolWindow(size, (3, 2), (2, 1), (1, 0), (1, 1), False)
+        sides = (list(pair) for pair in (window.kernel, window.stride, window.padding))
+        draft.floats(
+            AVERAGE, *sides, False, bool(number % 3), None, shapes=((*shape[:2], *window.out),), layout=where
+        )
+    elif turn in (1, 2):  # 7 and 11 channels to a group, or 3 and 2 groups
+        groups = (2, channels // 3 if channels % 3 == 0 else 2)[number // 10 % 2]
+        draft.floats(
+            GROUP_NORM, None, None, shape[0], channels, size[0] * size[1], groups, 1e-5, layout=where
+        )
+    elif turn == 3:
+        draft.floats(SUM, [1], True, shapes=((shape[0], 1, *size),), layout=where)
+    else:
+        out = (size[0] * 2 - 1, size[1] + 3)
+        draft.floats(
+            BILINEAR, list(out), bool(number // 5 % 2), None, shapes=((*shape[:2], *out),), layout=where
+        )
+    after = (rounded(q[0] * (1.0, 1.0 / q[0] / 30, 1.0 / q[0] / 30, 7.0, 0.9)[turn]), 4 - number)
+    draft.quantize(after, layout)
+    draft.dequantize(after)
+    return draft.chain()
+
+
 KINDS = (
     Kind("max pool", 16, _max_pool),
     Kind("mean", 12, _mean),
     Kind("clamp", 15, _clamp),
     Kind("read twice", 3, _read_twice, joined=None),
     Kind("residual", 6, _residual, joined=False, looks_up=True),
+    Kind("mean ties", 8, _ties),
+    Kind("two clones", 6, _two_clones, joined=False),
+    Kind("other zero point", 9, _other_zero),
+    Kind("float", 15, _float, joined=False),
 )
 
 COUNT = sum(kind.count for kind in KINDS)
