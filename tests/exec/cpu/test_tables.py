@@ -16,6 +16,7 @@ from refsim import aten
 from refsim.aten.table import TABLE
 from refsim.core.errors import RefsimError
 from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_CONV2D, WIDTH_PACKED, Layout
+from refsim.core.qmath import PROFILES
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.cpu.elementwise import prepack as elementwise
@@ -23,9 +24,11 @@ from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.exec.cpu.step import Step
 from refsim.exec.cpu.thread_pool import JobList
+from refsim.exec.definition import Definition
 from refsim.exec.executor import run_graph
-from refsim.graph.bytewise import BYTES
+from refsim.graph.bytewise import BYTES, tables
 from refsim.graph.graph import Graph, Ref, Tensor
+from refsim.ops.base.target import Target
 
 PACKED = [layout for layout in LAYOUTS.values() if layout.packed_int8 and layout is not PACKED_CONV2D]
 BEFORE, AFTER = (0.03, -11), (0.02, 5)
@@ -44,8 +47,10 @@ POINTWISE = sorted({name for name, row in TABLE.items() if row.pointwise} - SHIF
 class Chain(Builder):
     """Quantize, dequantize, operators, quantize, dequantize."""
 
-    def __init__(self, shape: tuple[int, ...] = SHAPE, layout: Layout = PACKED_4C) -> None:
-        super().__init__()
+    def __init__(
+        self, shape: tuple[int, ...] = SHAPE, layout: Layout = PACKED_4C, target: Target | None = None
+    ) -> None:
+        super().__init__(target)
         self.shape = shape
         x = self.convert("q8ta_quantize", self.tensor(shape, F32, WIDTH_PACKED), BEFORE, layout)
         self.real = self.last = self.convert("q8ta_dequantize", x, BEFORE, WIDTH_PACKED)
@@ -126,6 +131,20 @@ def test_an_operator_of_the_table(base: str) -> None:
         (step,) = steps_that_look_up(graph)
         assert {node.number for node in step.nodes} == set(range(1, len(graph.nodes) - 1)), form
         check(graph)
+
+
+@pytest.mark.parametrize("profile", ["canonical", "nvidia"])
+@pytest.mark.parametrize("base", POINTWISE)
+def test_a_table_has_the_bits_of_the_definition(base: str, profile: str) -> None:
+    """Before anything is quantized, which hides an ulp."""
+    for form, dtype in (row for row in calls(base) if MASK not in row[0]):
+        b = Chain(target=Target(PROFILES[profile]))
+        names = {X: Ref(b.real), ONE: Ref(b.one(0.3)) if ONE in form else None}
+        made = b.then(base, *(names[arg] if isinstance(arg, str) else arg for arg in form), dtype=dtype)
+        graph = b.graph((made, b.tensors[1].id))
+        table = tables(graph, {t.id: t.data for t in graph.tensors.values() if t.data is not None})[made]
+        values, source = run_graph(graph, [every_byte()], Definition())
+        assert table.values[source.view(np.uint8)].tobytes() == values.tobytes(), form
 
 
 @pytest.mark.parametrize("after", PACKED, ids=str)
