@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import told
 from builder import F32, Builder, Quantization
 from watching import check_each
 
-from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_4W4C, PACKED_CONV2D, WIDTH_PACKED, Layout
+from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_4W, PACKED_4W4C, PACKED_CONV2D, WIDTH_PACKED, Layout
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.cpu.step import Step
 from refsim.exec.executor import run_graph
@@ -92,6 +94,21 @@ def test_a_gate_of_one_pixel(shape: tuple[int, ...], first: int) -> None:
     shapes = shapes[::-1] if first else shapes
     (step,) = check(Two((shapes[0], shapes[1])).end())
     assert len(step.nodes) == 4 and step.route == "linear"
+
+
+def test_a_gate_of_one_pixel_beside_an_image_that_packs_columns() -> None:
+    """Of as many columns as channels: a row looks like a pixel."""
+    b = Builder()
+    shape, gate = (1, 4, 3, 4), (1, 4, 1, 1)
+    given = [b.tensor(sizes, F32, WIDTH_PACKED) for sizes in (shape, gate)]
+    int8 = [
+        b.convert("q8ta_quantize", x, q, at)
+        for x, q, at in zip(given, (X, GATE), (PACKED_4W, PACKED_4C), strict=True)
+    ]
+    real = [b.convert("q8ta_dequantize", x, q, WIDTH_PACKED) for x, q in zip(int8, (X, GATE), strict=True)]
+    made = b.float("aten.mul.Tensor", tuple(map(Ref, real)), shape)
+    packed = b.convert("q8ta_quantize", made, AFTER, PACKED_4W)
+    check(replace(b.graph((b.convert("q8ta_dequantize", packed, AFTER, WIDTH_PACKED),)), inputs=tuple(given)))
 
 
 @pytest.mark.parametrize(("shape", "tasks"), [((1, 8, 64, 64), 16), ((1, 2052, 3, 2), 6)], ids=str)

@@ -42,7 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
     native("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_PROBLEM, "first = first - conv.in_zp * sums", "first = first - 0 * sums")),
     native("N3-winograd", "N3", "q8ta_conv2d", ("zero point not folded", "zero point folded twice"),
         (_WINOGRAD, "(3, transform.shift)):  #", "(3, 0)):  #"),
-        (_TILES, "return refused() if isa.tiles else", "return \"not in this mutant\" if isa.tiles else")),
+        (_TILES, "return lacking(isa) or refused()", "return \"not in this mutant\"")),
     native("N4-again", "N4", "q8ta_add", "clamp order",
         (_EPILOGUE, "0.0 if relu else -128.0 - zp, \"high\": 127.0 - zp", "0.0 if relu else -128.0, \"high\": 127.0"),
         (_EPILOGUE, "    if not bound <= _LIMIT:\n        return FULL\n", "    return FULL\n")),

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from refsim.core.layout import C
 from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
@@ -135,6 +136,8 @@ def repeated_why_not(e: Elementwise) -> str | None:
     x, pixel = e.inputs["a"], e.inputs["b"]
     if e.refused or e.has_padding or len(x.shape) != 4 or pixel.shape != (1, x.shape[1], 1, 1):
         return e.refused or "not a pixel for all"
+    if any(side.layout.inner != C for side in (x, e.out, pixel)):
+        return "channels are not packed"
     sides = [strides_of(side) for side in (x, e.out, pixel)]
     whole = all(side.kind == NHWC and side.pixel_stride == x.shape[1] for side in sides)
     return None if whole and x.layout == e.out.layout else "pixels do not lie one behind the other"
