@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 #: The operators' own files, and where a lowering says which operator a pattern becomes.
 HOMES = ("refsim/ops/", "refsim/partition/patterns/")
 #: Rows of benchmarks, and the networks that they are of, name what they time; they decide nothing.
-DATA = ("bench/gpu.py", "bench/networks.py")
+DATA = ("bench/gpu.py", "bench/networks.py", "bench/verdicts.py")
 #: A bug's id, as cpu-N2-NAME, is no operator's name.
 NAME = re.compile(rf"(?<![\w-])({'|'.join(OPS)})(?!\w)")
 
