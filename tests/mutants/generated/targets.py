@@ -145,7 +145,7 @@ AREAS = {
 
 #: Files of an area that hold no computation, that another area changes, or that need a compiler which is not required.
 SKIPPED = re.compile(
-    r"refsim/ops/base/(case|case_rule|styles|conv_cases|binding|registry|param_types|traits|defect|meaning)\.py"
+    r"refsim/ops/base/(case|case_rule|styles|conv_cases|route_cases|binding|registry|param_types|traits|defect|meaning)\.py"
     r"|refsim/ops/base/(arg|padding|prepared|spec|target)\.py"
     r"|refsim/ops/__main__\.py"
     r"|refsim/ops/base/module_\w+\.py"
