@@ -57,6 +57,13 @@ class Operator:
             raise GraphError(where, f"{self.source} refuses the arguments: {error}") from error
         return tuple(result) if isinstance(result, tuple | list) else (result,)
 
+    def outlined(self, args: Sequence[Any], where: str) -> tuple[np.ndarray, ...]:
+        """Arrays of the results' shapes; their elements mean nothing. Arguments and errors as for `run`."""
+        if self.row is not None and self.row.outline is not None:
+            with suppress(TypeError, ValueError, IndexError):
+                args = self.row.outline(*args)
+        return self.run(args, where)
+
 
 def whole(args: Sequence[Any]) -> tuple[Any, ...]:
     """Arguments with 1 for 1.0: ExecuTorch's serializer stores both as one value, whichever came first."""

@@ -200,9 +200,21 @@ def _row(names: str, function: Any, **more: Any) -> Float:
     return Float(names, lambda *args: function(None, *args), function, **more)
 
 
+def _thin(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, *clamp: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The convolution of one channel a group, whose result has the same shape."""
+    kernel = weight[:groups] if transposed else weight[:, :1]
+    window = (stride, padding, dilation, transposed, output_padding, groups)
+    return (x[:, :groups], kernel, bias, *window, *clamp)
+
+
 _ORDER = "fma; bias, channels and taps in the order of the shader that is chosen"
 ROWS = (
-    _row("convolution", _convolution, order=_ORDER, defects=DEFECTS),
-    _row("conv_with_clamp", _clamped, order=_ORDER + "; min(max(x, low), high)", defects=DEFECTS),
+    _row("convolution", _convolution, order=_ORDER, outline=_thin, defects=DEFECTS),
+    _row(
+        "conv_with_clamp", _clamped, order=_ORDER + "; min(max(x, low), high)", outline=_thin, defects=DEFECTS
+    ),
     _row("conv1d conv2d", _conv2d, order=_ORDER),
 )

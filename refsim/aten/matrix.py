@@ -88,13 +88,21 @@ def row(name: str, function: Callable[..., Any], order: str, **more: Any) -> Flo
     return Float(name, lambda *args: function(HOST, *args), function, order=order, **more)
 
 
+def thin(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The factors with a K of 1: their product has the same shape."""
+    return a[..., :1], b[..., :1, :] if b.ndim > 1 else b[:1]
+
+
 _CHAIN = "fma over k from 0"
 ROWS = (
-    row("mm", _mm, _CHAIN),
-    row("bmm", _bmm, _CHAIN),
-    row("matmul", _matmul, _CHAIN),
-    row("linear", _linear, _CHAIN + "; + bias"),
-    row("addmm baddbmm", _addmm, _CHAIN + "; alpha * product + beta * bias"),
+    row("mm", _mm, _CHAIN, outline=thin),
+    row("bmm", _bmm, _CHAIN, outline=thin),
+    row("matmul", _matmul, _CHAIN, outline=thin),
+    row("linear", _linear, _CHAIN + "; + bias", outline=lambda x, w, *bias: (x[..., :1], w[..., :1], *bias)),
+    row(
+        "addmm baddbmm", _addmm, _CHAIN + "; alpha * product + beta * bias",
+        outline=lambda bias, a, b, *factors: (bias, *thin(a, b), *factors),
+    ),
     Float("_cdist_forward", cdist, exact=Exact.FUNCTION, bound="ET-VK has no shader for it; exact for p of 0, 1, 2"),
     Float("_pdist_forward", pdist, exact=Exact.FUNCTION, bound="ET-VK has no shader for it; exact for p of 0, 1, 2"),
 )  # fmt: skip

@@ -63,6 +63,7 @@ class Float:
     and takes a `Place` first; without it both are the same. ``order`` says in a few words what the shader does;
     ``bound`` how far the device's own functions may be off; ``note`` where the shader is not what ATen means;
     ``defects`` for which arguments it is wrong.
+    ``outline``: arguments with which the same function finds a result of the same shape sooner.
     ``pointwise``: an element of the result follows from the elements at the same place of tensors of one shape.
     """
 
@@ -74,6 +75,7 @@ class Float:
     bound: str = ""
     note: str = ""
     pointwise: bool = False
+    outline: Callable[..., tuple[Any, ...]] | None = None
     defects: tuple[FloatDefect, ...] = ()
 
     def function(self, place: Place | None) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from refsim.core import choices
@@ -17,9 +17,10 @@ from refsim.formats.pte import schema as program
 from refsim.formats.pte.edit import ProgramEditor
 from refsim.formats.vkgraph.edit import PREPACK
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import UNSET_DATATYPE, SymInt, Value, ValueList, VkGraph, VkTensor
+from refsim.formats.vkgraph.schema import UNSET_DATATYPE, SymInt, Value, VkTensor
 from refsim.graph.graph import Graph, Node, Tensor
 from refsim.graph.memory import BOUND_TWICE, prepacked
+from refsim.graph.values import flat
 
 #: Why a packed value has no words.
 NO_WORDS = f"{PREPACK} writes it, and where words share such memory, loading aborts with {BOUND_TWICE}"
@@ -164,16 +165,6 @@ def _of_delegate(model: Model, number: int, graph: Graph, blob: Blob) -> Iterato
             CHANNELS_PACKED_INT8 if row is not None and row.is_dynamic else (),
             _reason(held),
         )  # fmt: skip
-
-
-def flat(graph: VkGraph, ids: Iterable[int]) -> Iterator[int]:
-    """These values, with those of lists in place of the lists."""
-    for number in ids:
-        value = graph.values[number]
-        if isinstance(value, ValueList):
-            yield from flat(graph, value.items)
-        else:
-            yield number
 
 
 def _is_packed(held: Value) -> bool:

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError
-from refsim.device.choose import flat
 from refsim.device.expose import DEQUANTIZE
 from refsim.device.manifest import Manifest
 from refsim.exec.model import Model, built
@@ -20,6 +19,7 @@ from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.edit import CLONE, FULL
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph
 from refsim.formats.vkgraph.write import write_blob
+from refsim.graph.values import flat
 from refsim.ops.base.target import Target
 
 _APPENDED = (FULL, CLONE, DEQUANTIZE)

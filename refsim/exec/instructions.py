@@ -30,6 +30,8 @@ class Loaded(Protocol):
     def graphs(self) -> Mapping[int, Graph]: ...
     @property
     def container(self) -> Pte | None: ...
+    @property
+    def plan(self) -> program.Plan | None: ...
 
 
 def dtype_of(tensor: program.Tensor, where: str) -> np.dtype[Any]:
@@ -40,7 +42,8 @@ def dtype_of(tensor: program.Tensor, where: str) -> np.dtype[Any]:
     return row.numpy
 
 
-def _one_chain(plan: program.Plan, where: str) -> None:
+def one_chain(plan: program.Plan, where: str) -> None:
+    """GraphError for a plan of several chains, or of none."""
     if len(plan.chains) != 1:
         raise GraphError(where, "more than one chain", got=len(plan.chains), need=1)
 
@@ -54,16 +57,16 @@ def run_plan(
 ) -> Generator[None, None, list[np.ndarray]]:
     values: dict[int, Any] = dict(zip(plan.inputs, inputs, strict=True))
     where = f"{model.path}: {plan.name}"
-    _one_chain(plan, where)
+    one_chain(plan, where)
     for at, instruction in enumerate(plan.chains[0].instructions):
         place = f"{where}: instruction {at}"
         if isinstance(instruction, program.DelegateCall):
             yield from _call_delegate(model, plan, instruction, values, executor, observe, place)
         elif isinstance(instruction, program.KernelCall):
-            kernel = _Kernel(plan, instruction, place, executor)
+            kernel = Kernel(plan, instruction, place, executor)
             kernel.run([_fetch(model, plan, n, values.keys(), place) for n in kernel.given], values)
         elif isinstance(instruction, program.MoveCall):
-            values[instruction.move_to] = _value(model, plan, values, instruction.move_from, place)
+            values[instruction.move_to] = fetched(model, plan, values, instruction.move_from, place)
         elif isinstance(instruction, program.JumpFalseCall):
             raise GraphError(place, "control flow is not supported", got="JumpFalseCall")
     return [_array(model, plan, values, number, where) for number in plan.outputs]
@@ -79,7 +82,7 @@ def prepared_plan(
     where = f"{model.path}: {plan.name}"
     # what runs have by now, and what of it is surely an array
     written, arrays = set(plan.inputs), set(plan.inputs)
-    _one_chain(plan, where)
+    one_chain(plan, where)
     made: list[Instruction] = []
     for at, instruction in enumerate(plan.chains[0].instructions):
         place = f"{where}: instruction {at}"
@@ -92,7 +95,7 @@ def prepared_plan(
             written |= set(instruction.args[count:])
             arrays |= set(instruction.args[count:])
         elif isinstance(instruction, program.KernelCall):
-            kernel = _Kernel(plan, instruction, place, executor)
+            kernel = Kernel(plan, instruction, place, executor)
             fetches = [_fetch(model, plan, number, written, place) for number in kernel.given]
             made.append(partial(kernel.run, fetches))
             written |= set(kernel.outputs)
@@ -135,9 +138,10 @@ def _fetch(model: Loaded, plan: program.Plan, number: int, written: Set[int], pl
     """What fetches a value in a run in which at most these have been written."""
     value = plan.values[number]
     lists = isinstance(value, program.TensorList | program.OptionalTensorList)
+    lists = lists or (isinstance(value, program.IntIdList) and not written.isdisjoint(value.items))
     if number in written or lists or (isinstance(value, program.Tensor) and not value.is_constant):
-        return lambda values: _value(model, plan, values, number, place)
-    constant = _value(model, plan, {}, number, place)
+        return lambda values: fetched(model, plan, values, number, place)
+    constant = fetched(model, plan, {}, number, place)
     return lambda values: constant
 
 
@@ -176,7 +180,7 @@ def _delegate_of(model: Loaded, plan: program.Plan, instruction: program.Delegat
     return graph
 
 
-class _Kernel:
+class Kernel:
     """A plain kernel. Its arguments are followed by its outputs, and by its result: the output again, or a list.
 
     A kernel that writes a list of tensors, as a split, is given that list as its one output. One that writes into an
@@ -184,7 +188,11 @@ class _Kernel:
     """
 
     def __init__(
-        self, plan: program.Plan, instruction: program.KernelCall, place: str, executor: Executor
+        self,
+        plan: program.Plan,
+        instruction: program.KernelCall,
+        place: str,
+        executor: Executor | None = None,
     ) -> None:
         operator = plan.operators[instruction.op_index]
         ids = instruction.args
@@ -195,7 +203,7 @@ class _Kernel:
         self.given = ids[: len(ids) - 1 - written]
         self._where = f"{place} {operator}"
         self._operator = aten.find(str(operator), self._where)
-        self._faster = executor.plain(str(operator))
+        self._faster = None if executor is None else executor.plain(str(operator))
         held = [plan.values[number] for number in self.outputs]
         #: Outputs that are arrays in any run; a list may be given fewer than it has places.
         self.arrays = {n for n in ids[-1:] if isinstance(returned, program.Tensor)}
@@ -214,18 +222,21 @@ def _array(
     model: Loaded, plan: program.Plan, values: Mapping[int, Any], number: int, place: str
 ) -> np.ndarray:
     """A value that must be a tensor, or a number that stands for one."""
-    value = _value(model, plan, values, number, place)
+    value = fetched(model, plan, values, number, place)
     if not isinstance(value, np.ndarray | int | float):
         raise GraphError(place, "not a tensor", got=f"value {number}, {type(value).__name__}")
     return np.asarray(value)
 
 
-def _value(model: Loaded, plan: program.Plan, values: Mapping[int, Any], number: int, place: str) -> Any:
+def fetched(model: Loaded, plan: program.Plan, values: Mapping[int, Any], number: int, place: str) -> Any:
+    """A value of a run: what was written, else what the plan says."""
     if number in values:
         return values[number]
     value = plan.values[number]
     if isinstance(value, program.TensorList | program.OptionalTensorList):
-        return tuple(None if i < 0 else _value(model, plan, values, i, place) for i in value.items)
+        return tuple(None if i < 0 else fetched(model, plan, values, i, place) for i in value.items)
+    if isinstance(value, program.IntIdList):  # a run may compute some
+        return tuple(fetched(model, plan, values, i, place) for i in value.items)
     if not isinstance(value, program.Tensor):
         return plan.literal(number)
     assert model.container is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from operator import itemgetter
 from os import PathLike, fspath
@@ -17,6 +18,7 @@ from refsim.core import size_limit
 from refsim.core.errors import GraphError, ParameterError
 from refsim.core.folder_write import current
 from refsim.core.rng import Rng
+from refsim.exec import shapes
 from refsim.exec.executor import Executor, start_graph
 from refsim.exec.factory import executor_named
 from refsim.exec.instructions import dtype_of, prepared_plan, run_plan, session_of
@@ -24,14 +26,17 @@ from refsim.exec.prepared import Fetch, PreparedModel, checked, delegate
 from refsim.formats.file import read_file
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
-from refsim.formats.vkgraph.read import read_blob
+from refsim.formats.vkgraph.read import Blob, read_blob
 from refsim.graph.build import build
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Event, Observer
+from refsim.graph.shapes import zeros
 from refsim.ops.base.target import Target
 
 #: The program in a folder that `refsim lower` wrote.
 LOWERED = "model.pte"
+#: Static copies that a model keeps, each for other shapes.
+MOST_COPIES = 16
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,14 @@ class Model:
     graphs: Mapping[int, Graph]
     plan: program.Plan | None = None
     container: Pte | None = field(default=None, compare=False)
+    blobs: Mapping[int, Blob] = field(default_factory=dict, compare=False, repr=False)
+    #: the model of the file, of which this is the static copy for other shapes
+    bound: Model | None = field(default=None, compare=False, repr=False)
     _runners: dict[str, Executor] = field(default_factory=dict, compare=False, repr=False)
     _last: dict[str, tuple[Executor, PreparedModel]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
+    _copies: dict[shapes.Key, Model] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """(delegate number, node) in execution order."""
@@ -53,19 +62,65 @@ class Model:
             for node in graph.nodes:
                 yield number, node
 
+    @cached_property
+    def border(self) -> list[shapes.Border]:
+        """The inputs, with what runs may change about their shapes."""
+        return shapes.border_of(self.plan, self.blobs, self.input_shapes())
+
+    def at(self, inputs: Sequence[np.ndarray]) -> Model:
+        """The static copy of the model for the shapes of these inputs; the model itself where these are its own.
+
+        A copy has no SymInts, and the layouts and kernels that were chosen at the bound (refsim/graph/shapes.py).
+        Raises ShapeError for inputs beyond the bound, and ShapeError or GraphError, which name the operator, where
+        sizes do not fit.
+        """
+        if self.bound is not None:
+            return self.bound.at(inputs)
+        shapes.check(self.path, self.border, inputs)
+        key = shapes.key(self.border, inputs)
+        if key == tuple(row.sizes for row in self.border):
+            return self
+        if (held := self._copies.pop(key, None)) is None:
+            held = self._copy(inputs)
+            while len(self._copies) >= MOST_COPIES:
+                del self._copies[next(iter(self._copies))]
+        self._copies[key] = held  # the latest stand last
+        return held
+
+    def _copy(self, inputs: Sequence[np.ndarray]) -> Model:
+        given = [
+            array if row.numbers else zeros(array.shape, array.dtype)
+            for row, array in zip(self.border, inputs, strict=True)
+        ]
+        plan, blobs = shapes.at(self, self.blobs, given, self.path)
+        target = next(iter(self.graphs.values())).target if self.graphs else None
+        graphs = {
+            number: build(blob, _place(self.path, plan, number), target) for number, blob in blobs.items()
+        }
+        container = self.container
+        if container is not None and plan is not None:
+            plans = tuple(plan if other is self.plan else other for other in container.program.plans)
+            program_ = replace(container.program, plans=plans)
+            container = replace(container, program=program_, held=blobs)
+        return Model(self.path, graphs, plan, container, blobs, self, self._runners)
+
     def input_shapes(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of every input, in the file's order. GraphError if one is no tensor."""
+        """Shape and dtype of every input, in the file's order; of a dynamic one, the bound. A whole number is int64
+        without dims. GraphError if one is neither."""
         if self.plan is None:
             (graph,) = self.graphs.values()
             return [(graph.tensors[i].shape, graph.tensors[i].dtype) for i in graph.inputs]
-        shapes = []
+        found: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         for number, value in enumerate(self.plan.values[i] for i in self.plan.inputs):
+            if isinstance(value, program.Int):
+                found.append(((), np.dtype(np.int64)))
+                continue
             if not isinstance(value, program.Tensor):
                 raise GraphError(
                     f"{self.path}: input {number}", "not a tensor", got=type(value).__name__, need="a tensor"
                 )
-            shapes.append((value.sizes, dtype_of(value, self.path)))
-        return shapes
+            found.append((value.sizes, dtype_of(value, self.path)))
+        return found
 
     def random_inputs(self, seed: int) -> list[np.ndarray]:
         """Inputs uniform in [-1, 1), then converted to each input's dtype: integers become 0, truth values True.
@@ -93,6 +148,8 @@ class Model:
         fit, and UnknownOperatorError for a float operator without an implementation.
         """
         runner = self._named(executor) if isinstance(executor, str) else executor
+        if (model := self.at(inputs)) is not self:
+            return model.run(inputs, runner, observe)
         if observe is None and runner.keeps_sessions:
             return self._ready(runner).run(inputs)
         if observe is not None and not isinstance(observe, Observer):
@@ -105,7 +162,13 @@ class Model:
         Raises as `run` does, except for inputs.
         """
         runner = self._named(executor) if isinstance(executor, str) else executor
-        shapes = self.input_shapes()
+        if self.bound is None and any(row.dynamic and row.sizes for row in self.border):
+            return PreparedShapes(self, runner)
+        return self._prepared(runner)
+
+    def _prepared(self, runner: Executor) -> PreparedModel:
+        """The model made ready for its own shapes."""
+        wanted = self.input_shapes()
         if self.plan is None:
             ((number, graph),) = self.graphs.items()
             reads = [itemgetter(value) for value in graph.inputs]
@@ -116,14 +179,14 @@ class Model:
             def whole(arrays: list[np.ndarray]) -> list[np.ndarray]:
                 return session.run(arrays, number)
 
-            return PreparedModel(self.path, shapes, graph.inputs, [call], outputs, whole)
-        return prepared_plan(self, self.plan, shapes, runner)
+            return PreparedModel(self.path, wanted, graph.inputs, [call], outputs, whole)
+        return prepared_plan(self, self.plan, wanted, runner)
 
     def _ready(self, runner: Executor) -> PreparedModel:
         """The same; what was made for the last executor is kept."""
         held, made = self._last.get("cpu", (None, None))
         if held is not runner or made is None:
-            made = self.prepare(runner)
+            made = self._prepared(runner)
             self._last["cpu"] = (runner, made)
         return made
 
@@ -134,7 +197,8 @@ class Model:
         cannot do this compute here. Raises as `run` does.
         """
         runner = self._named(executor) if isinstance(executor, str) else executor
-        return Submitted(self._steps(self._check(inputs), runner, None))
+        model = self.at(inputs)
+        return Submitted(model._steps(model._check(inputs), runner, None))
 
     def run_many(
         self, many: Iterable[Sequence[np.ndarray]], executor: str | Executor = "cpu", in_flight: int = 8
@@ -175,6 +239,17 @@ class Model:
 
     def _check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         return checked(self.path, self.input_shapes(), inputs)
+
+
+class PreparedShapes(PreparedModel):
+    """A dynamic model made ready: each of the shapes that come is prepared once, and kept as long as its copy."""
+
+    def __init__(self, model: Model, runner: Executor) -> None:
+        self._model, self._runner = model, runner
+        model._ready(runner)  # the bound, which raises what it raises
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return self._model.at(inputs)._ready(self._runner).run(inputs)
 
 
 class Submitted:
@@ -230,7 +305,8 @@ def load(path: str | PathLike[str], target: Target | None = None, runs: bool = T
     data = read_file(path, suffix=".pte")
     kind = kind_of(data)
     if kind == "blob":
-        return Model(name, {0: build(read_blob(data, name), name, target, runs)})
+        blob = read_blob(data, name)
+        return Model(name, {0: build(blob, name, target, runs)}, blobs={0: blob})
     if kind != "pte":
         raise unknown(data, name)
     return built(read_pte(data, name), target, runs)
@@ -239,8 +315,16 @@ def load(path: str | PathLike[str], target: Target | None = None, runs: bool = T
 def built(container: Pte, target: Target | None = None, runs: bool = True) -> Model:
     """The model of a program that has been read; raises as `load` does."""
     name, plan = container.where, container.plan()
+    blobs = dict(container.blobs(plan))
     graphs = {
-        number: build(blob, f"{name}: delegate {number}", target, runs)
-        for number, blob in container.blobs(plan)
+        number: build(
+            shapes.without_numbers(blob, blob.graph.input_ids)[0], _place(name, plan, number), target, runs
+        )
+        for number, blob in blobs.items()
     }
-    return Model(name, graphs, plan, container)
+    return Model(name, graphs, plan, container, blobs)
+
+
+def _place(path: str, plan: program.Plan | None, number: int) -> str:
+    """How errors name a delegate."""
+    return path if plan is None else f"{path}: delegate {number}"

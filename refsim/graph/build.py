@@ -25,7 +25,7 @@ from refsim.core.layout import (
     Layout,
 )
 from refsim.core.tensor import TensorDesc
-from refsim.formats.literals import Null
+from refsim.formats.literals import Int, Null
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import (
     DATATYPES,
@@ -39,6 +39,8 @@ from refsim.formats.vkgraph.schema import (
 )
 from refsim.graph.aliases import RUNTIME, other_view
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
+from refsim.graph.shapes import SYMBOLS, at_bound
+from refsim.graph.values import plain
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.meaning import meaning
 from refsim.ops.base.prepared import Prepared
@@ -63,7 +65,7 @@ def build(blob: Blob, where: str, target: Target | None = None, runs: bool = Tru
 def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
     """As `build`, without asking whether values are written before they are read: a runtime does not ask either."""
     target = target or Target()
-    source = blob.graph
+    source = at_bound(blob, where).graph
     layouts = resolve_layouts(source, target, where)
     indices = _indices(source)
     tensors = {
@@ -71,6 +73,9 @@ def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
         for number, value in enumerate(source.values)
         if isinstance(value, VkTensor)
     }
+    for number in source.output_ids:
+        if isinstance(value := source.values[number], Int):  # it was a SymInt
+            tensors[number] = _number(number, value)
     nodes: list[Node] = []
     for operator in source.chain:
         with _placed(where, len(nodes), operator):
@@ -80,11 +85,12 @@ def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
 
 def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]:
     """The nodes of every serialized operator, in order; of one that does not bind, whatever is wrong with it, none."""
-    target, source = target or Target(), blob.graph
+    target = target or Target()
     try:
+        source = at_bound(blob, "").graph
         layouts = resolve_layouts(source, target)
     except RefsimError:
-        return [[] for _ in source.chain]
+        return [[] for _ in blob.graph.chain]
     tensors: dict[int, Tensor] = {}
     indices = _indices(source)
     for number, value in enumerate(source.values):
@@ -93,7 +99,10 @@ def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]
                 tensors[number] = _tensor(blob, number, value, layouts.get(number), "", number in indices)
     found: list[list[Node]] = []
     count = 0
-    for operator in source.chain:
+    for operator in blob.graph.chain:
+        if operator.name in SYMBOLS:
+            found.append([])
+            continue
         try:
             nodes = _nodes(source, tensors, count, operator, target)
         except RefsimError:
@@ -201,6 +210,11 @@ def _indices(graph: VkGraph) -> set[int]:
     return found
 
 
+def _number(number: int, value: Int) -> Tensor:
+    """A number that a graph gives as an output."""
+    return Tensor(number, (), np.dtype(np.int64), None, -1, np.array(value.value))
+
+
 def _tensor(
     blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str, index: bool
 ) -> Tensor:
@@ -226,18 +240,6 @@ def _tensor(
     return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data, buffer, index)
 
 
-def _plain(graph: VkGraph, number: int) -> Any:
-    """A value as an argument: `Ref` for a tensor, a tuple for a list, None, or a scalar."""
-    value = graph.values[number]
-    if isinstance(value, VkTensor):
-        return Ref(number)
-    if isinstance(value, ValueList):
-        return tuple(_plain(graph, item) for item in value.items)
-    if isinstance(value, Null):
-        return None
-    return value.items if hasattr(value, "items") else value.value
-
-
 def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
     """`Params` of a q8ta operator; an argument that is null keeps its default."""
     values = {}
@@ -245,7 +247,7 @@ def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
     by_name = _by_name(op, graph, operator)
     for arg in op.args:
         if arg.kind is Kind.PARAM:
-            value = _plain(graph, by_name[arg.name])
+            value = plain(graph, by_name[arg.name])
             if value is not None:
                 values[arg.name] = _integral(value) if types[arg.name].startswith("int") else value
     return op.make_params(values)
@@ -266,13 +268,13 @@ def _nodes(
     op = OPS.serialized(operator.name)
     if not operator.args:
         raise GraphError("arguments", "there are none", need="at least an output")
-    result = _plain(graph, operator.args[-1])
+    result = plain(graph, operator.args[-1])
     outputs = tuple(
         ref.id for ref in (result if isinstance(result, tuple) else (result,)) if isinstance(ref, Ref)
     )
     if op is None or not _takes(op, tensors, operator):
         _check_written(graph, operator.args[-1])
-        args = tuple(_plain(graph, a) for a in operator.args[:-1])
+        args = tuple(plain(graph, a) for a in operator.args[:-1])
         wrong = bridge.defects(operator.name, [_shape(tensors, arg) for arg in args])
         return [Node(number, operator.node_id, operator.name, args, outputs, notes=wrong)]
     computed = [op, *(OPS[name] for name in op.siblings)]
@@ -330,7 +332,7 @@ def _node(
     out = tensors[output].desc
     if out is None:
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
-    args = tuple(_plain(graph, a) for a in operator.args[:-1])
+    args = tuple(plain(graph, a) for a in operator.args[:-1])
     params = _params(op, graph, operator)
     notes = tuple(_oddities(op, consts, out.shape))
     meant = meaning(op, params, descs, consts, out, target)

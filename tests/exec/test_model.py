@@ -213,8 +213,8 @@ def test_an_input_that_is_no_tensor() -> None:
     whole = refsim.load(LINEAR)
     assert whole.plan is not None
     values = list(whole.plan.values)
-    values[whole.plan.inputs[0]] = Int(3)
-    with pytest.raises(GraphError, match=r"input 0: not a tensor; got Int"):
+    values[whole.plan.inputs[0]] = Double(3.0)
+    with pytest.raises(GraphError, match=r"input 0: not a tensor; got Double"):
         replace(whole, plan=replace(whole.plan, values=tuple(values))).run([np.zeros((6, 32), np.float32)])
 
 

@@ -30,6 +30,7 @@ from refsim.formats.pte.schema import (
     Tensor,
 )
 from refsim.formats.pte.write import write_pte
+from refsim.formats.vkgraph.write import write_blob
 
 ARENA = 1  # 0 is reserved by the format
 
@@ -55,7 +56,10 @@ class ProgramEditor:
         self._outputs: list[int] = list(self.plan.outputs)
         self._arenas = list(self.plan.arena_sizes) + [0] * (2 - len(self.plan.arena_sizes))
         self._arguments: dict[int, list[int]] = {}
-        self._blobs: dict[int, bytes] = {}
+        self._blobs = {
+            number: write_blob(blob.graph, blob.constants.raw, f"{self.where}: delegate {number}")
+            for number, blob in pte.held.items()
+        }
 
     def call_of(self, delegate: int) -> tuple[int, DelegateCall]:
         """The instruction that calls a delegate, and its number; GraphError unless there is exactly one."""

@@ -44,6 +44,8 @@ class Pte:
     segments: tuple[memoryview, ...] = field(compare=False)
     named_data: Mapping[str, memoryview] = field(compare=False)
     body: memoryview = field(default=memoryview(b""), compare=False, repr=False)
+    #: delegates that are held as data, and stand in for the bytes of these
+    held: Mapping[int, Blob] = field(default_factory=dict, compare=False, repr=False)
 
     def unread(self) -> list[str]:
         """Fields of the program that are not read here, and so would be lost if it were written again."""
@@ -80,6 +82,9 @@ class Pte:
         for number, delegate in enumerate(plan.delegates):
             if delegate.id == VULKAN_ID:
                 place = f"{self.where}: delegate {number}"
+                if number in self.held:
+                    yield number, self.held[number]
+                    continue
                 yield number, read_blob(self.delegate_data(delegate), place, self.named_data, limits)
 
 
