@@ -78,15 +78,29 @@ def write_html(path: str | None, report: Report | None, remarks: Sequence[str] =
         not_written(path, "there is no difference to show")
 
 
-def model_inputs(model: Model, path: str | None, seed: int | None) -> list[np.ndarray]:
-    """The arrays of --input, or arrays drawn from the seed --random."""
-    if (path is None) == (seed is None):
-        both = ", not both" if path is not None else ""
-        raise Lacking(f"give the inputs either with -i FILE or with --random SEED{both}")
-    if path is not None:
-        return npz.read_arrays(path, ("in",), model.input_shapes())
-    assert seed is not None
-    return model.random_inputs(seed)
+class GivenInputs:
+    """The arrays of --input, or arrays drawn from the seed --random. Their shapes are those that a model runs at."""
+
+    def __init__(self, path: str | None, seed: int | None) -> None:
+        if (path is None) == (seed is None):
+            both = ", not both" if path is not None else ""
+            raise Lacking(f"give the inputs either with -i FILE or with --random SEED{both}")
+        self.path, self.seed = path, seed
+        self._read: list[np.ndarray] | None = None
+
+    def of(self, model: Model) -> list[np.ndarray]:
+        """The arrays, as many as the model takes."""
+        if self.path is None:
+            assert self.seed is not None
+            return model.random_inputs(self.seed)
+        if self._read is None:
+            wanted = [None if row.dynamic else (row.sizes, row.dtype) for row in model.border]
+            self._read = npz.read_arrays(self.path, ("in",), wanted)
+        return self._read
+
+    def at(self, model: Model) -> Model:
+        """The model at the shapes of the inputs."""
+        return model.at(self.of(model))
 
 
 def raw_file(path: str) -> np.ndarray:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
+import numpy as np
 
-from refsim.core.errors import GraphError
+from refsim.core import choices
+from refsim.core.errors import GraphError, ShapeError
 from refsim.core.qmath import Profile
 from refsim.device.fitting import Fit, chosen, fit, misfit
 from refsim.device.manifest import lost, source_of
@@ -18,6 +21,7 @@ from refsim.exec.model import Model, load
 from refsim.formats.dumps import Recorded
 from refsim.formats.targets import DEFAULT, TargetRow, distinct, named, targets
 from refsim.graph.aliases import RUNTIME, read_as_another
+from refsim.graph.shapes import zeros
 from refsim.ops.base.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,6 +42,44 @@ def target_option(default: str = DEFAULT) -> Callable[[F], F]:
         f"The family of devices: {', '.join(targets())}. It chooses layouts and kernels. [default: {default}]"
     )
     return click.option("--target", "family", type=TargetType(), metavar="NAME", help=text)
+
+
+class InputShape(click.ParamType):
+    """The sizes of an input, in0=1,3,23,32, or the number that it is, in1=5."""
+
+    name = "shape"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, tuple[int, ...]]:
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"in(\d{1,3})=(\d{1,10}(?:[x,]\d{1,10}){0,15})", value)
+        if found is None:
+            self.fail(f"{value!r} is not the shape of an input, such as in0=1,3,32,32", param, ctx)
+        return int(found[1]), tuple(int(part) for part in re.split("[x,]", found[2]))
+
+
+def input_shape_option(what: str) -> Callable[[F], F]:
+    """The option --shape, which may be repeated. ``what``: its help, from the first word on."""
+    text = f"{what}: in0=1,3,23,32. Once for each input that is smaller than its bound."
+    return click.option(
+        "--shape", "given", type=InputShape(), multiple=True, metavar="INPUT=SIZES", help=text
+    )
+
+
+def at_shapes(model: Model, given: Sequence[tuple[int, tuple[int, ...]]], static: bool = False) -> Model:
+    """The model at these shapes; an input that is not named has its bound. ``static``: a copy at the bound too."""
+    border = model.border
+    sizes = {number: row.sizes for number, row in enumerate(border)}
+    arrays = [zeros(row.sizes, row.dtype) for row in border]
+    for number, wanted in given:
+        if number not in sizes:
+            need = choices.listed(f"in{n}" for n in sizes) or "none: it has no inputs"
+            raise ShapeError(model.path, "no such input", got=f"in{number}", need=need)
+        dtype = border[number].dtype
+        arrays[number] = zeros(wanted, dtype) if border[number].sizes else np.array(wanted[0], dtype)
+    return model.static(arrays) if static else model.at(arrays)
 
 
 @dataclass
@@ -62,14 +104,21 @@ class Opened:
         return [text for text in (misfit(self.row, self.fits, where),) if text]
 
 
+def _as_it_is(model: Model) -> Model:
+    return model
+
+
 def opened(
     file: str,
     family: TargetRow | None,
     profile: Profile | None = None,
     recorded: Recorded | None = None,
     runs: bool = True,
+    shaped: Callable[[Model], Model] = _as_it_is,
 ) -> Opened:
     """Load a file for a target: the one that was given, else that of the recorded layouts, else the default.
+
+    ``shaped`` gives the model at the shapes of a run.
 
     ``profile`` stands in for the target's own. ``runs``: the file will be run here; GraphError for one that only
     ExecuTorch's runtime runs.
@@ -78,13 +127,13 @@ def opened(
     source = "the default" if family is None else "--target"
     if runs:
         _not_exposed(file)
-    held = {row.name: Opened(_loaded(file, row.target(profile), runs), row, source)}
+    held = {row.name: Opened(shaped(_loaded(file, row.target(profile), runs)), row, source)}
     if recorded is None:
         return held[row.name]
     fits = {row.name: fit(held[row.name].model, recorded)}
     for other in distinct() if not fits[row.name].whole else ():
         if other.mali != row.mali:
-            held[other.name] = Opened(load(file, other.target(profile), runs), other, source)
+            held[other.name] = Opened(shaped(load(file, other.target(profile), runs)), other, source)
             fits[other.name] = fit(held[other.name].model, recorded)
     found = held[row.name if family is not None else chosen(fits)]
     found.fits = fits

@@ -12,10 +12,10 @@ from refsim.bytediff import Report
 from refsim.cli._again import again
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
+    GivenInputs,
     all_bytes_option,
     inputs_options,
     launched,
-    model_inputs,
     print_report,
     write_html,
 )
@@ -152,10 +152,11 @@ def command(
         both = ", not both" if actual is not None else ""
         raise Lacking(f"give the buffers with --actual DIR, or run the file with -x EXECUTOR{both}")
     dumped = None if actual is None else dump_at(actual, file)
-    found = opened(file, family, CANONICAL, dumped)
+    asked_inputs = GivenInputs(inputs, seed)
+    found = opened(file, family, CANONICAL, dumped, shaped=asked_inputs.at)
     made = read_origins(found.model, origin)
     model, profile = found.model, profile or (None if family is None else family.profile)
-    given = model_inputs(model, inputs, seed)
+    given = asked_inputs.of(model)
     asked = None if node is None else _asked(model, node)
     recorded: Recorded | Ran
     runner = None if executor is None else executor_named(executor)

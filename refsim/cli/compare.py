@@ -12,7 +12,7 @@ import numpy as np
 from refsim.bytediff import Report, diff
 from refsim.bytediff.invocations import Geometry
 from refsim.cli._apart import Telling
-from refsim.cli._buffers import inputs_options, launched, model_inputs, print_report, write_html
+from refsim.cli._buffers import GivenInputs, inputs_options, launched, print_report, write_html
 from refsim.cli._complete import Completeness
 from refsim.cli._execute import unwatched_lines
 from refsim.cli._idle import as_json as as_json_of
@@ -123,10 +123,11 @@ def command(
             f"{names[0]} would be compared with itself; need another, such as -x cpu -x cpu:emulated; "
             f"refsim repeat FILE -x {names[0]} compares its own runs"
         )
-    found = opened(file, family, profile)
+    asked = GivenInputs(inputs, seed)
+    found = opened(file, family, profile, shaped=asked.at)
     model = found.model
     made = read_origins(model, origin)
-    given = model_inputs(model, inputs, seed)
+    given = asked.of(model)
     runs: list[dict[str, tuple[Traced, PackedBuffer | np.ndarray]]] = []
     runners = [executor_named(name) for name in names]
     apart: dict[str, list[str]] = {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
 from refsim.cli._main import SAME
 from refsim.cli._options import json_option, output_option
 from refsim.cli._output import print_json, print_table, say, shape_text, wrote
-from refsim.cli._target import target_option
+from refsim.cli._target import at_shapes, input_shape_option, target_option
 from refsim.cli._verb import verb
 from refsim.cli.check import refusals
 from refsim.core import choices
@@ -73,6 +74,7 @@ class Byte(click.ParamType):
 @click.option(
     "--chunk", type=click.IntRange(1), metavar="N", help="Write several files of at most N values each."
 )
+@input_shape_option("The shape of the runs that are to be judged, of a program with dynamic dims")
 @target_option("left open")
 @json_option
 def command(
@@ -83,6 +85,7 @@ def command(
     share: bool,
     fill: int | str | None,
     chunk: int | None,
+    given: tuple[tuple[int, tuple[int, ...]], ...],
     family: TargetRow | None,
     as_json: bool,
 ) -> int:
@@ -95,7 +98,8 @@ def command(
     """
     chosen = fill if not isinstance(fill, str) else None if share or way == VALUES else FILL
     try:
-        files = expose(file, Options(way, share, chosen), patterns, chunk, output, family)
+        shaped = partial(at_shapes, given=given, static=True) if given else None
+        files = expose(file, Options(way, share, chosen), patterns, chunk, output, family, shaped)
     except GraphError as error:
         if judge := judged_by(file):
             what = "is a program of calls alone, which have nothing inside to hand out"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from refsim.cli._buffers import inputs_options, model_inputs
+from refsim.cli._buffers import GivenInputs, inputs_options
 from refsim.cli._main import SAME
 from refsim.cli._options import folder_option, json_option
 from refsim.cli._output import print_json, say, wrote
@@ -74,14 +74,15 @@ def command(
         return _write(stored, output, program, file, {}, as_json)
     if node is None:
         raise Lacking("give the node with --node NUMBER")
-    aimed = opened(file, family)
+    asked = GivenInputs(inputs, seed)
+    aimed = opened(file, family, shaped=asked.at)
     model = aimed.model
     delegate, wanted = find_node(model, node)
     if wanted.call is None:
         having = [str(node) for _, node in model.nodes() if node.call is not None]
         need = f"an int8 operator, which has a case, as refsim inspect lists them: {choices.first(having)}"
         raise GraphError(f"{file}: {wanted}", "is a float operator", need=need)
-    given = model_inputs(model, inputs, seed)
+    given = asked.of(model)
     seen: list[Traced] = []
 
     def visit(traced: Traced) -> None:

@@ -13,7 +13,7 @@ from refsim.cli._main import SAME
 from refsim.cli._options import json_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text, wrote
-from refsim.cli._target import opened, target_option
+from refsim.cli._target import at_shapes, input_shape_option, opened, target_option
 from refsim.cli._verb import verb
 from refsim.cli._written import Written
 from refsim.cli.check import pointer
@@ -22,6 +22,7 @@ from refsim.core.counted import counted
 from refsim.core.layout import layout
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
+from refsim.exec.shapes import Border
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
 from refsim.formats.targets import TargetRow
@@ -73,6 +74,7 @@ DROP = ("kernels", "inputs", "bytes", "output")
     metavar="NAME",
     help="Name the kernels that this executor takes: gpu:0, for instance.",
 )
+@input_shape_option("Show the file at other shapes than its bound")
 @target_option()
 @origin_option
 @threads_option
@@ -86,13 +88,14 @@ def command(
     as_plan: bool,
     routes: tuple[str, ...],
     runner: str | None,
+    given: tuple[tuple[int, tuple[int, ...]], ...],
     family: TargetRow | None,
     origin: str | None,
     threads: int,
     as_json: bool,
 ) -> int:
     """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
-    aimed = opened(file, family, runs=as_plan)
+    aimed = opened(file, family, runs=as_plan, shaped=lambda model: at_shapes(model, given))
     model = aimed.model
     if as_json and as_dot:
         raise click.UsageError("--graph and --json exclude each other")
@@ -128,8 +131,12 @@ def command(
             say(f"// wrote {path}")  # a comment, as dot reads what is printed
     elif as_json:
         taken = taken_kernels(model, runner)
-        delegates = [describe(number, graph, taken) for number, graph in model.graphs.items()]
+        delegates = [
+            describe(number, graph, taken) | dynamic(model, number) for number, graph in model.graphs.items()
+        ]
         facts = {"file": file, **aimed.as_json(), "plan": plan_steps(model), "delegates": delegates}
+        if held := bounds(model):
+            facts["bounds"] = [{"input": i, "dtype": str(r.dtype), "shape": list(r.sizes)} for i, r in held]
         print_json("inspect", {**facts, **made.as_json()})
     else:
         if family is not None:
@@ -150,18 +157,40 @@ def taken_kernels(model: Model, runner: str | None) -> dict[tuple[int, int], str
     }
 
 
+def bounds(model: Model) -> list[tuple[str, Border]]:
+    """The inputs that may be smaller than the file says."""
+    border = (model.bound or model).border
+    return [(f"in{number}", row) for number, row in enumerate(border) if row.dynamic]
+
+
+def dynamic(model: Model, delegate: int) -> dict[str, Any]:
+    """What a delegate has beyond its graph: its SymInts, and the memory of the bound, which it has at all shapes."""
+    facts = [
+        {"value": value_name(delegate, n.value), "formula": n.formula, "number": n.number}
+        for n in model.numbers(delegate)
+    ]
+    held: dict[str, Any] = {"numbers": facts} if facts else {}
+    return held if model.bound is None else held | {"memory": memory(model.bound.graphs[delegate])}
+
+
 def print_text(file: str, model: Model, made: Origins, taken: Mapping[tuple[int, int], str]) -> None:
     say(f"{file}: {counted(len(model.graphs), 'Vulkan delegate')}")
     steps = plan_steps(model)
     if steps:
         say(f"plan: {', '.join(steps)}")
-    for number, graph in model.graphs.items():
-        facts = describe(number, graph, taken)
+    for name, row in bounds(model):
+        say(f"{name}: {row.dtype}, up to {shape_text(row.sizes)}")
+    for graph_number, graph in model.graphs.items():
+        facts = describe(graph_number, graph, taken) | dynamic(model, graph_number)
         say()
         given = f"inputs {_values(facts['inputs'])}" if facts["inputs"] else "no inputs"
-        say(f"delegate {number}: {given}; outputs {_values(facts['outputs'])}")
-        rows = [[*_cells(operator), *made.cell(number, operator["node"])] for operator in facts["operators"]]
+        say(f"delegate {graph_number}: {given}; outputs {_values(facts['outputs'])}")
+        rows = [
+            [*_cells(operator), *made.cell(graph_number, operator["node"])] for operator in facts["operators"]
+        ]
         print_table((*COLUMNS, *([COLUMN] if made else [])), rows, DROP)
+        for number in model.numbers(graph_number):
+            say(str(number))
         memory, constants = facts["memory"], facts["constants"]
         say(f"constants: {constants['count']}, {counted(constants['bytes'], 'byte')}")
         say(

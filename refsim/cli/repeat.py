@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.bytediff.versions import Judgement, judge
 from refsim.cli._apart import Telling
-from refsim.cli._buffers import inputs_options, model_inputs, print_report, write_html
+from refsim.cli._buffers import GivenInputs, inputs_options, print_report, write_html
 from refsim.cli._complete import Completeness
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
@@ -83,9 +83,10 @@ def command(
     If they differ, the verb names the first operator whose results differ, the elements that change, and the result
     that is right.
     """
-    aimed = opened(file, family, profile)
+    asked = GivenInputs(inputs, seed)
+    aimed = opened(file, family, profile, shaped=asked.at)
     model = aimed.model
-    given = model_inputs(model, inputs, seed)
+    given = asked.of(model)
     executor = executor_named(name, threads)
     with progress("run", runs) as tell:
         found = repeat(model, given, executor, runs, tell)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from refsim.cli._buffers import inputs_options, model_inputs
+from refsim.cli._buffers import GivenInputs, inputs_options
 from refsim.cli._complete import Completeness, check_run, fix_of, meant, named, partial_option
 from refsim.cli._execute import COLUMNS, DROP, Result, execute, unwatched_lines
 from refsim.cli._given import recorded as dump_at
@@ -100,10 +100,11 @@ def command(
 ) -> int:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
     recorded = dump_at(golden, file) if golden else None
-    aimed = opened(file, family, profile, recorded)
+    asked = GivenInputs(inputs, seed)
+    aimed = opened(file, family, profile, recorded, shaped=asked.at)
     model = aimed.model
     made = read_origins(model, origin)
-    given = model_inputs(model, inputs, seed)
+    given = asked.of(model)
     if dump:
         same_run(dump[1], identity(model.path, given))
     notes: list[str] = []

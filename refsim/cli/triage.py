@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from refsim.cli._apart import Telling
-from refsim.cli._buffers import inputs_options, model_inputs, print_report
+from refsim.cli._buffers import GivenInputs, inputs_options, print_report
 from refsim.cli._complete import Completeness, partial_option, sure_option
 from refsim.cli._given import DUMP, FOUND
 from refsim.cli._model_explorer import node_data_option, write_node_data
@@ -109,7 +109,7 @@ def command(
     pte, part = manifest.read(file)
     model = source(pte, part)
     made = read_origins(model, origin)
-    given = model_inputs(model, inputs, seed)
+    given = GivenInputs(inputs, seed).of(model)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
     with progress("operators") as tell:
         runs = [

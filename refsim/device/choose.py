@@ -12,12 +12,13 @@ from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import BY_SCHEMA_VALUE, CHANNELS_PACKED_INT8, WIDTH_PACKED, Layout
 from refsim.core.tensor import TensorDesc
 from refsim.exec.model import Model
+from refsim.exec.shapes import Border
 from refsim.formats.dumps import value_name
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.edit import ProgramEditor
 from refsim.formats.vkgraph.edit import PREPACK
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import UNSET_DATATYPE, SymInt, Value, VkTensor
+from refsim.formats.vkgraph.schema import UNSET_DATATYPE, Value, VkTensor
 from refsim.graph.graph import Graph, Node, Tensor
 from refsim.graph.memory import BOUND_TWICE, prepacked
 from refsim.graph.values import flat
@@ -92,12 +93,18 @@ def check(model: Model) -> ProgramEditor:
             held = plan.values[argument]
             if isinstance(held, program.Tensor) and held.shape_dynamism:
                 place = f"{model.path}: delegate {number}"
+                need = f"--shape {choices.listed(_shape_of(n, row) for n, row in enumerate(model.border))}"
                 raise GraphError(
                     place,
-                    "dynamic shapes: the sizes of buffers would have to be known",
+                    "dynamic shapes: the sizes of buffers have to be known",
                     got=f"value {argument}",
+                    need=f"the shape of a run, such as {need}",
                 )
     return editor
+
+
+def _shape_of(number: int, row: Border) -> str:
+    return f"in{number}={','.join(map(str, row.sizes)) or 1}"
 
 
 def candidates(model: Model) -> list[Candidate]:
@@ -115,8 +122,6 @@ def candidates(model: Model) -> list[Candidate]:
 
 
 def _check_border(blob: Blob, graph: Graph, where: str) -> None:
-    if any(isinstance(value, SymInt) for value in blob.graph.values):
-        raise GraphError(where, "dynamic shapes: the sizes of buffers would have to be known", got="a SymInt")
     for what, ids in (("input", graph.inputs), ("output", graph.outputs)):
         for value in ids:
             desc = graph.tensors[value].desc

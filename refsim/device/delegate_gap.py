@@ -91,7 +91,7 @@ def gaps_of(
     instruction: int = 0,
 ) -> list[tuple[Gap, np.ndarray]]:
     """The rows of one call of a delegate, and the right outputs; ``arguments``: its inputs and outputs, as recorded."""
-    graph = model.graphs[delegate]
+    graph, arguments = _at(model, delegate, arguments)
     wanted = [graph.tensors[value] for value in (*graph.inputs, *graph.outputs)]
     shapes = [None if array is None else array.shape for array in arguments]
     if len(arguments) != len(wanted) or shapes != [tensor.shape for tensor in wanted]:
@@ -117,6 +117,21 @@ def gaps_of(
         about = (run, instruction, delegate, node, name, right.shape, str(right.dtype), right.size)
         found.append((Gap(*about, *row), right))
     return found
+
+
+def _at(
+    model: Model, delegate: int, arguments: Sequence[np.ndarray | None]
+) -> tuple[Graph, Sequence[np.ndarray | None]]:
+    """A delegate at the shapes of the inputs that it had, and its arguments without the SymInts."""
+    graph, blob = model.graphs[delegate], model.blobs.get(delegate)
+    if not model.is_dynamic or blob is None:
+        return graph, arguments
+    count = len(blob.graph.input_ids)
+    given = [array for array in arguments[:count] if array is not None]
+    if len(given) != count:
+        return graph, arguments
+    graph, kept = model.delegate_at(delegate, given)
+    return graph, [*(given[place] for place in kept), *arguments[count:]]
 
 
 def _step(graph: Graph, node: Node | None, value: int) -> float | None:

@@ -8,7 +8,7 @@ int32 values go out as they are.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -76,15 +76,17 @@ def expose(
     chunk: int | None = None,
     name: str = "model.pte",
     family: TargetRow | None = None,
+    shaped: Callable[[Model], Model] | None = None,
 ) -> list[Exposed]:
     """The rewritten files of a program, in memory; ``name`` is the file that they will be, ``chunk`` values in each.
-    ``family``: the devices that it is for, which the manifest then says.
+    ``family``: the devices that it is for, which the manifest then says. ``shaped`` gives the model of one shape.
 
     GraphError with the reason for a program, or a named value, that no runtime can hand out; FormatError, LimitError
     or GraphError for a file that cannot be read.
     """
     m.refuse_exposed(path)  # it would hand out rows that are its helpers'
     model = load(path, None if family is None else family.target())
+    model = model if shaped is None else shaped(model)
     check(model)
     found = candidates(model)
     if options.way == m.WORDS:

@@ -30,7 +30,7 @@ from refsim.formats.vkgraph.read import Blob, read_blob
 from refsim.graph.build import build
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Event, Observer
-from refsim.graph.shapes import zeros
+from refsim.graph.shapes import Number, at_bound, at_shapes, numbers, zeros
 from refsim.ops.base.target import Target
 
 #: The program in a folder that `refsim lower` wrote.
@@ -86,6 +86,32 @@ class Model:
                 del self._copies[next(iter(self._copies))]
         self._copies[key] = held  # the latest stand last
         return held
+
+    def static(self, inputs: Sequence[np.ndarray]) -> Model:
+        """As `at`, but of a dynamic model the bound is a copy too: a program without dynamic dims and SymInts."""
+        found = self.at(inputs)
+        return found._copy(inputs) if found.bound is None and found.is_dynamic else found
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether runs may have other shapes than the file's."""
+        return self.bound is None and any(row.dynamic and row.sizes for row in self.border)
+
+    def numbers(self, delegate: int) -> list[Number]:
+        """The SymInts of a delegate, with what they are at the model's shapes."""
+        blob = (self.bound or self).blobs.get(delegate)
+        if blob is None:
+            return []
+        copy = at_bound(blob, self.path) if self.bound is None else self.blobs[delegate]
+        return numbers(blob, copy)
+
+    def delegate_at(self, number: int, given: Sequence[np.ndarray]) -> tuple[Graph, list[int]]:
+        """A delegate at the shapes of its own inputs, and which of these it takes: SymInts are written into it."""
+        root = self.bound or self
+        place = _place(self.path, self.plan, number)
+        copy, _ = at_shapes(root.blobs[number], root.graphs[number], given, place)
+        copy, kept = shapes.without_numbers(copy, root.blobs[number].graph.input_ids)
+        return build(copy, place, root.graphs[number].target), kept
 
     def _copy(self, inputs: Sequence[np.ndarray]) -> Model:
         given = [
@@ -162,7 +188,7 @@ class Model:
         Raises as `run` does, except for inputs.
         """
         runner = self._named(executor) if isinstance(executor, str) else executor
-        if self.bound is None and any(row.dynamic and row.sizes for row in self.border):
+        if self.is_dynamic:
             return PreparedShapes(self, runner)
         return self._prepared(runner)
 

@@ -45,7 +45,7 @@ def read_npy(path: str | os.PathLike[str], wanted: Wanted | None = None) -> np.n
 
 
 def read_arrays(
-    path: str | os.PathLike[str], prefixes: Sequence[str], wanted: Sequence[Wanted]
+    path: str | os.PathLike[str], prefixes: Sequence[str], wanted: Sequence[Wanted | None]
 ) -> list[np.ndarray]:
     """The arrays of an .npz file, one per entry of ``wanted``; a .npy file stands for a single array.
 

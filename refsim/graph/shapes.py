@@ -8,7 +8,7 @@ chosen.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,15 @@ SYMBOLS: Mapping[str, Callable[..., int]] = {
     "floordiv": lambda a, b: a // b,
     SELECTED: lambda x, dim, index: int(np.take(x, index, dim).reshape(-1)[0]),
 }
+#: How people write them; an argument is a value such as v12, or a number.
+_FORMULAS: Mapping[str, str] = {
+    "sym_size.int": "size({}, {})",
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "floordiv": "{} // {}",
+    SELECTED: "element({}, {}, {})",
+}
 _INT32 = range(-(2**31), 2**31)
 #: Values of a run whose numbers nobody looks at: tensors as zeros of their shapes, SymInts as numbers.
 Sizes = dict[int, Any]
@@ -43,6 +52,34 @@ Sizes = dict[int, Any]
 def zeros(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """A tensor of which only the shape counts; it takes no memory."""
     return np.broadcast_to(np.zeros((), dtype), tuple(shape))
+
+
+@dataclass(frozen=True)
+class Number:
+    """A SymInt of a delegate: its value's id, what it is computed from, and what it is at some shapes."""
+
+    value: int
+    formula: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"v{self.value} = {self.formula} = {self.number}"
+
+
+def numbers(blob: Blob, copy: Blob) -> list[Number]:
+    """The SymInts that a blob computes, in their order, as they are in a copy of it."""
+
+    def name(number: int) -> str:
+        held = blob.graph.values[number]
+        return f"v{number}" if isinstance(held, VkTensor | SymInt) else str(plain(blob.graph, number))
+
+    found = []
+    for call in blob.graph.chain:
+        held = copy.graph.values[call.args[-1]]
+        if call.name in SYMBOLS and isinstance(held, Int):
+            formula = _FORMULAS[call.name].format(*map(name, call.args[:-1]))
+            found.append(Number(call.args[-1], formula, held.value))
+    return found
 
 
 def at_bound(blob: Blob, where: str) -> Blob:

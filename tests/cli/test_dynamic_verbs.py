@@ -1,0 +1,116 @@
+"""Programs with dynamic dims in every verb: the inputs alone say the shape."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device.simulated import Runtime
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import ShapeError
+from refsim.device.delegate_gap import gaps_of
+from refsim.exec.factory import executor_named
+from refsim.formats.cases import read_folder
+from refsim.graph.interpreter import Event
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "exec"))
+from recorded_shapes import Shape, model, path
+
+FCN, SLICE = path("fcn_add"), path("seq_slice")
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """The inputs of `fcn_add` at its second shape."""
+    return saved(tmp_path, Shape("fcn_add", 1))
+
+
+def saved(folder: Path, one: Shape) -> Path:
+    file = folder / f"{one.program}.s{one.number}.npz"
+    np.savez(file, **{f"in{place}": array for place, array in enumerate(one.inputs)})
+    return file
+
+
+def test_a_run_its_dump_and_its_comparison(refsim, tmp_path: Path, inputs: Path) -> None:
+    need = Shape("fcn_add", 1).recorded(0)
+    assert need is not None
+    np.savez(tmp_path / "need.npz", out0=need)
+    done = refsim(
+        "run", FCN, "-i", inputs, "--expect", tmp_path / "need.npz", "--dump", ".", tmp_path / "dump"
+    )
+    assert done.status == 0
+    assert refsim("run", FCN, "-i", inputs, "--golden", tmp_path / "dump").status == 0
+    assert refsim("bisect", FCN, "-i", inputs, "--actual", tmp_path / "dump").status == 0
+    assert refsim("compare", FCN, "-i", inputs, "-x", "cpu", "-x", "cpu:emulated").status == 0
+    assert refsim("repeat", FCN, "-i", inputs, "-n", 2).status == 0
+    other = saved(tmp_path, Shape("fcn_add", 2))
+    assert refsim("bisect", FCN, "-i", other, "--actual", tmp_path / "dump").status == 2
+
+
+def test_a_case_of_one_shape(refsim, tmp_path: Path) -> None:
+    given = saved(tmp_path, Shape("general_bound", 3))
+    case = tmp_path / "case"
+    assert refsim("extract", path("general_bound"), "-n", 1, "-i", given, "-o", case).status == 0
+    assert read_folder(case).bound.call.op.name == "q8ta_conv2d_general"
+    assert refsim("replay", case).status == 0
+
+
+def test_inspect_shows_bounds_and_formulas(refsim) -> None:
+    whole = refsim("inspect", SLICE, "--json").json
+    assert whole["bounds"] == [{"input": "in0", "dtype": "float32", "shape": [1, 20, 16]}]
+    small = refsim("inspect", SLICE, "--shape", "in0=1,6,16", "--json").json
+    rows = [[(n["formula"], n["number"]) for n in one["delegates"][0]["numbers"]] for one in (whole, small)]
+    assert rows == [[("size(v8, 1)", 20), ("v16 // 2", 10)], [("size(v8, 1)", 6), ("v16 // 2", 3)]]
+    assert whole["delegates"][0]["memory"] == small["delegates"][0]["memory"]
+    grids = [one["delegates"][0]["operators"][0]["dispatches"][0]["grid"] for one in (whole, small)]
+    assert grids[0] != grids[1]
+    text = refsim("inspect", SLICE, "--shape", "in0=1,6,16").out
+    assert "in0: float32, up to 1x20x16" in text and "v27 = v16 // 2 = 3" in text
+
+
+@pytest.mark.parametrize("given", ["in0=1,21,16", "in1=1,6,16", "in0=1,6", "in0", "in0=1,7,16"])
+def test_shapes_that_no_run_has(refsim, given: str) -> None:
+    assert refsim("inspect", SLICE, "--shape", given).status == 2
+
+
+def test_expose_and_triage_at_one_shape(refsim, tmp_path: Path, inputs: Path) -> None:
+    exposed = tmp_path / "exposed.pte"
+    refused = refsim("expose", FCN, "-o", exposed)
+    assert refused.status == 2 and "--shape in0=1,3,32,32" in refused.err
+    assert refsim("expose", FCN, "-o", exposed, "--shape", "in0=1,3,23,32").status == 0
+    outs = Runtime(exposed.read_bytes()).run(Shape("fcn_add", 1).inputs)
+    np.savez(tmp_path / "outs.npz", **{f"out{n}": array for n, array in enumerate(outs)})
+    done = refsim("triage", exposed, "-i", inputs, "--outputs", tmp_path / "outs.npz", "--json")
+    assert done.status == 0 and done.json["same"]
+    assert refsim("collect", exposed, tmp_path / "outs.npz", "-o", tmp_path / "dump").status == 0
+    assert refsim("bisect", FCN, "-i", inputs, "--actual", tmp_path / "dump", "--partial").status == 0
+
+
+def test_expose_at_the_bound(refsim, tmp_path: Path) -> None:
+    for name, given in (("fcn_add", "in0=1,3,32,32"), ("da4w_rows", "in0=1,16,64")):
+        file = tmp_path / f"{name}.pte"
+        assert refsim("expose", path(name), "-o", file, "--shape", given).status == 0
+        outs = Runtime(file.read_bytes()).run(Shape(name, 0).inputs)
+        (need,) = model(name).run(Shape(name, 0).inputs)
+        assert outs[0].tobytes() == need.tobytes()
+
+
+def test_recorded_calls_of_a_delegate_have_the_shapes_of_their_inputs() -> None:
+    """What an ETDump has of a delegate that also reads a SymInt's tensor."""
+    whole, one = model("sym_in"), Shape("sym_in", 1)
+    seen: dict[tuple[int, int], np.ndarray] = {}
+
+    def keep(event: Event) -> None:
+        for value, held in event.outputs.items():
+            seen[event.delegate, value] = held.unpack() if isinstance(held, PackedBuffer) else held
+
+    outs = whole.run(one.inputs, observe=keep)
+    middle = np.cumsum(seen[0, 1], axis=1, dtype=np.float32)
+    arguments = [one.inputs[0], middle, *outs]
+    rows = gaps_of(whole, 1, arguments, executor_named("cpu"), "here")
+    assert [(gap.shape, gap.differing) for gap, _ in rows] == [((1, 9, 8), 0), ((1, 18, 4), 0)]
+    with pytest.raises(ShapeError):
+        gaps_of(whole, 1, [one.inputs[0][0], middle, *outs], executor_named("cpu"), "here")
