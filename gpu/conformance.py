@@ -35,7 +35,6 @@ from refsim.golden.check import REFUSED
 from refsim.golden.judge import WRONG, judged
 from refsim.graph.interpreter import Event
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.base.case import ErrorCase
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
@@ -62,10 +61,8 @@ class Count:
 
 
 def cases(name: str, random: int, target: Target | None = None) -> Iterator[BoundCase]:
-    """The hand-picked cases of an operator, then random ones (seeds 0, 1, ...)."""
-    for case in OPS[name].cases:
-        if not isinstance(case, ErrorCase):
-            yield bind(case, target)
+    """The operator's example, then random cases (seeds 0, 1, ...)."""
+    yield bind(OPS[name].example, target)
     for seed in range(random):
         yield bind(OPS[name].sample(Rng(seed)), target)
 

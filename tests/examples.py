@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
+from refsim.core.rng import Rng
 from refsim.ops.base import int4
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
@@ -23,6 +24,11 @@ UNARY, BINARY = elementwise(1), elementwise(2)
 LINEAR = OPS.of_family(Family.LINEAR)[0]
 #: The operators of the corpus that tests of `refsim golden` change at will.
 SMALL_CORPUS = (UNARY.name, LINEAR.name)
+
+
+def some(op: OpSpec, count: int = 2) -> tuple[Case, ...]:
+    """The operator's example and a few random calls."""
+    return (op.example, *(op.sample(Rng(seed)) for seed in range(count)))
 
 
 def at_the_least_range(op: OpSpec) -> tuple[Call, dict[str, PackedBuffer]]:

@@ -21,7 +21,6 @@ from refsim.formats.kernel_keys import KEYS, PADDING
 from refsim.formats.module_folder import SUFFIX as MODULE_SUFFIX
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
-from refsim.ops.base.case import Case
 from refsim.ops.base.host import expression
 from refsim.ops.base.host.order import ordered
 from refsim.ops.base.host.row import ModuleCall, Own, Shader, Words
@@ -304,6 +303,6 @@ def _as_binding(value: Any) -> str | Words:
 
 def _site(op: OpSpec, shader: Shader) -> Site:
     """A small call of an operator."""
-    case = next(row for row in op.cases if isinstance(row, Case))
+    case = op.example
     call = bind(case).call
     return Site(call, call, call.tensors, frozenset(), shader)

@@ -11,10 +11,8 @@ from zlib import crc32
 
 from refsim.core.rng import Rng
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Hard, Made
+from refsim.ops.base.case_rule import CaseRule, CaseSlot, Hard, made_case
 from refsim.ops.base.registry import OPS
-
-SEEDS = 1 << 31
 
 #: Operator -> how many cases, and the rule that makes one.
 RULES: dict[str, CaseRule] = {name: op.golden for name, op in OPS.items()}
@@ -32,7 +30,7 @@ def case(name: str, number: int) -> Case:
     if found is not None:
         return _hard(name, number, *found)
     slot = CaseSlot(combinations[number % len(combinations)], number // len(combinations), _rng(name, number))
-    return _case(name, slot, RULES[name].make(slot))
+    return made_case(name, slot, RULES[name].make(slot))
 
 
 def _rng(name: str, number: int) -> Rng:
@@ -44,16 +42,7 @@ def _hard(name: str, number: int, kind: Hard, index: int) -> Case:
     rng = _rng(name, number - index % kind.alike)
     combinations = OPS[name].layouts
     slot = CaseSlot(combinations[(3 + 7 * group) % len(combinations)], index, rng, kind.style)
-    return _case(name, slot, kind.make(slot))
-
-
-def _case(name: str, slot: CaseSlot, made: Made) -> Case:
-    params, shapes, features = made
-    inputs = {key: (shape, str(row)) for (key, shape), row in zip(shapes.items(), slot.layouts, strict=False)}
-    return Case(
-        name, params, inputs, str(slot.layouts[-1]), slot.rng.integer(0, SEEDS - 1), features,
-        style=slot.style, poison=slot.number % 4 != 3,
-    )  # fmt: skip
+    return made_case(name, slot, kind.make(slot))
 
 
 def cases(name: str) -> Iterator[Case]:

@@ -16,10 +16,8 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import f32_bits
 from refsim.core.launch import Launch
 from refsim.core.layout import WIDTH_PACKED
-from refsim.core.rng import Rng
 from refsim.ops.base import row_range
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.padding import no_padding
 from refsim.ops.base.row_range import FLAGS, HIGH, LOW, K
@@ -65,9 +63,7 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
     return word, 0 * word, 0 * word
 
 
-def sample(rng: Rng) -> Case:
-    return row_range.sample(NAME, "WIDTH_PACKED", rng)
-
+EXAMPLE = row_range.example(NAME, "WIDTH_PACKED")
 
 OP = OpSpec(
     name=NAME,
@@ -86,9 +82,9 @@ OP = OpSpec(
     work_item=work_item,
     check=row_range.check,
     defects=(row_range.PLANES,),
-    sample=sample,
     golden=CaseRule(320, row_range.golden, hard=row_range.HARD),
-    bench=row_range.bench(NAME, "WIDTH_PACKED"),
-    cases=row_range.cases(NAME, "WIDTH_PACKED"),
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(block=(1, 2048), x=(128, 2048)),
+    refused=row_range.refused(EXAMPLE),
     min_rank=2,
 )

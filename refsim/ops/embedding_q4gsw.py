@@ -26,7 +26,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.padding import no_padding
@@ -222,39 +222,6 @@ def data(case: Case, name: str, desc: TensorDesc, rng: Rng) -> np.ndarray | None
     return found.astype(np.int32)
 
 
-def sample(rng: Rng) -> Case:
-    lead = rng.choice([(), (), (1,), (2,), (3, 2)])
-    width = STEP * rng.integer(1, 4)
-    params = {
-        "group_size": rng.choice([g for g in (1, 2, 4, 8, 16, 32, 64) if width % g == 0]),
-        "is_linear_weight": rng.chance(80),
-    }
-    features = {"table": (rng.integer(1, 40), width), "outside": rng.chance(20)}
-    shape = (*lead, rng.integer(1, 9))
-    return Case("embedding_q4gsw", params, {"indices": (shape, "W")}, "W", rng.integer(0, 2**31), features)
-
-
-_PARAMS = {"group_size": 16, "is_linear_weight": True}
-_FEATURES = {"table": (11, 64)}
-
-
-def _case(shape: tuple[int, ...] = (5,), layout: str = "W", note: str = "", **changes: Any) -> Case:
-    params = {**_PARAMS, **{k: v for k, v in changes.items() if k in _PARAMS}}
-    features = {**_FEATURES, **{k: v for k, v in changes.items() if k not in _PARAMS}}
-    return Case("embedding_q4gsw", params, {"indices": (shape, layout)}, "W", 0, features, note)
-
-
-CASES = (
-    _case(),
-    _case((2, 3), is_linear_weight=False, note="the even element in the high nibble"),
-    _case((2, 2, 2, 3), group_size=4, note="five dims"),
-    _case(group_size=2, outside=True, note="an index outside the table"),
-    ErrorCase(_case(group_size=24), ParameterError, "group_size"),
-    ErrorCase(_case(table=(11, 48)), ShapeError, "D % 32"),
-    ErrorCase(_case(layout="C"), LayoutError, "indices has a layout"),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     rng = slot.rng
     width = STEP * (1 + slot.number % 5)
@@ -290,12 +257,12 @@ def _many(slot: CaseSlot) -> Made:
 
 HARD = (twins(golden), Hard("many positions", 1, _many, "position"), Hard("groups of any size", 8, _groups))
 
-BENCH = Case(
+EXAMPLE = Case(
     "embedding_q4gsw",
     {"group_size": 32, "is_linear_weight": True},
-    {"indices": ((128,), "W")},
+    {"indices": ((5,), "W")},
     "W",
-    features={"table": (4096, 512)},
+    features={"table": (11, 64)},
 )
 
 OP = OpSpec(
@@ -323,10 +290,14 @@ OP = OpSpec(
     check=check,
     constants=constants,
     data=data,
-    sample=sample,
     golden=CaseRule(480, golden, hard=HARD),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(indices=(128,), table=(4096, 512)),
+    refused=(
+        EXAMPLE.refused(ParameterError, "group_size", group_size=24),
+        EXAMPLE.refused(ShapeError, "D % 32", table=(11, 48), group_size=16),
+        EXAMPLE.refused(LayoutError, "indices has a layout", indices="C"),
+    ),
     channel_dim=-1,
     resizes=True,
     int4=int4.GroupedWeight(int4.HALVES, _values, _compute),

@@ -18,10 +18,9 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
 from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, tensor
-from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import Pad, Padding
@@ -73,19 +72,12 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(rng: Rng) -> Case:
-    inputs = {"x": (elementwise.random_shape(rng), str(rng.choice(INT8_LAYOUTS)))}
-    return Case("int8x4_to_nchw", {}, inputs, str(PACKED_4W), rng.integer(0, 2**31))
-
-
-CASES = (
-    Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4W"),
-    ErrorCase(
-        Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4C"), LayoutError, "out has a layout"
-    ),
+EXAMPLE = Case(
+    "int8x4_to_nchw",
+    {},
+    {"x": ((2, 5, 3, 7), "4W4C")},
+    "4W",
 )
-
-BENCH = Case("int8x4_to_nchw", {}, {"x": ((1, 64, 112, 112), "4W4C")}, "4W")
 
 MODULE = ModuleCall(
     shaders=plain("int8x4_buffer_to_nchw"),
@@ -112,9 +104,9 @@ OP = OpSpec(
     spec=SPEC,
     kernel=kernel,
     work_item=elementwise.work_item,
-    sample=sample,
     golden=CaseRule(640, ranked_input, hard=(many(ranked_input, MANY_IMAGE, "x"),)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
+    refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),),
     module=MODULE,
 )

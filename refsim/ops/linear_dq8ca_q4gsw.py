@@ -30,7 +30,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import group_linear, group_weights, int4
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import TAILS, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.epilogue import HAS_BIAS, align4, out_channels, pad_rows
@@ -295,36 +295,6 @@ def data(case: Case, name: str, desc: TensorDesc, rng: Rng) -> np.ndarray | None
     return None
 
 
-def _case(shape: tuple[int, ...], out: int, group: int, bias: bool = True, **more: Any) -> Case:
-    rows = shape[:-1]
-    inputs = {"x": (shape, "WIDTH_PACKED"), "scale": (rows, "WIDTH_PACKED"), "zp": (rows, "4W")}
-    features = {"out_channels": out, "bias": bias, "scale": 0.03125}
-    return Case(NAME, {"group": group}, inputs, "WIDTH_PACKED", features=features, **more)
-
-
-def sample(rng: Rng) -> Case:
-    lead = rng.choice([(), (), (2,), (1, 3)])
-    group = rng.choice([4, 8, 16, 24, 32])
-    k = group * rng.integer(1, 4)
-    k += group * (k % 8 != 0)
-    shape = (*lead, rng.choice([1, rng.integer(1, 9)]), k)
-    return _case(shape, rng.integer(1, 21), group, rng.chance(60), seed=rng.integer(0, 2**31))
-
-
-CASES = (
-    _case((6, 64), 16, 32),
-    _case((5, 32), 8, 32, bias=False),
-    _case((1, 64), 12, 32),
-    _case((1, 544), 5, 32, note="more than one block a lane"),
-    _case((4, 96), 4, 96, note="a group of more blocks than upstream's workers"),
-    _case((3, 64), 12, 32, note="an odd number of words of outputs"),
-    _case((2, 3, 16), 7, 8, note="leading dim"),
-    ErrorCase(_case((6, 64), 8, 24), ParameterError, "group_size does not divide K"),
-    ErrorCase(_case((6, 12), 8, 12), ShapeError, "does not fill words"),
-    ErrorCase(_case((6, 64), 8, 6), ParameterError, "blocks of 4"),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     rng = slot.rng
     group = (4, 8, 16, 32, 64, 96, 128, 160)[slot.number // 3 % 8]
@@ -366,7 +336,13 @@ HARD = (
     Hard("wide groups", 3, _wide, "saturation"),
 )
 
-BENCH = _case((32, 1024), 1024, 32)
+EXAMPLE = Case(
+    NAME,
+    {"group": 32},
+    {"x": ((6, 64), "WIDTH_PACKED"), "scale": ((6,), "WIDTH_PACKED"), "zp": ((6,), "4W")},
+    "WIDTH_PACKED",
+    features={"out_channels": 16, "bias": True, "scale": 0.03125},
+)
 
 OP = OpSpec(
     name=NAME,
@@ -397,10 +373,14 @@ OP = OpSpec(
     defects=DEFECTS,
     constants=constants,
     data=data,
-    sample=sample,
     golden=CaseRule(480, golden, hard=HARD),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(32, 1024), scale=(32,), zp=(32,), out_channels=1024),
+    refused=(
+        EXAMPLE.refused(ParameterError, "group_size does not divide K", group=24),
+        EXAMPLE.refused(ShapeError, "does not fill words", x=(6, 12), group=12),
+        EXAMPLE.refused(ParameterError, "blocks of 4", group=6),
+    ),
     channel_dim=-1,
     int4=group_weights.GROUPED,
 )

@@ -31,7 +31,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
@@ -254,44 +254,6 @@ def groups_of(k: int) -> list[int]:
     return [g for g in (4, 8, 16, 32, 64, 128) if k % g == 0 and g < k] + [k]
 
 
-def sample(rng: Rng) -> Case:
-    lead = rng.choice([(), (), (1,), (2,), (2, 3)])
-    rows = rng.choice([1, rng.integer(2, 9)])
-    k = 4 * rng.integer(1, 40)
-    shape = (k,) if not lead and rows == 1 and rng.chance(30) else (*lead, rows, k)
-    features = {"out_channels": 4 * rng.integer(1, 9), "bias": rng.chance(60)}
-    params = {"group_size": rng.choice(groups_of(k))}
-    return Case("linear_q4gsw", params, {"x": (shape, "W")}, "W", rng.integer(0, 2**31), features)
-
-
-def _case(
-    shape: tuple[int, ...] = (6, 64),
-    group: int = 32,
-    out: int = 12,
-    layout: str = "W",
-    note: str = "",
-    bias: bool = True,
-) -> Case:
-    features = {"out_channels": out, "bias": bias}
-    return Case("linear_q4gsw", {"group_size": group}, {"x": (shape, layout)}, "W", 0, features, note)
-
-
-CASES = (
-    _case(),
-    _case((1, 300), 300, 20, note="one row"),
-    _case((2, 3, 16), 8, 4, bias=False, note="leading dim"),
-    _case((2, 1, 16), 16, 8, note="one row in each plane"),
-    _case((5, 12), 4, 8, note="K % 8 != 0"),
-    _case((1, 40), 8, 1028, note="one row, more than 1024 outputs"),
-    _case((1, 36), 12, 4100, bias=False, note="one row, more than 4096 outputs"),
-    ErrorCase(_case((6, 62), group=62), ShapeError, "K is no multiple of 4"),
-    ErrorCase(_case(out=10), ShapeError, "N is no multiple of 4"),
-    ErrorCase(_case(group=24), ParameterError, "group_size"),
-    ErrorCase(_case(group=2), ParameterError, "no multiple of 4"),
-    ErrorCase(_case(layout="C"), LayoutError, "x has a layout"),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     rng = slot.rng
     k = 4 * rng.integer(1, 48) if slot.number % 11 != 3 else (512, 1024, 2048)[slot.number // 11 % 3]
@@ -323,12 +285,12 @@ def _many(slot: CaseSlot) -> Made:
 
 HARD = (twins(golden), Hard("many positions", 1, _many, "position"), Hard("tails", 12, _tails, "random"))
 
-BENCH = Case(
+EXAMPLE = Case(
     "linear_q4gsw",
     {"group_size": 32},
-    {"x": ((64, 512), "W")},
+    {"x": ((6, 64), "W")},
     "W",
-    features={"out_channels": 512, "bias": True},
+    features={"out_channels": 12, "bias": True},
 )
 
 OP = OpSpec(
@@ -356,10 +318,16 @@ OP = OpSpec(
     check=check,
     constants=constants,
     data=data,
-    sample=sample,
     golden=CaseRule(480, golden, hard=HARD),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
+    refused=(
+        EXAMPLE.refused(ShapeError, "K is no multiple of 4", x=(6, 62), group_size=62),
+        EXAMPLE.refused(ShapeError, "N is no multiple of 4", out_channels=10),
+        EXAMPLE.refused(ParameterError, "group_size", group_size=24),
+        EXAMPLE.refused(ParameterError, "no multiple of 4", group_size=2),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+    ),
     channel_dim=-1,
     int4=int4.GroupedWeight(int4.PAIRS, _values, _compute, _orders, _lanes),
     aliases=("et_vk.q4gsw_linear.default",),

@@ -16,10 +16,9 @@ import numpy as np
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
-from refsim.core.rng import Rng
 from refsim.ops.base import float_linear, linear
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.padding import no_padding
@@ -68,40 +67,12 @@ IF_QUANTIZED = (
 )
 
 
-def sample(rng: Rng) -> Case:
-    return float_linear.sample(Params.where, "W", rng)
-
-
-_BASE = dict(in_scale=0.02, in_zp=5)
-_SHAPES = {"x": ((6, 16), "W")}
-_FEATURES = {"out_channels": 7, "bias": True}
-
-CASES = (
-    Case(Params.where, _BASE, _SHAPES, "W", features=_FEATURES),
-    Case(Params.where, _BASE, {"x": ((2, 3, 16), "W")}, "W", features=_FEATURES, note="leading dim"),
-    Case(Params.where, _BASE, {"x": ((16,), "W")}, "W", features={"out_channels": 12}, note="one row"),
-    ErrorCase(
-        Case(Params.where, _BASE, {"x": ((6, 14), "W")}, "W", features=_FEATURES), ShapeError, "fill words"
-    ),
-    ErrorCase(
-        Case(Params.where, {**_BASE, "in_zp": -129}, _SHAPES, "W", features=_FEATURES),
-        ParameterError,
-        "in_zp",
-    ),
-    ErrorCase(
-        Case(Params.where, _BASE, {"x": ((6, 16), "C")}, "W", features=_FEATURES),
-        LayoutError,
-        "x has a layout",
-    ),
-)
-
-
-BENCH = Case(
+EXAMPLE = Case(
     Params.where,
     dict(in_scale=0.02, in_zp=3),
-    {"x": ((1, 1280), "W")},
+    {"x": ((6, 16), "W")},
     "W",
-    features={"out_channels": 1000, "bias": True},
+    features={"out_channels": 7, "bias": True},
 )
 
 OP = OpSpec(
@@ -121,10 +92,14 @@ OP = OpSpec(
     prepack=linear.prepack,
     check=linear.check,
     constants=linear.constants,
-    sample=sample,
     golden=CaseRule(960, float_linear.golden, hard=linear.hard(float_linear.golden)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 1280), out_channels=1000),
+    refused=(
+        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+    ),
     channel_dim=-1,
     epilogue=linear.EPILOGUE,
     if_quantized=IF_QUANTIZED,

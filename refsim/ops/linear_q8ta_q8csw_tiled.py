@@ -19,10 +19,9 @@ from refsim.core.lanes import as_f32, dot4, f32_bits
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
-from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, float_linear, linear
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
 from refsim.ops.base.padding import no_padding
@@ -87,40 +86,12 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             out[index.buf_idx(push, OUT, out_hash, oc, h, c, n)] = f32_bits(real)
 
 
-def sample(rng: Rng) -> Case:
-    return float_linear.sample(Params.where, "4H4W", rng)
-
-
-_BASE = dict(in_scale=0.02, in_zp=5)
-_SHAPES = {"x": ((6, 16), "4H4W")}
-_FEATURES = {"out_channels": 7, "bias": True}
-
-CASES = (
-    Case(Params.where, _BASE, _SHAPES, "W", features=_FEATURES),
-    Case(Params.where, _BASE, {"x": ((2, 3, 16), "4H4W")}, "W", features=_FEATURES, note="leading dim"),
-    Case(Params.where, _BASE, _SHAPES, "W", features={"out_channels": 1, "bias": False}, note="one output"),
-    ErrorCase(
-        Case(Params.where, _BASE, {"x": ((6, 14), "4H4W")}, "W", features=_FEATURES), ShapeError, "fill words"
-    ),
-    ErrorCase(
-        Case(Params.where, {**_BASE, "in_scale": 0.0}, _SHAPES, "W", features=_FEATURES),
-        ParameterError,
-        "in_scale",
-    ),
-    ErrorCase(
-        Case(Params.where, _BASE, {"x": ((6, 16), "4W")}, "W", features=_FEATURES),
-        LayoutError,
-        "x has a layout",
-    ),
-)
-
-
-BENCH = Case(
+EXAMPLE = Case(
     Params.where,
     dict(in_scale=0.02, in_zp=3),
-    {"x": ((64, 512), "4H4W")},
+    {"x": ((6, 16), "4H4W")},
     "W",
-    features={"out_channels": 512, "bias": True},
+    features={"out_channels": 7, "bias": True},
 )
 
 OP = OpSpec(
@@ -144,10 +115,14 @@ OP = OpSpec(
     prepack=linear.prepack,
     check=linear.check,
     constants=linear.constants,
-    sample=sample,
     golden=CaseRule(960, float_linear.golden, hard=linear.hard(float_linear.golden)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
+    refused=(
+        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+        EXAMPLE.refused(ParameterError, "in_scale", in_scale=0.0),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+    ),
     channel_dim=-1,
     epilogue=linear.EPILOGUE,
     variants=TILE_CONFIGS,

@@ -18,10 +18,9 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
 from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, tensor
-from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, CaseSlot, Hard, Made, ranked_shape
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
@@ -77,24 +76,6 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(rng: Rng) -> Case:
-    shape = elementwise.random_shape(rng)
-    inputs = {"x": ((prod(shape),), str(PACKED_4W))}
-    return Case(
-        "nchw_to_int8x4", {"shape": shape}, inputs, str(rng.choice(INT8_LAYOUTS)), rng.integer(0, 2**31)
-    )
-
-
-CASES = (
-    Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((210,), "4W")}, "4W4C"),
-    ErrorCase(
-        Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((209,), "4W")}, "4W4C"),
-        ShapeError,
-        "not the tensor's bytes",
-    ),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     shape = ranked_shape(slot)
     return {"shape": shape}, {"x": (prod(shape),)}, {}
@@ -105,7 +86,12 @@ def large(slot: CaseSlot) -> Made:
     return {"shape": MANY_IMAGE}, {"x": (prod(MANY_IMAGE),)}, {}
 
 
-BENCH = Case("nchw_to_int8x4", {"shape": (1, 64, 112, 112)}, {"x": ((64 * 112 * 112,), "4W")}, "4W4C")
+EXAMPLE = Case(
+    "nchw_to_int8x4",
+    {"shape": (2, 5, 3, 7)},
+    {"x": ((210,), "4W")},
+    "4W4C",
+)
 
 MODULE = ModuleCall(
     shaders=plain("nchw_to_int8x4_buffer"),
@@ -133,9 +119,9 @@ OP = OpSpec(
     spec=SPEC,
     kernel=kernel,
     work_item=elementwise.work_item,
-    sample=sample,
     golden=CaseRule(640, golden, hard=(Hard("many positions", 2, large, "position"),)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(shape=(1, 64, 112, 112), x=(64 * 112 * 112,)),
+    refused=(EXAMPLE.refused(ShapeError, "not the tensor's bytes", x=(209,)),),
     module=MODULE,
 )

@@ -30,11 +30,10 @@ from refsim.core.qmath import (
     mul_add,
     requant_added,
 )
-from refsim.core.rng import Rng
 from refsim.core.tensor import MAX_RANK
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
     CaseRule,
@@ -189,49 +188,16 @@ def check(call: Call) -> None:
         )
 
 
-def sample(rng: Rng) -> Case:
-    shape = elementwise.random_shape(rng, MAX_RANK)
-    a = rng.choice(INT8_LAYOUTS)
-    b, out = (
-        rng.choice(elementwise.compatible(a, INT8_LAYOUTS)),
-        rng.choice(elementwise.compatible(a, INT8_LAYOUTS)),
-    )
-    params = {f"{t}_scale": rng.scale() for t in ("a", "b", "out")}
-    params |= {f"{t}_zp": rng.zero_point() for t in ("a", "b", "out")}
-    alpha = rng.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
-    params["alpha"] = (
-        alpha if len(shape) <= 4 else 1.0
-    )  # with both of upstream's defects a module cannot be judged
-    inputs = {"a": (shape, str(a)), "b": (shape, str(b))}
-    return Case("q8ta_add", params, inputs, str(out), seed=rng.integer(0, 2**31))
-
-
-_PARAMS = dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.06, out_zp=5)
-_SHAPES = {"a": ((2, 5, 3, 7), "4W4C"), "b": ((2, 5, 3, 7), "4C1W")}
-
-CASES = (
-    Case("q8ta_add", _PARAMS, _SHAPES, "4C", note="three layouts that pack the same dim"),
-    Case(
-        "q8ta_add", {**_PARAMS, "alpha": 0.5}, _SHAPES, "4W4C", note="alpha, which upstream's kernel ignores"
-    ),
-    ErrorCase(Case("q8ta_add", {**_PARAMS, "a_scale": 0.0}, _SHAPES, "4C"), ParameterError, "a_scale"),
-    ErrorCase(Case("q8ta_add", {**_PARAMS, "b_zp": 128}, _SHAPES, "4C"), ParameterError, "b_zp"),
-    ErrorCase(
-        Case("q8ta_add", _PARAMS, {**_SHAPES, "b": ((1, 5, 3, 7), "4W4C")}, "4C"), ShapeError, "broadcasting"
-    ),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     alpha = slot.rng.choice([1.0, 1.0, 0.5, -2.0, 0.3, 0.0])
     shape = ranked_shape(slot)
     return {**quantization(slot, "a", "b", "out"), "alpha": alpha}, {"a": shape, "b": shape}, {}
 
 
-BENCH = Case(
+EXAMPLE = Case(
     "q8ta_add",
     dict(a_scale=0.02, a_zp=3, b_scale=0.03, b_zp=-7, out_scale=0.05, out_zp=5),
-    {"a": ((1, 256, 56, 56), "4W4C"), "b": ((1, 256, 56, 56), "4W4C")},
+    {"a": ((2, 5, 3, 7), "4W4C"), "b": ((2, 5, 3, 7), "4W4C")},
     "4W4C",
 )
 
@@ -267,15 +233,19 @@ OP = OpSpec(
     beyond=beyond,
     max_rank=MAX_RANK,
     defects=(ALPHA_IGNORED, FIRST_OF_FOUR_DIMS),
-    sample=sample,
     golden=CaseRule(
         2240,
         golden,
         telling=(175, 945, 987, 2002, 2163),
         hard=(twins(golden), many(golden, MANY_IMAGE, "a", "b")),
     ),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(a=(1, 256, 56, 56), b=(1, 256, 56, 56)),
+    refused=(
+        EXAMPLE.refused(ParameterError, "a_scale", a_scale=0.0),
+        EXAMPLE.refused(ParameterError, "b_zp", b_zp=128),
+        EXAMPLE.refused(ShapeError, "broadcasting", b=(1, 5, 3, 7)),
+    ),
     sync=("a", "b", "out"),
     affine=affine,
     clamps=True,

@@ -16,10 +16,9 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
-from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import Padding
@@ -67,22 +66,12 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(rng: Rng) -> Case:
-    x, out = rng.choice(INT8_LAYOUTS), rng.choice(INT8_LAYOUTS)
-    return Case(
-        "q8ta_clone", {}, {"x": (elementwise.random_shape(rng), str(x))}, str(out), rng.integer(0, 2**31)
-    )
-
-
-_SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
-
-CASES = (
-    Case("q8ta_clone", {}, _SHAPES, "4H4W", note="C-packed to W-packed"),
-    Case("q8ta_clone", {}, _SHAPES, "4W4C", note="same layout: padding is copied"),
-    ErrorCase(Case("q8ta_clone", {}, _SHAPES, "WIDTH_PACKED"), LayoutError, "out has a layout"),
+EXAMPLE = Case(
+    "q8ta_clone",
+    {},
+    {"x": ((2, 5, 3, 7), "4W4C")},
+    "4C1W",
 )
-
-BENCH = Case("q8ta_clone", {}, {"x": ((1, 64, 112, 112), "4W4C")}, "4C1W")
 
 MODULE = ModuleCall(
     shaders=plain("q8ta_clone"),
@@ -106,11 +95,11 @@ OP = OpSpec(
     spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
-    sample=sample,
     golden=CaseRule(
         1600, ranked_input, telling=(537, 1057, 1395), hard=(many(ranked_input, MANY_IMAGE, "x"),)
     ),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
+    refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="WIDTH_PACKED"),),
     module=MODULE,
 )

@@ -12,9 +12,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, Layout
-from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases
-from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.registry import OPS
@@ -62,20 +60,7 @@ def expand(call: Call) -> Sequence[Part]:
     return (Part(replace(call, op=op, params=op.params(**asdict(call.params))), {"x": "x"}),)
 
 
-def sample(rng: Rng) -> Case:
-    case = OPS[rng.choice(["q8ta_conv2d_general", "q8ta_conv2d_im2col"])].sample(rng)
-    return replace(case, op="q8ta_conv2d")
-
-
-BENCH = Case(
-    "q8ta_conv2d",
-    dict(
-        in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)
-    ),
-    {"x": ((1, 3, 112, 112), "4C1W")},
-    "4C1W",
-    features={"out_channels": 64, "bias": True},
-)
+EXAMPLE = conv_cases.example("q8ta_conv2d")
 
 OP = OpSpec(
     name="q8ta_conv2d",
@@ -92,10 +77,12 @@ OP = OpSpec(
     check=conv.check,
     input_layout=input_layout,
     constants=conv_cases.constants,
-    sample=sample,
     golden=CaseRule(1440, conv_cases.golden, hard=conv_cases.hard(conv_cases.golden)),
-    bench=BENCH,
-    cases=conv_cases.cases("q8ta_conv2d"),
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(
+        x=(1, 3, 112, 112), out_channels=64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)
+    ),
+    refused=conv_cases.refused(EXAMPLE),
     min_rank=3,
     clamps=True,
     picks=True,

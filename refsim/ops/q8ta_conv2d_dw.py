@@ -20,7 +20,7 @@ from refsim.core.layout import PACKED_4C1W, C, H, W
 from refsim.core.push import SpecWords, hashed, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import (
     DILATION_H,
@@ -170,23 +170,6 @@ def constants(
     return {"weight": weight.astype(np.int8), **rest}
 
 
-def sample(rng: Rng) -> Case:
-    channels = 4 * rng.integer(1, 4)
-    params = epilogue.random_quantization(rng) | conv_cases.random_window(rng, 5) | {"groups": channels}
-    return conv_cases.sample_case(rng, Params.where, params, channels, channels)
-
-
-_BASE = {**conv_cases.BASE, "groups": 8}
-_X = {"x": ((2, 8, 7, 9), "4W4C")}
-
-CASES = (
-    Case(Params.where, _BASE, _X, "4C1W", features={"bias": True}),
-    Case(Params.where, {**_BASE, "dilation": (2, 1), "activation": "relu"}, _X, "4W4C", note="dilated, relu"),
-    ErrorCase(Case(Params.where, {**_BASE, "groups": 4}, _X, "4C"), ShapeError, "not depthwise"),
-    ErrorCase(Case(Params.where, {**_BASE, "out_zp": 300}, _X, "4C"), ParameterError, "out_zp"),
-)
-
-
 def _common_window(slot: CaseSlot) -> dict[str, Any] | None:
     """Three of every eleven cases have a window for which ET-VK has a special shader."""
     turn, rest = divmod(slot.number, 11)
@@ -207,10 +190,10 @@ def golden(slot: CaseSlot) -> Made:
     return params, conv_cases.golden_image(slot, params, channels, wide), features
 
 
-BENCH = Case(
+EXAMPLE = Case(
     Params.where,
-    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1), groups=144),
-    {"x": ((1, 144, 56, 56), "4W4C")},
+    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1), groups=8),
+    {"x": ((2, 8, 7, 9), "4W4C")},
     "4W4C",
     features={"bias": True},
 )
@@ -239,15 +222,18 @@ OP = OpSpec(
     check=check,
     input_layout=lambda params, x, out, target: PACKED_4C1W,
     constants=constants,
-    sample=sample,
     golden=CaseRule(
         1440,
         golden,
         telling=(279, 513, 843, 960, 1461),
         hard=conv_cases.hard(golden, (11, 16), depthwise=True),
     ),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 144, 56, 56), groups=144),
+    refused=(
+        EXAMPLE.refused(ShapeError, "not depthwise", groups=4),
+        EXAMPLE.refused(ParameterError, "out_zp", out_zp=300),
+    ),
     min_rank=3,
     epilogue=EPILOGUE,
     any_channels=False,

@@ -16,9 +16,7 @@ from refsim.core import index
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
 from refsim.core.layout import C, H, W
-from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.conv import (
     DILATION_H,
@@ -91,24 +89,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-def sample(rng: Rng) -> Case:
-    params = epilogue.random_quantization(rng)
-    groups = rng.choice([1, 1, 1, 2, 3])
-    per_group = rng.integer(1, 9) if groups == 1 else 4 * rng.integer(1, 2)
-    out = rng.integer(1, 10) if groups == 1 else 4 * groups * rng.integer(1, 2)
-    params |= conv_cases.random_window(rng) | {"groups": groups}
-    return conv_cases.sample_case(rng, Params.where, params, per_group * groups, out)
-
-
-CASES = conv_cases.cases(Params.where)
-
-BENCH = Case(
-    Params.where,
-    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1)),
-    {"x": ((1, 64, 28, 28), "4C1W")},
-    "4C1W",
-    features={"out_channels": 64, "bias": True},
-)
+EXAMPLE = conv_cases.example(Params.where)
 
 #: Later releases compute all batches. What a module declares is the same, so those of another operator tell.
 MODULE = conv.module(with_dot_product("q8ta_conv2d"), "conv").since(
@@ -134,12 +115,12 @@ OP = OpSpec(
     prepack=conv.prepack,
     check=conv.check,
     constants=conv_cases.constants,
-    sample=sample,
     golden=CaseRule(
         1440, conv_cases.golden, telling=(55, 502, 1271, 1281), hard=conv_cases.hard(conv_cases.golden)
     ),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 64, 28, 28), out_channels=64),
+    refused=conv_cases.refused(EXAMPLE),
     min_rank=3,
     epilogue=EPILOGUE,
     variants=TILE_CONFIGS,

@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from refsim.core.errors import ShapeError
-from refsim.core.rng import Rng
-from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base import conv, conv_cases
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import ModuleCall
@@ -62,37 +60,11 @@ def check(call: Call) -> None:
         )
 
 
-def sample(rng: Rng) -> Case:
-    groups = rng.choice([1, 1, 1, 2, 3])
-    channels = 4 * groups * rng.integer(1, 2)
-    out = rng.integer(1, 10) if groups == 1 else 4 * groups * rng.integer(1, 2)
-    params = epilogue.random_quantization(rng) | conv_cases.random_window(rng) | {"groups": groups}
-    return conv_cases.sample_case(rng, Params.where, params, channels, out)
-
-
-CASES = (
-    *conv_cases.cases(Params.where),
-    ErrorCase(
-        Case(
-            Params.where, conv_cases.BASE, {"x": ((1, 6, 5, 6), "4C1W")}, "4C", features={"out_channels": 4}
-        ),
-        ShapeError,
-        "do not fill words",
-    ),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     return conv_cases.golden(slot, whole_words=True)
 
 
-BENCH = Case(
-    Params.where,
-    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1)),
-    {"x": ((1, 64, 28, 28), "4C")},
-    "4C",
-    features={"out_channels": 64, "bias": True},
-)
+EXAMPLE = conv_cases.example(Params.where, "4C")
 
 MODULE = ModuleCall(packing={"weight": MATRIX})
 
@@ -111,10 +83,13 @@ OP = OpSpec(
     prepack=conv.prepack,
     check=check,
     constants=conv_cases.constants,
-    sample=sample,
     golden=CaseRule(1440, golden, telling=(843, 950, 1271), hard=conv_cases.hard(golden, whole_words=True)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 64, 28, 28), out_channels=64),
+    refused=(
+        *conv_cases.refused(EXAMPLE),
+        EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6)),
+    ),
     min_rank=3,
     epilogue=EPILOGUE,
     any_channels=False,

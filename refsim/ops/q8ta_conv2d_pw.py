@@ -18,9 +18,8 @@ from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.layout import PACKED_4W4C, C, H, W
-from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.defect import FIRST_BATCH, Defect
@@ -80,23 +79,6 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-def sample(rng: Rng) -> Case:
-    groups = rng.choice([1, 1, 1, 2])
-    per_group = rng.integer(1, 20) if groups == 1 else 4 * rng.integer(1, 3)
-    out = rng.integer(1, 18) if groups == 1 else 4 * groups * rng.integer(1, 3)
-    window = {
-        "kernel_size": (1, 1),
-        "stride": (1, 1),
-        "padding": (0, 0),
-        "dilation": (1, 1),
-        "groups": groups,
-    }
-    params = epilogue.random_quantization(rng) | window
-    return conv_cases.sample_case(
-        rng, Params.where, params, per_group * groups, out, x_layouts=(PACKED_4W4C,)
-    )
-
-
 # --- what upstream does wrong ----------------------------------------------------------------------------
 
 
@@ -133,32 +115,6 @@ GROUPS_IGNORED = Defect(
     in_host=True,
 )
 
-_BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(1, 1))
-_X = {"x": ((2, 8, 7, 9), "4W4C")}
-_FEATURES = {"out_channels": 12, "bias": True}
-
-CASES = (
-    Case(Params.where, _BASE, _X, "4C1W", features=_FEATURES),
-    Case(
-        Params.where,
-        {**_BASE, "activation": "relu"},
-        _X,
-        "4W4C",
-        features={"out_channels": 5},
-        note="relu, no bias",
-    ),
-    ErrorCase(
-        Case(Params.where, {**_BASE, "stride": (2, 2)}, _X, "4C", features=_FEATURES),
-        ParameterError,
-        "stride",
-    ),
-    ErrorCase(
-        Case(Params.where, _BASE, {"x": ((2, 8, 7, 9), "4C")}, "4C", features=_FEATURES),
-        LayoutError,
-        "x has a layout",
-    ),
-)
-
 
 def golden(slot: CaseSlot) -> Made:
     groups, channels, out = conv_cases.golden_channels(slot)
@@ -168,12 +124,12 @@ def golden(slot: CaseSlot) -> Made:
     return params, conv_cases.golden_image(slot, params, channels), features
 
 
-BENCH = Case(
+EXAMPLE = Case(
     Params.where,
     dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(1, 1)),
-    {"x": ((1, 256, 14, 14), "4W4C")},
+    {"x": ((2, 8, 7, 9), "4W4C")},
     "4W4C",
-    features={"out_channels": 256, "bias": True},
+    features={"out_channels": 12, "bias": True},
 )
 
 #: Later releases compute all batches, and take the first row of a tile from the push words.
@@ -214,10 +170,13 @@ OP = OpSpec(
     prepack=conv.prepack,
     check=conv.check,
     constants=conv_cases.constants,
-    sample=sample,
     golden=CaseRule(1280, golden, telling=(15,), hard=conv_cases.hard(golden, (1, 1))),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 256, 14, 14), out_channels=256),
+    refused=(
+        EXAMPLE.refused(ParameterError, "stride", stride=(2, 2)),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="4C"),
+    ),
     min_rank=3,
     epilogue=EPILOGUE,
     one_tap=True,

@@ -17,9 +17,8 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
 from refsim.core.launch import Launch
 from refsim.core.layout import C, H, W
-from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import (
     IC4,
@@ -171,53 +170,6 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-def sample(rng: Rng) -> Case:
-    groups = rng.choice([1, 1, 1, 2])
-    per_group = rng.integer(1, 9) if groups == 1 else 4 * rng.integer(1, 2)
-    out = rng.integer(1, 10) if groups == 1 else 4 * groups * rng.integer(1, 2)
-    stride = (rng.integer(1, 3), rng.integer(1, 3))
-    kernel_size = (rng.integer(1, 4), rng.integer(1, 4))
-    params = epilogue.random_quantization(rng) | {
-        "kernel_size": kernel_size,
-        "stride": stride,
-        "padding": (rng.integer(0, (kernel_size[0] - 1) // 2), rng.integer(0, (kernel_size[1] - 1) // 2)),
-        "output_padding": (rng.integer(0, stride[0] - 1), rng.integer(0, stride[1] - 1)),
-        "groups": groups,
-    }
-    return conv_cases.sample_case(rng, Params.where, params, per_group * groups, out)
-
-
-_BASE = {**conv_cases.BASE, "stride": (2, 3), "padding": (1, 0)}
-_X = {"x": ((2, 8, 4, 5), "4W4C")}
-_FEATURES = {"out_channels": 12, "bias": True}
-
-CASES = (
-    Case(Params.where, _BASE, _X, "4C1W", features=_FEATURES),
-    Case(
-        Params.where,
-        {**_BASE, "output_padding": (1, 2), "activation": "relu"},
-        _X,
-        "4W4C",
-        features=_FEATURES,
-    ),
-    ErrorCase(
-        Case(Params.where, {**_BASE, "dilation": (2, 2)}, _X, "4C", features=_FEATURES),
-        ParameterError,
-        "dilation",
-    ),
-    ErrorCase(
-        Case(Params.where, {**_BASE, "output_padding": (2, 0)}, _X, "4C", features=_FEATURES),
-        ParameterError,
-        "output_padding",
-    ),
-    ErrorCase(
-        Case(Params.where, {**_BASE, "groups": 2}, {"x": ((2, 6, 4, 5), "4C")}, "4C", features=_FEATURES),
-        ShapeError,
-        "do not fill words",
-    ),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     rng = slot.rng
     groups, channels, out = conv_cases.golden_channels(slot)
@@ -235,14 +187,14 @@ def golden(slot: CaseSlot) -> Made:
     return params, {"x": x}, {"out_channels": out, "bias": slot.bias}
 
 
-BENCH = Case(
+EXAMPLE = Case(
     Params.where,
     dict(
         in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(4, 4), stride=(2, 2), padding=(1, 1)
     ),
-    {"x": ((1, 64, 14, 14), "4C1W")},
+    {"x": ((2, 8, 4, 5), "4C1W")},
     "4C1W",
-    features={"out_channels": 32, "bias": True},
+    features={"out_channels": 12, "bias": True},
 )
 
 MODULE = conv.module(with_dot_product("q8ta_conv2d_transposed"), "transposed")
@@ -265,10 +217,14 @@ OP = OpSpec(
     prepack=prepack,
     check=conv.check,
     constants=conv_cases.constants,
-    sample=sample,
     golden=CaseRule(1440, golden, telling=(736,), hard=conv_cases.hard(golden, transposed=True)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 64, 14, 14), out_channels=32),
+    refused=(
+        EXAMPLE.refused(ParameterError, "dilation", dilation=(2, 2)),
+        EXAMPLE.refused(ParameterError, "output_padding", output_padding=(2, 0)),
+        EXAMPLE.refused(ShapeError, "do not fill words", groups=2, x=(2, 6, 4, 5)),
+    ),
     min_rank=3,
     epilogue=EPILOGUE,
     transposed=True,

@@ -19,10 +19,9 @@ from refsim.core.launch import Launch
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import f32
-from refsim.core.rng import Rng
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.host.row import ModuleCall, float_tensor
 from refsim.ops.base.padding import no_padding
@@ -65,30 +64,12 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = f32_bits(f32(lane(x_words[at // 4], at % 4) - push[ZP]) * scale)
 
 
-def sample(rng: Rng) -> Case:
-    params = {"scale": rng.scale(), "zp": rng.zero_point()}
-    shape = elementwise.random_shape(rng, max_rank=8)
-    x, out = rng.choice(INT8_LAYOUTS), rng.choice(FLOAT_LAYOUTS)
-    return Case("q8ta_dequantize", params, {"x": (shape, str(x))}, str(out), rng.integer(0, 2**31))
-
-
-_PARAMS = dict(scale=0.05, zp=-3)
-_SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
-
-CASES = (
-    Case("q8ta_dequantize", _PARAMS, _SHAPES, "CHANNELS_PACKED"),
-    Case(
-        "q8ta_dequantize",
-        _PARAMS,
-        {"x": ((2, 1, 2, 1, 3, 2, 3, 5), "4H4W")},
-        "WIDTH_PACKED",
-        note="eight dims",
-    ),
-    ErrorCase(Case("q8ta_dequantize", dict(scale=0.1, zp=200), _SHAPES, "W"), ParameterError, "zp"),
-    ErrorCase(Case("q8ta_dequantize", _PARAMS, _SHAPES, "4C"), LayoutError, "out has a layout"),
+EXAMPLE = Case(
+    "q8ta_dequantize",
+    dict(scale=0.02, zp=3),
+    {"x": ((2, 5, 3, 7), "4W4C")},
+    "CHANNELS_PACKED",
 )
-
-BENCH = Case("q8ta_dequantize", dict(scale=0.02, zp=3), {"x": ((1, 64, 112, 112), "4W4C")}, "CHANNELS_PACKED")
 
 MODULE = ModuleCall(
     shaders=float_tensor("q8ta_dequantize", "out"),
@@ -117,10 +98,13 @@ OP = OpSpec(
     spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
-    sample=sample,
     golden=CaseRule(1200, quantized.golden, telling=(776,), hard=quantized.HARD),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
+    refused=(
+        EXAMPLE.refused(ParameterError, "zp", zp=200),
+        EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
+    ),
     max_rank=8,
     module=MODULE,
 )

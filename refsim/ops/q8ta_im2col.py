@@ -20,10 +20,9 @@ from refsim.core.lanes import splat
 from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H, W
 from refsim.core.push import PushWords, int32
-from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, twins
 from refsim.ops.base.conv import (
     DILATION_H,
@@ -125,26 +124,6 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[index.word_idx(push, OUT, out_hash, ow, oh, 4 * k4, n)] = word
 
 
-def sample(rng: Rng) -> Case:
-    groups = rng.choice([1, 1, 2])
-    channels = 4 * groups * rng.integer(1, 2)
-    params = {"in_scale": 1.0, "in_zp": rng.zero_point(), "out_scale": 1.0, "out_zp": 0, "groups": groups}
-    case = conv_cases.sample_case(rng, "q8ta_im2col", params | conv_cases.random_window(rng), channels, 0)
-    return Case("q8ta_im2col", case.params, case.inputs, str(PACKED_4W4C), case.seed)
-
-
-_BASE = dict(
-    in_scale=1.0, in_zp=-7, out_scale=1.0, out_zp=0, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2)
-)
-
-CASES = (
-    Case("q8ta_im2col", _BASE, {"x": ((2, 8, 7, 9), "4C1W")}, "4W4C"),
-    Case("q8ta_im2col", {**_BASE, "groups": 2}, {"x": ((1, 8, 7, 9), "4C")}, "4W4C", note="two groups"),
-    ErrorCase(Case("q8ta_im2col", _BASE, {"x": ((1, 6, 7, 9), "4C")}, "4W4C"), ShapeError, "fill words"),
-    ErrorCase(Case("q8ta_im2col", _BASE, {"x": ((1, 8, 7, 9), "4C")}, "4C"), LayoutError, "out has a layout"),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     groups = (1, 1, 2)[slot.number % 3]
     params = {"in_scale": 1.0, "in_zp": slot.zero_point(0), "out_scale": 1.0, "out_zp": 0, "groups": groups}
@@ -152,10 +131,10 @@ def golden(slot: CaseSlot) -> Made:
     return params, conv_cases.golden_image(slot, params, 4 * groups * slot.rng.integer(1, 3)), {}
 
 
-BENCH = Case(
+EXAMPLE = Case(
     "q8ta_im2col",
     dict(in_scale=0.02, in_zp=3, out_scale=0.02, out_zp=3, kernel_size=(3, 3), padding=(1, 1)),
-    {"x": ((1, 64, 56, 56), "4C")},
+    {"x": ((2, 8, 7, 9), "4C")},
     "4W4C",
 )
 
@@ -194,10 +173,13 @@ OP = OpSpec(
     kernel=kernel,
     work_item=work_item,
     check=check,
-    sample=sample,
     golden=CaseRule(640, golden, hard=(twins(golden),)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 64, 56, 56)),
+    refused=(
+        EXAMPLE.refused(ShapeError, "fill words", x=(1, 6, 7, 9)),
+        EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
+    ),
     min_rank=3,
     any_channels=False,
     module=MODULE,

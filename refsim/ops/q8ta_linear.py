@@ -18,9 +18,8 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, C, H, W
-from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
@@ -79,49 +78,6 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         )
 
 
-def sample(rng: Rng) -> Case:
-    lead = rng.choice([(), (), (2,), (2, 3)])
-    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
-    features = epilogue.random_features(rng, rng.integer(1, 18))
-    params = epilogue.random_quantization(rng)
-    return Case("q8ta_linear", params, {"x": (shape, "4H4W")}, "4H4W", rng.integer(0, 2**31), features)
-
-
-_BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9)
-_FEATURES = {"out_channels": 7, "bias": True}
-
-CASES = (
-    Case("q8ta_linear", _BASE, {"x": ((6, 16), "4H4W")}, "4H4W", features=_FEATURES),
-    Case("q8ta_linear", _BASE, {"x": ((2, 3, 16), "4H4W")}, "4H4W", features=_FEATURES, note="leading dim"),
-    ErrorCase(
-        Case("q8ta_linear", _BASE, {"x": ((6, 14), "4H4W")}, "4H4W", features=_FEATURES),
-        ShapeError,
-        "fill words",
-    ),
-    ErrorCase(
-        Case("q8ta_linear", _BASE, {"x": ((6, 16), "4W")}, "4H4W", features=_FEATURES),
-        LayoutError,
-        "x has a layout",
-    ),
-    ErrorCase(
-        Case(
-            "q8ta_linear",
-            {**_BASE, "out_scale": float("nan")},
-            {"x": ((6, 16), "4H4W")},
-            "4H4W",
-            features=_FEATURES,
-        ),
-        ParameterError,
-        "out_scale",
-    ),
-    ErrorCase(
-        Case("q8ta_linear", _BASE, {"x": ((1, 131072), "4H4W")}, "4H4W", features=_FEATURES),
-        ParameterError,
-        "K = 131072",
-    ),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     k, most = linear.golden_k(slot)
     lead = slot.rng.choice([(), (), (2,), (2, 3)])
@@ -136,12 +92,12 @@ def golden(slot: CaseSlot) -> Made:
     return linear.golden_params(slot), {"x": (*(lead if k < 1024 else ()), rows, k)}, features
 
 
-BENCH = Case(
+EXAMPLE = Case(
     "q8ta_linear",
     dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
-    {"x": ((64, 512), "4H4W")},
+    {"x": ((6, 16), "4H4W")},
     "4H4W",
-    features={"out_channels": 512, "bias": True},
+    features={"out_channels": 7, "bias": True},
 )
 
 MODULE = linear.module("q8ta_linear", "w8,h4,1", "square")
@@ -164,10 +120,15 @@ OP = OpSpec(
     prepack=linear.prepack,
     check=linear.check,
     constants=linear.constants,
-    sample=sample,
     golden=CaseRule(960, golden, telling=(116, 227, 303, 525, 708), hard=linear.hard(golden)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
+    refused=(
+        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+        EXAMPLE.refused(ParameterError, "out_scale", out_scale=float("nan")),
+        EXAMPLE.refused(ParameterError, "K = 131072", x=(1, 131072)),
+    ),
     channel_dim=-1,
     epilogue=EPILOGUE,
     variants=TILE_CONFIGS,

@@ -16,9 +16,8 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W, W
-from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT
 from refsim.ops.base.spec import Call, OpSpec
@@ -83,41 +82,6 @@ def check(call: Call) -> None:
     linear.check(call)
 
 
-def sample(rng: Rng) -> Case:
-    shape = (*rng.choice([(), (1,), (1, 1)]), 4 * rng.integer(1, 24))
-    features = epilogue.random_features(rng, rng.integer(1, 34))
-    params = epilogue.random_quantization(rng)
-    return Case("q8ta_linear_gemv", params, {"x": (shape, "4W")}, "4W", rng.integer(0, 2**31), features)
-
-
-_BASE = dict(in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9)
-_FEATURES = {"out_channels": 7, "bias": True}
-
-CASES = (
-    Case("q8ta_linear_gemv", _BASE, {"x": ((1, 16), "4W")}, "4W", features=_FEATURES),
-    Case(
-        "q8ta_linear_gemv",
-        {**_BASE, "activation": "relu"},
-        {"x": ((16,), "4W")},
-        "4W",
-        features={"out_channels": 12},
-    ),
-    ErrorCase(
-        Case("q8ta_linear_gemv", _BASE, {"x": ((3, 16), "4W")}, "4W", features=_FEATURES), ShapeError, "M = 3"
-    ),
-    ErrorCase(
-        Case("q8ta_linear_gemv", _BASE, {"x": ((1, 16), "4H4W")}, "4W", features=_FEATURES),
-        LayoutError,
-        "layout",
-    ),
-    ErrorCase(
-        Case("q8ta_linear_gemv", {**_BASE, "in_zp": -129}, {"x": ((1, 16), "4W")}, "4W", features=_FEATURES),
-        ParameterError,
-        "in_zp",
-    ),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     k, most = linear.golden_k(slot)
     lead = slot.rng.choice([(), (1,), (1, 1)])
@@ -125,12 +89,12 @@ def golden(slot: CaseSlot) -> Made:
     return params, {"x": (*lead, k)}, {"out_channels": min(slot.size(0, 40), most), "bias": slot.bias}
 
 
-BENCH = Case(
+EXAMPLE = Case(
     "q8ta_linear_gemv",
     dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
-    {"x": ((1, 2048), "4W")},
+    {"x": ((1, 16), "4W")},
     "4W",
-    features={"out_channels": 1000, "bias": True},
+    features={"out_channels": 7, "bias": True},
 )
 
 MODULE = linear.module("q8ta_linear_gemv", "w8,1,1", "1,1,64")
@@ -153,10 +117,14 @@ OP = OpSpec(
     check=check,
     beyond=beyond,
     constants=linear.constants,
-    sample=sample,
     golden=CaseRule(960, golden, telling=(116,), hard=linear.hard(golden, rows=False)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 2048), out_channels=1000),
+    refused=(
+        EXAMPLE.refused(ShapeError, "M = 3", x=(3, 16)),
+        EXAMPLE.refused(LayoutError, "layout", x="4H4W"),
+        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+    ),
     channel_dim=-1,
     epilogue=EPILOGUE,
     one_row=True,

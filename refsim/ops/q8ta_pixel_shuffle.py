@@ -22,10 +22,9 @@ from refsim.core.launch import Launch, column_local
 from refsim.core.layout import CHANNELS_PACKED_INT8, H
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, uint32, vectors
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
-from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
@@ -160,46 +159,6 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[index.word_idx(push, OUT, out_hash, w, h, c, n)] = word
 
 
-def sample(rng: Rng) -> Case:
-    r = rng.choice([2, 2, 2, 1, 3])
-    n, c, h, w = rng.integer(1, 2), rng.integer(1, 6), rng.integer(1, 6), rng.integer(1, 6)
-    scale, zp = rng.scale(), rng.zero_point()
-    alike = rng.chance(40)
-    params = {
-        "in_scale": scale,
-        "in_zp": zp,
-        "out_inv_scale": float(inv_scale(scale if alike else rng.scale())),
-        "out_zp": zp if alike else rng.zero_point(),
-        "upscale": r,
-    }
-    x, out = rng.choice(CHANNELS_PACKED_INT8), rng.choice(CHANNELS_PACKED_INT8)
-    inputs = {"x": ((n, c * r * r, h, w), str(x))}
-    return Case("q8ta_pixel_shuffle", params, inputs, str(out), rng.integer(0, 2**31))
-
-
-_PARAMS = dict(in_scale=0.03, in_zp=-3, out_inv_scale=20.0, out_zp=7, upscale=2)
-_SHAPES = {"x": ((2, 20, 3, 7), "4W4C")}
-
-CASES = (
-    Case("q8ta_pixel_shuffle", _PARAMS, _SHAPES, "4C1W", note="requantized"),
-    Case(
-        "q8ta_pixel_shuffle",
-        dict(in_scale=0.5, in_zp=1, out_inv_scale=2.0, out_zp=1, upscale=2),
-        _SHAPES,
-        "4C",
-    ),
-    Case(
-        "q8ta_pixel_shuffle", {**_PARAMS, "upscale": 3}, {"x": ((1, 18, 2, 5), "4C")}, "4W4C", note="r == 3"
-    ),
-    ErrorCase(
-        Case("q8ta_pixel_shuffle", _PARAMS, {"x": ((1, 6, 2, 5), "4C")}, "4C"), ShapeError, "do not divide"
-    ),
-    ErrorCase(
-        Case("q8ta_pixel_shuffle", {**_PARAMS, "upscale": 0}, _SHAPES, "4C"), ParameterError, "upscale"
-    ),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     rng = slot.rng
     r = rng.choice([2, 2, 2, 1, 3])
@@ -214,10 +173,10 @@ def golden(slot: CaseSlot) -> Made:
     return params, {"x": (slot.batch, channels, slot.size(1, 5), slot.size(0, 7))}, {}
 
 
-BENCH = Case(
+EXAMPLE = Case(
     "q8ta_pixel_shuffle",
     dict(in_scale=0.02, in_zp=3, out_inv_scale=20.0, out_zp=-4, upscale=2),
-    {"x": ((1, 128, 56, 56), "4C1W")},
+    {"x": ((2, 20, 3, 7), "4C1W")},
     "4C1W",
 )
 
@@ -257,10 +216,13 @@ OP = OpSpec(
     spec=SPEC,
     kernel=kernel,
     work_item=work_item,
-    sample=sample,
     golden=CaseRule(1200, golden, telling=(1183,), hard=(twins(golden),)),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 128, 56, 56)),
+    refused=(
+        EXAMPLE.refused(ShapeError, "do not divide", x=(1, 6, 2, 5)),
+        EXAMPLE.refused(ParameterError, "upscale", upscale=0),
+    ),
     affine=affine,
     min_rank=3,
     any_channels=False,

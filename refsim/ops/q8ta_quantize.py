@@ -21,10 +21,9 @@ from refsim.core.launch import Launch
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import flush, inv_scale, requant
-from refsim.core.rng import Rng
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.host.row import ModuleCall, float_tensor
 from refsim.ops.base.padding import OnDevice, Pad, Padding
@@ -83,29 +82,12 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(rng: Rng) -> Case:
-    params = {"scale": rng.scale(), "zp": rng.zero_point()}
-    shape = elementwise.random_shape(rng, max_rank=8)
-    x, out = rng.choice(FLOAT_LAYOUTS), rng.choice(INT8_LAYOUTS)
-    return Case("q8ta_quantize", params, {"x": (shape, str(x))}, str(out), rng.integer(0, 2**31))
-
-
-_PARAMS = dict(scale=0.05, zp=-3)
-_SHAPES = {"x": ((2, 5, 3, 7), "CHANNELS_PACKED")}
-
-CASES = (
-    Case("q8ta_quantize", _PARAMS, _SHAPES, "4W4C"),
-    Case(
-        "q8ta_quantize", _PARAMS, {"x": ((2, 1, 2, 1, 3, 2, 3, 5), "WIDTH_PACKED")}, "4H4W", note="eight dims"
-    ),
-    Case("q8ta_quantize", dict(scale=0.5, zp=127), _SHAPES, "4C1W", note="ties, NaN, infinities"),
-    ErrorCase(Case("q8ta_quantize", dict(scale=1e-30, zp=0), _SHAPES, "4C"), ParameterError, "scale"),
-    ErrorCase(Case("q8ta_quantize", {**_PARAMS, "qmin": 0}, _SHAPES, "4C"), ParameterError, "qmin"),
-    ErrorCase(Case("q8ta_quantize", _PARAMS, {"x": ((2, 3), "4W")}, "4C"), LayoutError, "x has a layout"),
-    ErrorCase(Case("q8ta_quantize", _PARAMS, {"x": ((1,) * 9, "W")}, "4C"), ShapeError, "rank"),
+EXAMPLE = Case(
+    "q8ta_quantize",
+    dict(scale=0.02, zp=3),
+    {"x": ((2, 5, 3, 7), "CHANNELS_PACKED")},
+    "4W4C",
 )
-
-BENCH = Case("q8ta_quantize", dict(scale=0.02, zp=3), {"x": ((1, 64, 112, 112), "CHANNELS_PACKED")}, "4W4C")
 
 MODULE = ModuleCall(
     shaders=float_tensor("q8ta_quantize", "x"),
@@ -134,10 +116,15 @@ OP = OpSpec(
     spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
-    sample=sample,
     golden=CaseRule(1440, quantized.golden, telling=(1200,), hard=quantized.HARD),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
+    refused=(
+        EXAMPLE.refused(ParameterError, "scale", scale=1e-30),
+        EXAMPLE.refused(ParameterError, "qmin", qmin=0),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+        EXAMPLE.refused(ShapeError, "rank", x=(1,) * 9),
+    ),
     max_rank=8,
     module=MODULE,
 )

@@ -19,11 +19,10 @@ from refsim.core.launch import Launch
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant_added
-from refsim.core.rng import Rng
 from refsim.core.tensor import MAX_RANK
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
     CaseRule,
@@ -116,43 +115,14 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def sample(rng: Rng) -> Case:
-    x = rng.choice(INT8_LAYOUTS)
-    params = {
-        "in_scale": rng.scale(),
-        "in_zp": rng.zero_point(),
-        "out_scale": rng.scale(),
-        "out_zp": rng.zero_point(),
-    }
-    out = rng.choice(elementwise.compatible(x, INT8_LAYOUTS))
-    return Case(
-        "q8ta_relu",
-        params,
-        {"x": (elementwise.random_shape(rng, MAX_RANK), str(x))},
-        str(out),
-        rng.integer(0, 2**31),
-    )
-
-
-_PARAMS = dict(in_scale=0.02, in_zp=3, out_scale=0.015, out_zp=-20)
-_SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
-
-CASES = (
-    Case("q8ta_relu", _PARAMS, _SHAPES, "4C1W", note="layouts differ"),
-    Case("q8ta_relu", _PARAMS, {"x": ((2, 5, 3, 7), "4H4W")}, "4W", note="W-packed"),
-    ErrorCase(Case("q8ta_relu", {**_PARAMS, "in_zp": -129}, _SHAPES, "4C"), ParameterError, "in_zp"),
-    ErrorCase(Case("q8ta_relu", _PARAMS, _SHAPES, "4W"), LayoutError, "pack different dims"),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     return quantization(slot, "in", "out"), {"x": ranked_shape(slot)}, {}
 
 
-BENCH = Case(
+EXAMPLE = Case(
     "q8ta_relu",
     dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
-    {"x": ((1, 256, 56, 56), "4W4C")},
+    {"x": ((2, 5, 3, 7), "4W4C")},
     "4W4C",
 )
 
@@ -183,10 +153,13 @@ OP = OpSpec(
     spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
-    sample=sample,
     golden=CaseRule(1040, golden, telling=(656, 733), hard=(twins(golden), many(golden, MANY_IMAGE, "x"))),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 256, 56, 56)),
+    refused=(
+        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
+    ),
     sync=("x", "out"),
     affine=affine,
     max_rank=MAX_RANK,

@@ -24,9 +24,8 @@ from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor
 from refsim.core.qmath import check_scale, check_zero_point, flush, inv_scale, to_int8_added
-from refsim.core.rng import Rng
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
 from refsim.ops.base.padding import Pad, Padding
 from refsim.ops.base.spec import Call, OpSpec
@@ -117,26 +116,6 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[index.word_idx(push, OUT, out_hash, 4 * k4, h, c, n)] = word
 
 
-def sample(rng: Rng) -> Case:
-    lead = rng.choice([(), (), (2,), (2, 3)])
-    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
-    params = {"scale": rng.scale(), "zp": rng.zero_point()}
-    return Case(Params.where, params, {"x": (shape, "W")}, "4H4W", rng.integer(0, 2**31))
-
-
-_PARAMS = dict(scale=0.05, zp=-3)
-_SHAPES = {"x": ((6, 16), "W")}
-
-CASES = (
-    Case(Params.where, _PARAMS, _SHAPES, "4H4W"),
-    Case(Params.where, dict(scale=0.5, zp=127), {"x": ((2, 3, 8), "W")}, "4H4W", note="leading dim"),
-    Case(Params.where, dict(scale=0.5, zp=-128), {"x": ((12,), "W")}, "4H4W", note="one row"),
-    ErrorCase(Case(Params.where, _PARAMS, {"x": ((6, 14), "W")}, "4H4W"), ShapeError, "fill words"),
-    ErrorCase(Case(Params.where, dict(scale=0.05, zp=128), _SHAPES, "4H4W"), ParameterError, "zp"),
-    ErrorCase(Case(Params.where, _PARAMS, {"x": ((6, 16), "C")}, "4H4W"), LayoutError, "x has a layout"),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     params = {name.removeprefix("in_"): value for name, value in quantization(slot, "in").items()}
     lead = slot.rng.choice([(), (2,), (2, 3)])
@@ -146,7 +125,12 @@ def golden(slot: CaseSlot) -> Made:
     return params, {"x": shape}, {}
 
 
-BENCH = Case(Params.where, dict(scale=0.02, zp=3), {"x": ((64, 2048), "W")}, "4H4W")
+EXAMPLE = Case(
+    Params.where,
+    dict(scale=0.02, zp=3),
+    {"x": ((6, 16), "W")},
+    "4H4W",
+)
 
 OP = OpSpec(
     name=Params.where,
@@ -168,8 +152,12 @@ OP = OpSpec(
     kernel=kernel,
     work_item=work_item,
     check=check,
-    sample=sample,
     golden=CaseRule(480, golden),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(64, 2048)),
+    refused=(
+        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+        EXAMPLE.refused(ParameterError, "zp", zp=128),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+    ),
 )

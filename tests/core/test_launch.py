@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import some
 
 from refsim.core import launch
 from refsim.core.errors import LimitError
@@ -18,7 +19,6 @@ from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import bind
-from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 
 OUT = TensorDesc((1, 4, 3, 5), "4C")  # type: ignore[arg-type]
@@ -71,9 +71,7 @@ def test_push_words_have_a_limit() -> None:
 @pytest.mark.parametrize("name", OPS)
 def test_launches_of_every_operator(name: str) -> None:
     """The words are words, the grid is legal on every device, and the kernel named is one."""
-    for case in OPS[name].cases:
-        if not isinstance(case, Case):
-            continue
+    for case in some(OPS[name]):
         for step in bind(case).call.dispatches():
             launch = step.launch
             kernel = OPS[launch.shader]

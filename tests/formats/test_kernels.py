@@ -6,6 +6,7 @@ import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,8 +41,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "own"
 
 
-def call_of(op: str, number: int = 0) -> Call:
-    return bind([case for case in OPS[op].cases if hasattr(case, "seed")][number]).call
+#: 2 x 8 x 7 x 9 to 5 channels, relu, no bias
+FIVE: dict[str, Any] = {"activation": "relu", "out_channels": 5, "bias": False}
+
+
+def call_of(op: str, **changes: Any) -> Call:
+    return bind(OPS[op].example.changed(**changes)).call
 
 
 def site(call: Call) -> Site:
@@ -53,7 +58,7 @@ def site(call: Call) -> Site:
 
 def test_a_row_becomes_a_dispatch() -> None:
     folder, rows = kernels.rows_of(RIGHT)
-    call = call_of(POINTWISE, 1)  # 2 x 8 x 7 x 9 to 5 channels, relu, no bias
+    call = call_of(POINTWISE, **FIVE)
     declared = {"pointwise": interface(Module.parse((RIGHT / "pointwise.spv").read_bytes(), "pointwise"))}
     (step,) = dispatches(call, Features(), declared, rows)
     assert folder == str(RIGHT) and step.shader == "pointwise"
@@ -76,7 +81,7 @@ def test_a_block_of_plain_words() -> None:
     block = step.binds[0]
     assert block.storage == "uniform" and block.words is not None and block.count == 24
     assert block.words[:4].tolist() == [7, 3, 2, 2]
-    assert block.words[16:24].view(np.float32)[[0, 2, 4]].tolist() == np.float32([0.02, 0.05, 1]).tolist()
+    assert block.words[16:24].view(np.float32)[[0, 2, 4]].tolist() == np.float32([0.02, 0.03, 1]).tolist()
 
 
 def test_calls_that_the_kernel_does_not_take() -> None:
@@ -219,7 +224,7 @@ def test_both_sides_of_a_disagreement_are_shown(folder: Path, right: str, wrong:
     (folder / kernels.NAME).write_text(text.replace(right, wrong, 1))
     _, rows = kernels.rows_of(folder)
     declared = interface(Module.parse((RIGHT / "pointwise.spv").read_bytes(), "pointwise"))
-    (step,) = dispatches(call_of(POINTWISE, 1), rows=rows)
+    (step,) = dispatches(call_of(POINTWISE, **FIVE), rows=rows)
     assert message in "; ".join(disagreements(step, declared))
 
 

@@ -32,8 +32,8 @@ def folder_with(tmp_path: Path, *names: str) -> Path:
     return folder
 
 
-def case_of(op: str, number: int = 0) -> BoundCase:
-    return bind([case for case in OPS[op].cases if hasattr(case, "seed")][number])
+def case_of(op: str, **changes: Any) -> BoundCase:
+    return bind(OPS[op].example.changed(**changes))
 
 
 def right(executor: ModuleExecutor, bound: BoundCase) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from examples import some
 
 from refsim.core.qmath import bounded, bounds_bits
 from refsim.core.rng import Rng
@@ -20,8 +21,7 @@ from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
 
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
-CASES = [(case, number) for op in OPS.values() if op.bounded for number, case in enumerate(op.cases)
-         if isinstance(case, Case)]  # fmt: skip
+CASES = [(case, number) for op in OPS.values() if op.bounded for number, case in enumerate(some(op))]
 #: Operators whose outputs have whole words of four channels.
 WHOLE = {"linear_q8ta_q8csw", "linear_q8ta_q8csw_tiled", "q8ta_conv2d_dw"}
 BOUNDS = ((-100, 127), (-20, 40), (-128, 11), (7, 7), (90, 100))

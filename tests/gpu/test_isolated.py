@@ -34,7 +34,7 @@ def isolated(**options: float) -> IsolatedExecutor:
 def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> None:
     model = load(MODELS / "mixed_ops.pte")
     inputs = [np.load(MODELS / "mixed_ops.io.npz")["in0"]]
-    bound = bind(OPS["q8ta_conv2d"].cases[0])
+    bound = bind(OPS["q8ta_conv2d"].example)
     with isolated() as executor:
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
         seen: list[str] = []
@@ -47,7 +47,7 @@ def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> Non
 
 
 def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -> None:
-    bound = bind(UNARY.cases[0])
+    bound = bind(UNARY.example)
     with isolated() as executor:
         executor.open()
         assert executor._worker is not None
@@ -143,7 +143,7 @@ def test_a_plain_kp_is_said_to_be_slower(
 
 
 def test_a_silent_child_is_given_up(device: Device) -> None:
-    bound = bind(UNARY.cases[0])
+    bound = bind(UNARY.example)
     with isolated(timeout_s=0.2) as executor:
         executor.timeout_s = 60.0
         executor.open()

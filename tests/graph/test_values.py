@@ -15,7 +15,6 @@ from refsim.core.qmath import LAVAPIPE
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.ops.base.binding import bind
-from refsim.ops.base.case import Case
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.meaning import Meaning
 from refsim.ops.base.prepared import Prepared
@@ -97,7 +96,7 @@ def test_what_upstream_gets_wrong_may_be_so_in_textures_only() -> None:
     textures = Defect("textures", "wrong in textures", lambda call: True, textures=True)
     never = Defect("never", "never wrong", lambda call: False)
     op = OPS["q8ta_relu"]
-    call = bind(next(case for case in op.cases if isinstance(case, Case))).call
+    call = bind(op.example).call
     call = replace(call, op=replace(op, defects=(everywhere, textures, never)))
     node = Node(0, 0, "any.thing", (), (1,), Prepared(call))
     assert node.upstream == "wrong everywhere; wrong in textures"

@@ -218,7 +218,7 @@ def test_packed_linear_weights(seed: int, name: str) -> None:
 
 
 def test_unsigned_weights_are_128_higher() -> None:
-    call = bind(OPS["q8ta_conv2d_im2col"].cases[0]).call  # type: ignore[arg-type]
+    call = bind(OPS["q8ta_conv2d_im2col"].example).call
     signed, unsigned = (
         module_call.dispatches(call, Features(unsigned_dot=is_unsigned))[1].binds[2]
         for is_unsigned in (False, True)
@@ -324,11 +324,11 @@ def test_images_hold_four_dims() -> None:
 
 def test_windows_of_a_batch_are_a_part_of_a_convolution_only() -> None:
     """The host computes one image; alone, that is not the operator. As a scratch tensor it is what the host does."""
-    alone = bind(OPS["q8ta_im2col"].cases[0]).call  # type: ignore[arg-type]
+    alone = bind(OPS["q8ta_im2col"].example).call
     assert alone.out.shape[0] == 2
     assert "its host writes a part of the output only" in str(module_call.why_not(alone))
     assert module_call.why_not(alone, Features(later=True)) is None
-    assert module_call.why_not(bind(OPS["q8ta_conv2d_im2col"].cases[0]).call) is None  # type: ignore[arg-type]
+    assert module_call.why_not(bind(OPS["q8ta_conv2d_im2col"].example).call) is None
 
 
 def test_operators_without_a_row_say_so() -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import some
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from laws import EXECUTOR, Layouts, check, check_case, sampled
@@ -24,7 +24,7 @@ from refsim.golden.rules import RULES
 from refsim.golden.rules import case as corpus_case
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case, ErrorCase, Features
 from refsim.ops.base.padding import OnDevice
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec
@@ -35,14 +35,12 @@ EXAMPLES = int(os.environ.get("REFSIM_RANDOM", "40"))
 CASES = [
     pytest.param(case, id=f"{name}-{number}")
     for name, op in OPS.items()
-    for number, case in enumerate(op.cases)
-    if isinstance(case, Case)
+    for number, case in enumerate(some(op))
 ]
 ERROR_CASES = [
     pytest.param(case, id=f"{name}-{number}")
     for name, op in OPS.items()
-    for number, case in enumerate(op.cases)
-    if isinstance(case, ErrorCase)
+    for number, case in enumerate(op.refused)
 ]
 COMBINATIONS = [
     pytest.param(name, rows, id=f"{name}-{'-'.join(map(str, rows))}")
@@ -221,7 +219,7 @@ def test_kernel_as_plain_python(case: Case) -> None:
 @pytest.mark.parametrize("name", OPS)
 def test_kernel_as_plain_python_on_small_configurations(name: str) -> None:
     done = 0
-    for seed in range(60):
+    for seed in range(200):
         case = sampled(name, seed)
         if bind(case).call.out.nbytes <= 512:
             interpreted(case)
@@ -243,7 +241,7 @@ def test_padding_of_constants_is_never_read(name: str) -> None:
         params = op.make_params(case.params)
         bound = bind(case)
         shapes = {key: desc.shape for key, desc in bound.call.descs.items()}
-        consts = op.constants(params, shapes, case.features, Rng(case.seed))
+        consts = op.constants(params, shapes, Features(case, style=case.style), Rng(case.seed))
         out = bound.call.out.shape[op.channel_dim]
         dirty = {}
         for arg in op.of_kind(Kind.CONST):
@@ -283,14 +281,12 @@ def test_every_operator_has_all_its_parts() -> None:
         assert callable(op.define)
         assert (op.kernel is None) == (op.launch is None)
         assert (op.kernel is None) != (op.expand is None), f"{name}: a kernel or an expansion, not both"
-        assert any(isinstance(c, Case) for c in op.cases), f"{name}: no case"
-        assert any(isinstance(c, ErrorCase) for c in op.cases), f"{name}: no error case"
-        assert all((c.case if isinstance(c, ErrorCase) else c).op == name for c in op.cases)
+        assert op.refused, f"{name}: refuses nothing"
         assert len(op.of_kind(Kind.OUTPUT)) == 1
         names = [a.name for a in op.args]
         assert len(set(names)) == len(names)
-        for case in (c for c in op.cases if isinstance(c, Case)):
-            assert bind(replace(case)).call.op is op
+        for case in (op.example, op.bench):
+            assert bind(case).call.op is op
 
 
 def test_serialized_names_are_unique() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import some
 
 from refsim.core.layout import PACKED_4W
 from refsim.core.qmath import CANONICAL, f32, requant
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
-from refsim.ops.base.case import Case
 from refsim.ops.base.conv import ConvParams
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.traits import INTEGER_SUMS, QUANTIZERS, WINDOWED, Affine, Family
@@ -50,7 +50,7 @@ def test_arithmetic_as_stated(name: str) -> None:
     """``affine`` predicts what ``define`` gives, wherever each value has to go."""
     op = OPS[name]
     assert op.affine is None or op.family in INT8_TO_INT8
-    for case in (c for c in op.cases if isinstance(c, Case) and op.affine is not None):
+    for case in some(op) if op.affine is not None else ():
         bound = bind(case)
         arrays = {key: buffer.unpack() for key, buffer in bound.inputs.items()}
         assert op.affine is not None

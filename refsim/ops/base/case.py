@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -34,6 +34,25 @@ class Case:
         note = f" # {self.note}" if self.note else ""
         data = f" style={self.style}{' poison' if self.poison else ''}" if self.style != "random" else ""
         return f"{self.op} {inputs} out:{self.out_layout} {params} seed={self.seed}{data}{note}"
+
+    def changed(self, **changes: Any) -> Case:
+        """The case with other values by name: a shape or a layout of an input, ``out`` (its layout), a parameter or a
+        feature. What is neither yet is a feature if `FEATURES` knows it, else a parameter."""
+        params, inputs, features = dict(self.params), dict(self.inputs), dict(self.features)
+        out = changes.pop("out", self.out_layout)
+        for name, value in changes.items():
+            if name in inputs and isinstance(value, tuple | str):
+                shape, layout = inputs[name]
+                inputs[name] = (shape, value) if isinstance(value, str) else (value, layout)
+            elif name in FEATURES and name not in params:
+                features[name] = value
+            else:
+                params[name] = value
+        return replace(self, params=params, inputs=inputs, out_layout=out, features=features)
+
+    def refused(self, error: type[Exception], match: str, **changes: Any) -> ErrorCase:
+        """The case with these changes, as one that must be refused."""
+        return ErrorCase(self.changed(**changes), error, match)
 
 
 @dataclass(frozen=True)

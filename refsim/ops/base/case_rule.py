@@ -9,12 +9,13 @@ cases.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from refsim.core.layout import C, Layout
 from refsim.core.rng import Rng
+from refsim.ops.base.case import Case
 from refsim.ops.base.styles import SPREAD
 
 ZERO_POINTS = (-128, -1, 0, 1, 127, 5, -37)
@@ -24,13 +25,16 @@ ZERO_POINTS = (-128, -1, 0, 1, 127, 5, -37)
 class CaseSlot:
     """What a rule gets: the layouts, the case's number among those with the same layouts, and a source of draws.
 
-    ``fixed`` is the style of the data where it does not follow from the number.
+    ``fixed`` is the style of the data where it does not follow from the number. A ``wild`` slot makes a random case
+    rather than one of the corpus: never a large one, with scales, zero points and ranks (up to ``max_rank``) at random.
     """
 
     layouts: tuple[Layout, ...]
     number: int
     rng: Rng
     fixed: str = ""
+    wild: bool = False
+    max_rank: int = 4
 
     @property
     def style(self) -> str:
@@ -46,6 +50,8 @@ class CaseSlot:
 
     def zero_point(self, tensor: int) -> int:
         """The zero point of a tensor: a different one for each."""
+        if self.wild:
+            return self.rng.zero_point()
         return ZERO_POINTS[(self.number // (1 + 2 * tensor) + 3 * tensor) % len(ZERO_POINTS)]
 
     def residue(self, dim: int) -> int:
@@ -54,12 +60,12 @@ class CaseSlot:
 
     @property
     def large(self) -> bool:
-        return self.number % 16 == 11
+        return self.number % 16 == 11 and not self.wild
 
     @property
     def huge(self) -> bool:
         """Whether the case has enough positions for the largest tiles of the matrix-like kernels."""
-        return self.number in (43, 59)
+        return self.number in (43, 59) and not self.wild
 
     def size(self, dim: int, most: int) -> int:
         """A size of the slot's residue mod 4, up to about ``most``."""
@@ -107,6 +113,12 @@ class CaseRule:
         """How many cases there are, hard ones included."""
         return self.spread + sum(kind.count for kind in self.hard)
 
+    def draw(self, name: str, layouts: Sequence[tuple[Layout, ...]], max_rank: int, rng: Rng) -> Case:
+        """A random legal case of the operator of this name: what the rule makes of a slot drawn at random."""
+        number = rng.integer(0, SLOTS - 1)
+        slot = CaseSlot(rng.choice(layouts), number, rng, wild=True, max_rank=max_rank)
+        return made_case(name, slot, self.make(slot))
+
     def hard_of(self, number: int) -> tuple[Hard, int] | None:
         """(kind, number within it) of a case that is not spread."""
         left = number - self.spread
@@ -117,6 +129,21 @@ class CaseRule:
         return None
 
 
+#: A random case has the number of one of so many slots: every residue of three dims, with every style.
+SLOTS = 1 << 10
+SEEDS = 1 << 31
+
+
+def made_case(name: str, slot: CaseSlot, made: Made) -> Case:
+    """What a rule made of a slot, as a case with a seed of its own."""
+    params, shapes, features = made
+    inputs = {key: (shape, str(row)) for (key, shape), row in zip(shapes.items(), slot.layouts, strict=False)}
+    return Case(
+        name, params, inputs, str(slot.layouts[-1]), slot.rng.integer(0, SEEDS - 1), features,
+        style=slot.style, poison=slot.number % 4 != 3,
+    )  # fmt: skip
+
+
 def rounded(value: float) -> float:
     """The number with six digits, so that the corpus stays readable."""
     return float(f"{value:.6g}")
@@ -125,6 +152,8 @@ def rounded(value: float) -> float:
 def scales(slot: CaseSlot, names: tuple[str, ...]) -> dict[str, float]:
     """A scale per tensor, the output's last, as the style needs them."""
     rng = slot.rng
+    if slot.wild and slot.style == "random":
+        return {name: rng.scale() for name in names}
     moderate = {name: rounded(rng.scale_moderate()) for name in names}
     if slot.style == "ties":
         return {name: rng.choice([0.25, 0.5]) for name in names[:-1]} | {names[-1]: rng.choice([0.5, 1.0])}
@@ -160,8 +189,9 @@ def shape4(slot: CaseSlot) -> tuple[int, ...]:
 def ranked_shape(slot: CaseSlot, max_rank: int = 4) -> tuple[int, ...]:
     """A `shape4`, or sometimes a shape of another rank."""
     shape = shape4(slot)
-    odd = slot.rng.chance(12) and not slot.large
-    rank = slot.rng.choice([1, 2, 3, 5, 6, 7, 8][: 3 if max_rank == 4 else 7]) if odd else 4
+    odd = slot.rng.chance(60 if slot.wild else 12) and not slot.large
+    most = max(max_rank, slot.max_rank)
+    rank = slot.rng.choice([1, 2, 3, 5, 6, 7, 8][: 3 if most == 4 else 7]) if odd else 4
     return shape[4 - rank :] if rank <= 4 else (*(slot.rng.integer(1, 2) for _ in range(rank - 4)), *shape)
 
 

@@ -1,4 +1,4 @@
-"""Cases of convolutions: constants, random cases, hand-picked ones, and the draws that their golden rules share."""
+"""Cases of convolutions: constants, an example and what is refused of it, and the draws that their rules share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
-from refsim.core.layout import CHANNELS_PACKED_INT8, Layout
 from refsim.core.rng import Rng
 from refsim.ops.base import route_cases
 from refsim.ops.base.case import Case, ErrorCase
@@ -22,10 +21,8 @@ from refsim.ops.base.case_rule import (
     twins,
 )
 from refsim.ops.base.conv import ConvParams
-from refsim.ops.base.epilogue import random_features, row_constants
+from refsim.ops.base.epilogue import row_constants
 from refsim.ops.base.styles import CANCELLED
-
-# --- random cases ----------------------------------------------------------------------------------------
 
 
 def constants(
@@ -41,81 +38,27 @@ def constants(
     return row_constants(params, features["out_channels"], k, features, rng)
 
 
-def random_window(rng: Rng, largest: int = 4) -> dict[str, Any]:
-    """Kernel, stride, padding and dilation, each pair with unequal sides as a rule."""
-
-    def pair(low: int, high: int) -> tuple[int, int]:
-        return (rng.integer(low, high), rng.integer(low, high))
-
-    return {
-        "kernel_size": pair(1, largest),
-        "stride": pair(1, 3),
-        "padding": pair(0, 3),
-        "dilation": pair(1, 2) if rng.chance(40) else (1, 1),
-    }
-
-
-def sample_case(
-    rng: Rng,
-    op: str,
-    params: dict[str, Any],
-    channels: int,
-    out: int,
-    *,
-    x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8,
-) -> Case:
-    """A case with an image large enough for its window, and layouts at random."""
-    least = [
-        max(1, dilation * (kernel - 1) + 1 - 2 * pad)
-        for kernel, dilation, pad in zip(
-            params["kernel_size"], params.get("dilation", (1, 1)), params["padding"], strict=True
-        )
-    ]
-    shape = (rng.integer(1, 2), channels, least[0] + rng.integer(0, 5), least[1] + rng.integer(0, 9))
-    inputs = {"x": (shape, str(rng.choice(x_layouts)))}
-    features = random_features(rng, out)
-    return Case(op, params, inputs, str(rng.choice(CHANNELS_PACKED_INT8)), rng.integer(0, 2**31), features)
-
-
-# --- hand-picked cases -----------------------------------------------------------------------------------
-
-BASE = dict(
-    in_scale=0.02, in_zp=5, out_scale=0.03, out_zp=-9, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2)
-)
-
-
-def cases(op: str) -> tuple[Case | ErrorCase, ...]:
-    """The cases that every convolution must compute, and the ones that it must refuse."""
-    x = {"x": ((2, 8, 7, 9), "4W4C")}
-    grouped = {"x": ((1, 8, 5, 6), "4C1W")}
-    features = {"out_channels": 12, "bias": True}
-
-    def refuse(error: type[Exception], match: str, shapes: Any = x, **changes: Any) -> ErrorCase:
-        return ErrorCase(Case(op, {**BASE, **changes}, shapes, "4C", features=features), error, match)
-
-    return (
-        Case(op, BASE, x, "4C", features=features, note="unequal window, batch 2"),
-        Case(
-            op, {**BASE, "activation": "relu"}, x, "4W4C", features={"out_channels": 5}, note="relu, no bias"
-        ),
-        Case(
-            op,
-            {**BASE, "groups": 2},
-            grouped,
-            "4W4C",
-            features={"out_channels": 16, "bias": True},
-            note="grouped",
-        ),
-        refuse(ParameterError, "in_scale", in_scale=2.0**-61),
-        refuse(ParameterError, "stride", stride=(0, 1)),
-        refuse(ParameterError, "activation", activation="gelu"),
-        refuse(ShapeError, "larger than the padded image", kernel_size=(12, 2)),
-        refuse(ShapeError, "do not fill words", {"x": ((1, 12, 5, 6), "4C1W")}, groups=2),
-        refuse(LayoutError, "x has a layout", {"x": ((1, 8, 5, 6), "4W")}),
+def example(op: str, layout: str = "4C1W") -> Case:
+    """A small image, and a window that keeps its size."""
+    params = dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1))
+    return Case(
+        op, params, {"x": ((2, 8, 7, 9), layout)}, layout, features={"out_channels": 12, "bias": True}
     )
 
 
-# --- golden rules ----------------------------------------------------------------------------------------
+def refused(case: Case) -> tuple[ErrorCase, ...]:
+    """What every convolution must refuse of its example."""
+    return (
+        case.refused(ParameterError, "in_scale", in_scale=2.0**-61),
+        case.refused(ParameterError, "stride", stride=(0, 1)),
+        case.refused(ParameterError, "activation", activation="gelu"),
+        case.refused(ShapeError, "larger than the padded image", kernel_size=(12, 2)),
+        case.refused(ShapeError, "do not fill words", x=(1, 12, 5, 6), groups=2),
+        case.refused(LayoutError, "x has a layout", x="4W"),
+    )
+
+
+# --- the rules that make cases ---------------------------------------------------------------------------
 
 
 def golden_window(slot: CaseSlot) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Operators that compute every output word by itself: the launch, the walk over words, random shapes."""
+"""Operators that compute every output word by itself: the launch, and the walk over words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from refsim.core.index import W_STRIDE, block_extent, block_numel, buf_idx, inne
 from refsim.core.jit import jitable
 from refsim.core.launch import PLANE_ROW, Launch, Triple, check_counts, column_local, plane_global_size
 from refsim.core.layout import C, H, Layout, W
-from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.padding import OnDevice, Pad, Padding
@@ -129,15 +128,3 @@ def tensor(name: str, layouts: Sequence[Layout], kind: Kind = Kind.INPUT) -> Arg
 
 def params(*names: str) -> tuple[Arg, ...]:
     return tuple(Arg(name) for name in names)
-
-
-def random_shape(rng: Rng, max_rank: int = 4, largest: Sequence[int] = (3, 13, 7, 11)) -> tuple[int, ...]:
-    """A small NCHW shape of random rank. Every residue modulo 4 is likely. Dims beyond four stay tiny."""
-    rank = rng.integer(1, max_rank)
-    limits = ([2] * 4 + list(largest))[-rank:]
-    return tuple(rng.integer(1, limit) for limit in limits)
-
-
-def compatible(first: Layout, layouts: Sequence[Layout]) -> list[Layout]:
-    """The layouts that pack the same dim with the same block size."""
-    return [row for row in layouts if row.packed_dim_info == first.packed_dim_info]

@@ -298,19 +298,3 @@ def per_channel(
         "weight_scales": pad_rows(scales.astype(np.float32), align4(out)),
         "bias": pad_rows(bias.astype(np.float32), align4(out)) if features.get("bias") else None,
     }
-
-
-def random_features(rng: Rng, out: int) -> dict[str, Any]:
-    """Which constants a random case has: output channels, with or without bias, sums near ties."""
-    return {"out_channels": out, "bias": rng.chance(70), "ties": rng.chance(25)}
-
-
-def random_quantization(rng: Rng) -> dict[str, Any]:
-    """Scales, zero points and activation."""
-    return {
-        "in_scale": rng.choice([0.5, 0.25, rng.scale_moderate(), rng.scale_moderate()]),
-        "in_zp": rng.zero_point(),
-        "out_scale": rng.choice([0.5, rng.scale_moderate(), rng.scale_moderate()]),
-        "out_zp": rng.zero_point(),
-        "activation": rng.choice(["none", "none", "relu"]),
-    }

@@ -16,10 +16,8 @@ import numpy as np
 
 from refsim.core.push import flags, float32, int32
 from refsim.core.qmath import check_scale, check_zero_point
-from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made, quantization
 from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
@@ -89,15 +87,6 @@ def epilogue_words(call: Call) -> dict[str, Any]:
     p = call.params
     has_bias = call.consts["bias"] is not None
     return {"IN_ZP": p.in_zp, "IN_SCALE": np.float32(p.in_scale), "FLAGS": call_flags(call.target, has_bias)}
-
-
-def sample(name: str, layout: str, rng: Rng) -> Case:
-    """A random case of an operator whose input lies in a layout."""
-    lead = rng.choice([(), (), (2,), (2, 3)])
-    shape = (*lead, rng.integer(1, 9), 4 * rng.integer(1, 12))
-    features = epilogue.random_features(rng, rng.integer(1, 18))
-    params = {"in_scale": rng.scale_moderate(), "in_zp": rng.zero_point()}
-    return Case(name, params, {"x": (shape, layout)}, "W", rng.integer(0, 2**31), features)
 
 
 def golden(slot: CaseSlot) -> Made:

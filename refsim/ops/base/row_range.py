@@ -28,7 +28,6 @@ from refsim.core.jit import jitable, select
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.push import PushWords, SpecWords, int32
 from refsim.core.qmath import QMAX, QMIN, flush, round_half
-from refsim.core.rng import Rng
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, shape4
@@ -178,21 +177,14 @@ def _block(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*(1 for _ in shape[:-1]), shape[-1])
 
 
-def sample(name: str, out: str, rng: Rng) -> Case:
-    """A random call; ``scale`` is that of the data."""
-    lead = rng.choice([(), (), (rng.integer(1, 4),), (rng.integer(1, 2), 3)])
-    shape = (*lead, rng.integer(1, 14), rng.integer(1, 21))
-    low = rng.choice([QMIN, QMIN, QMIN, -8, 0])
-    params = {"block": _block(shape), "qmin": low, "qmax": rng.choice([QMAX, QMAX, 15])}
-    features = {"scale": rng.choice([rng.scale(), 1e-6, 1e-36, rng.scale_moderate()])}
-    return Case(name, params, {"x": (shape, "WIDTH_PACKED")}, out, rng.integer(0, 2**31), features)
-
-
 def golden(slot: CaseSlot) -> Made:
     shape = shape4(slot)
     # rows whose range is far below, about and above that of the least scale
     scale = slot.rng.choice([0.5, 0.013, 6.1e-5, 2.0**-15, 1e-6, 1e-20])
-    return {"block": _block(shape)}, {"x": shape}, {"scale": scale}
+    params: dict[str, Any] = {"block": _block(shape)}
+    if slot.wild:
+        params |= {"qmin": slot.rng.choice([QMIN, QMIN, -8, 0]), "qmax": slot.rng.choice([QMAX, QMAX, 15])}
+    return params, {"x": shape}, {"scale": scale}
 
 
 def _many(slot: CaseSlot) -> Made:
@@ -209,27 +201,18 @@ def _tiny(slot: CaseSlot) -> Made:
 HARD = (Hard("many positions", 1, _many, "random"), Hard("tiny ranges", 4, _tiny, "random"))
 
 
-def cases(name: str, out: str) -> tuple[Case | ErrorCase, ...]:
-    """Hand-picked calls of an operator with this layout of its output."""
+def example(name: str, out: str) -> Case:
+    """Six rows."""
+    return Case(
+        name, {"block": (1, 64)}, {"x": ((6, 64), "WIDTH_PACKED")}, out, features={"scale": 0.05}
+    )  # fmt: skip
 
-    def case(shape: tuple[int, ...], note: str = "", **params: Any) -> Case:
-        return Case(
-            name, {"block": _block(shape), **params}, {"x": (shape, "WIDTH_PACKED")}, out,
-            features={"scale": 0.05}, note=note,
-        )  # fmt: skip
 
+def refused(case: Case) -> tuple[ErrorCase, ...]:
+    """What both operators must refuse of their example."""
     return (
-        case((6, 64)),
-        case((2, 3, 5), "leading dims, which upstream refuses"),
-        case((5, 1), "rows of one value"),
-        case((4, 9), "unsigned", qmin=0),
-        ErrorCase(case((6, 64), block=(1, 32)), ShapeError, "block is not a row"),
-        ErrorCase(case((6, 64), qmin=-129), ParameterError, "no range of int8"),
-        ErrorCase(case((6, 64), keepdim=True), ParameterError, "keepdim"),
-        ErrorCase(case((64,), block=(64,)), ShapeError, "too few dims"),
+        case.refused(ShapeError, "block is not a row", block=(1, 32)),
+        case.refused(ParameterError, "no range of int8", qmin=-129),
+        case.refused(ParameterError, "keepdim", keepdim=True),
+        case.refused(ShapeError, "too few dims", x=(64,), block=(64,)),
     )
-
-
-def bench(name: str, out: str) -> Case:
-    """The rows of a prompt of 128 tokens."""
-    return Case(name, {"block": (1, 2048)}, {"x": ((128, 2048), "WIDTH_PACKED")}, out)

@@ -175,10 +175,10 @@ class OpSpec:
     - ``work_item(launch, word, w, h, c, n)``: the work item (x, y, z) that writes a word; the word begins at that
       coordinate.
 
-    What tests it: ``sample(rng)`` makes a random legal `Case`, and ``constants(params, shapes, features, rng)`` makes
-    its constants. ``data(case, name, desc, rng)`` makes the values of an input that cannot be just any, or None where
-    the case's style says them. ``cases`` are picked by hand, ``golden`` makes the cases of the corpus, and ``bench``
-    has the size of a layer of a real network.
+    What tests it: ``golden`` makes its cases, those of the corpus and random ones, and ``constants(params, shapes,
+    features, rng)`` their constants. ``data(case, name, desc, rng)`` makes the values of an input that cannot be just
+    any, or None where the case's style says them. ``example`` is a small call, ``bench`` the same with the size of a
+    layer of a real network, and ``refused`` has changes of it that must be refused.
 
     What other code asks for instead of the name:
 
@@ -213,10 +213,10 @@ class OpSpec:
     define: Callable[..., np.ndarray]
     out_shape: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Any], tuple[int, ...]]
     padding: Callable[[Call], Padding]
-    sample: Callable[[Rng], Case]
     golden: CaseRule
+    example: Case
     bench: Case
-    cases: Sequence[Case | ErrorCase] = ()
+    refused: tuple[ErrorCase, ...]
     constants: (
         Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]] | None
     ) = None
@@ -264,7 +264,7 @@ class OpSpec:
     @property
     def bounded(self) -> bool:
         """Whether its kernels clamp their bytes to `Call.bounds`."""
-        return self.clamps or self.epilogue is not None
+        return self.clamps or (self.epilogue is not None and self.output.layouts[0].packed_int8)
 
     @property
     def takes_floats(self) -> bool:
@@ -283,6 +283,10 @@ class OpSpec:
             )
             <= 1
         )
+
+    def sample(self, rng: Rng) -> Case:
+        """A random legal case."""
+        return self.golden.draw(self.name, self.layouts, self.max_rank, rng)
 
     def make_params(self, values: Mapping[str, Any]) -> Any:
         """`Params` from named values; ParameterError for one that is unknown, missing or of another type."""

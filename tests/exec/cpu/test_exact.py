@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import some
 from wide import SQUARE, check, large_window, repacks, wide
 
 from refsim.core.buffer import PackedBuffer
@@ -37,8 +38,7 @@ EMULATED = EmulatedExecutor()
 CASES = [
     pytest.param(case, id=f"{name}-{number}")
     for name, op in OPS.items()
-    for number, case in enumerate(op.cases)
-    if isinstance(case, Case)
+    for number, case in enumerate(some(op))
 ]
 #: Shapes of whole tiles of 64 columns or channels, of narrower ones, and of what is left beside them
 REPACKED = [

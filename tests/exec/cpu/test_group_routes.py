@@ -17,7 +17,6 @@ from refsim.exec.cpu.routes import RULES as RULES_OF_ROUTES
 from refsim.golden.rules import RULES
 from refsim.golden.rules import case as corpus_case
 from refsim.ops.base.binding import bind
-from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
@@ -37,7 +36,7 @@ def test_the_same_bits(name: str, threads: int) -> None:
     executor = NativeExecutor(threads)
     count = RULES[name].count
     for case in (
-        *(case for case in OPS[name].cases if isinstance(case, Case)),
+        OPS[name].example,
         *(wide(name, seed) for seed in range(12)),
         *(corpus_case(name, number) for number in range(threads, count, count // 40)),
     ):
@@ -53,7 +52,7 @@ def test_other_profiles_are_emulated(name: str) -> None:
 @pytest.mark.parametrize("op", OPS.of_family(Family.GROUP_LINEAR), ids=lambda op: op.name)
 def test_weight_sums_of_other_weights_are_emulated(op) -> None:
     """The definition takes the sums that a file has, right or wrong; the kernel does not read them."""
-    bound = bind(next(case for case in op.cases if isinstance(case, Case)))
+    bound = bind(op.example)
     sums = bound.call.consts["weight_sums"].copy()
     sums[0, 3] += 1
     call = replace(bound.call, consts={**bound.call.consts, "weight_sums": sums})
@@ -71,7 +70,7 @@ def test_weight_sums_of_other_weights_are_emulated(op) -> None:
 def test_odd_floats(name: str) -> None:
     """NaN, infinities, denormals and zeros of both signs, in ranges and in rows that are quantized."""
     odd = np.array([np.nan, np.inf, -np.inf, 1e-40, -1e-40, -0.0, 0.0, 3e38, 6.1e-5, 1e-36], np.float32)
-    case = next(case for case in OPS[name].cases if isinstance(case, Case))
+    case = OPS[name].example
     for seed in range(20):
         rng = np.random.default_rng(seed)
         bound = bind(case)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from mutants.tree import CHECKOUT
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
-from refsim.ops.base.case import Case
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import WINDOWED, Family
 
@@ -50,7 +49,7 @@ def short(op: OpSpec) -> str:
 
 def first_kernel(op: OpSpec) -> str:
     """The kernel that reads an operator's input."""
-    case = next(case for case in op.cases if isinstance(case, Case))
+    case = op.example
     return bind(case).call.dispatches()[0].launch.shader
 
 

@@ -20,10 +20,9 @@ from refsim.core.launch import Launch
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
-from refsim.core.rng import Rng
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.target import Target
@@ -107,37 +106,6 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
 _SLOPES = (0.125, 0.01, 0.3, 2.0)
 
 
-def sample(rng: Rng) -> Case:
-    x = rng.choice(INT8_LAYOUTS)
-    params = {
-        "in_scale": rng.scale(),
-        "in_zp": rng.zero_point(),
-        "out_scale": rng.scale(),
-        "out_zp": rng.zero_point(),
-        "slope": rng.choice(_SLOPES),
-    }
-    out = rng.choice(elementwise.compatible(x, INT8_LAYOUTS))
-    return Case(
-        "q8ta_leaky_relu",
-        params,
-        {"x": (elementwise.random_shape(rng), str(x))},
-        str(out),
-        rng.integer(0, 2**31),
-    )
-
-
-_PARAMS = dict(in_scale=0.02, in_zp=3, out_scale=0.015, out_zp=-20)
-_SHAPES = {"x": ((2, 5, 3, 7), "4W4C")}
-
-CASES = (
-    Case("q8ta_leaky_relu", _PARAMS, _SHAPES, "4C1W", note="layouts differ"),
-    Case("q8ta_leaky_relu", _PARAMS, {"x": ((2, 5, 3, 7), "4H4W")}, "4W", note="W-packed"),
-    ErrorCase(Case("q8ta_leaky_relu", {**_PARAMS, "in_zp": -129}, _SHAPES, "4C"), ParameterError, "in_zp"),
-    ErrorCase(Case("q8ta_leaky_relu", {**_PARAMS, "slope": 0.0}, _SHAPES, "4C"), ParameterError, "slope"),
-    ErrorCase(Case("q8ta_leaky_relu", _PARAMS, _SHAPES, "4W"), LayoutError, "pack different dims"),
-)
-
-
 def golden(slot: CaseSlot) -> Made:
     return (
         {**quantization(slot, "in", "out"), "slope": slot.rng.choice(_SLOPES)},
@@ -146,10 +114,10 @@ def golden(slot: CaseSlot) -> Made:
     )
 
 
-BENCH = Case(
+EXAMPLE = Case(
     "q8ta_leaky_relu",
     dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
-    {"x": ((1, 256, 56, 56), "4W4C")},
+    {"x": ((2, 5, 3, 7), "4W4C")},
     "4W4C",
 )
 
@@ -171,10 +139,14 @@ OP = OpSpec(
     spec=SPEC,
     kernel=kernel,
     work_item=elementwise.tile_work_item,
-    sample=sample,
     golden=CaseRule(1040, golden),
-    bench=BENCH,
-    cases=CASES,
+    example=EXAMPLE,
+    bench=EXAMPLE.changed(x=(1, 256, 56, 56)),
+    refused=(
+        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        EXAMPLE.refused(ParameterError, "slope", slope=0.0),
+        EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
+    ),
     sync=("x", "out"),
     resizes=True,
 )
